@@ -1,0 +1,237 @@
+"""EngineConfig: exactly what the engine reads, and the bytes its hash is taken over.
+
+The operator writes the canonical bytes into an immutable ConfigMap named after their hash; the engine reads the
+same bytes and answers with the same hash. Nothing that does not change the engine belongs here: no decisions, no
+hints, no budgets, no resolver revision.
+"""
+
+import hashlib
+import json
+import types
+import typing
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from graphpod_policy.features import Features, GraphRequest
+from graphpod_policy.plan import Plan
+from graphpod_policy.words import Device, OnCaptureFailure, OnUnsupported, Phase, Policy, Role
+
+
+class ConfigError(ValueError):
+    """engine.json is not what this engine reads; the message names the field and says what is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The model: the name clients ask for, and the folder that holds its files."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseConfig:
+    """One phase as planned. `sizes` are tokens (prefill) or sequences (decode), ascending."""
+
+    requested: Policy
+    planned: Policy
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphConfig:
+    """The graph policy the engine starts from."""
+
+    prefill: PhaseConfig
+    decode: PhaseConfig
+    on_capture_failure: OnCaptureFailure = OnCaptureFailure.Degrade
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureConfig:
+    """The features in use; the engine refuses to start with one it does not have."""
+
+    device: Device = Device.Cpu
+    speculative: str | None = None
+    host_cache_bytes: int | None = None
+    cpu_offload_bytes: int | None = None
+    lora: tuple[str, ...] = ()
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+    deterministic: bool = False
+    role: Role = Role.Both
+    tensor: int = 1
+    pipeline: int = 1
+    nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServingConfig:
+    """Limits of the front: requests that may wait, and seconds that open ones get after SIGTERM."""
+
+    max_queue: int = 256
+    drain_seconds: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """One engine. `max_model_len`, `prefill_chunk` and `page_size` are tokens, `max_batch` is sequences,
+    `kv_cache_bytes` bytes (None: what is free after capture, at most max_batch full contexts),
+    `threads` compute threads (None: as many as the container may use).
+    """
+
+    model: ModelConfig
+    dtype: str
+    max_model_len: int
+    max_batch: int
+    prefill_chunk: int
+    page_size: int
+    graph: GraphConfig
+    kv_cache_bytes: int | None = None
+    threads: int | None = None
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    serving: ServingConfig = field(default_factory=ServingConfig)
+
+    DTYPES: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
+
+    def __post_init__(self) -> None:
+        if self.dtype not in self.DTYPES:
+            raise ConfigError(f"dtype: {self.dtype!r} is not one of {', '.join(self.DTYPES)}")
+        for name in ("max_model_len", "max_batch", "prefill_chunk", "page_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{_camel(name)}: must be at least 1, is {getattr(self, name)}")
+        for phase in Phase:
+            sizes = self.phase(phase).sizes
+            if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
+                raise ConfigError(f"graph.{phase}.sizes: must ascend without repeats from 1 or more, is {list(sizes)}")
+
+    @classmethod
+    def of(
+        cls,
+        features: Features,
+        request: GraphRequest,
+        plan: Plan,
+        *,
+        model: ModelConfig,
+        dtype: str,
+        page_size: int = 16,
+        kv_cache_bytes: int | None = None,
+        threads: int | None = None,
+        serving: ServingConfig | None = None,
+    ) -> "EngineConfig":
+        """The engine's part of a resolved plan."""
+        prefill, decode = (
+            PhaseConfig(plan.phases[phase].requested, plan.phases[phase].planned, plan.phases[phase].sizes)
+            for phase in (Phase.Prefill, Phase.Decode)
+        )
+        return cls(
+            model=model,
+            dtype=dtype,
+            max_model_len=features.max_model_len,
+            max_batch=features.max_batch,
+            prefill_chunk=plan.prefill_chunk,
+            page_size=page_size,
+            graph=GraphConfig(prefill, decode, request.on_capture_failure),
+            kv_cache_bytes=kv_cache_bytes,
+            threads=threads,
+            features=FeatureConfig(**{name: getattr(features, name) for name in _FEATURE_NAMES}),
+            serving=serving or ServingConfig(),
+        )
+
+    def phase(self, phase: Phase) -> PhaseConfig:
+        """The planned policy of `phase`."""
+        return self.graph.prefill if phase is Phase.Prefill else self.graph.decode
+
+    def feature_set(self) -> Features:
+        """What the resolver sees of this configuration."""
+        return Features(
+            max_model_len=self.max_model_len,
+            max_batch=self.max_batch,
+            prefill_chunk=self.prefill_chunk,
+            **{name: getattr(self.features, name) for name in _FEATURE_NAMES},
+        )
+
+    def planned_request(self) -> GraphRequest:
+        """The plan as an explicit request, so that the engine's own resolution starts where the operator's ended."""
+        prefill, decode = self.graph.prefill, self.graph.decode
+        return GraphRequest(
+            prefill=prefill.planned,
+            decode=decode.planned,
+            prefill_sizes=prefill.sizes or None,
+            decode_sizes=decode.sizes or None,
+            on_unsupported=OnUnsupported.Degrade,
+            on_capture_failure=self.graph.on_capture_failure,
+        )
+
+    def canonical(self) -> bytes:
+        """Canonical JSON: sorted keys, no spaces, UTF-8. Equal configurations have equal bytes."""
+        return json.dumps(_plain(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> "EngineConfig":
+        """The configuration in `data`. ConfigError names a field that is missing, unknown or of the wrong type."""
+        try:
+            raw = json.loads(data)
+        except ValueError as error:
+            raise ConfigError(f"engine.json is not JSON: {error}") from error
+        parsed = _typed(cls, raw, "")
+        assert isinstance(parsed, cls)
+        return parsed
+
+
+_FEATURE_NAMES = tuple(row.name for row in fields(FeatureConfig))
+
+
+def config_hash(data: bytes) -> str:
+    """The name of these bytes: the first 10 hex digits of their SHA-256."""
+    return hashlib.sha256(data).hexdigest()[:10]
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {_camel(row.name): _plain(getattr(value, row.name)) for row in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def _typed(kind: Any, raw: Any, path: str) -> Any:
+    """`raw` as a value of the annotated type `kind`; `path` is the field's name for errors."""
+    where = path or "engine.json"
+    if is_dataclass(kind):
+        if not isinstance(raw, dict):
+            raise ConfigError(f"{where}: expected an object, found {raw!r}")
+        hints = typing.get_type_hints(kind)
+        names = {_camel(row.name): row.name for row in fields(kind)}
+        if unknown := sorted(raw.keys() - names.keys()):
+            raise ConfigError(f"{where}: unknown field {unknown[0]!r}; this engine reads {', '.join(sorted(names))}")
+        if missing := sorted(names.keys() - raw.keys()):
+            raise ConfigError(f"{where}: field {missing[0]!r} is missing")
+        prefix = f"{path}." if path else ""
+        return kind(**{name: _typed(hints[name], raw[key], prefix + key) for key, name in names.items()})  # type: ignore[operator]
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        if not isinstance(raw, list):
+            raise ConfigError(f"{where}: expected a list, found {raw!r}")
+        item = typing.get_args(kind)[0]
+        return tuple(_typed(item, entry, f"{where}[{index}]") for index, entry in enumerate(raw))
+    if origin in (types.UnionType, typing.Union):
+        if raw is None:
+            return None
+        return _typed(next(arg for arg in typing.get_args(kind) if arg is not types.NoneType), raw, path)
+    if issubclass(kind, Enum):
+        try:
+            return kind(raw)
+        except ValueError:
+            raise ConfigError(
+                f"{where}: {raw!r} is not one of {', '.join(str(member.value) for member in kind)}"
+            ) from None
+    if not isinstance(raw, kind) or (kind is int and isinstance(raw, bool)):
+        raise ConfigError(f"{where}: expected {kind.__name__}, found {raw!r}")
+    return raw

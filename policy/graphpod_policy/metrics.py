@@ -1,0 +1,113 @@
+"""The metric table: every metric of engine and operator, once. The exporters are made from it, so a name that is
+not here cannot be exported; docs, dashboards and alert rules are checked against it.
+
+Label values are the API's words (`Breakable`, `prefill`). Graph metrics carry `backend` (CudaGraph or Recorder):
+nobody is told of a speed-up that is not there. Operator rows named `controller_runtime_*` and `workqueue_*` keep
+controller-runtime's names so that existing dashboards work.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Prometheus type."""
+
+    Counter = "counter"
+    Gauge = "gauge"
+    Histogram = "histogram"
+
+
+class Process(StrEnum):
+    """Who exports the metric."""
+
+    Engine = "engine"
+    Operator = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row. Counter names end in `_total`; units are in the name. `buckets` are upper bounds without +Inf."""
+
+    name: str
+    kind: Kind
+    process: Process
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+
+
+CAPTURE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+TTFT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 40, 80)
+ITL_SECONDS = (
+    *(0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03),
+    *(0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2),
+)
+E2E_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240)
+RECONCILE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+_E, _O = Process.Engine, Process.Operator
+_C, _G, _H = Kind.Counter, Kind.Gauge, Kind.Histogram
+_GRAPH = ("phase", "policy", "backend")
+
+# fmt: off
+METRICS: tuple[Metric, ...] = (
+    # identity and warm-up
+    Metric("graphpod_build_info", _G, _E, ("version", "torch", "backend"), "Always 1; what this engine was built from."),
+    Metric("graphpod_graph_policy_info", _G, _E, ("phase", "requested", "planned", "effective", "backend"), "Always 1; what was asked, planned and runs."),
+    Metric("graphpod_warmup_state", _G, _E, ("state",), "1 for the current state of the start, 0 for the others."),
+    Metric("graphpod_warmup_progress_ratio", _G, _E, (), "Captured sizes over planned sizes, 0 to 1."),
+    Metric("graphpod_startup_stage_duration_seconds", _G, _E, ("stage",), "Seconds each stage of the start took."),
+    # capture
+    Metric("graphpod_graph_sizes_planned", _G, _E, _GRAPH, "Sizes on the planned ladder."),
+    Metric("graphpod_graphs", _G, _E, _GRAPH, "Sizes captured and alive."),
+    Metric("graphpod_graph_segments", _G, _E, _GRAPH, "Segments of one forward pass (1 for Full, breaks + 1 for Breakable)."),
+    Metric("graphpod_graph_memory_bytes", _G, _E, (*_GRAPH, "kind"), "Memory held by graphs: kind=pool (allocator) or driver."),
+    Metric("graphpod_graph_captures_total", _C, _E, (*_GRAPH, "result"), "Captures by result (ok, error)."),
+    Metric("graphpod_graph_capture_failures_total", _C, _E, ("phase", "backend", "reason"), "Failed captures by rule id."),
+    Metric("graphpod_graph_capture_duration_seconds", _H, _E, _GRAPH, "Seconds to capture one size.", CAPTURE_SECONDS),
+    Metric("graphpod_graph_selfchecks_total", _C, _E, (*_GRAPH, "result"), "Graphs replayed against uncaptured code before Ready (passed, failed)."),
+    Metric("graphpod_graph_recaptures_total", _C, _E, ("phase", "backend"), "Captures attempted after Ready; must stay 0."),
+    # replay
+    Metric("graphpod_forward_passes_total", _C, _E, ("phase", "policy"), "Forward passes of the model; policy=Disabled ran eagerly."),
+    Metric("graphpod_eager_passes_total", _C, _E, ("phase",), "Passes of the model body outside any graph, counted by a hook on the body."),
+    Metric("graphpod_graph_replays_total", _C, _E, _GRAPH, "Forward passes that ran on a graph."),
+    Metric("graphpod_graph_fallbacks_total", _C, _E, ("phase", "reason", "backend"), "Forward passes that ran eagerly, each with one reason."),
+    Metric("graphpod_graph_tokens_total", _C, _E, ("phase", "kind", "backend"), "Rows computed by replays: kind=real or padding."),
+    # serving
+    Metric("graphpod_requests_running", _G, _E, (), "Requests that hold KV pages."),
+    Metric("graphpod_requests_waiting", _G, _E, (), "Requests in the queue."),
+    Metric("graphpod_kv_cache_usage_ratio", _G, _E, (), "KV pages in use over all pages, 0 to 1."),
+    Metric("graphpod_kv_cache_capacity_tokens", _G, _E, (), "Tokens the KV cache can hold."),
+    Metric("graphpod_preemptions_total", _C, _E, (), "Requests set back to the queue because pages ran out."),
+    Metric("graphpod_prompt_tokens_total", _C, _E, ("model_name",), "Prompt tokens accepted."),
+    Metric("graphpod_generation_tokens_total", _C, _E, ("model_name",), "Tokens generated."),
+    Metric("graphpod_requests_total", _C, _E, ("model_name", "finish_reason"), "Requests ended: stop, length, abort, error, rejected."),
+    Metric("graphpod_time_to_first_token_seconds", _H, _E, ("model_name",), "Request received to first token.", TTFT_SECONDS),
+    Metric("graphpod_inter_token_latency_seconds", _H, _E, ("model_name",), "Between two tokens of one request.", ITL_SECONDS),
+    Metric("graphpod_e2e_request_latency_seconds", _H, _E, ("model_name",), "Request received to last token.", E2E_SECONDS),
+    Metric("graphpod_http_requests_total", _C, _E, ("handler", "method", "code"), "HTTP answers by route."),
+    # operator
+    Metric("graphpod_operator_build_info", _G, _O, ("version", "resolver_revision"), "Always 1; what this operator was built from."),
+    Metric("graphpod_operator_inferenceservices", _G, _O, ("ready", "prefill", "decode"), "Services by Ready condition and effective policies, counted from the store."),
+    Metric("graphpod_operator_drift_corrections_total", _C, _O, ("kind",), "Children found different from the plan and put back."),
+    Metric("graphpod_operator_apply_conflicts_total", _C, _O, ("kind",), "Applies refused because another writer owns a field."),
+    Metric("graphpod_operator_warmup_reads_total", _C, _O, ("result",), "Readings of the warm-up endpoint of a pod: ok, mismatch, unreachable."),
+    Metric("graphpod_operator_last_success_timestamp_seconds", _G, _O, (), "Unix time of the last reconcile that ended well."),
+    Metric("controller_runtime_reconcile_total", _C, _O, ("controller", "result"), "Reconciles by result: success, error, requeue, requeue_after."),
+    Metric("controller_runtime_reconcile_errors_total", _C, _O, ("controller",), "Reconciles that ended in an error."),
+    Metric("controller_runtime_reconcile_time_seconds", _H, _O, ("controller",), "Seconds of one reconcile.", RECONCILE_SECONDS),
+    Metric("controller_runtime_active_workers", _G, _O, ("controller",), "Workers busy now."),
+    Metric("workqueue_depth", _G, _O, ("name",), "Keys waiting in the queue."),
+    Metric("workqueue_adds_total", _C, _O, ("name",), "Keys put into the queue."),
+    Metric("workqueue_retries_total", _C, _O, ("name",), "Keys put back after an error."),
+    Metric("rest_client_requests_total", _C, _O, ("code", "method"), "Answers of the API server."),
+)
+# fmt: on
+
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+
+
+def of(process: Process) -> tuple[Metric, ...]:
+    """The rows that `process` exports."""
+    return tuple(metric for metric in METRICS if metric.process is process)

@@ -1,0 +1,103 @@
+"""The words of graph policy: one spelling for spec, status, metrics, logs and code."""
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Which half of generation a forward pass belongs to."""
+
+    Prefill = "prefill"
+    Decode = "decode"
+
+
+class Policy(StrEnum):
+    """How the forward passes of one phase are executed; the values are the API's words."""
+
+    Auto = "Auto"
+    """Let the rules choose (request only, never planned or effective)."""
+    Piecewise = "Piecewise"
+    """Traced once, split at the attention ops, each piece captured for each size (prefill)."""
+    Breakable = "Breakable"
+    """Captured in segments; attention runs eagerly in the breaks between them."""
+    Full = "Full"
+    """One graph for the whole step (decode)."""
+    Disabled = "Disabled"
+    """Eager."""
+
+
+class Backend(StrEnum):
+    """What a segment is captured with."""
+
+    CudaGraph = "CudaGraph"
+    Recorder = "Recorder"
+    """The CPU twin: same failure modes, no speed-up."""
+
+
+class Device(StrEnum):
+    """Where the engine computes."""
+
+    Cpu = "cpu"
+    Cuda = "cuda"
+
+
+class Role(StrEnum):
+    """Which phases a pod serves."""
+
+    Both = "Both"
+    Prefill = "Prefill"
+    Decode = "Decode"
+
+
+class Severity(StrEnum):
+    """How strongly a rule speaks."""
+
+    Unsupported = "Unsupported"
+    """Cannot work: a request for it follows `graph.onUnsupported`."""
+    Unproven = "Unproven"
+    """Auto avoids it; an explicit request overrides and is recorded as forced."""
+    Adjust = "Adjust"
+    """Changes sizes or a flag."""
+    Gate = "Gate"
+    """Decided for each batch at run time; the batch runs eagerly and is counted."""
+
+
+class Stage(StrEnum):
+    """Where a decision was taken."""
+
+    Spec = "Spec"
+    Engine = "Engine"
+    Runtime = "Runtime"
+
+
+class Outcome(StrEnum):
+    """What a decision did."""
+
+    Excluded = "Excluded"
+    Adjusted = "Adjusted"
+    Forced = "Forced"
+    Degraded = "Degraded"
+    Refused = "Refused"
+
+
+class OnUnsupported(StrEnum):
+    """What an explicit request for an unsupported policy leads to."""
+
+    Degrade = "Degrade"
+    Fail = "Fail"
+
+
+class OnCaptureFailure(StrEnum):
+    """What a failed capture or self-check leads to."""
+
+    Degrade = "Degrade"
+    Fail = "Fail"
+
+
+class FallbackReason(StrEnum):
+    """Why one forward pass ran eagerly. Closed: every value is a gate's rule id or one of the first four."""
+
+    Disabled = "Disabled"
+    WarmingUp = "WarmingUp"
+    SizeAboveLadder = "SizeAboveLadder"
+    NotCaptured = "NotCaptured"
+    PaddingGate = "PaddingGate"

@@ -1,0 +1,201 @@
+"""The resolver: what Auto chooses, what an explicit request may override, and how the engine weakens a plan."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphpod_policy import (
+    BUILT_POLICIES,
+    FEATURES,
+    RULES,
+    Backend,
+    Facts,
+    FallbackReason,
+    Features,
+    GraphRequest,
+    OnUnsupported,
+    Outcome,
+    Phase,
+    Policy,
+    Severity,
+    Stage,
+    not_built,
+    refine,
+    resolve,
+    shorten,
+    weaken,
+)
+from graphpod_policy.resolve import AUTO_ORDER
+from graphpod_policy.rules import padding_refused
+
+PREFILL, DECODE = Phase.Prefill, Phase.Decode
+
+sizes = st.none() | st.sets(st.integers(1, 4096), min_size=1, max_size=8).map(lambda found: tuple(sorted(found)))
+features_strategy = st.builds(Features, max_model_len=st.integers(1, 8192), max_batch=st.integers(1, 64))
+request_strategy = st.builds(
+    GraphRequest,
+    prefill=st.sampled_from(Policy),
+    decode=st.sampled_from(Policy),
+    prefill_sizes=sizes,
+    decode_sizes=sizes,
+    on_unsupported=st.sampled_from(OnUnsupported),
+)
+
+
+def test_auto_on_a_cpu_plans_breakable_and_full_with_the_recorder():
+    plan = resolve(Features(), GraphRequest())
+    assert plan.phases[PREFILL].planned is Policy.Breakable
+    assert plan.phases[PREFILL].sizes == (4, 8, 12, 16, 20, 24, 28, 32, *range(48, 257, 16))
+    assert (plan.phases[DECODE].planned, plan.phases[DECODE].sizes) == (Policy.Full, (1, 2, 4, 8))
+    assert plan.backend is Backend.Recorder
+    assert {decision.rule for decision in plan.decisions} == {"NoCuda"}
+    assert plan.gates == ("PaddingGate",)
+    assert plan.prefill_chunk == 256
+
+
+def test_the_maximum_is_always_on_the_default_ladder():
+    plan = resolve(Features(max_model_len=50, max_batch=3), GraphRequest())
+    assert plan.phases[PREFILL].sizes[-1] == 150
+    assert plan.phases[DECODE].sizes == (1, 2, 3)
+
+
+def test_disabled_is_planned_as_asked_without_a_decision():
+    plan = resolve(Features(), GraphRequest(prefill=Policy.Disabled, decode=Policy.Disabled))
+    assert [phase.planned for phase in plan.phases.values()] == [Policy.Disabled, Policy.Disabled]
+    assert (plan.decisions, plan.gates) == ((), ())
+
+
+def test_sizes_that_one_pass_cannot_hold_are_dropped_and_said():
+    plan = resolve(Features(max_batch=4), GraphRequest(decode_sizes=(2, 4, 6)))
+    assert plan.phases[DECODE].sizes == (2, 4)
+    clamp = next(decision for decision in plan.decisions if decision.rule == "LadderClamp")
+    assert (clamp.outcome, clamp.because) == (
+        Outcome.Adjusted,
+        "one decode pass holds at most 4 sequences: dropped 6",
+    )
+
+
+def test_an_empty_ladder_disables_the_phase():
+    plan = resolve(Features(max_batch=4), GraphRequest(decode_sizes=(6,)))
+    assert plan.phases[DECODE].planned is Policy.Disabled
+    assert "LadderEmpty" in {decision.rule for decision in plan.decisions}
+
+
+def test_an_explicit_request_never_skips_an_unsupported_rule():
+    degraded = resolve(Features(), GraphRequest(decode=Policy.Piecewise))
+    assert degraded.phases[DECODE].planned is Policy.Full
+    assert ("PiecewiseDecode", Outcome.Excluded) in {(d.rule, d.outcome) for d in degraded.decisions}
+    refused = resolve(Features(), GraphRequest(decode=Policy.Piecewise, on_unsupported=OnUnsupported.Fail))
+    assert not refused.accepted
+    assert refused.refused is not None
+    assert refused.refused.outcome is Outcome.Refused
+
+
+@given(features_strategy, request_strategy)
+def test_resolve_is_total_and_plans_only_what_is_built(features: Features, request: GraphRequest):
+    plan = resolve(features, request)
+    assert plan == resolve(features, request)
+    for phase, phase_plan in plan.phases.items():
+        assert phase_plan.planned in BUILT_POLICIES[phase]
+        assert bool(phase_plan.sizes) == (phase_plan.planned is not Policy.Disabled)
+        assert list(phase_plan.sizes) == sorted(set(phase_plan.sizes))
+        changed = request.policy(phase) not in (Policy.Auto, phase_plan.planned)
+        assert not changed or any(decision.phase is phase for decision in plan.decisions)
+
+
+@given(features_strategy, request_strategy)
+def test_resolving_a_plan_again_changes_nothing(features: Features, request: GraphRequest):
+    plan = resolve(features, request)
+    again = resolve(
+        Features(max_model_len=features.max_model_len, max_batch=features.max_batch, prefill_chunk=plan.prefill_chunk),
+        GraphRequest(
+            prefill=plan.phases[PREFILL].planned,
+            decode=plan.phases[DECODE].planned,
+            prefill_sizes=plan.phases[PREFILL].sizes or None,
+            decode_sizes=plan.phases[DECODE].sizes or None,
+        ),
+    )
+    for phase in Phase:
+        assert (again.phases[phase].planned, again.phases[phase].sizes) == (
+            plan.phases[phase].planned,
+            plan.phases[phase].sizes,
+        )
+
+
+def test_a_failed_capture_walks_down_one_step_at_a_time():
+    plan = resolve(Features(), GraphRequest())
+    first = weaken(plan, DECODE, "CaptureFailed", "decode size 4: boom")
+    assert first.phases[DECODE].planned is Policy.Breakable
+    second = weaken(first, DECODE, "SelfCheckFailed", "decode size 2 differs")
+    assert (second.phases[DECODE].planned, second.phases[DECODE].sizes) == (Policy.Disabled, ())
+    assert second.phases[PREFILL] == plan.phases[PREFILL]
+    assert [d.rule for d in second.decisions if d.stage is Stage.Engine] == ["CaptureFailed", "SelfCheckFailed"]
+    with pytest.raises(ValueError, match="nothing weaker"):
+        weaken(second, DECODE, "CaptureFailed", "again")
+
+
+def test_a_policy_that_is_not_built_is_stepped_over_when_degrading():
+    plan = weaken(resolve(Features(), GraphRequest()), PREFILL, "CaptureFailed", "boom")
+    assert plan.phases[PREFILL].planned is Policy.Disabled
+
+
+def test_memory_shortens_a_ladder_and_never_extends_it():
+    plan = resolve(Features(), GraphRequest())
+    shorter = shorten(plan, DECODE, (1, 2), "4 and 8 did not fit")
+    assert shorter.phases[DECODE].sizes == (1, 2)
+    assert shorter.decisions[-1].rule == "LadderMemory"
+    for wrong in ((), (1, 2, 4, 8), (1, 3)):
+        with pytest.raises(ValueError, match="shorter ladder"):
+            shorten(plan, DECODE, wrong, "")
+
+
+def test_a_model_whose_layers_are_not_all_found_runs_eagerly():
+    plan = resolve(Features(), GraphRequest())
+    assert refine(plan, Facts(attention_layers=30, configured_layers=30)) == plan
+    refined = refine(plan, Facts(attention_layers=15, configured_layers=30))
+    assert {phase.planned for phase in refined.phases.values()} == {Policy.Disabled}
+    assert "15 attention layers found, 30 configured" in refined.decisions[-1].because
+
+
+@pytest.mark.parametrize(
+    ("features", "field"),
+    [
+        (Features(speculative="eagle"), "spec.engine.speculative"),
+        (Features(host_cache_bytes=1), "spec.engine.hostCache"),
+        (Features(tensor=2), "spec.parallelism.tensor"),
+        (Features(kv_cache_dtype="fp8"), "spec.engine.kvCacheDtype"),
+    ],
+)
+def test_a_feature_that_is_not_built_is_named_by_its_field(features: Features, field: str):
+    missing = not_built(features, GraphRequest())
+    assert [row.field for row in missing] == [field]
+    assert missing[0].message.startswith(field)
+
+
+def test_a_policy_that_is_not_built_is_named_by_its_field():
+    missing = not_built(Features(), GraphRequest(prefill=Policy.Piecewise))
+    assert [row.field for row in missing] == ["spec.graph.prefill"]
+    assert "use one of Auto, Breakable, Disabled" in missing[0].message
+
+
+def test_defaults_ask_for_nothing_that_is_not_built():
+    assert not_built(Features(), GraphRequest()) == ()
+    assert {row.field.split(".")[0] for row in FEATURES} == {"spec"}
+
+
+@pytest.mark.parametrize(
+    ("real", "padded", "refused"), [(5, 16, False), (64, 128, False), (100, 256, True), (1, 65, False), (1, 66, True)]
+)
+def test_the_padding_gate_needs_both_the_ratio_and_the_rows(real: int, padded: int, refused: bool):
+    assert padding_refused(real, padded) is refused
+
+
+def test_rule_ids_are_unique_and_every_gate_is_a_fallback_reason():
+    ids = [rule.id for rule in RULES]
+    assert len(ids) == len(set(ids))
+    gates = {rule.id for rule in RULES if rule.severity is Severity.Gate}
+    assert gates == set(FallbackReason) - {"Disabled", "WarmingUp", "SizeAboveLadder", "NotCaptured"}
+
+
+def test_every_auto_order_ends_with_disabled():
+    assert all(order[-1] is Policy.Disabled for order in AUTO_ORDER.values())
