@@ -1,0 +1,104 @@
+"""`python -m testbed …`: parse, call one method, say what happened."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed import golang, packages, record
+from testbed.cluster import Cluster
+from testbed.errors import TestbedError
+from testbed.level import Level
+from testbed.status import table
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit status: 0 done, 1 a `TestbedError` (printed), 2 wrong usage, 130 interrupted."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # progress shows at once in a pipe
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.action(args) or 0)
+    except TestbedError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; the next `up` or `down` cleans what is there", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m testbed", description="A real Kubernetes cluster on this machine.")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    build = verbs.add_parser("build", help="build the binaries and install the Debian packages that are missing")
+    build.add_argument("tools", nargs="*", metavar="TOOL", help=f"only these, of: {', '.join(golang.BY_NAME)}")
+    build.set_defaults(action=_build)
+
+    up = verbs.add_parser("up", help="bring a testbed up")
+    _name(up)
+    up.add_argument("--level", type=Level, choices=list(Level), default=Level.NODE, help="default: %(default)s")
+    up.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes at level node, default: %(default)s")
+    up.set_defaults(action=lambda a: Cluster(a.name, a.level, a.nodes).up())
+
+    for verb, text, action in (
+        ("down", "take it down and leave the machine as it was", lambda a: _running(a.name).down()),
+        ("status", "what runs, and where its logs are", _status),
+        ("kubeconfig", "print the path of the admin's kubeconfig", _kubeconfig),
+    ):
+        sub = verbs.add_parser(verb, help=text)
+        _name(sub)
+        sub.set_defaults(action=action)
+
+    load = verbs.add_parser("load", help="give an image (docker or OCI archive) to every node")
+    _name(load)
+    load.add_argument("image", type=Path, metavar="IMAGE.tar")
+    load.set_defaults(action=lambda a: _running(a.name).load(a.image))
+
+    kubectl = verbs.add_parser("kubectl", help="kubectl against the testbed; everything after it goes to kubectl")
+    _name(kubectl)
+    kubectl.add_argument("args", nargs=argparse.REMAINDER)
+    kubectl.set_defaults(action=_kubectl)
+    return parser
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--name", default="demo", help="which testbed, default: %(default)s")
+
+
+def _running(name: str) -> Cluster:
+    """The testbed as it was brought up: nobody repeats level and nodes."""
+    found = record.load(name)
+    return Cluster(name, found.level, found.nodes or 1) if found else Cluster(name)
+
+
+def _build(args: argparse.Namespace) -> int:
+    began = time.monotonic()
+    unknown = [t for t in args.tools if t not in golang.BY_NAME]
+    if unknown:
+        raise TestbedError(f"no tool is called {', '.join(unknown)}; there are: {', '.join(golang.BY_NAME)}")
+    packages.ensure()
+    places = golang.build(args.tools or golang.BY_NAME)
+    print(f"{len(places)} binaries ready in {time.monotonic() - began:.1f} s, under {golang.cache_root()}/bin")
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    found = record.load(args.name)
+    others = [r.name for r in record.load_all() if r.name != args.name]
+    print(table(found, args.name, _running(args.name).kubeconfig, others))
+    return 0 if found and found.ready and not found.dead() else 3
+
+
+def _kubeconfig(args: argparse.Namespace) -> int:
+    cluster = _running(args.name)
+    cluster.environment()
+    print(cluster.kubeconfig)
+    return 0
+
+
+def _kubectl(args: argparse.Namespace) -> int:
+    cluster = _running(args.name)
+    binary, environment = cluster.binary("kubectl"), cluster.environment()
+    os.execve(binary, ["kubectl", *args.args], environment)

@@ -1,0 +1,191 @@
+"""A testbed from the outside: up, down, and what one asks of it in between."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from testbed import golang, kernel, network, packages, record
+from testbed.api import Api
+from testbed.cleaning import clean, left_over
+from testbed.command import run
+from testbed.control_plane import ControlPlane
+from testbed.errors import TestbedError
+from testbed.level import Level
+from testbed.name import check_name
+from testbed.network import Addresses, netns
+from testbed.pki import PEOPLE, Identities, read_token
+from testbed.process import Identity, spawn, wait_until
+from testbed.record import Component, Record
+
+READY_LIMIT = 60.0  # s; etcd and the API server need 3 on two idle cores
+Report = Callable[[str], None]
+
+
+class Cluster:
+    """One testbed by name. Making the object touches nothing; `up` and `down` do, and need root."""
+
+    def __init__(self, name: str = "demo", level: Level | str = Level.NODE, nodes: int = 1) -> None:
+        check_name(name)
+        self.name, self.level = name, Level(level)
+        self.nodes = nodes if self.level is Level.NODE else 0
+        if self.level is Level.NODE and not 1 <= nodes <= network.NODE_LIMIT:
+            raise TestbedError(f"--nodes {nodes}: a testbed has 1 to {network.NODE_LIMIT} nodes")
+        self.folder = record.folder(name)
+
+    # --- what one asks of a running testbed
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The admin's."""
+        return self._identities.kubeconfig("admin")
+
+    @property
+    def audit_log(self) -> Path:
+        """JSON lines, one request each, level Metadata."""
+        return self.folder / "log" / "audit.log"
+
+    @property
+    def address(self) -> str:
+        """URL of the API server, reachable from the host and from pods."""
+        return f"https://{self._addresses().api}:6443"
+
+    def binary(self, name: str) -> Path:
+        """A built tool: kubectl, helm4, helm3, …"""
+        return golang.binary(name)
+
+    def kubectl(self, *args: str, input: str | None = None, timeout: float = 60.0) -> str:
+        """Standard output of `kubectl args` as admin; `TestbedError` with its standard error when it fails."""
+        argv = [self.binary("kubectl"), f"--cache-dir={self.folder}/kubectl-cache", *args]
+        return run(argv, input=input, timeout=timeout, env=self.environment())
+
+    def environment(self) -> dict[str, str]:
+        """This process's environment with KUBECONFIG: for kubectl and helm."""
+        self._addresses()  # an error with the remedy, rather than kubectl's about a missing file
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+
+    def token_kubeconfig(self, user: str, groups: tuple[str, ...] = ()) -> Path:
+        """A kubeconfig of one of the users made at `up` (see `pki.PEOPLE`); those without groups may do nothing yet."""
+        known = {p.name: p.groups for p in PEOPLE}
+        if user not in known or (groups and tuple(groups) != known[user]):
+            table = ", ".join(f"{name} {list(g)}" for name, g in known.items())
+            raise TestbedError(f"no static user {user!r} with groups {list(groups)}; there are: {table}")
+        self._addresses()
+        return self._identities.kubeconfig(user)
+
+    def dead(self) -> list[Component]:
+        """Components that should run and do not."""
+        found = record.load(self.name)
+        return found.dead() if found else []
+
+    # --- up and down
+
+    def up(self, report: Report = print) -> None:
+        """Brings it up, or says that it is. What a killed one left behind is removed first."""
+        kernel.check_root()
+        packages.ensure(report)
+        binaries = golang.build(golang.NODE_TOOLS if self.level is Level.NODE else golang.API_TOOLS, report)
+        with record.locked(self.name):
+            old = record.load(self.name)
+            if old is not None and old.ready and not old.dead() and self._api(old.id).ready():
+                self._same(old)
+                report(f"testbed {self.name}: already up (level {old.level}), KUBECONFIG={self.kubeconfig}")
+                return
+            if left_over(self.name):
+                gone = ", ".join(c.name for c in old.dead()) if old else ""
+                report(f"testbed {self.name}: cleaning what an earlier one left" + (f" (dead: {gone})" if gone else ""))
+                clean(self.name, old)
+            kernel.check(self.level)
+            began = time.monotonic()
+            try:
+                self._start(binaries.__getitem__, report)
+            except TestbedError as e:
+                hint = f"`python -m testbed down --name {self.name}` removes what is there; logs: {self.folder}/log"
+                raise TestbedError(f"{e}\n{hint}") from e
+            report(f"testbed {self.name}: up in {time.monotonic() - began:.1f} s, KUBECONFIG={self.kubeconfig}")
+
+    def down(self, report: Report = print) -> None:
+        """Leaves the machine as it was before `up`, also after a kill -9 of anything. Nothing to do is fine."""
+        kernel.check_root()
+        with record.locked(self.name):
+            if not left_over(self.name):
+                report(f"testbed {self.name}: is not up")
+                return
+            began = time.monotonic()
+            clean(self.name, record.load(self.name))
+            report(f"testbed {self.name}: down in {time.monotonic() - began:.1f} s")
+
+    def _same(self, old: Record) -> None:
+        if (old.level, old.nodes) != (self.level, self.nodes):
+            raise TestbedError(
+                f"testbed {self.name} is up at level {old.level} with {old.nodes} nodes, not {self.level} with"
+                f" {self.nodes}: take it down first (`python -m testbed down --name {self.name}`) or use another --name"
+            )
+
+    def _start(self, binary: Callable[[str], Path], report: Report) -> None:
+        self._record = self._reserve()
+        addresses = Addresses(self._record.id)
+        network.raise_up(self.name, addresses, self.nodes)
+        self._identities.create(f"graphpod-{self.name}", addresses, self.nodes)
+        plane = ControlPlane(self.folder, addresses, self._identities, binary)
+        plane.write_files()
+        api = self._api(addresses.id)
+        self._component("etcd", plane.etcd())
+        with _step("kube-apiserver ready", report):
+            self._wait("kube-apiserver", self._component("kube-apiserver", plane.apiserver()), api.ready)
+        with _step("kube-controller-manager ready", report):
+            manager = self._component("kube-controller-manager", plane.controller_manager())
+            self._wait("kube-controller-manager", manager, api.has_service_account)
+        self._record = replace(self._record, ready=True)
+        record.save(self._record)
+
+    def _reserve(self) -> Record:
+        """Takes a free number and writes it down, before anything on the machine changes."""
+        with record.locked("ids"):
+            number = network.free_id(network.read_host_networks(), (r.id for r in record.load_all()))
+            new = Record(self.name, number, self.level, self.nodes)
+            record.save(new)
+            return new
+
+    def _component(self, name: str, argv: list[str | Path], *, node: int = 0, mounts: Path | None = None) -> Identity:
+        """Starts one, inside its network namespace; noted before anybody waits for it.
+
+        `nsenter`, not `ip netns exec`: the latter mounts /sys anew, and the kubelet finds no cgroups.
+        """
+        enter: list[str | Path] = ["nsenter", f"--net=/run/netns/{netns(self.name, node)}"]
+        if mounts is not None:
+            enter.append(f"--mount={mounts}")
+        log = self._log(name)
+        process = spawn([*enter, *argv], log)
+        self._record = self._record.with_component(Component(name, process, str(log)))
+        record.save(self._record)
+        return process
+
+    def _wait(self, name: str, process: Identity, ready: Callable[[], bool], limit: float = READY_LIMIT) -> None:
+        wait_until(name, ready, process, self._log(name), limit)
+
+    def _log(self, component: str) -> Path:
+        return self.folder / "log" / f"{component}.log"
+
+    @property
+    def _identities(self) -> Identities:
+        return Identities(self.folder / "pki")
+
+    def _addresses(self) -> Addresses:
+        found = record.load(self.name)
+        if found is None:
+            raise TestbedError(f"testbed {self.name} is not up: run `python -m testbed up --name {self.name}`")
+        return Addresses(found.id)
+
+    def _api(self, number: int) -> Api:
+        ids = self._identities
+        return Api(f"https://{Addresses(number).api}:6443", ids.ca, read_token(ids.tokens.read_text(), "admin"))
+
+
+@contextmanager
+def _step(what: str, report: Report) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    report(f"  {what}: {time.monotonic() - began:.1f} s")

@@ -1,0 +1,33 @@
+"""Short-lived programs: run, check, and carry their words into the error."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.errors import TestbedError
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    input: str | None = None,
+    timeout: float = 60.0,
+    env: dict[str, str] | None = None,
+    remedy: str = "",
+) -> str:
+    """Standard output of `argv`. Raises `TestbedError` with its standard error on failure, absence or timeout (s)."""
+    words = [str(a) for a in argv]
+    shown = " ".join(words)
+    try:
+        done = subprocess.run(words, input=input, text=True, capture_output=True, timeout=timeout, env=env)
+    except FileNotFoundError as e:
+        raise TestbedError(f"{words[0]} is not installed: run `python -m testbed build`, it installs it") from e
+    except subprocess.TimeoutExpired as e:
+        said = e.stderr.decode(errors="replace") if isinstance(e.stderr, bytes) else (e.stderr or "")
+        raise TestbedError(f"`{shown}` did not end within {timeout:.0f} s\n{said.strip()}") from e
+    if done.returncode != 0:
+        said = done.stderr.strip() or done.stdout.strip() or "(it said nothing)"
+        raise TestbedError(
+            f"`{shown}` failed with status {done.returncode}:\n{said}" + (f"\n{remedy}" if remedy else "")
+        )
+    return done.stdout

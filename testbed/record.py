@@ -1,0 +1,91 @@
+"""What a testbed remembers on disk, written before the machine is touched, so that a killed one can be cleaned."""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from testbed.errors import TestbedError
+from testbed.level import Level
+from testbed.paths import state_root
+from testbed.process import Identity, alive
+
+FILE = "testbed.json"
+
+
+@dataclass(frozen=True)
+class Component:
+    name: str
+    process: Identity
+    log: str
+
+
+@dataclass(frozen=True)
+class Record:
+    name: str
+    id: int
+    level: Level
+    nodes: int
+    ready: bool = False  # `up` came to its end
+    components: tuple[Component, ...] = ()
+
+    def with_component(self, component: Component) -> "Record":
+        return replace(self, components=(*self.components, component))
+
+    def dead(self) -> list[Component]:
+        return [c for c in self.components if not alive(c.process)]
+
+
+def folder(name: str) -> Path:
+    return state_root() / name
+
+
+def encode(record: Record) -> str:
+    return json.dumps(asdict(record), indent=1)
+
+
+def decode(text: str) -> Record:
+    d = json.loads(text)
+    components = tuple(Component(c["name"], Identity(**c["process"]), c["log"]) for c in d.pop("components"))
+    return Record(**{**d, "level": Level(d["level"])}, components=components)
+
+
+def save(record: Record) -> None:
+    place = folder(record.name)
+    place.mkdir(parents=True, exist_ok=True)
+    draft = place / f".{FILE}"
+    draft.write_text(encode(record))
+    draft.rename(place / FILE)
+
+
+def load(name: str) -> Record | None:
+    """None when there is no such testbed. An unreadable file is an error: it names what runs."""
+    path = folder(name) / FILE
+    if not path.exists():
+        return None
+    try:
+        return decode(path.read_text())
+    except (ValueError, KeyError, TypeError) as e:
+        raise TestbedError(
+            f"{path} cannot be read ({e}): delete that one file, then `python -m testbed down --name {name}`"
+        ) from e
+
+
+def load_all() -> list[Record]:
+    names = sorted(p.parent.name for p in state_root().glob(f"*/{FILE}"))
+    return [record for name in names if (record := load(name)) is not None]
+
+
+@contextmanager
+def locked(what: str) -> Iterator[None]:
+    """One `up` or `down` of a testbed at a time; the kernel frees the lock of a killed holder."""
+    place = state_root() / "locks"
+    place.mkdir(parents=True, exist_ok=True)
+    with open(place / what, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TestbedError(f"another `up` or `down` of {what} is running: wait for it, or end it") from None
+        yield
