@@ -1,0 +1,1 @@
+"""`make demo`: from nothing to an answer on a real cluster, one stage per line."""

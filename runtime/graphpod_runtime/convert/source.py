@@ -1,0 +1,77 @@
+"""A GGUF file as values: metadata by key, tensors by name as float32 arrays.
+
+Parsing and dequantising are left to the `gguf` package, which llama.cpp itself publishes: it knows every quantised
+block layout, follows the format as it grows and needs only numpy at import. This module adds the refusals.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGUFReader, ReaderTensor
+from gguf.quants import dequantize
+
+from graphpod_runtime.convert.problem import ConvertError
+
+MAGIC = b"GGUF"
+
+
+class Source:
+    """One open GGUF file (memory mapped). Raises ConvertError when it is none, or a damaged one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                magic = file.read(len(MAGIC))
+        except OSError as error:
+            raise ConvertError(f"{path}: cannot be read: {error.strerror}; give the path of a .gguf file") from error
+        if magic != MAGIC:
+            raise ConvertError(
+                f"{path}: not a GGUF file: it starts with {magic!r}, not {MAGIC!r}; "
+                "a folder with config.json and *.safetensors needs no conversion"
+            )
+        try:
+            reader = GGUFReader(path)
+            self._metadata = {key: field.contents() for key, field in reader.fields.items()}
+        # The reader walks raw bytes: a damaged file surfaces as whichever numpy or enum error it trips over first.
+        except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
+            raise ConvertError(
+                f"{path}: damaged, cut short or of a newer GGUF version than this build reads ({error}); "
+                "compare its size and sha256 with the publisher's and fetch it again"
+            ) from error
+        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Metadata under `key`, or `default`."""
+        return self._metadata.get(key, default)
+
+    def need(self, key: str) -> Any:
+        """Metadata under `key`; ConvertError naming the key when it is absent."""
+        if key not in self._metadata:
+            raise ConvertError(f"{self.path}: metadata key {key!r} is missing; convert a complete GGUF file")
+        return self._metadata[key]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Row-major shape (GGUF lists the fastest dimension first)."""
+        return tuple(int(size) for size in reversed(self._tensor(name).shape))
+
+    def tensor(self, name: str) -> np.ndarray:
+        """The tensor dequantised to float32, in its row-major shape."""
+        tensor = self._tensor(name)
+        try:
+            return dequantize(tensor.data, tensor.tensor_type).astype(np.float32).reshape(self.shape(name))
+        except NotImplementedError as error:
+            raise ConvertError(
+                f"{self.path}: tensor {name} has type {tensor.tensor_type.name}, which cannot be dequantised; "
+                "use a file of a common type such as F16, Q8_0, Q4_1 or Q4_K"
+            ) from error
+
+    def _tensor(self, name: str) -> ReaderTensor:
+        if name not in self._tensors:
+            raise ConvertError(f"{self.path}: tensor {name!r} is missing; convert a complete GGUF file")
+        return self._tensors[name]
