@@ -1,0 +1,1 @@
+"""graphpod's inference engine: front process, engine process, graphs, models."""

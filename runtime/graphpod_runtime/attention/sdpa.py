@@ -1,0 +1,122 @@
+"""Paged attention in plain torch: one opaque op that writes keys and values, then attends.
+
+It is one custom op on purpose. The recorder records it as one call, so block tables, lengths and slots are read
+from their buffers whenever it runs; a Python loop over lengths in captured code would freeze the lengths of capture.
+"""
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.cache.kv import KvCache
+
+
+@torch.library.custom_op("graphpod::paged_attention", mutates_args=("keys", "values", "out"))
+def paged_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slots: Tensor,
+    tables: Tensor,
+    lengths: Tensor,
+    starts: Tensor,
+    out: Tensor,
+) -> None:
+    """One layer: keys and values are [pages, page_size, kv_heads, d], out [tokens, heads, d]; the rest as Metadata."""
+    keys.flatten(0, 1).index_copy_(0, slots, k)
+    values.flatten(0, 1).index_copy_(0, slots, v)
+    if lengths.shape[0] == q.shape[0]:
+        _decode(q, keys, values, tables, lengths, out)
+    else:
+        _prefill(q, k, v, keys, values, tables, lengths, starts, out)
+
+
+def _decode(q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Tensor, out: Tensor) -> None:
+    """One query row per sequence, all in one call padded to the longest.
+
+    The heads of one key head are laid along the query axis, so keys are not repeated for grouped queries.
+    """
+    rows, heads, width = q.shape
+    kv_heads, page_size = keys.shape[2], keys.shape[1]
+    longest = int(lengths.max())
+    used = tables[:, : -(-longest // page_size)]
+    gathered = [
+        cache.index_select(0, used.flatten()).view(rows, -1, kv_heads, width)[:, :longest].transpose(1, 2)
+        for cache in (keys, values)
+    ]
+    mask = None
+    if rows > 1:
+        mask = (torch.arange(longest) < lengths[:, None])[:, None, None]
+    result = functional.scaled_dot_product_attention(
+        q.view(rows, kv_heads, heads // kv_heads, width), *gathered, attn_mask=mask
+    )
+    out.copy_(result.reshape(rows, heads, width))
+
+
+def _prefill(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    tables: Tensor,
+    lengths: Tensor,
+    starts: Tensor,
+    out: Tensor,
+) -> None:
+    """Sequence by sequence: causal over its own rows, plus the pages of what it computed before."""
+    page_size = keys.shape[1]
+    bounds, contexts = starts.tolist(), lengths.tolist()
+    for index, context in enumerate(contexts):
+        rows = slice(bounds[index], bounds[index + 1])
+        count = rows.stop - rows.start
+        own_q = q[rows].transpose(0, 1)[None]
+        if context == count:
+            own_k, own_v, mask = k[rows], v[rows], None
+        else:
+            used = tables[index, : -(-context // page_size)]
+            own_k = keys.index_select(0, used).flatten(0, 1)[:context]
+            own_v = values.index_select(0, used).flatten(0, 1)[:context]
+            mask = torch.ones(count, context, dtype=torch.bool).tril(context - count)
+        result = functional.scaled_dot_product_attention(
+            own_q,
+            own_k.transpose(0, 1)[None],
+            own_v.transpose(0, 1)[None],
+            attn_mask=mask,
+            is_causal=mask is None,
+            enable_gqa=True,
+        )
+        out[rows].copy_(result[0].transpose(0, 1))
+
+
+class TorchAttention:
+    """The Backend on scaled_dot_product_attention."""
+
+    cache: KvCache
+    metadata: Metadata
+
+    def bind(self, cache: KvCache) -> None:
+        self.cache = cache
+
+    def plan(self, metadata: Metadata) -> None:
+        self.metadata = metadata
+
+    def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        rows = self.metadata
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        paged_attention(
+            q,
+            k,
+            v,
+            self.cache.keys[layer],
+            self.cache.values[layer],
+            rows.slots,
+            rows.tables,
+            rows.lengths,
+            rows.starts,
+            out,
+        )
+        return out.flatten(1)

@@ -1,0 +1,38 @@
+"""Pages of the KV cache, handed out and taken back."""
+
+SCRATCH_PAGE = 0
+"""Padded rows and captures write here. Nobody owns it and nothing reads it."""
+
+
+class OutOfPages(Exception):
+    """Fewer pages are free than were asked for; nothing was taken."""
+
+
+class PageAllocator:
+    """A free list over `pages` pages, of which page 0 is scratch and never handed out."""
+
+    def __init__(self, pages: int) -> None:
+        self.capacity = pages - 1
+        self._free = list(range(pages - 1, SCRATCH_PAGE, -1))
+        self._taken: set[int] = set()
+
+    @property
+    def available(self) -> int:
+        """Pages that can be taken now."""
+        return len(self._free)
+
+    def take(self, count: int) -> list[int]:
+        """`count` pages; OutOfPages takes none."""
+        if count > len(self._free):
+            raise OutOfPages(f"{count} KV pages wanted, {len(self._free)} of {self.capacity} free")
+        pages = [self._free.pop() for _ in range(count)]
+        self._taken.update(pages)
+        return pages
+
+    def free(self, pages: list[int]) -> None:
+        """Gives `pages` back; ValueError for a page that is not taken (a double free would alias two sequences)."""
+        for page in pages:
+            if page not in self._taken:
+                raise ValueError(f"page {page} is not taken: freed twice, or never handed out")
+            self._taken.remove(page)
+            self._free.append(page)

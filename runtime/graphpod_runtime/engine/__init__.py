@@ -1,0 +1,1 @@
+"""The engine process: start, runner, scheduler, loop."""

@@ -1,0 +1,81 @@
+"""Cumulative counters, gauges and histograms of the engine process, checked against the metric table."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series now. For a histogram `buckets` are cumulative-free counts by bound, the last one above all bounds,
+    and `value` is the sum of observations.
+    """
+
+    name: str
+    labels: dict[str, str]
+    value: float
+    buckets: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Histogram:
+    counts: list[int]
+    total: float = 0.0
+
+
+@dataclass(slots=True)
+class Counters:
+    """All series of this process. KeyError for a name, ValueError for labels or a kind the table does not have."""
+
+    _values: dict[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
+    _histograms: dict[tuple[str, tuple[str, ...]], _Histogram] = field(default_factory=dict)
+
+    def add(self, name: str, amount: float = 1, **labels: str) -> None:
+        """Raises a counter."""
+        key = self._key(name, Kind.Counter, labels)
+        self._values[key] = self._values.get(key, 0) + amount
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        """Sets a gauge."""
+        self._values[self._key(name, Kind.Gauge, labels)] = value
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Adds one observation to a histogram."""
+        key = self._key(name, Kind.Histogram, labels)
+        bounds = BY_NAME[name].buckets
+        series = self._histograms.setdefault(key, _Histogram([0] * (len(bounds) + 1)))
+        series.counts[bisect_left(bounds, value)] += 1
+        series.total += value
+
+    def value(self, name: str, **labels: str) -> float:
+        """The sum over all series of `name` whose labels include `labels`."""
+        metric = BY_NAME[name]
+        wanted = {metric.labels.index(label): value for label, value in labels.items()}
+        return sum(
+            value
+            for (other, values), value in self._values.items()
+            if other == name and all(values[index] == value for index, value in wanted.items())
+        )
+
+    def snapshot(self) -> list[Sample]:
+        """Every series, cumulative since start."""
+        plain = [Sample(name, _labels(name, values), value) for (name, values), value in self._values.items()]
+        histograms = [
+            Sample(name, _labels(name, values), series.total, tuple(series.counts))
+            for (name, values), series in self._histograms.items()
+        ]
+        return plain + histograms
+
+    @staticmethod
+    def _key(name: str, kind: Kind, labels: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+        metric: Metric = BY_NAME[name]
+        if metric.kind is not kind or metric.process is not Process.Engine:
+            raise ValueError(f"{name} is a {metric.kind} of the {metric.process}, not a {kind} of the engine")
+        if set(labels) != set(metric.labels):
+            raise ValueError(f"{name} has labels {metric.labels}, not {tuple(labels)}")
+        return name, tuple(labels[label] for label in metric.labels)
+
+
+def _labels(name: str, values: tuple[str, ...]) -> dict[str, str]:
+    return dict(zip(BY_NAME[name].labels, values, strict=True))

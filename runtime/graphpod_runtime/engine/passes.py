@@ -1,0 +1,153 @@
+"""The two kinds of forward pass: what a graph captures, what it reads, and the same code run eagerly.
+
+Prefill captures the body only, so any number of sequences shares a size; embedding, final norm and head stay
+outside. Decode captures the whole step, from embedding to the greedy token.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from graphpod_policy import Phase
+from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine.inputs import Inputs
+from graphpod_runtime.engine.sampler import greedy
+from graphpod_runtime.graphs.buffers import Buffers, Slot
+from graphpod_runtime.models.base import Attend, Model
+
+Code = Callable[[Attend], None]
+"""The stretch a graph captures: reads static buffers, writes static buffers, calls attention through its argument."""
+
+
+class Pass(Protocol):
+    """One phase's forward pass. Sizes and counts are rows: tokens for prefill, sequences for decode."""
+
+    phase: Phase
+    buffers: Buffers
+
+    def code(self, size: int) -> Code:
+        """What a graph of `size` captures."""
+
+    def load(self, inputs: Inputs, size: int) -> None:
+        """`inputs` into the static buffers, padded to `size`."""
+
+    def results(self, count: int) -> tuple[Tensor, ...]:
+        """What the code writes: views of the output buffers, real rows only."""
+
+    def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Tensor, ...]:
+        """The same arithmetic on fresh tensors padded to `size` rows; returns the real rows."""
+
+
+class StepPass(Pass, Protocol):
+    """A pass whose attention can run inside the graph, on metadata in static buffers."""
+
+    def metadata(self, size: int) -> Metadata:
+        """Attention's metadata of `size` rows in static buffers."""
+
+
+def _padded(live: Tensor, size: int) -> Tensor:
+    """`live` [count, ...] with zero rows up to `size`."""
+    if live.shape[0] == size:
+        return live
+    return torch.cat((live, live.new_zeros((size - live.shape[0], *live.shape[1:]))))
+
+
+class PrefillPass:
+    """Body only: hidden [tokens, hidden] -> hidden."""
+
+    phase = Phase.Prefill
+
+    def __init__(self, model: Model, rows: int, dtype: torch.dtype) -> None:
+        self.model = model
+        width = model.shape.hidden
+        self.buffers = Buffers(
+            Slot("hidden", rows, (width,), dtype),
+            Slot("positions", rows, (), torch.int64),
+            Slot("result", rows, (width,), dtype, padding=None),
+        )
+
+    def code(self, size: int) -> Code:
+        hidden, positions = self.buffers.view("hidden", size), self.buffers.view("positions", size)
+        result = self.buffers.view("result", size)
+
+        def captured(attend: Attend) -> None:
+            result.copy_(self.model.body(hidden, positions, attend))
+
+        return captured
+
+    def load(self, inputs: Inputs, size: int) -> None:
+        self.buffers.load("hidden", self.model.embed(inputs.tokens), size)
+        self.buffers.load("positions", inputs.positions, size)
+
+    def results(self, count: int) -> tuple[Tensor, ...]:
+        return (self.buffers.view("result", count),)
+
+    def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Tensor, ...]:
+        hidden = _padded(self.model.embed(inputs.tokens), size)
+        return (self.model.body(hidden, _padded(inputs.positions, size), attend)[: inputs.count],)
+
+
+class DecodePass:
+    """The whole step: tokens [sequences] -> (logits [sequences, vocab], greedy tokens [sequences])."""
+
+    phase = Phase.Decode
+
+    def __init__(self, model: Model, rows: int, pages: int, dtype: torch.dtype) -> None:
+        """`pages`: most pages of one sequence."""
+        self.model = model
+        self.buffers = Buffers(
+            Slot("tokens", rows, (), torch.int64),
+            Slot("positions", rows, (), torch.int64),
+            Slot("slots", rows, (), torch.int64, padding=SCRATCH_PAGE),
+            Slot("tables", rows, (pages,), torch.int64, padding=SCRATCH_PAGE),
+            # One token of the scratch page: attention over nothing would be NaN.
+            Slot("lengths", rows, (), torch.int64, padding=1),
+            Slot("starts", rows + 1, (), torch.int64, padding=None),
+            Slot("logits", rows, (model.shape.vocab,), dtype, padding=None),
+            Slot("next", rows, (), torch.int64, padding=None),
+        )
+        self.buffers.load("starts", torch.arange(rows + 1), rows + 1)
+
+    def code(self, size: int) -> Code:
+        tokens, positions = self.buffers.view("tokens", size), self.buffers.view("positions", size)
+        logits, chosen = self.buffers.view("logits", size), self.buffers.view("next", size)
+
+        def captured(attend: Attend) -> None:
+            row_logits, row_chosen = self._step(tokens, positions, attend)
+            logits.copy_(row_logits)
+            chosen.copy_(row_chosen)
+
+        return captured
+
+    def load(self, inputs: Inputs, size: int) -> None:
+        rows = inputs.metadata
+        for name, live in (
+            ("tokens", inputs.tokens),
+            ("positions", inputs.positions),
+            ("slots", rows.slots),
+            ("tables", rows.tables),
+            ("lengths", rows.lengths),
+        ):
+            self.buffers.load(name, live, size)
+
+    def metadata(self, size: int) -> Metadata:
+        return Metadata(
+            slots=self.buffers.view("slots", size),
+            tables=self.buffers.view("tables", size),
+            lengths=self.buffers.view("lengths", size),
+            starts=self.buffers.view("starts", size + 1),
+        )
+
+    def results(self, count: int) -> tuple[Tensor, ...]:
+        return self.buffers.view("logits", count), self.buffers.view("next", count)
+
+    def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Tensor, ...]:
+        logits, chosen = self._step(_padded(inputs.tokens, size), _padded(inputs.positions, size), attend)
+        return logits[: inputs.count], chosen[: inputs.count]
+
+    def _step(self, tokens: Tensor, positions: Tensor, attend: Attend) -> tuple[Tensor, Tensor]:
+        logits = self.model.head(self.model.body(self.model.embed(tokens), positions, attend))
+        return logits, greedy(logits)

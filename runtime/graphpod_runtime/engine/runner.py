@@ -1,0 +1,97 @@
+"""The runner: owns model, KV cache and graphs; turns a batch into one forward pass and its next tokens.
+
+It never sees a queue. The loop decides what runs; the runner decides how: on a graph, or eagerly for one reason.
+Every pass counts twice, in places that do not know of each other: `dispatch`'s answer counts the replay or the
+fallback, a hook on the model's body counts passes that really ran eagerly.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from graphpod_policy import Backend, EngineConfig, FallbackReason, Phase, Policy
+from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.inputs import Inputs, inputs_of
+from graphpod_runtime.engine.sampler import draw, greedy
+from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Sequence
+from graphpod_runtime.engine.start import Started, Starter
+from graphpod_runtime.graphs.dispatch import dispatch
+from graphpod_runtime.graphs.report import Report
+
+
+class Runner:
+    """One engine. `start` makes it Ready; before that only `counters` may be read."""
+
+    pages: PageAllocator
+    eos_ids: tuple[int, ...]
+
+    def __init__(
+        self, config: EngineConfig, report: Callable[[Report], None], started_at: float | None = None
+    ) -> None:
+        """`started_at`: time.time() when the process began, for the Import stage; None leaves that stage out."""
+        self.config = config
+        self.counters = Counters()
+        self._starter = Starter(config, report, self.counters, started_at)
+        self._backend: Backend = self._starter.plan.backend
+        self._live: Phase | None = None
+
+    def start(self) -> None:
+        """Load, capture, check, size; returns when Ready. StartFailure says why it cannot be."""
+        self._engine: Started = self._starter.run()
+        self.pages = PageAllocator(self._engine.attention.cache.pages)
+        self.eos_ids = self._engine.model.shape.eos_ids
+        self._engine.model.body.register_forward_pre_hook(self._count_eager_pass)
+
+    @torch.no_grad()
+    def forward(self, batch: Batch) -> list[int]:
+        """The next token of each sequence of `batch`, -1 for a chunk that does not end its prompt."""
+        inputs = inputs_of(batch, self.config.page_size)
+        results = self._run(inputs)
+        if isinstance(batch, DecodeBatch):
+            logits, chosen = results
+            return self._sample(batch.sequences, logits, chosen)
+        ending = [index for index, row in enumerate(inputs.yields) if row >= 0]
+        tokens = [-1] * len(inputs.yields)
+        if ending:
+            rows = torch.tensor([inputs.yields[index] for index in ending])
+            logits = self._engine.model.head(results[0][rows])
+            sequences = tuple(batch.chunks[index].sequence for index in ending)
+            for index, token in zip(ending, self._sample(sequences, logits, greedy(logits)), strict=True):
+                tokens[index] = token
+        return tokens
+
+    def _run(self, inputs: Inputs) -> tuple[Tensor, ...]:
+        """One pass over `inputs`, on a graph where one fits."""
+        engine, phase = self._engine, inputs.phase
+        choice = dispatch(engine.ladders[phase], inputs.count)
+        if isinstance(choice, FallbackReason):
+            self.counters.add(
+                "graphpod_graph_fallbacks_total",
+                phase=phase.value,
+                reason=choice.value,
+                backend=self._backend.value,
+            )
+            self.counters.add(
+                "graphpod_forward_passes_total", phase=phase.value, policy=Policy.Disabled.value
+            )
+            engine.attention.plan(inputs.metadata)
+            self._live = phase
+            try:
+                return engine.passes[phase].eager(inputs, engine.attention.run, inputs.count)
+            finally:
+                self._live = None
+        raise AssertionError("no graphs yet")
+
+    def _sample(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor) -> list[int]:
+        tokens: list[int] = chosen.tolist()
+        for index, sequence in enumerate(sequences):
+            if sequence.sampling.temperature > 0:
+                tokens[index] = draw(logits[index], sequence.sampling, len(sequence.tokens))
+        return tokens
+
+    def _count_eager_pass(self, body: nn.Module, arguments: object) -> None:
+        """Hook on the body. Captures, checks and warm-up passes are not live and do not count."""
+        if self._live is not None:
+            self.counters.add("graphpod_eager_passes_total", phase=self._live.value)

@@ -1,0 +1,1 @@
+"""Graph capture and replay: segments, breaks, full steps, their memory, their self-check."""

@@ -1,0 +1,55 @@
+"""Static buffers: the only memory that changes between two replays of a graph, at addresses that never change."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One named buffer [rows, *row]. `padding` is the value of rows beyond the real ones; None leaves them alone."""
+
+    name: str
+    rows: int
+    row: tuple[int, ...]
+    dtype: torch.dtype
+    padding: int | None = 0
+
+
+class Buffers:
+    """Slots allocated once, for the largest size; smaller sizes use their first rows."""
+
+    def __init__(self, *slots: Slot) -> None:
+        self._slots = {slot.name: slot for slot in slots}
+        if len(self._slots) != len(slots):
+            raise ValueError(f"two slots of one name among {[slot.name for slot in slots]}")
+        self._tensors = {
+            slot.name: torch.full((slot.rows, *slot.row), slot.padding or 0, dtype=slot.dtype) for slot in slots
+        }
+
+    def view(self, name: str, size: int) -> Tensor:
+        """The first `size` rows of `name`."""
+        return self._tensors[name][:size]
+
+    def load(self, name: str, live: Tensor, size: int) -> None:
+        """`live` [count, ...] into the first rows of `name`, padding up to `size` rows.
+
+        A live row narrower than the slot's (a block table) is padded on its right as well.
+        """
+        slot, target = self._slots[name], self._tensors[name][:size]
+        count = live.shape[0]
+        if count > size or size > slot.rows:
+            raise ValueError(f"{name}: {count} rows do not fit size {size} of a slot with {slot.rows} rows")
+        if slot.row and live.shape[1] < slot.row[0]:
+            target[:count, live.shape[1] :] = slot.padding or 0
+            target[:count, : live.shape[1]] = live
+        else:
+            target[:count] = live
+        if slot.padding is not None:
+            target[count:] = slot.padding
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and whole buffers, for registration."""
+        return iter(self._tensors.items())

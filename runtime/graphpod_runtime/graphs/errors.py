@@ -1,0 +1,37 @@
+"""Failures of capture and self-check that a start survives by running a weaker policy."""
+
+from typing import ClassVar
+
+from graphpod_policy import ExitCode
+
+
+class GraphError(Exception):
+    """Base: `rule` is the policy rule that the failure fires, `code` the exit code when degrading is forbidden."""
+
+    rule: ClassVar[str]
+    code: ClassVar[ExitCode]
+
+
+class CaptureFailed(GraphError):
+    """The code cannot be captured, or raised while it was. The message names model, layer, segment and size."""
+
+    rule = "CaptureFailed"
+    code = ExitCode.CaptureFailed
+
+
+class CaptureOutOfMemory(GraphError):
+    """The graph pool is full."""
+
+    rule = "CaptureOutOfMemory"
+    code = ExitCode.CaptureOutOfMemory
+
+
+class SelfCheckFailed(GraphError):
+    """A replay differs from the same code uncaptured, or from plain eager beyond rounding."""
+
+    rule = "SelfCheckFailed"
+    code = ExitCode.SelfCheckFailed
+
+
+class ReplayFailed(RuntimeError):
+    """Code in a break raised during a replay. The message names model, layer, segment and size."""

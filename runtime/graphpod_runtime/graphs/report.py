@@ -1,0 +1,107 @@
+"""What a start tells the world: the body of GET /warmup, less the pod's own identity."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import graphpod_policy
+from graphpod_policy import Backend, Decision, Phase, Policy
+
+
+class State(StrEnum):
+    """Where a start is. Ready and Failed are terminal."""
+
+    Loading = "Loading"
+    Capturing = "Capturing"
+    SelfChecking = "SelfChecking"
+    Ready = "Ready"
+    Failed = "Failed"
+
+
+class Stage(StrEnum):
+    """A timed part of the start, in its order."""
+
+    Import = "Import"
+    Load = "Load"
+    PrefillCapture = "PrefillCapture"
+    DecodeMeasure = "DecodeMeasure"
+    KvSizing = "KvSizing"
+    DecodeCapture = "DecodeCapture"
+    SelfCheck = "SelfCheck"
+
+
+class SelfCheck(StrEnum):
+    """How the self-check of a phase's graphs ended."""
+
+    NotRun = "NotRun"
+    Passed = "Passed"
+    Failed = "Failed"
+
+
+@dataclass(slots=True)
+class PhaseReport:
+    """One phase. `planned_sizes`, `captured` and `failed` count sizes, `segments` those of one forward pass;
+    bytes and seconds are of the graphs alive now.
+    """
+
+    requested: Policy
+    planned: Policy
+    effective: Policy
+    planned_sizes: int
+    captured: int = 0
+    failed: int = 0
+    segments: int = 0
+    pool_bytes: int = 0
+    driver_bytes: int = 0
+    capture_seconds: float = 0.0
+    self_check: SelfCheck = SelfCheck.NotRun
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the API's words."""
+        return {
+            "requested": self.requested.value,
+            "planned": self.planned.value,
+            "effective": self.effective.value,
+            "sizes": {"planned": self.planned_sizes, "captured": self.captured, "failed": self.failed},
+            "segments": self.segments,
+            "poolBytes": self.pool_bytes,
+            "driverBytes": self.driver_bytes,
+            "captureSeconds": round(self.capture_seconds, 3),
+            "selfCheck": self.self_check.value,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """The start so far. The start writes it; readers take `as_dict` copies."""
+
+    backend: Backend
+    phases: dict[Phase, PhaseReport]
+    state: State = State.Loading
+    decisions: tuple[Decision, ...] = ()
+    stages: dict[Stage, float] = field(default_factory=dict)
+    kv_pages: int = 0
+    page_size: int = 0
+    failure: tuple[str, str] | None = None
+    """Reason and message."""
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing will change any more."""
+        return self.state in (State.Ready, State.Failed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, a copy: pages are those that sequences can own."""
+        return {
+            "engine": graphpod_policy.__version__,
+            "backend": self.backend.value,
+            "state": self.state.value,
+            "terminal": self.terminal,
+            "graph": {phase.value: report.as_dict() for phase, report in self.phases.items()},
+            "decisions": [decision.as_dict() for decision in self.decisions],
+            "stages": [
+                {"name": stage.value, "seconds": round(seconds, 3)} for stage, seconds in self.stages.items()
+            ],
+            "kv": {"pages": self.kv_pages, "pageSize": self.page_size, "tokens": self.kv_pages * self.page_size},
+            "failure": self.failure and {"reason": self.failure[0], "message": self.failure[1]},
+        }

@@ -1,0 +1,1 @@
+"""Models as plain PyTorch, and the loader of their weights."""

@@ -1,0 +1,125 @@
+"""Llama family: pre-norm decoder with rotary positions, grouped-query attention and a gated MLP."""
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+
+from graphpod_runtime.layers.norm import RmsNorm
+from graphpod_runtime.layers.rope import apply_rope, rope_tables
+from graphpod_runtime.models.base import Attend, ModelShape, Target
+
+
+class Linear(nn.Module):
+    """x · weightᵀ without bias. `weight` is [out, in] and may hold several fused projections."""
+
+    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, dtype=dtype), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight)
+
+
+class LlamaLayer(nn.Module):
+    """One layer. q, k and v are one matrix, gate and up are another: two reads of the input instead of five."""
+
+    def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.shape, self.index = shape, index
+        attention = shape.heads * shape.head_dim
+        self.norm_before_attention = RmsNorm(shape.hidden, shape.norm_eps, dtype)
+        self.qkv = Linear(shape.hidden, attention + 2 * shape.kv_heads * shape.head_dim, dtype)
+        self.out = Linear(attention, shape.hidden, dtype)
+        self.norm_before_mlp = RmsNorm(shape.hidden, shape.norm_eps, dtype)
+        self.gate_up = Linear(shape.hidden, 2 * shape.intermediate, dtype)
+        self.down = Linear(shape.intermediate, shape.hidden, dtype)
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
+        """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
+        shape = self.shape
+        heads = self.qkv(self.norm_before_attention(x)).view(x.shape[0], -1, shape.head_dim)
+        rotated = apply_rope(heads[:, : shape.heads + shape.kv_heads], cosines, sines)
+        q, k = rotated[:, : shape.heads], rotated[:, shape.heads :]
+        v = heads[:, shape.heads + shape.kv_heads :]
+        x = x + self.out(attend(self.index, q, k, v))
+        gate, up = self.gate_up(self.norm_before_mlp(x)).chunk(2, dim=-1)
+        return x + self.down(functional.silu(gate) * up)
+
+
+class LlamaBody(nn.Module):
+    """All layers: a Body."""
+
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(LlamaLayer(shape, index, dtype) for index in range(shape.layers))
+        # The tables are computed, never loaded: they must be real even while the weights are on the meta device.
+        with torch.device("cpu"):
+            cosines, sines = rope_tables(max_model_len, shape.head_dim, shape.rope_theta, dtype)
+        self.register_buffer("cosines", cosines)
+        self.register_buffer("sines", sines)
+
+    def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        cosines, sines = self.cosines[positions], self.sines[positions]
+        for layer in self.layers:
+            hidden = layer(hidden, cosines, sines, attend)
+        return hidden
+
+
+class Llama(nn.Module):
+    """A Model of the Llama family."""
+
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Parameter(torch.empty(shape.vocab, shape.hidden, dtype=dtype), requires_grad=False)
+        self.body = LlamaBody(shape, dtype, max_model_len)
+        self.norm = RmsNorm(shape.hidden, shape.norm_eps, dtype)
+        self.output = (
+            self.embedding
+            if shape.tied
+            else nn.Parameter(torch.empty(shape.vocab, shape.hidden, dtype=dtype), requires_grad=False)
+        )
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return functional.embedding(tokens, self.embedding)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return functional.linear(self.norm(hidden), self.output)
+
+    def module(self) -> nn.Module:
+        return self
+
+    def targets(self) -> dict[str, Target]:
+        shape = self.shape
+        q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        targets = {
+            "model.embed_tokens.weight": _whole(self.embedding),
+            "model.norm.weight": _whole(self.norm.weight),
+        }
+        if not shape.tied:
+            targets["lm_head.weight"] = _whole(self.output)
+        for index, layer in enumerate(self.body.layers):
+            assert isinstance(layer, LlamaLayer)
+            qkv, gate_up = layer.qkv.weight, layer.gate_up.weight
+            targets |= {
+                f"model.layers.{index}.{name}.weight": target
+                for name, target in {
+                    "input_layernorm": _whole(layer.norm_before_attention.weight),
+                    "self_attn.q_proj": Target(qkv, 0, q_rows),
+                    "self_attn.k_proj": Target(qkv, q_rows, kv_rows),
+                    "self_attn.v_proj": Target(qkv, q_rows + kv_rows, kv_rows),
+                    "self_attn.o_proj": _whole(layer.out.weight),
+                    "post_attention_layernorm": _whole(layer.norm_before_mlp.weight),
+                    "mlp.gate_proj": Target(gate_up, 0, shape.intermediate),
+                    "mlp.up_proj": Target(gate_up, shape.intermediate, shape.intermediate),
+                    "mlp.down_proj": _whole(layer.down.weight),
+                }.items()
+            }
+        return targets
+
+
+def _whole(parameter: nn.Parameter) -> Target:
+    return Target(parameter, 0, parameter.shape[0])

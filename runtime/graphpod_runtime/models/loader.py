@@ -1,0 +1,75 @@
+"""Weights from a folder of safetensors files into a model, one tensor at a time."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from graphpod_runtime.models.base import Model, ModelInvalid
+from graphpod_runtime.models.registry import build, read_shape
+
+IGNORED = ("rotary_emb.inv_freq",)
+"""Suffixes of tensors that old checkpoints carry and that are computed here."""
+
+
+def load_model(folder: Path, dtype: torch.dtype, max_model_len: int) -> Model:
+    """The model in `folder` with its weights as `dtype`. ModelInvalid names file and tensor of what is wrong."""
+    if not folder.is_dir():
+        raise ModelInvalid(f"{folder}: no such folder; check the model's path and that its volume is mounted")
+    shape = read_shape(folder)
+    model = build(shape, dtype, min(max_model_len, shape.max_position))
+    targets = model.targets()
+    missing = set(targets)
+    for file, name, tensor in _tensors(folder):
+        if name.endswith(IGNORED) or (shape.tied and name == "lm_head.weight"):
+            continue
+        if name not in targets:
+            raise ModelInvalid(f"{file}: tensor {name} has no place in {shape.architecture}; is config.json of this model?")
+        view = targets[name].view
+        if tensor.shape != view.shape:
+            raise ModelInvalid(
+                f"{file}: {name} has shape {list(tensor.shape)}, config.json says {list(view.shape)}; "
+                "the two are of different models"
+            )
+        view.copy_(tensor)
+        missing.discard(name)
+    if missing:
+        raise ModelInvalid(
+            f"{folder}: {len(missing)} of {len(targets)} tensors are missing, first {min(missing)}; copy the model again"
+        )
+    return model
+
+
+def _tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
+    """Every (file, name, tensor) of the folder's safetensors files; each tensor is mapped, not read, until used."""
+    for file in _files(folder):
+        try:
+            with safe_open(file, framework="pt") as content:
+                for name in content.keys():  # noqa: SIM118 (not a dict: iterating it yields nothing)
+                    yield file, name, content.get_tensor(name)
+        except SafetensorError as error:
+            raise ModelInvalid(f"{file}: not a whole safetensors file ({error}); copy it again") from error
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ModelInvalid(f"{index}: not a safetensors index ({error}); copy it again") from error
+        files = [folder / name for name in names]
+        for file in files:
+            if not file.is_file():
+                raise ModelInvalid(f"{file}: named by {index.name} but not there; copy the model again")
+        return files
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        found = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
+        raise ModelInvalid(
+            f"{folder}: no *.safetensors file (found {found}); convert the weights or copy the whole folder"
+        )
+    return files

@@ -1,0 +1,99 @@
+"""Tiny random Llama models, and engines over them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, OnCaptureFailure, Phase, PhaseConfig, Policy
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.graphs.report import Report
+
+torch.set_num_threads(1)
+
+PREFILL_SIZES = (4, 8, 16, 32)
+DECODE_SIZES = (1, 2, 4, 8)
+
+
+def write_llama(folder: Path, *, tied: bool = True, heads: int = 9, kv_heads: int = 3, seed: int = 0) -> Path:
+    """A random Llama of three layers as a Hugging Face folder, by transformers itself.
+
+    The weights are larger than a trained model's start values, so that logits are far from flat.
+    """
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=211,
+        hidden_size=heads * 16,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=512,
+        tie_word_embeddings=tied,
+        initializer_range=0.2,
+        bos_token_id=1,
+        eos_token_id=2,
+        rope_theta=100000.0,
+    )
+    LlamaForCausalLM(config).eval().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def llama_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tied tiny Llama with three query heads per key head."""
+    return write_llama(tmp_path_factory.mktemp("llama"))
+
+
+def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any) -> EngineConfig:
+    """A small engine over `folder`."""
+    settings: dict[str, Any] = {
+        "dtype": "float32",
+        "max_model_len": 128,
+        "max_batch": 8,
+        "prefill_chunk": 32,
+        "page_size": 4,
+        "kv_cache_bytes": 8 << 20,
+        "prefill_sizes": PREFILL_SIZES,
+        "decode_sizes": DECODE_SIZES,
+        "on_capture_failure": OnCaptureFailure.Fail,
+    } | changes
+    sizes = {Phase.Prefill: settings.pop("prefill_sizes"), Phase.Decode: settings.pop("decode_sizes")}
+    phases = [
+        PhaseConfig(policy, policy, () if policy is Policy.Disabled else sizes[phase])
+        for phase, policy in ((Phase.Prefill, prefill), (Phase.Decode, decode))
+    ]
+    graph = GraphConfig(*phases, on_capture_failure=settings.pop("on_capture_failure"))
+    return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, **settings)
+
+
+@pytest.fixture
+def started(llama_folder: Path) -> Callable[..., Runner]:
+    """started(prefill, decode, **config changes) -> a Ready runner; every report it sent is in `.reports`."""
+
+    def start(prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any) -> Runner:
+        folder = changes.pop("folder", llama_folder)
+        reports: list[dict[str, Any]] = []
+
+        def keep(report: Report) -> None:
+            reports.append(report.as_dict())
+
+        runner = Runner(engine_config(folder, prefill, decode, **changes), keep)
+        runner.start()
+        runner.reports = reports  # type: ignore[attr-defined]
+        return runner
+
+    return start
+
+
+def random_prompts(count: int, *, shortest: int = 1, longest: int = 70, seed: int = 1) -> list[list[int]]:
+    """Prompts of mixed length over the tiny vocabulary, end token excluded."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(shortest, longest + 1, (count,), generator=generator).tolist()
+    return [torch.randint(3, 211, (length,), generator=generator).tolist() for length in lengths]
