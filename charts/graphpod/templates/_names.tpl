@@ -1,0 +1,22 @@
+{{/* One operator a cluster (its CRD is cluster-wide), so names do not carry the release's. */}}
+{{- define "graphpod.name" -}}graphpod-operator{{- end }}
+
+{{- define "graphpod.selector" -}}
+app.kubernetes.io/name: graphpod-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "graphpod.labels" -}}
+{{ include "graphpod.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: graphpod
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{/* (dict "image" values "tag" default): repository:tag, or repository@digest. */}}
+{{- define "graphpod.image" -}}
+{{- if .image.digest }}{{ .image.repository }}@{{ .image.digest }}
+{{- else }}{{ .image.repository }}:{{ .image.tag | default .tag }}
+{{- end }}
+{{- end }}

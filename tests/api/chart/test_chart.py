@@ -1,0 +1,133 @@
+"""The chart with helm 3 and helm 4: rendered, refused, installed on a real API server, removed."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from testbed import Cluster
+from testbed.golang import KUBERNETES, binary, build
+
+pytestmark = pytest.mark.api
+
+CHART = Path("charts/graphpod")
+GOLDEN = Path(__file__).with_name("golden.yaml")
+NAMESPACE = "graphpod-system"
+KEPT = "customresourcedefinition.apiextensions.k8s.io/inferenceservices.graphpod.dev"
+
+
+@pytest.fixture(scope="module", params=["helm3", "helm4"])
+def helm(request: pytest.FixtureRequest) -> Path:
+    build([request.param])
+    return binary(request.param)
+
+
+@pytest.fixture(scope="module")
+def cluster(helm: Path) -> Iterator[Cluster]:
+    """One of its own for each helm: other tests bring the CRD by themselves, and helm refuses to adopt it."""
+    cluster = Cluster(f"test-{helm.parent.name.partition('-')[0]}", "api")
+    cluster.up()
+    yield cluster
+    cluster.down()
+
+
+def run(helm: Path, *args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([helm, *args], capture_output=True, text=True, timeout=120, env=env or dict(os.environ))
+
+
+def render(helm: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    wanted = ["--namespace", NAMESPACE, "--kube-version", KUBERNETES]
+    return run(helm, "template", "graphpod", str(CHART), *wanted, *(f"--set={setting}" for setting in settings))
+
+
+def objects(rendered: str) -> list[dict]:
+    """In an order of our own: the two helms differ in theirs."""
+    found = [document for document in yaml.safe_load_all(rendered) if document]
+    return sorted(found, key=lambda document: (document["kind"], document["metadata"]["name"]))
+
+
+def test_lint_is_clean(helm: Path) -> None:
+    done = run(helm, "lint", "--strict", str(CHART), "--kube-version", KUBERNETES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 chart(s) failed" in done.stdout
+    assert "[WARNING]" not in done.stdout
+
+
+def test_it_renders_what_is_written_down(helm: Path) -> None:
+    """`GRAPHPOD_UPDATE_GOLDEN=1 pytest …` writes the file anew; the difference is then read in review."""
+    done = render(helm, "crds.enabled=false")
+    assert done.returncode == 0, done.stderr
+    if os.environ.get("GRAPHPOD_UPDATE_GOLDEN"):
+        GOLDEN.write_text(yaml.safe_dump_all(objects(done.stdout), sort_keys=False))
+    assert objects(done.stdout) == objects(GOLDEN.read_text())
+
+
+def test_the_crd_is_the_generated_one_and_is_kept(helm: Path) -> None:
+    generated = yaml.safe_load(Path("crds/graphpod.dev_inferenceservices.yaml").read_text())
+    (crd,) = [found for found in objects(render(helm).stdout) if found["kind"] == "CustomResourceDefinition"]
+    assert crd["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert crd == generated
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("image.tga=1.0", "tga"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("image.digest=sha256:abc", "digest"),
+        ("crds.keep=false", "crds.deleteServicesToo=true"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(helm: Path, setting: str, words: str) -> None:
+    done = render(helm, setting)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_a_digest_wins_over_the_tag(helm: Path) -> None:
+    digest = "sha256:" + "a" * 64
+    done = render(helm, f"image.digest={digest}", "image.tag=ignored", f"engine.image.digest={digest}")
+    (deployment,) = [found for found in objects(done.stdout) if found["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"graphpod.dev/operator@{digest}"
+    assert any(arg.endswith(f"graphpod.dev/runtime@{digest}") for arg in container["args"])
+
+
+def test_installed_uninstalled_and_installed_again_beside_the_kept_crd(helm: Path, cluster: Cluster) -> None:
+    env = cluster.environment()
+    install = ["upgrade", "--install", "graphpod", str(CHART), "--namespace", NAMESPACE, "--create-namespace"]
+
+    done = run(helm, *install, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("kubectl ") == 3, "NOTES name the next three commands"
+    cluster.kubectl("wait", "--for=condition=Established", KEPT, "--timeout=30s")
+
+    done = run(helm, "uninstall", "graphpod", "--namespace", NAMESPACE, env=env)
+    assert done.returncode == 0, done.stderr
+    left = cluster.kubectl("get", "deployments,services,serviceaccounts", "-n", NAMESPACE, "-o", "name")
+    assert [name for name in left.split() if "default" not in name] == []
+    roles = cluster.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+    assert "graphpod" not in roles
+    assert KEPT in cluster.kubectl("get", "crd", "-o", "name").split()
+
+    done = run(helm, *install, env=env)
+    assert done.returncode == 0, done.stderr
+
+
+def test_pod_security_restricted_lets_the_operator_in(helm: Path, cluster: Cluster) -> None:
+    """Asked of the API server itself: `restricted` as a warning on the namespace gives a line for each violation."""
+    cluster.kubectl("create", "namespace", "strict")
+    cluster.kubectl("label", "namespace", "strict", "pod-security.kubernetes.io/enforce=restricted")
+    (deployment,) = [found for found in objects(render(helm).stdout) if found["kind"] == "Deployment"]
+    template = deployment["spec"]["template"]
+    cluster.kubectl("create", "serviceaccount", template["spec"]["serviceAccountName"], "-n", "strict")
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "operator", "namespace": "strict", "labels": template["metadata"]["labels"]},
+        "spec": template["spec"],
+    }
+    cluster.kubectl("create", "--dry-run=server", "-f", "-", input=yaml.safe_dump(pod))
