@@ -17,7 +17,10 @@ from testbed.status import table
 def main(argv: Sequence[str]) -> int:
     """Exit status: 0 done, 1 a `TestbedError` (printed), 2 wrong usage, 130 interrupted."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # progress shows at once in a pipe
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    own, kubectl = split(argv)
+    args = parser.parse_args(own)
+    args.kubectl = kubectl
     try:
         return int(args.action(args) or 0)
     except TestbedError as e:
@@ -26,6 +29,15 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; the next `up` or `down` cleans what is there", file=sys.stderr)
         return 130
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our words and kubectl's: after `kubectl [--name NAME]` everything is kubectl's, options included."""
+    words = list(argv)
+    if words[:1] != ["kubectl"]:
+        return words, []
+    ours = 3 if words[1:2] == ["--name"] else 1
+    return words[:ours], words[ours:]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,7 +70,6 @@ def _parser() -> argparse.ArgumentParser:
 
     kubectl = verbs.add_parser("kubectl", help="kubectl against the testbed; everything after it goes to kubectl")
     _name(kubectl)
-    kubectl.add_argument("args", nargs=argparse.REMAINDER)
     kubectl.set_defaults(action=_kubectl)
     return parser
 
@@ -101,4 +112,4 @@ def _kubeconfig(args: argparse.Namespace) -> int:
 def _kubectl(args: argparse.Namespace) -> int:
     cluster = _running(args.name)
     binary, environment = cluster.binary("kubectl"), cluster.environment()
-    os.execve(binary, ["kubectl", *args.args], environment)
+    os.execve(binary, ["kubectl", *args.kubectl], environment)

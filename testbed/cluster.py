@@ -1,5 +1,6 @@
 """A testbed from the outside: up, down, and what one asks of it in between."""
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from testbed import golang, kernel, network, packages, record
+from testbed import addons, golang, kernel, ledger, mounts, network, packages, pause, record
 from testbed.api import Api
 from testbed.cleaning import clean, left_over
 from testbed.command import run
@@ -16,6 +17,7 @@ from testbed.errors import TestbedError
 from testbed.level import Level
 from testbed.name import check_name
 from testbed.network import Addresses, netns
+from testbed.node import Node, file_digest
 from testbed.pki import PEOPLE, Identities, read_token
 from testbed.process import Identity, spawn, wait_until
 from testbed.record import Component, Record
@@ -75,6 +77,21 @@ class Cluster:
         self._addresses()
         return self._identities.kubeconfig(user)
 
+    def load(self, image: Path, report: Report = print) -> None:
+        """Imports an image archive into every node; one that is there already costs its checksum only."""
+        if not image.is_file():
+            raise TestbedError(f"there is no image archive {image}: build it first")
+        addresses = self._addresses()
+        if not self.nodes:
+            raise TestbedError(f"testbed {self.name} has level {self.level}, which has no nodes to load {image} into")
+        digest = file_digest(image)
+        for index in range(1, self.nodes + 1):
+            node = self._node(index, addresses, self.binary)
+            began = time.monotonic()
+            new = node.load(image, digest)
+            took = f"loaded in {time.monotonic() - began:.1f} s" if new else "already there"
+            report(f"{image.name} on {node.name}: {took}")
+
     def dead(self) -> list[Component]:
         """Components that should run and do not."""
         found = record.load(self.name)
@@ -126,20 +143,58 @@ class Cluster:
 
     def _start(self, binary: Callable[[str], Path], report: Report) -> None:
         self._record = self._reserve()
-        addresses = Addresses(self._record.id)
+        addresses, ids = Addresses(self._record.id), self._identities
         network.raise_up(self.name, addresses, self.nodes)
-        self._identities.create(f"graphpod-{self.name}", addresses, self.nodes)
-        plane = ControlPlane(self.folder, addresses, self._identities, binary)
+        ids.create(f"graphpod-{self.name}", addresses, self.nodes)
+        plane = ControlPlane(self.folder, addresses, ids, binary)
         plane.write_files()
+        nodes = [self._node(i, addresses, binary) for i in range(1, self.nodes + 1)]
         api = self._api(addresses.id)
+
         self._component("etcd", plane.etcd())
+        server = self._component("kube-apiserver", plane.apiserver())
+        if nodes:
+            ledger.borrow(self.folder)
+        for node in nodes:  # meanwhile
+            with _step(f"containerd on {node.name} ready", report):
+                self._start_runtime(node)
         with _step("kube-apiserver ready", report):
-            self._wait("kube-apiserver", self._component("kube-apiserver", plane.apiserver()), api.ready)
+            self._wait("kube-apiserver", server, api.ready)
+        manager = self._component("kube-controller-manager", plane.controller_manager())
+        if nodes:
+            self._start_nodes(plane, nodes, api, report)
         with _step("kube-controller-manager ready", report):
-            manager = self._component("kube-controller-manager", plane.controller_manager())
             self._wait("kube-controller-manager", manager, api.has_service_account)
         self._record = replace(self._record, ready=True)
         record.save(self._record)
+
+    def _start_runtime(self, node: Node) -> None:
+        node.write_files()
+        node.make_cgroup()
+        mounts.create(self.folder, node.index)
+        name = f"containerd-{node.name}"
+        runtime = self._component(name, node.containerd(), node=node.index)
+        self._wait(name, runtime, node.runtime_answers)
+        node.load(pause.archive(), "pause")
+
+    def _start_nodes(self, plane: ControlPlane, nodes: list[Node], api: Api, report: Report) -> None:
+        addresses = plane.addresses
+        self._component("kube-scheduler", plane.scheduler())
+        for node in nodes:
+            kubelet = self._component(f"kubelet-{node.name}", node.kubelet(), node=node.index)
+            proxy = self._component(f"kube-proxy-{node.name}", node.kube_proxy(), node=node.index)
+        self.kubectl("apply", "-f", "-", input=json.dumps(addons.manifests(addresses, nodes)))
+        dns = self._component("coredns", plane.coredns())  # after its role: refused once, it waits long to ask again
+        with _step(f"{len(nodes)} node(s) Ready", report):
+            self._wait(f"kubelet-{nodes[-1].name}", kubelet, lambda: api.ready_nodes() == len(nodes))
+        with _step("services ready", report):
+            service = replace(api, server=f"https://{addresses.kubernetes}")
+            self._wait(f"kube-proxy-{nodes[-1].name}", proxy, service.ready)
+        with _step("cluster DNS ready", report):
+            self._wait("coredns", dns, lambda: addons.resolves(addresses.api, "kubernetes.default.svc.cluster.local"))
+
+    def _node(self, index: int, addresses: Addresses, binary: Callable[[str], Path]) -> Node:
+        return Node(self.name, index, self.folder / f"node{index}", addresses, self._identities, binary)
 
     def _reserve(self) -> Record:
         """Takes a free number and writes it down, before anything on the machine changes."""
@@ -149,14 +204,14 @@ class Cluster:
             record.save(new)
             return new
 
-    def _component(self, name: str, argv: list[str | Path], *, node: int = 0, mounts: Path | None = None) -> Identity:
-        """Starts one, inside its network namespace; noted before anybody waits for it.
+    def _component(self, name: str, argv: list[str | Path], *, node: int = 0) -> Identity:
+        """Starts one, inside the namespaces of its node (0: the control plane); noted before anybody waits for it.
 
         `nsenter`, not `ip netns exec`: the latter mounts /sys anew, and the kubelet finds no cgroups.
         """
         enter: list[str | Path] = ["nsenter", f"--net=/run/netns/{netns(self.name, node)}"]
-        if mounts is not None:
-            enter.append(f"--mount={mounts}")
+        if node:
+            enter.append(f"--mount={mounts.handle(self.folder, node)}")
         log = self._log(name)
         process = spawn([*enter, *argv], log)
         self._record = self._record.with_component(Component(name, process, str(log)))

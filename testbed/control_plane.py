@@ -132,6 +132,5 @@ def corefile(addresses: Addresses, kubeconfig: Path) -> str:
         pods insecure
     }}
     cache 5
-    reload 0
 }}
 """

@@ -1,0 +1,214 @@
+"""One node: containerd, kubelet and kube-proxy, with folder, cgroup and addresses of their own."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.command import run
+from testbed.control_plane import Binary
+from testbed.errors import TestbedError
+from testbed.kernel import CGROUPS, V2_CONTROLLERS, unified
+from testbed.network import Addresses, netns
+from testbed.pause import IMAGE
+from testbed.pki import Identities
+
+IMPORT_LIMIT = 300.0  # s; 265 MB took 4 s
+VOLUMES = 12
+CNI = "/usr/lib/cni"
+
+
+@dataclass(frozen=True)
+class Node:
+    testbed: str
+    index: int  # from 1
+    folder: Path
+    addresses: Addresses
+    identities: Identities
+    binary: Binary
+
+    @property
+    def name(self) -> str:
+        return f"node{self.index}"
+
+    @property
+    def cgroup(self) -> str:
+        return netns(self.testbed, self.index)
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "containerd.sock"
+
+    @property
+    def volumes(self) -> tuple[Path, ...]:
+        """Folders behind the node's local PersistentVolumes."""
+        return tuple(self.folder / "volumes" / f"{n:02}" for n in range(1, VOLUMES + 1))
+
+    def write_files(self) -> None:
+        for folder in (self.folder / "cni", self.folder / "kubelet", *self.volumes):
+            folder.mkdir(parents=True)
+        (self.folder / "containerd.toml").write_text(containerd_config(self.folder))
+        network = cni_config(self.folder, self.addresses.pods(self.index), self.addresses.pod_gateway(self.index))
+        (self.folder / "cni" / "10-testbed.conflist").write_text(json.dumps(network))
+        (self.folder / "kubelet.json").write_text(json.dumps(self._kubelet_config(), indent=1))
+        (self.folder / "kube-proxy.json").write_text(json.dumps(self._proxy_config(), indent=1))
+
+    def containerd(self) -> list[str | Path]:
+        return ["containerd", "--config", self.folder / "containerd.toml"]
+
+    def kubelet(self) -> list[str | Path]:
+        return [
+            self.binary("kubelet"),
+            f"--config={self.folder}/kubelet.json",
+            f"--kubeconfig={self.identities.kubeconfig(f'system:node:{self.name}')}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.addresses.node(self.index)}",
+            f"--root-dir={self.folder}/kubelet",
+            f"--cert-dir={self.folder}/kubelet-pki",
+        ]
+
+    def kube_proxy(self) -> list[str | Path]:
+        return [self.binary("kube-proxy"), f"--config={self.folder}/kube-proxy.json"]
+
+    def _kubelet_config(self) -> dict[str, object]:
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": f"unix://{self.socket}",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self.cgroup}",
+            "failCgroupV1": False,  # kubelets from 1.35 on refuse cgroup v1 otherwise
+            "failSwapOn": False,
+            "address": self.addresses.node(self.index),
+            "readOnlyPort": 0,
+            "healthzBindAddress": "127.0.0.1",
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self.identities.ca)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "clusterDNS": [self.addresses.dns],
+            "clusterDomain": "cluster.local",
+            "resolvConf": "",
+            "makeIPTablesUtilChains": False,
+            "serializeImagePulls": False,
+            "podLogsDir": f"{self.folder}/pod-logs",
+            # images are loaded by hand and cannot be pulled again: never collect them, never evict for a full disk
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
+            "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        }
+
+    def _proxy_config(self) -> dict[str, object]:
+        return {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "nftables",
+            "clusterCIDR": self.addresses.cluster,
+            "clientConnection": {"kubeconfig": str(self.identities.kubeconfig("system:kube-proxy"))},
+            "hostnameOverride": self.name,
+            "healthzBindAddress": "127.0.0.1:10256",
+            "metricsBindAddress": "127.0.0.1:10249",
+            # zero: leave the kernel's connection tracking settings alone
+            "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        }
+
+    # --- effects
+
+    def make_cgroup(self, root: Path = CGROUPS) -> None:
+        """The node's root cgroup in every hierarchy, before the kubelet looks for it."""
+        if unified(root):
+            (root / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in V2_CONTROLLERS))
+            (root / self.cgroup).mkdir()
+            return
+        for hierarchy in sorted(p for p in root.iterdir() if (p / "cgroup.procs").exists()):
+            (hierarchy / self.cgroup).mkdir()
+            for setting in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group, and then it can hold nobody
+                if (hierarchy / setting).exists():
+                    (hierarchy / self.cgroup / setting).write_text((hierarchy / setting).read_text())
+
+    def runtime_answers(self) -> bool:
+        if not self.socket.exists():
+            return False
+        try:
+            self._ctr("version", timeout=5)
+        except TestbedError:
+            return False  # it listens before it answers: asked again
+        return True
+
+    def load(self, image: Path, digest: str) -> bool:
+        """Imports an archive; False when this very one is already there."""
+        memory = self.folder / "images.json"
+        loaded: dict[str, list[str]] = json.loads(memory.read_text()) if memory.exists() else {}
+        if digest in loaded and set(loaded[digest]) <= set(self._ctr("images", "ls", "-q").split()):
+            return False
+        names = imported(self._ctr("images", "import", str(image), timeout=IMPORT_LIMIT))
+        if not names:
+            raise TestbedError(f"{image} holds no named image: write it with a name (`buildah push … docker-archive:FILE:NAME`)")
+        memory.write_text(json.dumps(noted(loaded, digest, names)))
+        return True
+
+    def _ctr(self, *args: str, timeout: float = 60.0) -> str:
+        return run(["ctr", "-a", self.socket, "-n", "k8s.io", *args], timeout=timeout)
+
+
+def imported(answer: str) -> list[str]:
+    """Image names in what `ctr images import` prints: `unpacking NAME (sha256:…)...done`."""
+    return [line.split()[1] for line in answer.splitlines() if line.startswith("unpacking ")]
+
+
+def noted(loaded: dict[str, list[str]], digest: str, names: Iterable[str]) -> dict[str, list[str]]:
+    """Archives by digest, with their names. One whose name now means another image is forgotten."""
+    new = set(names)
+    return {**{d: n for d, n in loaded.items() if not new & set(n)}, digest: sorted(new)}
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def containerd_config(folder: Path) -> str:
+    """containerd 1.6's configuration; every path of its own lies in `folder`."""
+    return f"""\
+version = 2
+root = "{folder}/containerd"
+state = "{folder}/containerd-state"
+
+[grpc]
+  address = "{folder}/containerd.sock"
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/opt"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{IMAGE}"
+  restrict_oom_score_adj = true
+  stream_server_address = "127.0.0.1"
+  netns_mounts_under_state_dir = true
+
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{CNI}"
+    conf_dir = "{folder}/cni"
+
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      Root = "{folder}/runc"
+      SystemdCgroup = false
+"""
+
+
+def cni_config(folder: Path, subnet: str, gateway: str) -> dict[str, object]:
+    """A bridge whose routes the other namespaces know, hence no masquerading."""
+    addresses = {
+        "type": "host-local",
+        "ranges": [[{"subnet": subnet, "gateway": gateway}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "dataDir": f"{folder}/cni-addresses",
+    }
+    bridge = {"type": "bridge", "bridge": "pods0", "isGateway": True, "ipMasq": False, "hairpinMode": True}
+    return {"cniVersion": "1.0.0", "name": "testbed", "plugins": [{**bridge, "ipam": addresses}, {"type": "loopback"}]}
