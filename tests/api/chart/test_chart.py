@@ -96,6 +96,15 @@ def test_a_digest_wins_over_the_tag(helm: Path) -> None:
     assert any(arg.endswith(f"graphpod.dev/runtime@{digest}") for arg in container["args"])
 
 
+def test_with_namespaces_named_it_has_no_rights_elsewhere(helm: Path) -> None:
+    found = objects(render(helm, "watchNamespaces={red,blue}").stdout)
+    roles = [(found["kind"], found["metadata"].get("namespace")) for found in found if "Role" in found["kind"]]
+    assert sorted(roles) == [("Role", "blue"), ("Role", "red"), ("RoleBinding", "blue"), ("RoleBinding", "red")]
+    (deployment,) = [found for found in found if found["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert [arg for arg in container["args"] if "namespace" in arg] == ["--namespace=red", "--namespace=blue"]
+
+
 def test_installed_uninstalled_and_installed_again_beside_the_kept_crd(helm: Path, cluster: Cluster) -> None:
     env = cluster.environment()
     install = ["upgrade", "--install", "graphpod", str(CHART), "--namespace", NAMESPACE, "--create-namespace"]

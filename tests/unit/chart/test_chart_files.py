@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from graphpod_policy import __version__
@@ -11,9 +12,10 @@ CHART = Path("charts/graphpod")
 CRD = Path("crds/graphpod.dev_inferenceservices.yaml")
 
 
-def test_the_chart_carries_the_generated_crd() -> None:
-    carried = CHART / "files" / CRD.name
-    assert carried.read_bytes() == CRD.read_bytes(), f"the chart's copy is old: cp {CRD} {carried}"
+@pytest.mark.parametrize("source", [CRD, Path("operator/graphpod_operator/rbac.yaml")], ids=lambda path: path.name)
+def test_the_chart_carries_what_the_operator_generates(source: Path) -> None:
+    carried = CHART / "files" / source.name
+    assert carried.read_bytes() == source.read_bytes(), f"the chart's copy is old: cp {source} {carried}"
 
 
 def test_the_crd_leaves_its_annotations_to_the_chart() -> None:
