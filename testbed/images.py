@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +116,9 @@ def unpacked_bytes(archive: Path) -> int:
     with tarfile.open(archive) as tar:
         manifest = tar.extractfile("manifest.json")
         if manifest is None:
-            raise TestbedError(f"{archive} is no docker-archive (manifest.json is not a file): delete it and build again")
+            raise TestbedError(
+                f"{archive} is no docker-archive (manifest.json is not a file): delete it and build again"
+            )
         return sum(tar.getmember(layer).size for layer in json.load(manifest)[0]["Layers"])
 
 

@@ -1,0 +1,82 @@
+# Everything runs from two commands on a bare Debian 12 with Python 3.11, Go 1.26 and root: `make demo`, `make test`.
+# Every step says what it does and how long it took. What is there already is not made again.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+# A folder with the CPU wheel of torch; where it is absent, PyTorch's CPU index, which the Dockerfile names.
+TORCH_WHEELS ?= ../shared/wheels
+TORCH_INDEX := $(shell sed -n 's/^ARG TORCH_INDEX=//p' Dockerfile)
+TORCH_FROM := $(if $(wildcard $(TORCH_WHEELS)),--find-links $(TORCH_WHEELS),--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match)
+export TORCH_WHEELS
+
+# pytest and hypothesis behave differently when these are set; the checks are the same everywhere.
+unexport CI
+unexport BUILD_NUMBER
+# Two cores are worth more than spinning threads.
+export OMP_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= PASSIVE
+export GRAPHPOD_STARTED ?= $(shell date +%s)
+
+COMPILE = $(VENV)/bin/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 \
+	--python-platform x86_64-manylinux_2_28
+
+# $(call step,NAME,COMMANDS): the commands in one shell that stops at the first failure, then a line with their time.
+define step
+@SECONDS=0; $(2); echo "$(1): $$SECONDS s"
+endef
+
+.PHONY: help demo demo-down test lint bench images crd lock venv tools
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+demo: venv tools ## from nothing to an answer on a real cluster; it stays up
+	@$(RUN) -m demo up
+
+demo-down: venv ## take the demo's cluster down
+	@$(RUN) -m demo down
+
+test: venv lint tools images ## every check: lint, unit, api and e2e on real clusters
+	@$(RUN) -m pytest
+
+lint: venv ## ruff, mypy, import law
+	$(call step,ruff,$(VENV)/bin/ruff check --quiet .; $(VENV)/bin/ruff format --quiet --check .)
+	$(call step,mypy,$(VENV)/bin/mypy)
+	$(call step,imports,PYTHONPATH=. $(VENV)/bin/lint-imports --config pyproject.toml)
+
+bench: ## nothing to measure yet
+	@echo 'graphpod has no benchmarks yet; they will be in benchmarks/ and run from here' >&2; exit 1
+
+images: venv tools ## container images, as archives in the cache
+	@$(RUN) -m testbed.images build operator runtime
+
+crd: venv ## crds/ and the generated reference from the API models
+	$(call step,crd,$(VENV)/bin/graphpod crd > crds/inferenceservices.yaml)
+
+lock: venv ## locks/ from pyproject.toml
+	$(call step,locks,grep -oE 'uv>=[^"]*' pyproject.toml | $(COMPILE) - -o locks/uv.txt; \
+		$(COMPILE) pyproject.toml --extra operator -o locks/operator.txt; \
+		$(COMPILE) pyproject.toml --extra runtime -c locks/cpu.in $(TORCH_FROM) -o locks/runtime-cpu.txt; \
+		$(COMPILE) pyproject.toml --extra dev -c locks/cpu.in $(TORCH_FROM) -o locks/dev.txt)
+
+tools: venv ## Debian packages and Kubernetes binaries
+	@$(RUN) -m testbed build
+
+venv: $(VENV)/.installed ## the Python environment in .venv
+
+$(VENV)/.installed: locks/dev.txt locks/uv.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+		|| { echo 'error: $(PYTHON) is not Python 3.11, for which the locks are: make PYTHON=/path/to/python3.11 …' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2> /dev/null || { echo 'venv: installing the Debian package python3-venv …'; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv > /dev/null; }
+	@echo "venv: installing $$(grep -c == locks/dev.txt) packages from locks/dev.txt …"
+	$(call step,venv,[ -x $(RUN) ] || $(PYTHON) -m venv $(VENV); \
+		[ -x $(VENV)/bin/uv ] || $(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/uv.txt; \
+		$(VENV)/bin/uv pip sync --quiet --python $(RUN) --require-hashes $(TORCH_FROM) locks/dev.txt; \
+		$(VENV)/bin/uv pip install --quiet --python $(RUN) --no-deps --editable .; touch $@)

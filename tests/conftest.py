@@ -1,0 +1,146 @@
+"""Clusters for the tests that want one, and the one way to wait."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from testbed import images
+from testbed.cluster import Cluster
+from testbed.errors import TestbedError
+from testbed.level import Level
+
+LEVELS = ("api", "sim", "e2e", "gpu")
+EVIDENCE = (
+    ("get", "inferenceservices.graphpod.dev", "-A", "-o", "yaml"),
+    ("get", "deployments,pods,jobs", "-A", "-o", "wide"),
+    ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+    ("logs", "-n", "graphpod-system", "deployment/graphpod-operator", "--tail=60"),
+)
+EVIDENCE_LINES = 120  # of each, counted from the end
+
+# One profile everywhere: hypothesis would otherwise choose another where it believes to be in CI.
+hypothesis.settings.register_profile("graphpod", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("graphpod")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test's folder is its level."""
+    for item in items:
+        for level in LEVELS:
+            if f"tests/{level}/" in item.path.as_posix():
+                item.add_marker(level)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A skip is a failure: what is missing has to be installed, or the test left out by its mark."""
+    report: pytest.TestReport = yield  # type: ignore[misc]
+    if report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, which counts as a failure here: {report.longrepr}"
+    return report  # type: ignore[return-value]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """The same for a whole module."""
+    report: pytest.CollectReport = yield  # type: ignore[misc]
+    if report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} was skipped, which counts as a failure here: {report.longrepr}"
+    return report  # type: ignore[return-value]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """With `make test`, the time since its first step; pytest's own summary stays the closing line."""
+    if started := os.environ.get("GRAPHPOD_STARTED"):
+        terminalreporter.write_line(f"whole run, from the first step of make: {time.time() - float(started):.0f} s")
+
+
+@pytest.fixture(scope="session")
+def api_cluster() -> Iterator[Cluster]:
+    """A real etcd, kube-apiserver and kube-controller-manager; started by the first test that asks."""
+    yield from _cluster("test-api", Level.API)
+
+
+@pytest.fixture(scope="session")
+def node_cluster() -> Iterator[Cluster]:
+    """The same with a scheduler and one node; started by the first test that asks."""
+    yield from _cluster("test-node", Level.NODE)
+
+
+@pytest.fixture(scope="session")
+def image_archives() -> dict[str, Path]:
+    """The operator's and the engine's image as archives, by target; built when their sources changed."""
+    return {target: images.build(target) for target in ("operator", "runtime")}
+
+
+@pytest.fixture(scope="session")
+def graphpod_cluster(node_cluster: Cluster, image_archives: dict[str, Path]) -> Cluster:
+    """`node_cluster` with both images on its node."""
+    for archive in image_archives.values():
+        node_cluster.load(archive)
+    return node_cluster
+
+
+def _cluster(name: str, level: Level) -> Iterator[Cluster]:
+    cluster = Cluster(name, level)
+    cluster.down()  # what an aborted run left is no state to test on
+    cluster.up()
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@dataclass
+class Eventually:
+    """`eventually(check)` calls `check` until it neither raises AssertionError nor returns False or None.
+
+    Returns what `check` returned. On giving up it raises AssertionError with the last answer and the evidence: of the
+    clusters the test uses, and of whatever callables the test put into `evidence` (a log's tail, for one).
+    """
+
+    clusters: Callable[[], list[Cluster]] = list
+    evidence: list[Callable[[], str]] = field(default_factory=list)
+
+    def __call__(self, check: Callable[[], Any], timeout: float = 30.0, every: float = 0.1) -> Any:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                answer = check()
+                last = f"the last answer was {answer!r}"
+                if answer is not None and answer is not False:
+                    return answer
+            except AssertionError as e:
+                last = str(e) or repr(e)
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {timeout:g} s: {last}\n{self._evidence()}")
+            time.sleep(every)
+
+    def _evidence(self) -> str:
+        parts = [part for cluster in self.clusters() for part in _cluster_evidence(cluster)]
+        return "\n".join([*parts, *(source() for source in self.evidence)])
+
+
+def _cluster_evidence(cluster: Cluster) -> Iterator[str]:
+    for command in EVIDENCE:
+        try:
+            said = cluster.kubectl(*command)
+        except TestbedError as e:  # no such kind or deployment in this cluster: evidence as well
+            said = str(e)
+        lines = said.splitlines()[-EVIDENCE_LINES:]
+        yield "\n".join([f"--- {cluster.name}: kubectl {' '.join(command)}", *lines])
+
+
+@pytest.fixture
+def eventually(request: pytest.FixtureRequest) -> Eventually:
+    """Waits for what a cluster or a process does in its own time, and shows why it did not."""
+    used = [name for name in ("api_cluster", "node_cluster") if name in request.fixturenames]
+    return Eventually(lambda: [request.getfixturevalue(name) for name in used])

@@ -1,0 +1,68 @@
+"""The locks are what pyproject.toml asks for, pinned, hashed and free of addresses."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[3]
+LOCKS = {"operator.txt": "operator", "runtime-cpu.txt": "runtime", "dev.txt": "dev"}
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ \\]+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+
+
+def pins(lock: str) -> dict[str, str]:
+    return {name: version for name, version, _ in PIN.findall((ROOT / "locks" / lock).read_text())}
+
+
+def wanted(extra: str) -> list[Requirement]:
+    """Requirements of the base and of an extra, extras of our own resolved."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = [Requirement(text) for text in project["dependencies"]]
+    waiting, seen = [extra], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for requirement in map(Requirement, project["optional-dependencies"][name]):
+            if requirement.name == project["name"]:
+                waiting.extend(requirement.extras)
+            else:
+                found.append(requirement)
+    return found
+
+
+@pytest.mark.parametrize(("lock", "extra"), LOCKS.items())
+def test_a_lock_holds_every_requirement_of_its_extra_within_its_range(lock: str, extra: str) -> None:
+    there = pins(lock)
+    for requirement in wanted(extra):
+        version = there.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{lock} lacks {requirement}: run `make lock`"
+        assert requirement.specifier.contains(version), f"{lock} has {version}, not {requirement}: run `make lock`"
+
+
+@pytest.mark.parametrize("lock", [*LOCKS, "uv.txt"])
+def test_a_lock_is_nothing_but_pinned_and_hashed_packages(lock: str) -> None:
+    text = (ROOT / "locks" / lock).read_text()
+    assert PIN.sub("", text) == ""
+    assert "://" not in text
+
+
+@pytest.mark.parametrize("lock", ["runtime-cpu.txt", "dev.txt"])
+def test_torch_comes_without_cuda(lock: str) -> None:
+    there = pins(lock)
+    assert there["torch"].endswith("+cpu")
+    assert [name for name in there if name.startswith(("nvidia-", "cuda-", "triton"))] == []
+
+
+def test_the_operator_needs_no_torch() -> None:
+    assert "torch" not in pins("operator.txt")
+
+
+def test_locks_agree_with_each_other() -> None:
+    dev = pins("dev.txt")
+    for lock in ("operator.txt", "runtime-cpu.txt", "uv.txt"):
+        assert {name: dev.get(name) for name in pins(lock)} == pins(lock)
