@@ -101,8 +101,8 @@ def question(name: str) -> bytes:
 
 def answered(message: bytes) -> bool:
     """Does this DNS answer hold a record and no error?"""
-    _, flags, _, answers = struct.unpack(">4H", message[:8])
-    return flags & 0x800F == 0x8000 and answers > 0
+    flags, _, answers = struct.unpack(">3H", message[2:8])
+    return bool(flags & 0x800F == 0x8000 and answers > 0)
 
 
 def resolves(server: str, name: str, timeout: float = 0.5) -> bool:

@@ -54,7 +54,7 @@ def _processes(name: str, record: Record | None) -> Iterator[Identity]:
 
 def _inode(path: Path) -> int | None:
     try:
-        return os.stat(path).st_ino
+        return path.stat().st_ino
     except OSError:
         return None  # ended meanwhile, or a kernel thread
 
@@ -77,7 +77,7 @@ def _remove_cgroup(group: Path, limit: float = 10.0) -> None:
     for path, _, _ in os.walk(group, topdown=False):
         while Path(path).exists():
             try:
-                os.rmdir(path)
+                Path(path).rmdir()
             except OSError as e:  # busy until the kernel has buried the last process
                 if time.monotonic() > deadline:
                     raise TestbedError(f"cgroup {path} stays busy: {_lines(Path(path) / 'cgroup.procs')}") from e

@@ -11,6 +11,7 @@ from testbed import golang, packages, record
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
 from testbed.level import Level
+from testbed.paths import cache_root
 from testbed.status import table
 
 
@@ -91,7 +92,7 @@ def _build(args: argparse.Namespace) -> int:
         raise TestbedError(f"no tool is called {', '.join(unknown)}; there are: {', '.join(golang.BY_NAME)}")
     packages.ensure()
     places = golang.build(args.tools or golang.BY_NAME)
-    print(f"{len(places)} binaries ready in {time.monotonic() - began:.1f} s, under {golang.cache_root()}/bin")
+    print(f"{len(places)} binaries ready in {time.monotonic() - began:.1f} s, under {cache_root()}/bin")
     return 0
 
 

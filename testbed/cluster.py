@@ -60,7 +60,7 @@ class Cluster:
 
     def kubectl(self, *args: str, input: str | None = None, timeout: float = 60.0) -> str:
         """Standard output of `kubectl args` as admin; `TestbedError` with its standard error when it fails."""
-        argv = [self.binary("kubectl"), f"--cache-dir={self.folder}/kubectl-cache", *args]
+        argv: list[str | Path] = [self.binary("kubectl"), f"--cache-dir={self.folder}/kubectl-cache", *args]
         return run(argv, input=input, timeout=timeout, env=self.environment())
 
     def environment(self) -> dict[str, str]:
@@ -198,7 +198,7 @@ class Cluster:
 
     def _reserve(self) -> Record:
         """Takes a free number and writes it down, before anything on the machine changes."""
-        with record.locked("ids"):
+        with record.locked("numbers.lock", patient=True):
             number = network.free_id(network.read_host_networks(), (r.id for r in record.load_all()))
             new = Record(self.name, number, self.level, self.nodes)
             record.save(new)

@@ -120,7 +120,7 @@ def _leaderless(kubeconfig: Path, certificates: Path) -> list[str]:
 
 
 def corefile(addresses: Addresses, kubeconfig: Path) -> str:
-    """Cluster names only: nothing outside is asked, so a pod that needs the world fails at once, not after a timeout."""
+    """Cluster names only: nothing outside is asked, so a pod that needs the world fails at once."""
     return f"""\
 .:53 {{
     bind {addresses.api}

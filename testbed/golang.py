@@ -140,7 +140,7 @@ def build(names: Iterable[str] = tuple(BY_NAME), report: Report = print) -> dict
     if all(path.exists() for path in places.values()):
         return places
     cache_root().mkdir(parents=True, exist_ok=True)
-    with open(cache_root() / "build.lock", "w") as lock:
+    with (cache_root() / "build.lock").open("w") as lock:
         _lock(lock.fileno(), report)
         missing = [name for name, path in places.items() if not path.exists()]
         for n, name in enumerate(missing, 1):
@@ -172,7 +172,7 @@ def _build(tool: Tool, place: Path, label: str, report: Report) -> float:
     draft, log = place.parent / f".{place.name}.draft", place.parent / "build.log"
     env = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
     began = time.monotonic()
-    with open(log, "w") as out:
+    with log.open("w") as out:
         argv = ["go", "build", *tool.flags, "-o", str(draft), tool.package]
         go = subprocess.Popen(argv, cwd=PACKAGE / "go" / tool.family, env=env, stdout=out, stderr=out)
         try:
@@ -188,7 +188,8 @@ def _build(tool: Tool, place: Path, label: str, report: Report) -> float:
     if tool.version not in said:
         draft.unlink()
         raise TestbedError(
-            f"{tool.name} says {said.strip()!r} but must say {tool.version!r}: its go.mod and the table in golang.py disagree"
+            f"{tool.name} says {said.strip()!r} but must say {tool.version!r}:"
+            f" testbed/go/{tool.family}/go.mod and the table in golang.py disagree"
         )
     draft.rename(place)
     return time.monotonic() - began

@@ -69,10 +69,10 @@ def give_back(user: Path) -> None:
 
 @contextmanager
 def _open() -> Iterator[tuple[Ledger, Callable[[Ledger], None]]]:
-    """The ledger under an exclusive lock, and how to write it. It lies in /run: a reboot restores the host by itself."""
+    """The ledger under an exclusive lock, and how to write it. In /run: a reboot restores the host by itself."""
     path = host_ledger()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_suffix(".lock"), "w") as lock:
+    with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ledger = decode(path.read_text()) if path.exists() else Ledger()
 

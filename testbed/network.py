@@ -86,9 +86,10 @@ def free_id(taken: Iterable[IPv4Network], used: Iterable[int]) -> int:
         if n not in numbers and not clash:
             return n
     raise TestbedError(
-        "no address range is free: each testbed needs 10.199.N.0/30, 10.200.N.0/24 and 10.(100+N).0.0/16 with N in 1…99.\n"
+        "no address range is free: each testbed needs 10.199.N.0/30, 10.200.N.0/24 "
+        "and 10.(100+N).0.0/16 with N in 1…99.\n"
         f"The host has routes to {', '.join(map(str, routes)) or 'none'}; testbeds in use: {sorted(numbers)}.\n"
-        "Take a testbed down (`python -m testbed status --all` lists them) or remove a route (`ip route`)."
+        "Take a testbed down (`python -m testbed status` lists them) or remove a route (`ip route`)."
     )
 
 

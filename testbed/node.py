@@ -146,7 +146,9 @@ class Node:
             return False
         names = imported(self._ctr("images", "import", str(image), timeout=IMPORT_LIMIT))
         if not names:
-            raise TestbedError(f"{image} holds no named image: write it with a name (`buildah push … docker-archive:FILE:NAME`)")
+            raise TestbedError(
+                f"{image} holds no image with a name: give it one (`buildah push IMAGE docker-archive:FILE:NAME`)"
+            )
         memory.write_text(json.dumps(noted(loaded, digest, names)))
         return True
 

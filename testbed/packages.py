@@ -2,9 +2,8 @@
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.command import run

@@ -17,5 +17,5 @@ def state_root() -> Path:
 
 
 def host_ledger() -> Path:
-    """What testbeds borrowed from the host. A fixed place, since all state folders share one host; empty after a boot."""
+    """What testbeds borrowed from the host: a fixed place, since all state folders share one host."""
     return Path("/run/graphpod/host.json")

@@ -116,29 +116,7 @@ class Identities:
     def _certificate(self, name: str, subject: str, extension: str, signed: bool = True) -> None:
         request = self.folder / "request.cnf"  # without it openssl's own file would add CA:TRUE to every certificate
         request.write_text("[req]\ndistinguished_name = dn\n[dn]\n")
-        by = ["-CA", self.ca, "-CAkey", self.key("ca")] if signed else []
-        run(
-            [
-                "openssl",
-                "req",
-                "-x509",
-                "-config",
-                request,
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:P-256",
-                "-nodes",
-                "-keyout",
-                self.key(name),
-                "-out",
-                self.certificate(name),
-                "-days",
-                "365",
-                "-subj",
-                subject,
-                "-addext",
-                extension,
-                *by,
-            ]
-        )
+        by: list[str | Path] = ["-CA", self.ca, "-CAkey", self.key("ca")] if signed else []
+        new: list[str | Path] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "365", "-subj", subject]
+        files: list[str | Path] = ["-keyout", self.key(name), "-out", self.certificate(name)]
+        run(["openssl", "req", "-x509", "-config", request, *new, *files, "-addext", extension, *by])

@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +31,8 @@ def parse_stat(text: str) -> tuple[str, int]:
 
 def identify(pid: int) -> Identity | None:
     """The living process behind `pid`, or None. A zombie is dead."""
-    try:
-        os.waitpid(pid, os.WNOHANG)  # reaps our own children, so that they do not stay as zombies
-    except ChildProcessError:
-        pass  # somebody else's child: init reaps it
+    with suppress(ChildProcessError):  # somebody else's child: init reaps it
+        os.waitpid(pid, os.WNOHANG)  # our own would stay as a zombie
     try:
         state, started = parse_stat(Path(f"/proc/{pid}/stat").read_text())
     except (FileNotFoundError, ProcessLookupError):

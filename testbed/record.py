@@ -79,13 +79,13 @@ def load_all() -> list[Record]:
 
 
 @contextmanager
-def locked(what: str) -> Iterator[None]:
-    """One `up` or `down` of a testbed at a time; the kernel frees the lock of a killed holder."""
+def locked(what: str, *, patient: bool = False) -> Iterator[None]:
+    """One holder at a time: the next waits when `patient`, else fails. The kernel frees a killed holder's lock."""
     place = state_root() / "locks"
     place.mkdir(parents=True, exist_ok=True)
-    with open(place / what, "w") as file:
+    with (place / what).open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX if patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise TestbedError(f"another `up` or `down` of {what} is running: wait for it, or end it") from None
         yield
