@@ -1,1 +1,1 @@
-"""`make demo`: from nothing to an answer on a real cluster, one stage per line."""
+"""From nothing to an answer on a real cluster: `python -m demo up`, one stage per line."""

@@ -1,0 +1,31 @@
+"""The end of the demo: what runs and why, an answer, and the counters it moved."""
+
+from demo.answer import QUESTION, address, ask
+from demo.counters import Counters, counters, exposition, serving_pod, table
+from demo.objects import Manifest, evidence, wait
+from demo.policy import describe
+from demo.service import NAMESPACE
+from testbed import Cluster
+
+COUNTERS_LIMIT = 15.0  # s; the engine hands its counters over every second or so
+
+
+def show(cluster: Cluster, found: Manifest) -> None:
+    """Print it. Raises GaveUp when there is no answer, or when the answer moved no counter."""
+    print("\n$ kubectl get gisvc\n" + cluster.kubectl("get", "gisvc", "-n", NAMESPACE).rstrip())
+    print("\nResolved policy\n" + describe(found))
+    pod = serving_pod(cluster)
+    before = after = counters(exposition(cluster, pod))
+    print(f"\nquestion: {QUESTION}\nanswer: {ask(address(cluster))}")
+
+    def moved() -> bool:
+        nonlocal after
+        after = counters(exposition(cluster, pod))
+        return _passes(after) > _passes(before)
+
+    wait("counters of the engine moved", moved, COUNTERS_LIMIT, lambda: evidence(cluster, NAMESPACE, f"pod/{pod}"))
+    print(f"\nGraph counters of pod {pod}\n" + table(before, after))
+
+
+def _passes(reading: Counters) -> float:
+    return sum(value for (metric, _), value in reading.items() if metric == "graphpod_forward_passes_total")
