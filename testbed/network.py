@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 from testbed.command import run
 from testbed.errors import TestbedError
 
-IDS = range(1, 100)  # a testbed's number shapes its addresses: 10.199.ID, 10.200.ID, 10.(100+ID)
+IDS = range(1, 99)  # a testbed's number shapes its addresses: 10.199.ID, 10.200.ID, 10.(100+ID)
 NODE_LIMIT = 64  # nodes 10.200.ID.11 to .74; pods of node i are 10.(100+ID).i.0/24, services start at .240
 
 
@@ -87,7 +87,7 @@ def free_id(taken: Iterable[IPv4Network], used: Iterable[int]) -> int:
             return n
     raise TestbedError(
         "no address range is free: each testbed needs 10.199.N.0/30, 10.200.N.0/24 "
-        "and 10.(100+N).0.0/16 with N in 1…99.\n"
+        "and 10.(100+N).0.0/16 with N in 1…98.\n"
         f"The host has routes to {', '.join(map(str, routes)) or 'none'}; testbeds in use: {sorted(numbers)}.\n"
         "Take a testbed down (`python -m testbed status` lists them) or remove a route (`ip route`)."
     )

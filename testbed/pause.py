@@ -24,7 +24,7 @@ def archive() -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         program, draft = place.with_suffix(".program"), place.with_suffix(".draft")
         run(["gcc", "-static", "-Os", "-s", "-o", program, source])
-        draft.write_bytes(docker_archive(program.read_bytes(), architecture()))
+        draft.write_bytes(docker_archive(program.read_bytes(), architecture(), IMAGE))
         program.unlink()
         draft.rename(place)
     return place
@@ -37,8 +37,8 @@ def architecture() -> str:
     return ARCHITECTURES[machine]
 
 
-def docker_archive(program: bytes, arch: str) -> bytes:
-    """Image `IMAGE` that runs `program` as /pause, in the format of `docker save`. Same bytes in, same bytes out."""
+def docker_archive(program: bytes, arch: str, name: str) -> bytes:
+    """Image `name` that runs `program` as /pause, in the format of `docker save`. Same bytes in, same bytes out."""
     layer = _tar({"pause": program}, 0o755)
     config = json.dumps(
         {
@@ -49,9 +49,9 @@ def docker_archive(program: bytes, arch: str) -> bytes:
             "history": [],
         }
     ).encode()
-    name = hashlib.sha256(config).hexdigest() + ".json"
-    manifest = json.dumps([{"Config": name, "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]).encode()
-    return _tar({name: config, "layer.tar": layer, "manifest.json": manifest}, 0o644)
+    file = hashlib.sha256(config).hexdigest() + ".json"
+    manifest = json.dumps([{"Config": file, "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
+    return _tar({file: config, "layer.tar": layer, "manifest.json": manifest}, 0o644)
 
 
 def _tar(files: dict[str, bytes], mode: int) -> bytes:

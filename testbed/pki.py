@@ -117,6 +117,7 @@ class Identities:
         request = self.folder / "request.cnf"  # without it openssl's own file would add CA:TRUE to every certificate
         request.write_text("[req]\ndistinguished_name = dn\n[dn]\n")
         by: list[str | Path] = ["-CA", self.ca, "-CAkey", self.key("ca")] if signed else []
-        new: list[str | Path] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "365", "-subj", subject]
+        new: list[str | Path] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "365"]
+        new += ["-subj", subject, "-addext", extension]
         files: list[str | Path] = ["-keyout", self.key(name), "-out", self.certificate(name)]
-        run(["openssl", "req", "-x509", "-config", request, *new, *files, "-addext", extension, *by])
+        run(["openssl", "req", "-x509", "-config", request, *new, *files, *by])

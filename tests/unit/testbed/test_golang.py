@@ -1,0 +1,61 @@
+import pytest
+
+from testbed import golang
+from testbed.errors import TestbedError
+
+TOOL = golang.BY_NAME["kubelet"]
+
+
+def test_the_cache_key_changes_with_toolchain_flags_and_module_files():
+    base = golang.key("go1.26.8", TOOL, b"mod", b"sum")
+    others = {
+        golang.key("go1.26.9", TOOL, b"mod", b"sum"),
+        golang.key("go1.26.8", TOOL, b"mod2", b"sum"),
+        golang.key("go1.26.8", TOOL, b"mod", b"sum2"),
+        golang.key("go1.26.8", golang.BY_NAME["kube-proxy"], b"mod", b"sum"),
+        golang.key("go1.26.8", golang.Tool(**{**vars(TOOL), "stamps": ()}), b"mod", b"sum"),
+    }
+    assert base == golang.key("go1.26.8", TOOL, b"mod", b"sum")
+    assert len(others | {base}) == 6
+
+
+def test_bytes_that_move_between_module_file_and_checksums_give_another_key():
+    assert golang.key("go1.26.8", TOOL, b"ab", b"c") != golang.key("go1.26.8", TOOL, b"a", b"bc")
+
+
+@pytest.mark.parametrize("answer", ["go version go1.26.8 linux/amd64", "go version go1.27 linux/arm64"])
+def test_a_go_that_is_new_enough_is_taken(answer):
+    assert golang.check_go(answer) == answer.split()[2]
+
+
+@pytest.mark.parametrize("answer", ["go version go1.19.8 linux/amd64", "something else"])
+def test_a_go_that_is_too_old_or_unknown_is_refused_with_the_version_needed(answer):
+    with pytest.raises(TestbedError, match=r"1\.26"):
+        golang.check_go(answer)
+
+
+def test_every_family_has_its_module_files_and_pins_the_version_of_the_table():
+    pins = {
+        "kube": f"k8s.io/kubernetes v{golang.KUBERNETES}",
+        "etcd": f"go.etcd.io/etcd/server/v3 v{golang.ETCD}",
+        "coredns": f"github.com/coredns/coredns v{golang.COREDNS}",
+        "helm4": f"helm.sh/helm/v4 v{golang.HELM4}",
+        "helm3": f"helm.sh/helm/v3 v{golang.HELM3}",
+    }
+    assert {tool.family for tool in golang.TOOLS} == set(pins)
+    for family, pin in pins.items():
+        folder = golang.PACKAGE / "go" / family
+        assert pin in (folder / "go.mod").read_text()
+        assert (folder / "go.sum").stat().st_size > 0
+
+
+def test_an_unbuilt_tool_is_an_error_that_says_how_to_build_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHPOD_CACHE", str(tmp_path))
+    with pytest.raises(TestbedError, match="python -m testbed build"):
+        golang.binary("kubectl")
+
+
+def test_without_go_on_the_path_the_error_says_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TestbedError, match=r"Go is not installed.*install Go 1\.26"):
+        golang.go_version()

@@ -1,0 +1,54 @@
+import json
+from ipaddress import IPv4Network
+from itertools import combinations
+
+import pytest
+
+from testbed.errors import TestbedError
+from testbed.name import check_name
+from testbed.network import IDS, Addresses, free_id, host_networks, netns
+
+
+def test_no_two_testbeds_share_an_address():
+    everyone = [network for n in IDS for network in Addresses(n).networks]
+    assert not any(a.overlaps(b) for a, b in combinations(everyone, 2))
+
+
+def test_pods_and_services_lie_within_the_one_route_of_the_host_and_apart_from_each_other():
+    a = Addresses(7)
+    inside = [IPv4Network(n) for n in (a.pods(1), a.pods(64), a.services)]
+    assert all(n.subnet_of(IPv4Network(a.cluster)) for n in inside)
+    assert not any(x.overlaps(y) for x, y in combinations(inside, 2))
+
+
+def test_the_number_taken_is_the_first_that_is_neither_in_use_nor_routed_elsewhere():
+    assert free_id([], []) == 1
+    assert free_id([], [1, 2, 4]) == 3
+    assert free_id([IPv4Network("10.200.0.0/23"), IPv4Network("10.102.3.0/24")], []) == 3
+
+
+def test_a_host_that_routes_all_of_10_is_told_which_routes_are_in_the_way():
+    with pytest.raises(TestbedError, match=r"routes to 10\.0\.0\.0/8"):
+        free_id([IPv4Network("10.0.0.0/8")], [])
+
+
+def test_the_default_route_and_local_addresses_are_not_in_the_way():
+    routes = [
+        {"dst": "default", "gateway": "192.0.2.1", "dev": "eth0"},
+        {"dst": "192.0.2.0/24", "dev": "eth0"},
+        {"dst": "10.8.0.1", "dev": "tun0"},
+        {"type": "broadcast", "dst": "10.255.255.255", "dev": "eth0"},
+    ]
+    assert host_networks(json.dumps(routes)) == [IPv4Network("192.0.2.0/24"), IPv4Network("10.8.0.1/32")]
+
+
+def test_a_node_of_one_testbed_is_never_the_control_plane_of_another():
+    assert netns("demo", 1) == "graphpod-demo.1"
+    with pytest.raises(TestbedError, match="letters, digits"):
+        check_name("demo.1")
+
+
+@pytest.mark.parametrize("name", ["", "Demo", "1st", "a--b", "a-", "a/b", "locks", "x" * 25])
+def test_names_that_would_not_fit_into_paths_and_namespaces_are_refused(name):
+    with pytest.raises(TestbedError, match="testbed name"):
+        check_name(name)

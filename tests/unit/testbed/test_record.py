@@ -1,0 +1,88 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed import record
+from testbed.cleaning import mounts_below
+from testbed.errors import TestbedError
+from testbed.kernel import missing_controllers
+from testbed.ledger import Ledger
+from testbed.level import Level
+from testbed.process import Identity
+from testbed.record import Component, Record
+from testbed.status import table
+
+RECORD = Record("demo", 3, Level.NODE, 1, True, (Component("etcd", Identity(1, 42, "no such boot"), "/log/etcd.log"),))
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHPOD_STATE", str(tmp_path))
+
+
+def test_what_is_saved_is_what_is_read():
+    record.save(RECORD)
+    assert record.load("demo") == RECORD
+    assert record.load_all() == [RECORD]
+    assert record.load("other") is None
+
+
+def test_a_broken_record_is_an_error_that_says_which_file():
+    (record.folder("demo")).mkdir()
+    (record.folder("demo") / record.FILE).write_text("{")
+    with pytest.raises(TestbedError, match=r"testbed\.json"):
+        record.load("demo")
+
+
+def test_two_at_the_same_testbed_are_told_of_each_other():
+    with (
+        record.locked("demo"),
+        pytest.raises(TestbedError, match="another `up` or `down` of demo"),
+        record.locked("demo"),
+    ):
+        pass
+
+
+def test_status_of_a_killed_testbed_says_broken_and_how_to_go_on():
+    text = table(RECORD, "demo", Path("/k"), ["test-api"])
+    assert "broken" in text
+    assert "dead" in text
+    assert "python -m testbed down --name demo" in text
+    assert "test-api" in text
+
+
+def test_the_first_testbed_notes_the_host_and_the_last_one_leaves_it_restorable():
+    first = Ledger().joined("a", {"kernel/panic": "1"}, ("/var/lib/kubelet",))
+    both = first.joined("b", {"kernel/panic": "10"}, ())
+    assert both.sysctls == (("kernel/panic", "1"),)
+    assert both.left("a").users == ("b",)
+    assert both.left("a").left("b") == Ledger((), (("kernel/panic", "1"),), ("/var/lib/kubelet",))
+
+
+def test_joining_twice_counts_once():
+    assert Ledger().joined("a", {}, ()).joined("a", {}, ()).users == ("a",)
+
+
+def test_mounts_are_found_by_path_component_and_the_last_comes_first():
+    points = ["/state/a", "/state/a/mounts", "/state/ab", "/state/a/mounts/node1"]
+    mountinfo = "\n".join(f"{n} 1 8:1 / {p} rw - ext4 /dev/x rw" for n, p in enumerate(points))
+    assert mounts_below(Path("/state/a"), mountinfo) == ["/state/a/mounts/node1", "/state/a/mounts", "/state/a"]
+
+
+def test_a_missing_cgroup_controller_is_named_with_the_command_that_mounts_it(tmp_path):
+    for controller in ("cpu", "cpuacct", "cpuset", "devices", "freezer", "blkio", "pids"):
+        (tmp_path / controller).mkdir()
+        (tmp_path / controller / "cgroup.procs").touch()
+    (lack,) = missing_controllers(tmp_path)
+    assert "memory" in lack
+    assert "mount -t cgroup -o memory" in lack
+
+
+def test_the_unified_hierarchy_is_asked_for_its_own_controllers(tmp_path):
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io pids\n")
+    assert missing_controllers(tmp_path) == ["cgroup v2 controller memory: boot with it enabled"]
+
+
+def test_the_record_is_plain_json():
+    assert json.loads(record.encode(RECORD))["level"] == "node"
