@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 VENV := .venv
+CRD := crds/graphpod.dev_inferenceservices.yaml
 RUN := $(VENV)/bin/python
 
 # A folder with the CPU wheel of torch; where it is absent, PyTorch's CPU index, which the Dockerfile names.
@@ -42,22 +43,23 @@ demo: venv tools ## from nothing to an answer on a real cluster; it stays up
 demo-down: venv ## take the demo's cluster down
 	@$(RUN) -m demo down
 
-test: venv lint tools images ## every check: lint, unit, api and e2e on real clusters
-	@$(RUN) -m pytest
+test: lint tools images ## every check: lint, unit, api and e2e on real clusters
+	@$(RUN) -m pytest -m 'not gpu'
 
 lint: venv ## ruff, mypy, import law
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet .; $(VENV)/bin/ruff format --quiet --check .)
 	$(call step,mypy,$(VENV)/bin/mypy)
-	$(call step,imports,PYTHONPATH=. $(VENV)/bin/lint-imports --config pyproject.toml)
+	$(call step,imports,$(VENV)/bin/lint-imports --config pyproject.toml)
 
-bench: ## nothing to measure yet
-	@echo 'graphpod has no benchmarks yet; they will be in benchmarks/ and run from here' >&2; exit 1
+bench: export OMP_NUM_THREADS = $(shell nproc)
+bench: venv ## prefill and decode on this machine, as ratios; results in benchmarks/results
+	@$(RUN) -m benchmarks.cpu_generate --model "$$($(RUN) -m demo.weights | tail -n 1)"
 
 images: venv tools ## container images, as archives in the cache
 	@$(RUN) -m testbed.images build operator runtime
 
 crd: venv ## crds/ and the generated reference from the API models
-	$(call step,crd,$(VENV)/bin/graphpod crd > crds/inferenceservices.yaml)
+	$(call step,crd,$(VENV)/bin/graphpod crd > $(CRD); cp $(CRD) charts/graphpod/files/)
 
 lock: venv ## locks/ from pyproject.toml
 	$(call step,locks,grep -oE 'uv>=[^"]*' pyproject.toml | $(COMPILE) - -o locks/uv.txt; \
