@@ -9,8 +9,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from demo.weights import gguf_file
 from graphpod_runtime.convert import Dtype, convert
 
-pytestmark = pytest.mark.e2e
-
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 TEXTS = [
     "What is the capital of France?",

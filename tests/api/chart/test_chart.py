@@ -11,8 +11,6 @@ import yaml
 from testbed import Cluster
 from testbed.golang import KUBERNETES, binary, build
 
-pytestmark = pytest.mark.api
-
 CHART = Path("charts/graphpod")
 GOLDEN = Path(__file__).with_name("golden.yaml")
 NAMESPACE = "graphpod-system"
