@@ -15,6 +15,8 @@ TORCH_WHEELS ?= ../shared/wheels
 TORCH_INDEX := $(shell sed -n 's/^ARG TORCH_INDEX=//p' Dockerfile)
 TORCH_FROM := $(if $(wildcard $(TORCH_WHEELS)),--find-links $(TORCH_WHEELS),--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match)
 export TORCH_WHEELS
+# The machine's own certificates: a package index may be behind one that only this machine knows.
+export UV_SYSTEM_CERTS ?= 1
 
 # pytest and hypothesis behave differently when these are set; the checks are the same everywhere.
 unexport CI
