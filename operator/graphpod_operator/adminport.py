@@ -1,0 +1,47 @@
+"""The pods' admin ports over HTTP.
+
+The address is a template, because an operator outside the cluster, such as one on a laptop behind `kubectl proxy`,
+cannot reach pod addresses.
+"""
+
+from __future__ import annotations
+
+import aiohttp
+
+from graphpod_operator.observe import Pod
+from graphpod_operator.warmup import Unreachable
+
+DEFAULT_URL = "http://{ip}:8001"
+"""Placeholders: {ip} (IPv6 in brackets), {namespace}, {name}."""
+
+TIMEOUT = 2.0
+"""Seconds one read may take."""
+MAX_BYTES = 64 * 1024
+
+
+class HttpAdminPort:
+    """Reads admin ports with one client session."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str = DEFAULT_URL) -> None:
+        self._session = session
+        self._url = url
+
+    async def warmup(self, pod: Pod) -> bytes:
+        """The body of `/warmup`: at most 64 KiB, within 2 s, no redirects. Raises Unreachable."""
+        ip = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
+        url = self._url.format(ip=ip, namespace=pod.namespace, name=pod.name) + "/warmup"
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT)
+        try:
+            async with self._session.get(url, timeout=timeout, allow_redirects=False) as response:
+                body = await response.content.read(MAX_BYTES + 1)
+                while len(body) <= MAX_BYTES and (more := await response.content.read(MAX_BYTES + 1 - len(body))):
+                    body += more
+                status = response.status
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            cause = str(error) or type(error).__name__
+            raise Unreachable(f"pod {pod.name}: {url} gave no answer within {TIMEOUT:g} s ({cause})") from error
+        if status != 200:
+            raise Unreachable(f"pod {pod.name}: {url} answered {status}")
+        if len(body) > MAX_BYTES:
+            raise Unreachable(f"pod {pod.name}: {url} answered more than {MAX_BYTES} bytes")
+        return body

@@ -1,0 +1,144 @@
+"""The status of an InferenceService: what the operator observed, in the API's words. Written by `status`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from graphpod_operator.api import ApiModel
+from graphpod_policy import Backend, Outcome, Policy, Stage
+
+MESSAGE_MAX = 256
+MAX_DECISIONS = 32
+
+Text = Annotated[str, Field(max_length=MESSAGE_MAX)]
+Word = Annotated[str, Field(max_length=64)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class ConditionStatus(StrEnum):
+    """Kubernetes' own words."""
+
+    true = "True"
+    false = "False"
+    unknown = "Unknown"
+
+
+class Condition(ApiModel):
+    """One condition, in Kubernetes' form."""
+
+    type: Word = Field(description="Name of the condition.")
+    status: ConditionStatus = Field(description="True, False, or Unknown when it could not be looked at.")
+    reason: Word = Field(description="Why, in one word; every word is in the conditions reference.")
+    message: Text = Field(description="Why, in a sentence that says the next step.")
+    observed_generation: Count = Field(description="Generation of the spec that the condition speaks of.")
+    last_transition_time: Word = Field(description="When the status last changed (RFC 3339).")
+
+
+class SizeCounts(ApiModel):
+    """How far a ladder got."""
+
+    planned: Count = Field(description="Sizes on the planned ladder.")
+    captured: Count = Field(description="Sizes captured (the smallest number over the pods).")
+    failed: Count = Field(description="Sizes that failed (the largest number over the pods).")
+
+
+class PhaseStatus(ApiModel):
+    """One phase: asked, planned, running."""
+
+    requested: Policy = Field(description="Policy the spec asks for.")
+    planned: Policy = Field(description="Policy the rules chose.")
+    effective: Policy | None = Field(
+        None, description="Policy that runs: the weakest over the pods whose warm-up ended. Absent until one ended."
+    )
+    display: Word | None = Field(None, description="The effective policy with its backend, for the printer column.")
+    sizes: SizeCounts = Field(description="Sizes planned, captured and failed.")
+    capture_seconds: float | None = Field(
+        None, ge=0, description="Seconds the captures of this phase took (the largest over the pods)."
+    )
+    self_check: Word | None = Field(None, description="Result of the self-check: Passed, Failed or NotRun.")
+
+
+class DecisionStatus(ApiModel):
+    """One step of a resolver that changed something."""
+
+    rule: Word = Field(description="Id of the rule; every rule is in the rules reference.")
+    phase: Word = Field(description="prefill or decode.")
+    stage: Stage = Field(description="Spec (operator), Engine (before capture) or Runtime.")
+    outcome: Outcome = Field(description="What the decision did.")
+    because: Text = Field(description="Why.")
+    hint: Text = Field(description="What to change to get another result.")
+
+
+class PodPolicies(ApiModel):
+    """What one pod runs; listed only when pods differ."""
+
+    name: Annotated[str, Field(max_length=253)] = Field(description="Name of the pod.")
+    prefill: Policy = Field(description="Effective prefill policy of the pod.")
+    decode: Policy = Field(description="Effective decode policy of the pod.")
+
+
+class GraphStatus(ApiModel):
+    """What was asked of CUDA graphs, what was planned, and what runs."""
+
+    backend: Backend = Field(description="What captures and replays: CudaGraph, or Recorder on a CPU (no speed-up).")
+    captured: Word = Field(description="Captured over planned sizes of both phases, such as 26/26.")
+    prefill: PhaseStatus = Field(description="The prefill phase.")
+    decode: PhaseStatus = Field(description="The decode phase.")
+    decisions: tuple[DecisionStatus, ...] = Field(
+        (),
+        max_length=MAX_DECISIONS,
+        description="Every rule that changed something, in the order it spoke.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    gates: Annotated[tuple[Word, ...], Field(max_length=32)] = Field(
+        (),
+        description="Rules that may send a single batch to the eager path.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    pods: tuple[PodPolicies, ...] = Field(
+        (),
+        max_length=64,
+        description="The pods and their effective policies, when they differ.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    config_hash: Word | None = Field(
+        None, description="Name of the engine configuration, a hash of its bytes. Absent while the spec is refused."
+    )
+    resolver_revision: Word = Field(description="Revision of the rules that made the plan.")
+    budget_seconds: Count = Field(description="Longest time a pod may take to start, in seconds.")
+
+
+class Failure(ApiModel):
+    """The last failure of a pod of the current generation that is still unresolved."""
+
+    reason: Word = Field(description="Reason, as in the conditions reference.")
+    message: Text = Field(description="What failed.")
+    pod: Annotated[str, Field(max_length=253)] = Field(description="Name of the pod.")
+    exit_code: int | None = Field(None, description="Exit code of the engine, if it ended.")
+    restarts: Count = Field(description="Restarts of the pod's engine container.")
+
+
+class Status(ApiModel):
+    """What the operator observed."""
+
+    observed_generation: Count = Field(description="Generation of the spec this status speaks of.")
+    conditions: tuple[Condition, ...] = Field(
+        (),
+        max_length=16,
+        description="Accepted, ModelAvailable, WorkloadAvailable, GraphsCaptured and Ready; Reconciling and Stalled "
+        "only while True.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    url: Annotated[str, Field(max_length=512)] | None = Field(
+        None, description="Address of the OpenAI API inside the cluster."
+    )
+    replicas: Count = Field(0, description="Pods that exist.")
+    ready_replicas: Count = Field(0, description="Pods that serve.")
+    selector: Annotated[str, Field(max_length=512)] | None = Field(
+        None, description="Label selector of the pods, for autoscalers."
+    )
+    graph: GraphStatus | None = Field(None, description="What was asked of CUDA graphs, and what runs.")
+    last_failure: Failure | None = Field(None, description="The last unresolved failure of a pod.")

@@ -1,0 +1,99 @@
+"""`graphpod`: the operator, and the files made from its code.
+
+Imports neither kopf nor the Kubernetes client, unless the operator runs: a laptop that only wants the CRD has neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from graphpod_operator import crd, reference
+from graphpod_policy import __version__
+
+DEFAULT_IMAGE = f"graphpod.dev/runtime:{__version__}-cpu"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command line; the process's exit status."""
+    arguments = _parser().parse_args(argv)
+    status: int = arguments.run(arguments)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="graphpod", description="Operator of graphpod, and the files made from it.")
+    parser.add_argument("--version", action="version", version=f"graphpod {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    operator = commands.add_parser("operator", help="the operator").add_subparsers(required=True, metavar="ACTION")
+    run = operator.add_parser(
+        "run", help="run in this process, against the cluster of the service account or KUBECONFIG"
+    )
+    run.add_argument("--namespace", action="append", default=[], help="serve only this namespace; may be repeated")
+    run.add_argument(
+        "--engine-image", default=DEFAULT_IMAGE, help="engine image of services that name none (%(default)s)"
+    )
+    run.add_argument("--port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (%(default)s)")
+    run.add_argument("--workers", type=int, default=16, help="services reconciled at the same time (%(default)s)")
+    run.add_argument(
+        "--admin-url",
+        default=None,
+        metavar="TEMPLATE",
+        help="where the pods' admin ports are, with {ip}, {namespace} and {name}; "
+        "from outside the cluster, behind `kubectl proxy`: "
+        "http://127.0.0.1:8001/api/v1/namespaces/{namespace}/pods/{name}:8001/proxy (default: http://{ip}:8001)",
+    )
+    run.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    run.set_defaults(run=_run_operator)
+
+    made = commands.add_parser("crd", help="write the CustomResourceDefinition")
+    made.add_argument("--out", type=Path, help="folder to write it into (default: standard output)")
+    made.set_defaults(run=_crd)
+
+    rules = commands.add_parser("rules", help="print the rules of the resolver as Markdown")
+    rules.set_defaults(run=_rules)
+
+    docs = commands.add_parser("docs", help="write the reference pages")
+    docs.add_argument("--out", type=Path, default=Path("docs/reference"), help="folder (%(default)s)")
+    docs.set_defaults(run=_docs)
+    return parser
+
+
+def _run_operator(arguments: argparse.Namespace) -> int:
+    from graphpod_operator import adminport, logs
+    from graphpod_operator import main as running
+
+    logs.configure(arguments.log_level)
+    settings = running.Settings(
+        engine_image=arguments.engine_image,
+        port=arguments.port,
+        namespaces=tuple(arguments.namespace),
+        workers=arguments.workers,
+        admin_url=arguments.admin_url or adminport.DEFAULT_URL,
+    )
+    asyncio.run(running.run(settings))
+    return 0
+
+
+def _crd(arguments: argparse.Namespace) -> int:
+    if arguments.out is None:
+        sys.stdout.write(crd.render())
+    else:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / crd.FILE).write_text(crd.render())
+    return 0
+
+
+def _rules(_: argparse.Namespace) -> int:
+    sys.stdout.write(reference.rules())
+    return 0
+
+
+def _docs(arguments: argparse.Namespace) -> int:
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name, text in reference.pages().items():
+        (arguments.out / name).write_text(text)
+    return 0

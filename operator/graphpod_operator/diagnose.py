@@ -1,0 +1,114 @@
+"""Why a pod does not serve: from the kubelet's and the scheduler's words to one of our reasons. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from graphpod_operator.observe import Ended, Pod
+from graphpod_operator.reasons import Reason
+from graphpod_policy import ExitCode
+
+BY_EXIT: dict[int, Reason] = {
+    ExitCode.ConfigInvalid: Reason.ConfigInvalid,
+    ExitCode.ModelInvalid: Reason.ModelInvalid,
+    ExitCode.CaptureFailed: Reason.CaptureFailed,
+    ExitCode.CaptureOutOfMemory: Reason.CaptureOutOfMemory,
+    ExitCode.SelfCheckFailed: Reason.SelfCheckFailed,
+    ExitCode.EngineDied: Reason.EngineDied,
+    ExitCode.Stuck: Reason.EngineStuck,
+    ExitCode.FeatureNotBuilt: Reason.EngineRefused,
+}
+"""The engine's own exit codes."""
+
+BY_WAITING: dict[str, Reason] = {
+    "ErrImagePull": Reason.ImagePullFailed,
+    "ImagePullBackOff": Reason.ImagePullFailed,
+    "ErrImageNeverPull": Reason.ImagePullFailed,
+    "InvalidImageName": Reason.ImagePullFailed,
+    "RegistryUnavailable": Reason.ImagePullFailed,
+    "CreateContainerConfigError": Reason.ContainerRefused,
+    "CreateContainerError": Reason.ContainerRefused,
+    "RunContainerError": Reason.ContainerRefused,
+}
+"""The kubelet's words for a container that waits."""
+
+PRECEDENCE: tuple[Reason, ...] = (
+    Reason.ModelInvalid,
+    Reason.SelfCheckFailed,
+    Reason.CaptureOutOfMemory,
+    Reason.CaptureFailed,
+    Reason.ConfigInvalid,
+    Reason.EngineRefused,
+    Reason.OutOfMemory,
+    Reason.EngineStuck,
+    Reason.EngineDied,
+    Reason.ContainerRefused,
+    Reason.ImagePullFailed,
+    Reason.ClaimNotFound,
+    Reason.ClaimNotBound,
+    Reason.CrashLoop,
+    Reason.Unschedulable,
+)
+"""When pods fail differently, the most specific failure is told."""
+
+_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+_UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The cause that keeps a pod from serving. `what` has no next step yet: the reason's row has it."""
+
+    reason: Reason
+    what: str
+    pod: Pod
+
+    @property
+    def exit_code(self) -> int | None:
+        """The engine's exit code, when that is the cause."""
+        ended = self.pod.ended
+        return ended.code if ended is not None and self.reason in (*BY_EXIT.values(), *_OTHER_ENDS) else None
+
+
+_OTHER_ENDS = (Reason.OutOfMemory, Reason.CrashLoop)
+
+
+def diagnose(pods: Iterable[Pod]) -> Diagnosis | None:
+    """The most specific failure among the pods, or None while nothing is known to be wrong."""
+    found = [diagnosis for pod in pods if (diagnosis := _of(pod)) is not None]
+    return min(found, key=lambda diagnosis: PRECEDENCE.index(diagnosis.reason), default=None)
+
+
+def _of(pod: Pod) -> Diagnosis | None:
+    if pod.deleting or pod.ready:
+        return None
+    if pod.scheduling is not None:
+        return _unscheduled(pod, pod.scheduling)
+    if pod.waiting is not None and (reason := BY_WAITING.get(pod.waiting[0])) is not None:
+        return Diagnosis(reason, f"{pod.waiting[0]}: {pod.waiting[1]}", pod)
+    # a restarted container keeps the diagnosis of its last run until it serves: else the condition would flap
+    if pod.ended is not None and pod.ended.code != ExitCode.Drained:
+        return _ended(pod, pod.ended)
+    return None
+
+
+def _unscheduled(pod: Pod, message: str) -> Diagnosis:
+    if (match := _MISSING_CLAIM.search(message)) is not None:
+        return Diagnosis(Reason.ClaimNotFound, f"PersistentVolumeClaim {match[1]} does not exist", pod)
+    if _UNBOUND_CLAIM in message:
+        return Diagnosis(Reason.ClaimNotBound, "the PersistentVolumeClaim of spec.model.uri has no volume yet", pod)
+    return Diagnosis(Reason.Unschedulable, message.split(" preemption:")[0] or "no node fits", pod)
+
+
+def _ended(pod: Pod, ended: Ended) -> Diagnosis:
+    if ended.reason == "OOMKilled":
+        return Diagnosis(Reason.OutOfMemory, "the kernel ended the engine: out of memory", pod)
+    reason = BY_EXIT.get(ended.code)
+    if reason is None:
+        said = f": {ended.message}" if ended.message else ""
+        return Diagnosis(Reason.CrashLoop, f"the engine ended with exit code {ended.code}{said}", pod)
+    # the engine's first line reads `<Reason>: <cause>`; the reason stands in the condition already
+    what = ended.message.removeprefix(f"{ExitCode(ended.code).name}: ")
+    return Diagnosis(reason, what or reason.row.set_when, pod)

@@ -1,0 +1,44 @@
+"""The engine's configuration: the bytes in the ConfigMap, and the hash that names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpod_operator import quantity
+from graphpod_operator.api import Dtype, Spec
+from graphpod_operator.features import features, graph_request, wants_gpu
+from graphpod_operator.model_uri import ModelUri
+from graphpod_policy import EngineConfig, ModelConfig, Plan, ServingConfig, config_hash
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFile:
+    """engine.json: exactly the hashed bytes."""
+
+    data: bytes
+    hash: str
+
+
+def cpu_threads(spec: Spec) -> int | None:
+    """Whole cores of the CPU limit, rounded up; None without a limit."""
+    limit = spec.resources.limits.get("cpu")
+    return max(1, quantity.whole(limit)) if limit is not None else None
+
+
+def engine_file(name: str, spec: Spec, plan: Plan) -> EngineFile:
+    """engine.json of the service `name`. Equal specs and plans give equal bytes."""
+    dtype = spec.engine.dtype or (Dtype.bfloat16 if wants_gpu(spec) else Dtype.float32)
+    memory = spec.engine.kv_cache_memory
+    config = EngineConfig.of(
+        features(spec),
+        graph_request(spec),
+        plan,
+        model=ModelConfig(name=spec.model.name or name, path=ModelUri.parse(spec.model.uri).mounted_path),
+        dtype=dtype.value,
+        page_size=spec.engine.page_size,
+        kv_cache_bytes=quantity.whole(memory) if memory is not None else None,
+        threads=cpu_threads(spec),
+        serving=ServingConfig(drain_seconds=spec.rollout.drain_seconds),
+    )
+    data = config.canonical()
+    return EngineFile(data, config_hash(data))

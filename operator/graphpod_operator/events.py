@@ -1,0 +1,82 @@
+"""Events: one for each transition that a user would want to be told of, and none twice within ten minutes. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphpod_operator import observe
+from graphpod_operator.api import API_VERSION, KIND
+from graphpod_operator.api_status import Condition, Status
+from graphpod_operator.reasons import ROOTS, ConditionType, Notice, Reason
+
+QUIET_SECONDS = 600.0
+"""The same event of the same object is not repeated within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something to tell about a service."""
+
+    notice: Notice
+    reason: str
+    message: str
+
+
+def transitions(before: Mapping[str, Any], after: Status) -> tuple[Event, ...]:
+    """The events of going from one status to the next: a condition has a new reason, and the reason has a notice."""
+    old = {entry["type"]: entry["reason"] for entry in before.get("conditions") or ()}
+    return tuple(
+        Event(notice, condition.reason, condition.message)
+        for condition in after.conditions
+        if old.get(condition.type) != condition.reason and (notice := _notice(condition)) is not None
+    )
+
+
+def _notice(condition: Condition) -> Notice | None:
+    """Ready repeats the reason of another condition, except its own."""
+    reason = Reason[condition.reason]
+    told_here = condition.type in ROOTS or reason.row.types == (ConditionType.Ready,)
+    return reason.row.notice if told_here else None
+
+
+def body(found: observe.Service, event: Event, now: str) -> dict[str, Any]:
+    """The core/v1 Event to create; `now` is RFC 3339."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{found.key.name}.", "namespace": found.key.namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": found.key.name,
+            "namespace": found.key.namespace,
+            "uid": found.uid,
+        },
+        "type": event.notice.value,
+        "reason": event.reason,
+        "message": event.message,
+        "source": {"component": "graphpod"},
+        "reportingComponent": "graphpod.dev/operator",
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+class Recent:
+    """The events told in the last ten minutes. Times are seconds of any clock that only goes forward."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+
+    def is_new(self, uid: str, event: Event, now: float) -> bool:
+        """Whether the event is to be told; if so, it counts as told at `now`."""
+        self._told = {mark: told for mark, told in self._told.items() if now - told < QUIET_SECONDS}
+        mark = f"{uid}/{event.reason}/{hashlib.sha256(event.message.encode()).hexdigest()[:16]}"
+        if mark in self._told:
+            return False
+        self._told[mark] = now
+        return True

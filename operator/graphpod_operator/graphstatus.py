@@ -1,0 +1,130 @@
+"""`status.graph`: asked, planned, running. The plan comes from the resolver, the rest from the pods' readings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from graphpod_operator.api_status import (
+    MAX_DECISIONS,
+    MESSAGE_MAX,
+    DecisionStatus,
+    GraphStatus,
+    PhaseStatus,
+    PodPolicies,
+    SizeCounts,
+)
+from graphpod_operator.observe import Pod
+from graphpod_operator.warmup import DecisionRead, NoReading, Reading, State
+from graphpod_policy import Backend, Decision, Phase, Plan, Policy, Stage
+
+STRENGTH: dict[Phase, tuple[Policy, ...]] = {
+    Phase.Prefill: (Policy.Full, Policy.Breakable, Policy.Piecewise, Policy.Disabled),
+    Phase.Decode: (Policy.Full, Policy.Breakable, Policy.Disabled),
+}
+"""Strongest first."""
+
+MAX_PODS = 64
+
+
+def is_weaker(phase: Phase, policy: Policy, than: Policy) -> bool:
+    """Whether `policy` comes after `than` in the order of strength."""
+    return STRENGTH[phase].index(policy) > STRENGTH[phase].index(than)
+
+
+def graph_status(
+    policy: Plan, config_hash: str | None, pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading]
+) -> GraphStatus:
+    """The graphs of the pods that run the planned configuration; without one, the plan alone."""
+    answered = [
+        (pod, reading)
+        for pod in pods
+        if isinstance(reading := readings.get(pod.uid), Reading)
+        and reading.config_hash == config_hash
+        and not pod.deleting
+    ]
+    read = [reading for _, reading in answered]
+    ended = [(pod, reading) for pod, reading in answered if reading.terminal and reading.state is State.Ready]
+    phases = {phase: _phase(policy, phase, read, [reading for _, reading in ended]) for phase in Phase}
+    captured = sum(phase.sizes.captured for phase in phases.values())
+    planned = sum(phase.sizes.planned for phase in phases.values())
+    return GraphStatus(
+        backend=read[0].backend if read else policy.backend,
+        captured=f"{captured}/{planned}",
+        prefill=phases[Phase.Prefill],
+        decode=phases[Phase.Decode],
+        decisions=_decisions(policy, read),
+        gates=policy.gates,
+        pods=_differing(ended),
+        config_hash=config_hash,
+        resolver_revision=policy.resolver_revision,
+        budget_seconds=policy.budget.start_seconds,
+    )
+
+
+def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]) -> PhaseStatus:
+    plan = policy.phases[phase]
+    counts = [entry.sizes for reading in read if (entry := reading.graph.get(phase)) is not None]
+    running = [entry for reading in ended if (entry := reading.graph.get(phase)) is not None]
+    effective = max((entry.effective for entry in running), key=STRENGTH[phase].index, default=None)
+    backend = ended[0].backend if ended else policy.backend
+    return PhaseStatus(
+        requested=plan.requested,
+        planned=plan.planned,
+        effective=effective,
+        display=_display(effective, backend) if effective is not None else None,
+        sizes=SizeCounts(
+            planned=len(plan.sizes),
+            captured=min((count.captured for count in counts), default=0),
+            failed=max((count.failed for count in counts), default=0),
+        ),
+        capture_seconds=max((round(entry.capture_seconds, 3) for entry in running), default=None),
+        self_check=_self_check([entry.self_check for entry in running]),
+    )
+
+
+def _display(effective: Policy, backend: Backend) -> str:
+    """The printer column: nobody is to take the CPU's recorder for CUDA graphs."""
+    if effective is Policy.Disabled or backend is Backend.CudaGraph:
+        return effective.value
+    return f"{effective.value} ({backend.value.lower()})"
+
+
+def _self_check(results: list[str]) -> str | None:
+    """One pod's failure is told before the others' success."""
+    return next((result for result in ("Failed", "NotRun", "Passed") if result in results), None)
+
+
+def _decisions(policy: Plan, read: list[Reading]) -> tuple[DecisionStatus, ...]:
+    """The operator's decisions, then those the engines added, each once."""
+    told: dict[tuple[str, str, Stage], DecisionStatus] = {}
+    spoken: list[Decision | DecisionRead] = [
+        *policy.decisions,
+        *(decision for reading in read for decision in reading.decisions),
+    ]
+    for decision in spoken:
+        told.setdefault(
+            (decision.rule, decision.phase, decision.stage),
+            DecisionStatus(
+                rule=decision.rule[:64],
+                phase=decision.phase.value,
+                stage=decision.stage,
+                outcome=decision.outcome,
+                because=decision.because[:MESSAGE_MAX],
+                hint=decision.hint[:MESSAGE_MAX],
+            ),
+        )
+    return tuple(told.values())[:MAX_DECISIONS]
+
+
+def _differing(ended: list[tuple[Pod, Reading]]) -> tuple[PodPolicies, ...]:
+    """Each pod's policies, if they are not the same everywhere."""
+    rows = tuple(
+        PodPolicies(
+            name=pod.name,
+            prefill=reading.graph[Phase.Prefill].effective,
+            decode=reading.graph[Phase.Decode].effective,
+        )
+        for pod, reading in ended
+        if Phase.Prefill in reading.graph and Phase.Decode in reading.graph
+    )
+    return rows[:MAX_PODS] if len({(row.prefill, row.decode) for row in rows}) > 1 else ()

@@ -1,0 +1,113 @@
+"""The operator's metrics, made from the rows of the one metric table: a name that is not there cannot be exported."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from graphpod_operator.queue import KeyQueue
+from graphpod_operator.store import Store
+from graphpod_policy import RESOLVER_REVISION, __version__
+from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process, of
+
+CONTROLLER = "inferenceservice"
+"""Value of the labels `controller` and `name`."""
+
+SERVICES = "graphpod_operator_inferenceservices"
+DEPTH = "workqueue_depth"
+WORKERS = "controller_runtime_active_workers"
+COUNTED_ON_SCRAPE = (SERVICES, DEPTH, WORKERS)
+"""Gauges that are counted from the store and the queue when asked for, so they cannot drift."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meters:
+    """The exporters, by the names of the table."""
+
+    registry: CollectorRegistry
+    _made: dict[str, Counter | Gauge | Histogram]
+
+    @classmethod
+    def make(cls) -> Meters:
+        """An exporter for each of the operator's rows but those counted on scrape."""
+        registry = CollectorRegistry()
+        rows = [row for row in of(Process.Operator) if row.name not in COUNTED_ON_SCRAPE]
+        meters = cls(registry, {row.name: _exporter(row, registry) for row in rows})
+        meters.set("graphpod_operator_build_info", 1, version=__version__, resolver_revision=RESOLVER_REVISION)
+        return meters
+
+    def watch(self, store: Store, queue: KeyQueue) -> None:
+        """Count the gauges of store and queue on every scrape."""
+        self.registry.register(_Counted(store, queue))
+
+    def count(self, name: str, /, **labels: str) -> None:
+        """Add one to a counter."""
+        made = self._made[name]
+        assert isinstance(made, Counter)
+        (made.labels(**labels) if labels else made).inc()
+
+    def set(self, name: str, value: float, /, **labels: str) -> None:
+        """Set a gauge."""
+        made = self._made[name]
+        assert isinstance(made, Gauge)
+        (made.labels(**labels) if labels else made).set(value)
+
+    def observe(self, name: str, value: float, /, **labels: str) -> None:
+        """Add an observation to a histogram."""
+        made = self._made[name]
+        assert isinstance(made, Histogram)
+        (made.labels(**labels) if labels else made).observe(value)
+
+    def text(self) -> bytes:
+        """What `/metrics` answers."""
+        return generate_latest(self.registry)
+
+
+class _Counted(Collector):
+    """Gauges counted at the moment of the scrape."""
+
+    def __init__(self, store: Store, queue: KeyQueue) -> None:
+        self._store = store
+        self._queue = queue
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One family for each of COUNTED_ON_SCRAPE."""
+        yield self._family(SERVICES, self._services())
+        yield self._family(DEPTH, {(CONTROLLER,): self._queue.depth})
+        yield self._family(WORKERS, {(CONTROLLER,): self._queue.active})
+
+    def _services(self) -> Tally[tuple[str, ...]]:
+        return Tally(
+            (
+                next((row["status"] for row in status.get("conditions") or () if row["type"] == "Ready"), "Unknown"),
+                _effective(status, "prefill"),
+                _effective(status, "decode"),
+            )
+            for status in (service.status for service in self._store.services())
+        )
+
+    @staticmethod
+    def _family(name: str, values: dict[tuple[str, ...], int]) -> GaugeMetricFamily:
+        row = BY_NAME[name]
+        family = GaugeMetricFamily(row.name, row.help, labels=row.labels)
+        for labels, value in values.items():
+            family.add_metric(labels, value)
+        return family
+
+
+def _effective(status: object, phase: str) -> str:
+    graph = status.get("graph") or {} if isinstance(status, dict) else {}
+    return str((graph.get(phase) or {}).get("effective", ""))
+
+
+def _exporter(row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    if row.kind is Kind.Counter:
+        return Counter(row.name, row.help, row.labels, registry=registry)
+    if row.kind is Kind.Gauge:
+        return Gauge(row.name, row.help, row.labels, registry=registry)
+    return Histogram(row.name, row.help, row.labels, buckets=row.buckets, registry=registry)

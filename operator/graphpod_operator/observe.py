@@ -1,0 +1,220 @@
+"""Projections: of each object the operator watches, only what it decides on. Bodies are never kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphpod_operator.ownership import fingerprint, owned_fields
+from graphpod_operator.render.deployment import CONTAINER
+from graphpod_operator.render.subject import HASH_ANNOTATION, OWNER_LABEL
+from graphpod_operator.resource import Resource
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """An InferenceService's name: what the queue holds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """An InferenceService as stored: its spec and status are what the operator works on, so they are kept."""
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    deleting: bool
+    spec: Raw
+    status: Raw
+
+    @classmethod
+    def of(cls, raw: Raw) -> Service:
+        """The projection of an InferenceService."""
+        metadata = raw["metadata"]
+        return cls(
+            key=Key(metadata["namespace"], metadata["name"]),
+            uid=metadata["uid"],
+            version=int(metadata["resourceVersion"]),
+            generation=metadata.get("generation", 1),
+            deleting="deletionTimestamp" in metadata,
+            spec=raw.get("spec") or {},
+            status=raw.get("status") or {},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What a Deployment's controller reports."""
+
+    observed: bool
+    """Whether the report is about the current generation."""
+    replicas: int
+    updated: int
+    ready: int
+    available: int
+    refused: str | None
+    """Why pods cannot be created, in the controller's words."""
+
+    @classmethod
+    def of(cls, raw: Raw) -> Rollout:
+        """The report in a Deployment's status."""
+        status = raw.get("status") or {}
+        refused = next(
+            (
+                condition.get("message", "")
+                for condition in status.get("conditions") or ()
+                if condition["type"] == "ReplicaFailure" and condition["status"] == "True"
+            ),
+            None,
+        )
+        return cls(
+            observed=status.get("observedGeneration", 0) >= raw["metadata"].get("generation", 1),
+            replicas=status.get("replicas", 0),
+            updated=status.get("updatedReplicas", 0),
+            ready=status.get("readyReplicas", 0),
+            available=status.get("availableReplicas", 0),
+            refused=refused,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """An object of one of the kinds we apply."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    key: Key | None
+    """The service its label names."""
+    controller: tuple[str, str, str] | None
+    """(kind, name, uid) of its controlling owner."""
+    deleting: bool
+    owned: str
+    """Fingerprint of the fields that are ours."""
+    rollout: Rollout | None
+
+    @classmethod
+    def of(cls, resource: Resource, raw: Raw) -> Child:
+        """The projection of a child."""
+        metadata = raw["metadata"]
+        name = (metadata.get("labels") or {}).get(OWNER_LABEL)
+        return cls(
+            resource=resource,
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            version=int(metadata["resourceVersion"]),
+            key=Key(metadata["namespace"], name) if name else None,
+            controller=_controller(metadata),
+            deleting="deletionTimestamp" in metadata,
+            owned=fingerprint(owned_fields(raw)),
+            rollout=Rollout.of(raw) if resource is Resource.Deployment else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a container ended."""
+
+    code: int
+    reason: str
+    message: str
+    """First line of its termination message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of a service. `container` is empty until the engine container runs for the first time."""
+
+    key: Key | None
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    ip: str
+    config_hash: str
+    deleting: bool
+    ready: bool
+    scheduling: str | None
+    """The scheduler's message while it finds no node."""
+    container: str
+    running: bool
+    restarts: int
+    waiting: tuple[str, str] | None
+    """(reason, message) while the engine container waits."""
+    ended: Ended | None
+    """How the engine container's current or previous run ended."""
+
+    @classmethod
+    def of(cls, raw: Raw) -> Pod:
+        """The projection of a pod."""
+        metadata, status = raw["metadata"], raw.get("status") or {}
+        conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+        engine: Raw = next((entry for entry in status.get("containerStatuses") or () if entry["name"] == CONTAINER), {})
+        state = engine.get("state") or {}
+        scheduled = conditions.get("PodScheduled", {})
+        waiting = state.get("waiting")
+        ended = state.get("terminated") or (engine.get("lastState") or {}).get("terminated")
+        return cls(
+            key=_pod_owner(metadata),
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            version=int(metadata["resourceVersion"]),
+            ip=status.get("podIP", ""),
+            config_hash=(metadata.get("annotations") or {}).get(HASH_ANNOTATION, ""),
+            deleting="deletionTimestamp" in metadata,
+            ready=conditions.get("Ready", {}).get("status") == "True",
+            scheduling=scheduled.get("message", "") if scheduled.get("status") == "False" else None,
+            container=engine.get("containerID", ""),
+            running="running" in state,
+            restarts=engine.get("restartCount", 0),
+            waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
+            ended=_ended(ended) if ended else None,
+        )
+
+
+Projection = Service | Child | Pod
+
+
+def project(resource: Resource, raw: Raw) -> Projection:
+    """The projection of any watched object."""
+    if resource is Resource.InferenceService:
+        return Service.of(raw)
+    if resource is Resource.Pod:
+        return Pod.of(raw)
+    return Child.of(resource, raw)
+
+
+def _controller(metadata: Raw) -> tuple[str, str, str] | None:
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller"):
+            return owner["kind"], owner["name"], owner["uid"]
+    return None
+
+
+def _pod_owner(metadata: Raw) -> Key | None:
+    """The service a pod runs for: its label, if the ReplicaSet that controls it is one of that service's Deployment."""
+    labels = metadata.get("labels") or {}
+    name, template = labels.get(OWNER_LABEL), labels.get("pod-template-hash")
+    controller = _controller(metadata)
+    if not name or controller is None or controller[:2] != ("ReplicaSet", f"{name}-{template}"):
+        return None
+    return Key(metadata["namespace"], name)
+
+
+def _ended(terminated: Raw) -> Ended:
+    lines = (terminated.get("message") or "").strip().splitlines()
+    return Ended(terminated.get("exitCode", 0), terminated.get("reason", ""), lines[0] if lines else "")

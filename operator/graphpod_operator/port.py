@@ -1,0 +1,67 @@
+"""The API server as the operator sees it: six methods over plain dicts, and the errors they raise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from graphpod_operator.resource import Resource
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Objects of one kind as they were at `version`."""
+
+    items: tuple[Raw, ...]
+    version: int
+
+
+class ApiError(Exception):
+    """The API server's answer was not the one asked for. `status` is the HTTP status, 0 when there was no answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unavailable(ApiError):
+    """No answer, or one that says to come back later (429, 5xx)."""
+
+
+class Conflict(ApiError):
+    """409: another writer owns a field, or the object is no longer the one that was meant."""
+
+
+class Refused(ApiError):
+    """Any other 4xx: the API server will not do it as asked; the message is the server's."""
+
+
+class Cluster(Protocol):
+    """The six-method port. Every method may raise Unavailable or Refused, `apply` also Conflict."""
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Raw | None:
+        """The live object, or None."""
+        ...
+
+    async def list(self, resource: Resource, namespace: str | None, selector: str = "") -> Listing:
+        """Every object of a kind that a label selector matches, in one namespace or (None) in all."""
+        ...
+
+    async def apply(self, resource: Resource, body: Raw, *, force: bool) -> Raw:
+        """Server-side apply as field manager `graphpod`; the object as stored."""
+        ...
+
+    async def apply_status(self, body: Raw) -> Raw:
+        """Server-side apply of the status of an InferenceService; the object as stored."""
+        ...
+
+    async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
+        """Delete exactly the object with this uid; one that is gone already is no error."""
+        ...
+
+    async def event(self, body: Raw) -> None:
+        """Create a core/v1 Event."""
+        ...

@@ -1,0 +1,65 @@
+"""Kubernetes quantities: parsed exactly, written as the API server writes them.
+
+The server rewrites `1000m` to `1` and `1024Mi` to `1Gi`. What we send must already be in that form, or our own
+fields would look changed on every comparison. Rules from `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import ROUND_UP, Decimal
+
+PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+
+_SYNTAX = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_NANO = Decimal(1).scaleb(-9)
+
+
+def value(text: str | int) -> Decimal:
+    """The exact number behind a quantity, in its base unit (cores, bytes, devices).
+
+    Raises ValueError, naming the text, for anything `PATTERN` does not allow.
+    """
+    match = _SYNTAX.fullmatch(str(text))
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m or 2Gi")
+    number, suffix = Decimal(match[1]), match[2] or ""
+    if suffix in _BINARY:
+        return number * (1 << _BINARY[suffix])
+    return number.scaleb(_DECIMAL[suffix])
+
+
+def whole(text: str | int) -> int:
+    """A quantity as an integer of its base unit, rounded up (bytes; cores for a CPU limit)."""
+    return math.ceil(value(text))
+
+
+def canonical(text: str | int) -> str:
+    """The form the API server stores: largest suffix that leaves an integer; never more than nano precision."""
+    amount = value(text).quantize(_NANO, rounding=ROUND_UP).normalize()
+    if amount == 0:
+        return "0"
+    is_binary = str(text).endswith("i")
+    if is_binary and amount >= 1024 and amount == amount.to_integral_value():
+        return _binary(int(amount))
+    return _decimal(amount)
+
+
+def _binary(amount: int) -> str:
+    suffix = ""
+    for candidate, power in _BINARY.items():
+        if amount % (1 << power):
+            break
+        suffix = candidate
+    return f"{amount >> _BINARY.get(suffix, 0)}{suffix}"
+
+
+def _decimal(amount: Decimal) -> str:
+    exponent = amount.as_tuple().exponent
+    assert isinstance(exponent, int)  # finite: PATTERN admits neither NaN nor infinity
+    power = max(-9, min(18, 3 * math.floor(exponent / 3)))
+    return f"{int(amount.scaleb(-power))}{_DECIMAL_SUFFIX[power]}"

@@ -1,0 +1,103 @@
+"""The queue of keys, with the promises of client-go's: a key waits at most once, is never worked on twice at the same
+time, and comes back if it was added while being worked on.
+
+A failed key returns after a pause that doubles from 1 s to 5 min, with jitter. All state changes happen between two
+awaits of one event loop, so there is no lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+
+from graphpod_operator.observe import Key
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 300.0
+JITTER = 0.1
+"""Part of a pause that is random, so that keys which failed together do not return together."""
+
+
+class KeyQueue:
+    """Deduplicating queue of keys. `added` is called for every key that enters."""
+
+    def __init__(self, added: Callable[[], None] = lambda: None) -> None:
+        self._waiting: deque[Key] = deque()
+        self._dirty: set[Key] = set()
+        self._busy: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._arrival = asyncio.Event()
+        self._added = added
+
+    def add(self, key: Key) -> None:
+        """Put a key in, once; a key being worked on enters again when its work ends."""
+        self._cancel_timer(key)
+        if key in self._dirty:
+            return
+        self._dirty.add(key)
+        self._added()
+        if key not in self._busy:
+            self._waiting.append(key)
+            self._arrival.set()
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Put a key in later; of two times the earlier counts."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None and timer.when() <= loop.time() + seconds:
+            return
+        self._cancel_timer(key)
+        self._timers[key] = loop.call_later(seconds, self.add, key)
+
+    def add_failed(self, key: Key) -> float:
+        """Put a key in after the pause its failures have earned; the pause in seconds."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 16))
+        pause *= 1 - JITTER * random.random()
+        self.add_after(key, pause)
+        return pause
+
+    def forget(self, key: Key) -> None:
+        """The key succeeded: its next failure counts as the first."""
+        self._failures.pop(key, None)
+
+    async def take(self) -> Key:
+        """The next key; the caller must call `done` with it."""
+        while not self._waiting:
+            self._arrival.clear()
+            await self._arrival.wait()
+        key = self._waiting.popleft()
+        self._dirty.discard(key)
+        self._busy[key] = asyncio.get_running_loop().time()
+        return key
+
+    def done(self, key: Key) -> None:
+        """The work on a key ended."""
+        del self._busy[key]
+        if key in self._dirty:
+            self._waiting.append(key)
+            self._arrival.set()
+
+    @property
+    def depth(self) -> int:
+        """Keys that wait for a worker."""
+        return len(self._waiting)
+
+    @property
+    def active(self) -> int:
+        """Keys being worked on."""
+        return len(self._busy)
+
+    def longest_busy(self) -> float:
+        """Seconds the slowest work in progress has taken; 0 without any."""
+        if not self._busy:
+            return 0.0
+        return asyncio.get_running_loop().time() - min(self._busy.values())
+
+    def _cancel_timer(self, key: Key) -> None:
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()

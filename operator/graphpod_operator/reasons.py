@@ -1,0 +1,222 @@
+"""Condition types and reasons: one table. Status, events, docs and tests read it; no other word is ever written.
+
+`Unknown` means that it could not be looked at, `False` that it was looked at and is not so. Ready takes over the
+reason that explains most: one that nobody will mend by waiting, then one that is no mere consequence of another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from graphpod_operator.api_status import MESSAGE_MAX, ConditionStatus
+
+
+class ConditionType(StrEnum):
+    """The conditions of an InferenceService."""
+
+    Accepted = "Accepted"
+    ModelAvailable = "ModelAvailable"
+    WorkloadAvailable = "WorkloadAvailable"
+    GraphsCaptured = "GraphsCaptured"
+    Ready = "Ready"
+    Reconciling = "Reconciling"
+    Stalled = "Stalled"
+
+
+MEANING: dict[ConditionType, str] = {
+    ConditionType.Accepted: "The spec is valid, the rules have a plan for it, and its objects are applied.",
+    ConditionType.ModelAvailable: "A pod of the planned configuration has loaded the weights.",
+    ConditionType.WorkloadAvailable: "As many pods of the current spec serve as are asked for.",
+    ConditionType.GraphsCaptured: "Every serving pod runs the planned configuration and has proved its graphs.",
+    ConditionType.Ready: "All of the above.",
+    ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready.",
+    ConditionType.Stalled: "Present only while True: it will not get Ready without a change by somebody.",
+}
+
+ROOTS = (
+    ConditionType.Accepted,
+    ConditionType.ModelAvailable,
+    ConditionType.WorkloadAvailable,
+    ConditionType.GraphsCaptured,
+)
+"""The conditions Ready is made of."""
+
+_A, _M, _W, _G = ((root,) for root in ROOTS)
+_R, _C = (ConditionType.Ready,), (ConditionType.Reconciling,)
+_T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknown
+
+
+class Notice(StrEnum):
+    """The type of the event that announces a reason."""
+
+    Normal = "Normal"
+    Warning = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One reason.
+
+    `todo` is the next step a message ends with. `stalled`: waiting alone will not help. `consequence`: follows from
+    another condition or from mere time, so Ready prefers other reasons. `notice`: an event announces the transition.
+    """
+
+    types: tuple[ConditionType, ...]
+    status: ConditionStatus
+    set_when: str
+    cleared_when: str
+    todo: str = ""
+    stalled: bool = False
+    consequence: bool = False
+    notice: Notice | None = None
+
+
+class Reason(Enum):
+    """Every reason, by condition."""
+
+    # Accepted
+    Accepted = Row(_A, _T, "the spec has a plan and its objects are applied", "a later spec is refused")
+    SpecInvalid = Row(
+        _A, _F, "the stored spec does not fit this operator's API", "the spec is edited",
+        "edit the field it names", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    FeatureNotBuilt = Row(
+        _A, _F, "the spec asks for a feature this version does not have", "the field is removed or changed",
+        "see the field in kubectl explain", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    PolicyRefused = Row(
+        _A, _F, "a rule excludes the asked policy and graph.onUnsupported is Fail", "graph or the feature is changed",
+        "choose another policy or set graph.onUnsupported: Degrade", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    NameCollision = Row(
+        _A, _F, "an object of a name we need exists and is not ours; nothing is written", "that object is gone",
+        "rename the InferenceService, or remove that object yourself", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    ApplyRefused = Row(
+        _A, _F, "the API server refused one of the objects", "the object is accepted",
+        "mend what the server names; it is retried", notice=Notice.Warning,
+    )  # fmt: skip
+    PreviousDeleting = Row(
+        _A, _U, "objects of a deleted InferenceService of this name are still being removed", "they are gone",
+        "wait for garbage collection",
+    )  # fmt: skip
+
+    # every condition below Accepted
+    NotAccepted = Row(
+        (*_M, *_W, *_G), _U, "Accepted is not True", "Accepted is True",
+        "see the condition Accepted", consequence=True,
+    )  # fmt: skip
+
+    # ModelAvailable
+    Loaded = Row(_M, _T, "a pod of the planned configuration has loaded the weights", "the configuration changes")
+    ModelPending = Row(_M, _U, "no pod has got as far as the weights", "a pod reports", consequence=True)
+    ClaimNotFound = Row(
+        _M, _F, "the claim in model.uri does not exist", "the claim exists",
+        "create the PersistentVolumeClaim or correct spec.model.uri", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    ClaimNotBound = Row(
+        _M, _F, "the claim in model.uri has no volume yet", "the claim is bound",
+        "look at kubectl describe pvc", notice=Notice.Warning,
+    )  # fmt: skip
+    ModelInvalid = Row(
+        _M, _F, "the engine found no weights it can read (exit code 11)", "a pod loads the weights",
+        "correct the folder in spec.model.uri or its files", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+
+    # WorkloadAvailable
+    Available = Row(_W, _T, "as many pods of the current spec serve as asked for", "a pod stops serving")
+    Starting = Row(_W, _F, "fewer pods of the current spec serve than asked for", "enough serve", consequence=True)
+    Suspended = Row(
+        _W, _F, "suspend is true or replicas is 0", "suspend is false and replicas above 0",
+        "set spec.suspend: false and spec.replicas to 1 or more", notice=Notice.Normal,
+    )  # fmt: skip
+    Unschedulable = Row(
+        _W, _F, "the scheduler finds no node for a pod", "the pod is scheduled",
+        "free or add a node, or lower spec.resources and spec.placement", notice=Notice.Warning,
+    )  # fmt: skip
+    PodsRefused = Row(
+        _W, _F, "the cluster refuses to create the pods (quota, admission)", "a pod is created",
+        "mend what the message names", notice=Notice.Warning,
+    )  # fmt: skip
+    ImagePullFailed = Row(
+        _W, _F, "the engine's image cannot be pulled", "the image is pulled",
+        "correct spec.engine.image or the registry's access", notice=Notice.Warning,
+    )  # fmt: skip
+    ConfigInvalid = Row(
+        _W, _F, "the engine cannot read its configuration (exit code 10)", "a pod starts",
+        "use an engine image of the operator's version", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    EngineRefused = Row(
+        _W, _F, "the engine does not have a feature the operator planned (exit code 17)", "a pod starts",
+        "use an engine image of the operator's version", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    OutOfMemory = Row(
+        _W, _F, "the kernel ended the engine for its memory", "the pod serves",
+        "raise spec.resources.limits.memory or lower engine.maxBatch", notice=Notice.Warning,
+    )  # fmt: skip
+    EngineDied = Row(
+        _W, _F, "the engine process ended without a word (exit code 15)", "the pod serves",
+        "read kubectl logs --previous", notice=Notice.Warning,
+    )  # fmt: skip
+    EngineStuck = Row(
+        _W, _F, "a stage of the start or the loop exceeded its limit (exit code 16)", "the pod serves",
+        "read kubectl logs --previous; raise spec.resources if the node is slow", notice=Notice.Warning,
+    )  # fmt: skip
+    ContainerRefused = Row(
+        _W, _F, "the kubelet cannot create the container", "the container runs",
+        "look at kubectl describe pod", notice=Notice.Warning,
+    )  # fmt: skip
+    CrashLoop = Row(
+        _W, _F, "the engine ended with a code of its own", "the pod serves",
+        "read kubectl logs --previous", notice=Notice.Warning,
+    )  # fmt: skip
+
+    # GraphsCaptured
+    Captured = Row(_G, _T, "every serving pod captured and proved the planned graphs", "a pod or the plan changes")
+    Degraded = Row(
+        _G, _T, "every serving pod proved its graphs, some run a weaker policy than planned", "the planned policy runs",
+        "see status.graph.decisions", notice=Notice.Warning,
+    )  # fmt: skip
+    NotRequired = Row(_G, _T, "both phases are planned Disabled and the pods run that", "the plan has graphs")
+    CapturePending = Row(_G, _U, "no pod of the planned configuration runs", "a pod runs", consequence=True)
+    Capturing = Row(_G, _F, "a pod has not ended its warm-up", "every pod's warm-up ended")
+    PreviousServing = Row(
+        _G, _F, "a pod of an earlier configuration still serves", "only the planned configuration serves",
+    )  # fmt: skip
+    EngineUnreachable = Row(
+        _G, _U, "a running pod's admin port does not answer the operator", "it answers",
+        "check that NetworkPolicy admits the operator to port 8001", notice=Notice.Warning,
+    )  # fmt: skip
+    CaptureFailed = Row(
+        _G, _F, "a capture failed and graph.onCaptureFailure is Fail (exit code 12)", "a pod captures its graphs",
+        "set graph.onCaptureFailure: Degrade or another policy", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    CaptureOutOfMemory = Row(
+        _G, _F, "capture ran out of memory and no shorter ladder was left (exit code 13)", "a pod captures its graphs",
+        "shorten graph.sizes or raise spec.resources.limits.memory", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    SelfCheckFailed = Row(
+        _G, _F, "a replay differed from the uncaptured code (exit code 14)", "a pod proves its graphs",
+        "set graph.onCaptureFailure: Degrade or another policy, and report it", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+
+    # Ready
+    Ready = Row(_R, _T, "all conditions are True and nothing is degraded", "one is not", notice=Notice.Normal)
+
+    # Reconciling
+    Progressing = Row(_C, _T, "Ready is not True and nothing is stalled", "Ready is True, or stalled")
+
+    @property
+    def row(self) -> Row:
+        """The row of the table."""
+        row: Row = self.value
+        return row
+
+
+def sentence(reason: Reason, what: str) -> str:
+    """`what` and the next step, at most 256 characters; `what` is cut, the next step never is."""
+    what = " ".join(what.split()).rstrip(".; ")
+    ending = f"; {reason.row.todo}" if reason.row.todo else ""
+    room = MESSAGE_MAX - len(ending)
+    return (what if len(what) <= room else what[: room - 1] + "…") + ending

@@ -1,0 +1,214 @@
+"""One service at a time: store → desire → writes → readings → status → events. The executor of the pure planner.
+
+Level-triggered: it never asks what happened, only what is. Whatever it reads may be stale, so a child is looked at live
+before it is created, a later apply names the uid it means, and the answer of every own write enters the store at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from graphpod_operator import events
+from graphpod_operator.api import API_VERSION, KIND
+from graphpod_operator.api_status import Status
+from graphpod_operator.clock import Clock
+from graphpod_operator.metrics import Meters
+from graphpod_operator.observe import Child, Key, Service, project
+from graphpod_operator.plan import Create, Desired, Refused, Repair, Wanted, Write, desire, foreign, writes
+from graphpod_operator.port import ApiError, Cluster, Conflict
+from graphpod_operator.port import Refused as ServerRefused
+from graphpod_operator.progress import Progress
+from graphpod_operator.reasons import Reason
+from graphpod_operator.resource import Resource
+from graphpod_operator.status import Observed, status
+from graphpod_operator.store import Store
+from graphpod_operator.warmup import NoReading, Reading, Warmups
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 2.0
+"""Between two reads of a warm-up that has not ended."""
+SLOW_POLL_SECONDS = 30.0
+"""The same once an admin port did not answer for a while."""
+BLOCKED_SECONDS: dict[Reason, float] = {Reason.NameCollision: 60.0, Reason.PreviousDeleting: 5.0}
+"""Objects that are not ours are not watched, so they are looked at again after this time."""
+
+
+class Reconciler:
+    """Carries out the plan of one service at a time; different services may be in work together."""
+
+    def __init__(
+        self, cluster: Cluster, warmups: Warmups, store: Store, meters: Meters, clock: Clock, default_image: str
+    ) -> None:
+        self._cluster = cluster
+        self._warmups = warmups
+        self._store = store
+        self._meters = meters
+        self._clock = clock
+        self._image = default_image
+        self._recent = events.Recent()
+        self._progress = Progress()
+        self._reread: set[Key] = set()
+        self._normalised: dict[tuple[Resource, str, str], tuple[str, str]] = {}
+
+    def reread(self, keys: Iterable[Key]) -> None:
+        """Ask the pods of these services again at their next reconcile, also those whose warm-up has ended."""
+        self._reread.update(keys)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring one service in order. Returns the seconds after which it is to be looked at again, or None.
+
+        Raises the port's errors; whatever was done until then is not lost, and the next call goes on from there.
+        """
+        found = self._store.service(key)
+        if found is None or found.deleting:
+            self._progress.forget(key)
+            self._reread.discard(key)
+            return None
+        outcome = desire(found, self._image)
+        stopped: Refused | None = None
+        failure: ApiError | None = None
+        if isinstance(outcome, Desired):
+            try:
+                stopped = await self._apply(found, outcome)
+            except ServerRefused as error:
+                stopped, failure = Refused(Reason.ApplyRefused, str(error)), error
+        seen = await self._observe(key)
+        await self._report(found, status(found, outcome, stopped, seen, self._clock.timestamp()))
+        if failure is not None:
+            raise failure
+        if stopped is not None:
+            return BLOCKED_SECONDS.get(stopped.reason)
+        return _poll(seen.readings.values())
+
+    async def _apply(self, found: Service, desired: Desired) -> Refused | None:
+        """Carry out the writes; or why none of them may be."""
+        needed = writes(found, desired, self._look)
+        if isinstance(needed, Refused):
+            return needed
+        # all looks before the first write: a collision must leave the namespace as it was
+        checked: list[Write] = []
+        for write in needed:
+            confirmed = await self._confirm(found, write) if isinstance(write, Create) else write
+            if isinstance(confirmed, Refused):
+                return confirmed
+            if confirmed is not None:
+                checked.append(confirmed)
+        for write in checked:
+            await self._carry_out(found, write)
+        return None
+
+    def _look(self, wanted: Wanted) -> Child | None:
+        live = self._store.child(wanted.resource, wanted.namespace, wanted.name)
+        place = (wanted.resource, wanted.namespace, wanted.name)
+        if live is not None and self._normalised.get(place) == (wanted.owned, live.owned):
+            return replace(live, owned=wanted.owned)
+        return live
+
+    async def _confirm(self, found: Service, create: Create) -> Write | Refused | None:
+        """A create after a live look: still a create, a repair, a refusal, or nothing to do."""
+        wanted = create.wanted
+        raw = await self._cluster.get(wanted.resource, wanted.namespace, wanted.name)
+        if raw is None:
+            return create
+        live = Child.of(wanted.resource, raw)
+        if (stranger := foreign(found, wanted, live)) is not None:
+            return stranger
+        self._store.observe(live)
+        return Repair(wanted, live.uid) if live.owned != wanted.owned else None
+
+    async def _carry_out(self, found: Service, write: Write) -> None:
+        wanted = write.wanted
+        body = wanted.body
+        if isinstance(write, Repair):
+            body = {**body, "metadata": {**body["metadata"], "uid": write.uid}}
+        try:
+            raw = await self._cluster.apply(wanted.resource, body, force=isinstance(write, Repair))
+        except Conflict:
+            self._meters.count("graphpod_operator_apply_conflicts_total", kind=wanted.resource.kind)
+            await self._look_again(wanted)
+            raise
+        stored = Child.of(wanted.resource, raw)
+        self._store.observe(stored)
+        if stored.owned != wanted.owned:
+            # never true for what `render` makes (tested); if a server differs, it must not become an endless loop
+            log.warning("%s: the API server changed fields we applied; taking its form", wanted)
+            self._normalised[wanted.resource, wanted.namespace, wanted.name] = (wanted.owned, stored.owned)
+        if found.status.get("observedGeneration") == found.generation:
+            self._meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
+            log.info("%s: put back", wanted)
+        else:
+            log.info("%s: %s", wanted, "created" if isinstance(write, Create) else "changed")
+
+    async def _look_again(self, wanted: Wanted) -> None:
+        """The store was wrong about a child: take in what is."""
+        raw = await self._cluster.get(wanted.resource, wanted.namespace, wanted.name)
+        if raw is not None:
+            self._store.observe(Child.of(wanted.resource, raw))
+        elif (ghost := self._store.child(wanted.resource, wanted.namespace, wanted.name)) is not None:
+            self._store.delete(ghost)
+
+    async def _observe(self, key: Key) -> Observed:
+        again = key in self._reread
+        self._reread.discard(key)
+        readings = await self._warmups.read(self._store.pods(key), again=again)
+        for answer in readings.values():
+            result = answer.cause.value if isinstance(answer, NoReading) else "ok"
+            self._meters.count("graphpod_operator_warmup_reads_total", result=result)
+        # the pods may have changed during the reads: report on what is now
+        deployment = self._store.child(Resource.Deployment, key.namespace, key.name)
+        service = self._store.service(key)
+        ours = (
+            deployment is not None and service is not None and (deployment.controller or ("", "", ""))[2] == service.uid
+        )
+        return Observed(
+            rollout=deployment.rollout if deployment is not None and ours else None,
+            pods=self._store.pods(key) if ours else (),
+            readings=readings,
+        )
+
+    async def _report(self, found: Service, new: Status) -> None:
+        """Write the status if it says something new, then tell the transitions."""
+        content = new.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if not self._progress.is_worth_writing(found.key, found.status, content, self._clock.monotonic()):
+            return
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": found.key.name, "namespace": found.key.namespace, "uid": found.uid},
+            "status": content,
+        }
+        try:
+            raw = await self._cluster.apply_status(body)
+        except ServerRefused as error:
+            if error.status == 404:
+                return  # deleted meanwhile; the watch will say so
+            raise
+        self._store.observe(project(Resource.InferenceService, raw))
+        for event in events.transitions(found.status, new):
+            await self._tell(found, event)
+
+    async def _tell(self, found: Service, event: events.Event) -> None:
+        if not self._recent.is_new(found.uid, event, self._clock.monotonic()):
+            return
+        body: dict[str, Any] = events.body(found, event, self._clock.timestamp())
+        try:
+            await self._cluster.event(body)
+        except ApiError as error:
+            # an event is a courtesy: the status, already written, says the same
+            log.warning("%s: event %s not written: %s", found.key, event.reason, error)
+
+
+def _poll(answers: Iterable[Reading | NoReading]) -> float | None:
+    """When to read the warm-ups again: soon while one is under way, seldom while one does not answer, else never."""
+    pauses = [
+        (POLL_SECONDS if answer.misses < SLOW_POLL_SECONDS / POLL_SECONDS else SLOW_POLL_SECONDS)
+        if isinstance(answer, NoReading)
+        else POLL_SECONDS
+        for answer in answers
+        if isinstance(answer, NoReading) or not answer.terminal
+    ]
+    return min(pauses, default=None)

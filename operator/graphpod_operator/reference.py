@@ -1,0 +1,105 @@
+"""The reference pages, made from the tables in the code. `docs/reference/` holds the output; a test compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from graphpod_operator import api, crd
+from graphpod_operator.reasons import MEANING, ConditionType, Reason
+from graphpod_policy import FEATURES, RULES
+from graphpod_policy.metrics import METRICS
+
+NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
+
+
+def pages() -> dict[str, str]:
+    """Every page, by file name."""
+    return {"conditions.md": conditions(), "api.md": fields(), "rules.md": rules(), "metrics.md": metrics()}
+
+
+def conditions() -> str:
+    """Condition types and reasons."""
+    parts = [
+        "# Conditions\n\n",
+        NOTE,
+        "`Unknown`: could not be looked at. `False`: looked at, and not so. `Ready` takes over the reason that "
+        "explains most. Messages have at most 256 characters and end with the next step.\n",
+    ]
+    for kind in ConditionType:
+        rows = [
+            (reason.name, row.status.value, row.set_when, row.cleared_when, row.todo, "yes" if row.stalled else "")
+            for reason in Reason
+            if kind in (row := reason.row).types
+        ]
+        parts.append(f"\n## {kind}\n\n{MEANING[kind]}\n\n")
+        if rows:
+            parts.append(_table(("Reason", "Status", "Set when", "Cleared when", "What to do", "Stalled"), rows))
+    return "".join(parts)
+
+
+def fields() -> str:
+    """The API, field by field."""
+    root = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    parts = [f"# {api.KIND} ({api.API_VERSION})\n\n", NOTE]
+    for part in ("spec", "status"):
+        parts.append(f"\n## {part}\n\n")
+        parts.append(_table(("Field", "Type", "Description"), _fields(part, root[part])))
+    return "".join(parts)
+
+
+def rules() -> str:
+    """The resolver's rules, and the features they speak of."""
+    rows = [
+        (
+            rule.id,
+            ", ".join(phase.value for phase in rule.phases),
+            ", ".join(policy.value for policy in rule.policies),
+            rule.severity.value,
+            rule.because,
+            rule.hint,
+            rule.source,
+        )
+        for rule in RULES
+    ]
+    features = [(feature.name, f"`{feature.field}`", "yes" if feature.built else "no") for feature in FEATURES]
+    return "".join(
+        (
+            "# Rules\n\n",
+            NOTE,
+            _table(("Rule", "Phases", "Policies", "Severity", "Because", "What to do", "Source"), rows),
+            "\n## Features\n\n",
+            _table(("Feature", "Field", "Built"), features),
+        )
+    )
+
+
+def metrics() -> str:
+    """Every metric of engine and operator."""
+    rows = [(f"`{row.name}`", row.kind.value, row.process.value, ", ".join(row.labels), row.help) for row in METRICS]
+    return "".join(("# Metrics\n\n", NOTE, _table(("Name", "Type", "Process", "Labels", "Meaning"), rows)))
+
+
+def _fields(path: str, schema: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
+    for name, child in schema.get("properties", {}).items():
+        here = f"{path}.{name}"
+        yield f"`{here}`", _type(child), child.get("description", "")
+        inner = child.get("items", child)
+        yield from _fields(here + ("[]" if inner is not child else ""), inner)
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return " \\| ".join(schema["enum"])
+    if schema.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    if schema.get("type") == "array":
+        return f"list of {_type(schema['items'])}"
+    if "additionalProperties" in schema:
+        return f"map of {_type(schema['additionalProperties'])}"
+    return str(schema["type"])
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)

@@ -1,0 +1,177 @@
+"""The Deployment: pods that run the engine, restricted, with a start budget computed from the plan."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from graphpod_operator import quantity
+from graphpod_operator.api import RolloutStrategy, Spec, Toleration
+from graphpod_operator.engineconfig import cpu_threads
+from graphpod_operator.features import wants_gpu
+from graphpod_operator.model_uri import MOUNT, ModelUri
+from graphpod_operator.render.configmap import KEY
+from graphpod_operator.render.subject import HASH_ANNOTATION, Body, Subject
+from graphpod_operator.resource import Resource
+from graphpod_policy import Plan
+
+CONTAINER = "engine"
+HTTP_PORT = 8000
+ADMIN_PORT = 8001
+CONFIG_DIR = "/etc/graphpod"
+USER = 65532
+
+STARTUP_PERIOD = 5
+"""Seconds between two startup probes."""
+ACCEPT_SECONDS = 5
+"""The front still accepts this long after SIGTERM."""
+EXIT_SECONDS = 10
+"""Given to the processes to end after the drain."""
+DEADLINE_SLACK = 300
+"""Seconds for image pull and scheduling on top of the start budget, before a rollout counts as stuck."""
+
+
+def deployment(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> Body:
+    """The Deployment of a service. Always rolling, one pod at a time."""
+    spec = subject.spec
+    return subject.child(
+        Resource.Deployment,
+        subject.name,
+        spec={
+            "replicas": replicas(spec),
+            "revisionHistoryLimit": 2,
+            "progressDeadlineSeconds": _startup_threshold(plan) * STARTUP_PERIOD + DEADLINE_SLACK,
+            "selector": {"matchLabels": subject.selector},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(spec)},
+            "template": {
+                "metadata": {"labels": subject.labels, "annotations": {HASH_ANNOTATION: config_hash}},
+                "spec": _pod(subject, plan, config_hash, default_image),
+            },
+        },
+    )
+
+
+def replicas(spec: Spec) -> int:
+    """Pods that are to exist."""
+    return 0 if spec.suspend else spec.replicas
+
+
+def _rolling(spec: Spec) -> dict[str, int]:
+    default = RolloutStrategy.Replace if wants_gpu(spec) else RolloutStrategy.Surge
+    if (spec.rollout.strategy or default) is RolloutStrategy.Replace:
+        return {"maxSurge": 0, "maxUnavailable": 1}
+    return {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def _startup_threshold(plan: Plan) -> int:
+    """Failed startup probes a pod survives: the plan's start budget, rounded up to minutes."""
+    return math.ceil(plan.budget.start_seconds / 60) * 60 // STARTUP_PERIOD
+
+
+def _pod(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> Body:
+    spec, placement = subject.spec, subject.spec.placement
+    return _without_empty(
+        {
+            "serviceAccountName": subject.name,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": ACCEPT_SECONDS + spec.rollout.drain_seconds + EXIT_SECONDS,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [_container(spec, plan, default_image)],
+            "volumes": _volumes(subject, config_hash),
+            "nodeSelector": placement.node_selector,
+            "tolerations": [_toleration(toleration) for toleration in placement.tolerations],
+            "priorityClassName": placement.priority_class_name,
+            "runtimeClassName": placement.runtime_class_name,
+        }
+    )
+
+
+def _container(spec: Spec, plan: Plan, default_image: str) -> Body:
+    return _without_empty(
+        {
+            "name": CONTAINER,
+            "image": spec.engine.image or default_image,
+            "imagePullPolicy": spec.engine.image_pull_policy.value,
+            "command": ["graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}"],
+            "env": _environment(spec),
+            "ports": [
+                {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+                {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
+            ],
+            "resources": _without_empty(
+                {
+                    "requests": _quantities(spec.resources.requests),
+                    "limits": _quantities(spec.resources.limits),
+                }
+            ),
+            "startupProbe": _probe("/startupz", period=STARTUP_PERIOD, timeout=2, threshold=_startup_threshold(plan)),
+            "readinessProbe": _probe("/readyz", period=2, timeout=2, threshold=3),
+            "livenessProbe": _probe("/livez", period=10, timeout=5, threshold=6),
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            },
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+            "volumeMounts": [
+                {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True},
+                {"name": "model", "mountPath": MOUNT, "readOnly": True},
+                {"name": "tmp", "mountPath": "/tmp"},
+                {"name": "shm", "mountPath": "/dev/shm"},
+            ],
+        }
+    )
+
+
+def _environment(spec: Spec) -> list[Body]:
+    fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
+    # fieldRef is atomic: its default apiVersion counts as ours, so it is spelled out
+    named: list[Body] = [
+        {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+        for name, path in fields.items()
+    ]
+    values = {"HOME": "/tmp"}
+    if (threads := cpu_threads(spec)) is not None:
+        values["OMP_NUM_THREADS"] = str(threads)
+    return named + [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _volumes(subject: Subject, config_hash: str) -> list[Body]:
+    claim = ModelUri.parse(subject.spec.model.uri).authority
+    return [
+        {"name": "config", "configMap": {"name": subject.config_name(config_hash)}},
+        {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+    ]
+
+
+def _probe(path: str, *, period: int, timeout: int, threshold: int) -> Body:
+    return {
+        "httpGet": {"path": path, "port": "admin"},
+        "periodSeconds": period,
+        "timeoutSeconds": timeout,
+        "failureThreshold": threshold,
+    }
+
+
+def _toleration(toleration: Toleration) -> Body:
+    return toleration.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _quantities(resources: dict[str, str]) -> dict[str, str]:
+    return {name: quantity.canonical(amount) for name, amount in resources.items()}
+
+
+def _without_empty(body: dict[str, Any]) -> Body:
+    """`body` without absent and empty values: an empty struct would be ours, and a foreign field in it too."""
+    return {key: value for key, value in body.items() if value is not None and value != {} and value != []}

@@ -1,0 +1,26 @@
+"""The Service in front of the pods."""
+
+from __future__ import annotations
+
+from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.resource import Resource
+
+PORT = 80
+
+
+def service(subject: Subject) -> Body:
+    """A ClusterIP Service: port 80 to the pods' `http` port."""
+    return subject.child(
+        Resource.Service,
+        subject.name,
+        spec={
+            "type": "ClusterIP",
+            "selector": subject.selector,
+            "ports": [{"name": "http", "port": PORT, "protocol": "TCP", "targetPort": "http"}],
+        },
+    )
+
+
+def url(name: str, namespace: str) -> str:
+    """Address of the OpenAI API inside the cluster."""
+    return f"http://{name}.{namespace}.svc/v1"

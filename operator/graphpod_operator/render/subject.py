@@ -1,0 +1,65 @@
+"""Who the children belong to, and what they all share: names, labels, owner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from graphpod_operator.api import API_VERSION, KIND, Spec
+from graphpod_operator.resource import Resource
+
+OWNER_LABEL = "graphpod.dev/inferenceservice"
+HASH_ANNOTATION = "graphpod.dev/config-hash"
+MANAGED_BY = ("app.kubernetes.io/managed-by", "graphpod")
+
+Body = dict[str, Any]
+
+
+def selector(name: str) -> dict[str, str]:
+    """Labels that select the pods of the service `name`. They never change: a Deployment's selector is immutable."""
+    return {"app.kubernetes.io/name": "graphpod-engine", "app.kubernetes.io/instance": name}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One InferenceService as the builders see it."""
+
+    name: str
+    namespace: str
+    uid: str
+    spec: Spec
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Labels that select the pods."""
+        return selector(self.name)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of every child and pod."""
+        return {
+            **self.selector,
+            MANAGED_BY[0]: MANAGED_BY[1],
+            "app.kubernetes.io/part-of": "graphpod",
+            OWNER_LABEL: self.name,
+        }
+
+    def config_name(self, config_hash: str) -> str:
+        """Name of the ConfigMap that holds the bytes of `config_hash`."""
+        return f"{self.name}-engine-{config_hash}"
+
+    def child(self, resource: Resource, name: str, **fields: Any) -> Body:
+        """A child's body: identity, labels, owner, then `fields`."""
+        return {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {
+                "name": name,
+                "namespace": self.namespace,
+                "labels": self.labels,
+                "ownerReferences": [
+                    {"apiVersion": API_VERSION, "kind": KIND, "name": self.name, "uid": self.uid, "controller": True}
+                ],
+            },
+            **fields,
+        }

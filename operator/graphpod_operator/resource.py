@@ -1,0 +1,47 @@
+"""The kinds of objects the operator deals with: a table."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from graphpod_operator import api
+
+
+class Resource(Enum):
+    """One kind: (group, version, plural, kind)."""
+
+    InferenceService = (api.GROUP, api.VERSION, api.PLURAL, api.KIND)
+    ServiceAccount = ("", "v1", "serviceaccounts", "ServiceAccount")
+    ConfigMap = ("", "v1", "configmaps", "ConfigMap")
+    Service = ("", "v1", "services", "Service")
+    Deployment = ("apps", "v1", "deployments", "Deployment")
+    Pod = ("", "v1", "pods", "Pod")
+
+    @property
+    def group(self) -> str:
+        """API group; empty for the core."""
+        return self.value[0]
+
+    @property
+    def version(self) -> str:
+        """Version within the group."""
+        return self.value[1]
+
+    @property
+    def plural(self) -> str:
+        """Name in URLs and RBAC."""
+        return self.value[2]
+
+    @property
+    def kind(self) -> str:
+        """Name in manifests."""
+        return self.value[3]
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or `version` in the core."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+CHILDREN = (Resource.ServiceAccount, Resource.ConfigMap, Resource.Service, Resource.Deployment)
+"""What we apply, in the order we apply it: what a pod needs comes before the pod."""

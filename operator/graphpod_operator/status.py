@@ -1,0 +1,228 @@
+"""The status of a service, from what was planned, applied and observed. Pure: the same input gives the same status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphpod_operator import observe
+from graphpod_operator.api_status import Condition, ConditionStatus, Failure, Status
+from graphpod_operator.diagnose import Diagnosis, diagnose
+from graphpod_operator.graphstatus import graph_status, is_weaker
+from graphpod_operator.observe import Pod, Rollout
+from graphpod_operator.plan import Desired, Refused
+from graphpod_operator.reasons import ROOTS, ConditionType, Reason, sentence
+from graphpod_operator.render.service import url
+from graphpod_operator.render.subject import selector
+from graphpod_operator.warmup import NoReading, Reading, State
+from graphpod_policy import Plan
+
+MISSES_BORNE = 3
+"""A pod that has just started may miss this many reads before its admin port counts as unreachable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the cluster says of a service. `readings` holds an entry for each running pod, by pod uid."""
+
+    rollout: Rollout | None
+    pods: tuple[Pod, ...]
+    readings: Mapping[str, Reading | NoReading]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A condition before it is written: its reason, and what happened in words."""
+
+    reason: Reason
+    what: str
+
+
+def status(
+    found: observe.Service, outcome: Desired | Refused, refused: Refused | None, seen: Observed, now: str
+) -> Status:
+    """The status to write.
+
+    `outcome` is the planner's answer, `refused` what stopped the apply, if anything did; `now` (RFC 3339) dates the
+    conditions whose status changes.
+    """
+    stop = outcome if isinstance(outcome, Refused) else refused
+    policy = outcome.policy
+    diagnosis = None
+    if isinstance(outcome, Desired) and stop is None:
+        current = _current(outcome, seen)
+        diagnosis = diagnose(current)
+        findings = _findings(outcome, seen, current, diagnosis)
+    else:
+        assert stop is not None
+        findings = _blocked(stop, seen)
+    config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
+    return Status(
+        observed_generation=found.generation,
+        conditions=_conditions(found, findings, now),
+        url=url(found.key.name, found.key.namespace),
+        replicas=seen.rollout.replicas if seen.rollout else 0,
+        ready_replicas=seen.rollout.ready if seen.rollout else 0,
+        selector=",".join(f"{key}={value}" for key, value in selector(found.key.name).items()),
+        graph=graph_status(policy, config_hash, seen.pods, seen.readings) if policy is not None else None,
+        last_failure=_failure(diagnosis) if diagnosis is not None else None,
+    )
+
+
+def _current(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
+    """The pods of the planned configuration."""
+    return tuple(pod for pod in seen.pods if pod.config_hash == desired.config_hash and not pod.deleting)
+
+
+def _blocked(stop: Refused, seen: Observed) -> dict[ConditionType, Finding]:
+    serving = sum(pod.ready and not pod.deleting for pod in seen.pods)
+    beside = f"{serving} pods of an earlier spec still serve" if serving else "nothing runs for this spec"
+    rest = {root: Finding(Reason.NotAccepted, beside) for root in ROOTS[1:]}
+    return {ConditionType.Accepted: Finding(stop.reason, stop.what), **rest}
+
+
+def _findings(
+    desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None
+) -> dict[ConditionType, Finding]:
+    return {
+        ConditionType.Accepted: Finding(Reason.Accepted, "the spec is planned and its objects are applied"),
+        ConditionType.ModelAvailable: _model(current, seen, diagnosis),
+        ConditionType.WorkloadAvailable: _workload(desired, seen, diagnosis),
+        ConditionType.GraphsCaptured: _graphs(desired, seen, current, diagnosis),
+    }
+
+
+def _diagnosed(condition: ConditionType, diagnosis: Diagnosis | None) -> Finding | None:
+    """The diagnosis, if it is about this condition."""
+    if diagnosis is None or condition not in diagnosis.reason.row.types:
+        return None
+    return Finding(diagnosis.reason, f"pod {diagnosis.pod.name}: {diagnosis.what}")
+
+
+def _model(current: tuple[Pod, ...], seen: Observed, diagnosis: Diagnosis | None) -> Finding:
+    if (failed := _diagnosed(ConditionType.ModelAvailable, diagnosis)) is not None:
+        return failed
+    past_loading = any(
+        isinstance(reading := seen.readings.get(pod.uid), Reading)
+        and reading.state not in (State.Loading, State.Failed)
+        for pod in current
+    )
+    captured_badly = _diagnosed(ConditionType.GraphsCaptured, diagnosis) is not None
+    if past_loading or captured_badly or any(pod.ready for pod in current):
+        return Finding(Reason.Loaded, "the weights are loaded")
+    return Finding(Reason.ModelPending, "no pod has loaded the weights yet")
+
+
+def _workload(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) -> Finding:
+    rollout, asked = seen.rollout, desired.replicas
+    if asked == 0:
+        return Finding(Reason.Suspended, "no pods are asked for")
+    if (failed := _diagnosed(ConditionType.WorkloadAvailable, diagnosis)) is not None:
+        return failed
+    if rollout is None or not rollout.observed:
+        return Finding(Reason.Starting, f"0 of {asked} pods of this spec serve")
+    if rollout.updated == rollout.available == rollout.replicas == asked:
+        return Finding(Reason.Available, f"{asked} of {asked} pods serve")
+    if rollout.refused is not None:
+        return Finding(Reason.PodsRefused, rollout.refused)
+    return Finding(
+        Reason.Starting, f"{min(rollout.updated, rollout.available, asked)} of {asked} pods of this spec serve"
+    )
+
+
+def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None) -> Finding:
+    if (failed := _diagnosed(ConditionType.GraphsCaptured, diagnosis)) is not None:
+        return failed
+    earlier = [pod for pod in seen.pods if pod.ready and not pod.deleting and pod.config_hash != desired.config_hash]
+    if earlier:
+        return Finding(Reason.PreviousServing, f"{len(earlier)} pods of an earlier configuration still serve")
+    answers = [(pod, seen.readings[pod.uid]) for pod in current if pod.uid in seen.readings]
+    for pod, answer in answers:
+        if isinstance(answer, NoReading) and (pod.ready or answer.misses >= MISSES_BORNE):
+            return Finding(Reason.EngineUnreachable, answer.message)
+    readings = [answer for _, answer in answers if isinstance(answer, Reading)]
+    unread = [pod for pod in current if pod.ready and not isinstance(seen.readings.get(pod.uid), Reading)]
+    if not readings or unread:
+        return Finding(Reason.CapturePending, "no pod of the planned configuration has reported yet")
+    if any(not reading.terminal for reading in readings):
+        return Finding(Reason.Capturing, "a pod is capturing its graphs; see status.graph.captured")
+    if (lost := next((reading for reading in readings if reading.state is State.Failed), None)) is not None:
+        said = lost.failure
+        reason = Reason.__members__.get(said.reason, Reason.CaptureFailed) if said else Reason.CaptureFailed
+        if ConditionType.GraphsCaptured in reason.row.types:
+            return Finding(reason, said.message if said else "the engine's warm-up failed")
+        return Finding(Reason.CapturePending, "the engine's start failed before its graphs")
+    return _proved(desired.policy, readings)
+
+
+def _proved(policy: Plan, readings: list[Reading]) -> Finding:
+    weaker = [
+        f"{phase} runs {read.effective} instead of {plan.planned}"
+        for phase, plan in policy.phases.items()
+        for reading in readings
+        if (read := reading.graph.get(phase)) is not None and is_weaker(phase, read.effective, plan.planned)
+    ]
+    if weaker:
+        return Finding(Reason.Degraded, ", ".join(dict.fromkeys(weaker)))
+    if not any(plan.sizes for plan in policy.phases.values()):
+        return Finding(Reason.NotRequired, "both phases are Disabled")
+    return Finding(Reason.Captured, "every graph is captured and proved")
+
+
+def _conditions(found: observe.Service, findings: dict[ConditionType, Finding], now: str) -> tuple[Condition, ...]:
+    cause, finding = min(findings.items(), key=lambda item: (*_explains(item[1].reason), ROOTS.index(item[0])))
+    statuses = {entry.reason.row.status for entry in findings.values()}
+    whole: dict[ConditionType, tuple[ConditionStatus, Reason, str]] = {
+        root: (entry.reason.row.status, entry.reason, entry.what) for root, entry in findings.items()
+    }
+    if statuses == {ConditionStatus.true}:
+        graphs = findings[ConditionType.GraphsCaptured]
+        proved = graphs.reason is not Reason.Degraded
+        told = Finding(Reason.Ready, "serves on proved graphs") if proved else graphs
+        whole[ConditionType.Ready] = (ConditionStatus.true, told.reason, told.what)
+    else:
+        ready = ConditionStatus.false if ConditionStatus.false in statuses else ConditionStatus.unknown
+        whole[ConditionType.Ready] = (ready, finding.reason, finding.what)
+        if finding.reason.row.stalled:
+            whole[ConditionType.Stalled] = (ConditionStatus.true, finding.reason, finding.what)
+        elif finding.reason is not Reason.Suspended:
+            whole[ConditionType.Reconciling] = (ConditionStatus.true, Reason.Progressing, f"waiting for {cause}")
+    before = {entry.get("type"): entry for entry in found.status.get("conditions") or ()}
+    return tuple(
+        Condition(
+            type=kind.value,
+            status=state,
+            reason=reason.name,
+            message=sentence(reason, what),
+            observed_generation=found.generation,
+            last_transition_time=_since(before.get(kind.value), state, now),
+        )
+        for kind, (state, reason, what) in whole.items()
+    )
+
+
+def _explains(reason: Reason) -> tuple[bool, bool, bool, bool]:
+    """Sort key: the reason that explains most comes first."""
+    row = reason.row
+    return (
+        row.status is ConditionStatus.true,
+        not row.stalled,
+        row.consequence,
+        row.status is ConditionStatus.unknown,
+    )
+
+
+def _since(before: Mapping[str, str] | None, state: ConditionStatus, now: str) -> str:
+    if before is not None and before.get("status") == state.value:
+        return before.get("lastTransitionTime", now)
+    return now
+
+
+def _failure(diagnosis: Diagnosis) -> Failure:
+    return Failure(
+        reason=diagnosis.reason.name,
+        message=sentence(diagnosis.reason, diagnosis.what),
+        pod=diagnosis.pod.name,
+        exit_code=diagnosis.exit_code,
+        restarts=diagnosis.pod.restarts,
+    )

@@ -1,0 +1,113 @@
+"""What the operator knows of the cluster: projections, fed by its own lists, by watch events and by its own writes.
+
+Three sources report on the same object in no fixed order, so every report carries its resourceVersion and an older
+one is dropped, also one from before the object's deletion. (An object that lost our label looks deleted to the watch;
+with the label back, its newer version is taken in again.) A watch that was cut may miss deletions: `replace` with a
+fresh list removes what that list does not have.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from graphpod_operator.observe import Child, Key, Pod, Projection, Service
+from graphpod_operator.resource import Resource
+
+Address = tuple[Resource, str, str]
+"""(kind, namespace, name)."""
+
+REMEMBERED_DELETIONS = 8192
+
+
+def address(item: Projection) -> Address:
+    """Where the store keeps an object."""
+    if isinstance(item, Service):
+        return Resource.InferenceService, item.key.namespace, item.key.name
+    if isinstance(item, Child):
+        return item.resource, item.namespace, item.name
+    return Resource.Pod, item.namespace, item.name
+
+
+class Store:
+    """Projections by address, and by the service they belong to."""
+
+    def __init__(self) -> None:
+        self._items: dict[Address, Projection] = {}
+        self._of_service: dict[Key, set[Address]] = {}
+        self._deleted: OrderedDict[str, int] = OrderedDict()
+
+    def observe(self, item: Projection) -> bool:
+        """Take in a report. False when it is older than, or the same as, what is known."""
+        known = self._items.get(address(item))
+        if item.version <= max(known.version if known else 0, self._deleted.get(item.uid, 0)):
+            return False
+        self._put(item)
+        return True
+
+    def delete(self, item: Projection) -> bool:
+        """Take in a deletion, made at the item's version. False when the object was not known."""
+        self._deleted[item.uid] = item.version
+        while len(self._deleted) > REMEMBERED_DELETIONS:
+            self._deleted.popitem(last=False)
+        known = self._items.get(address(item))
+        if known is None or known.uid != item.uid:
+            return False
+        self._drop(known)
+        return True
+
+    def replace(self, resource: Resource, namespace: str | None, items: Iterable[Projection], version: int) -> None:
+        """Take in a full list of one kind, of one namespace or (None) of all, as it was at `version`."""
+        listed = {address(item): item for item in items}
+        gone = [
+            item
+            for place, item in self._items.items()
+            if place[0] is resource
+            and namespace in (None, place[1])
+            and place not in listed
+            and item.version <= version
+        ]
+        for item in gone:
+            self.delete(item)
+        for item in listed.values():
+            self.observe(item)
+
+    def known(self, item: Projection) -> Projection | None:
+        """What is known under the address of `item`."""
+        return self._items.get(address(item))
+
+    def service(self, key: Key) -> Service | None:
+        """The InferenceService, or None when it does not exist."""
+        found = self._items.get((Resource.InferenceService, key.namespace, key.name))
+        return found if isinstance(found, Service) else None
+
+    def services(self) -> Iterator[Service]:
+        """Every InferenceService."""
+        return (item for item in self._items.values() if isinstance(item, Service))
+
+    def child(self, resource: Resource, namespace: str, name: str) -> Child | None:
+        """One child by name, whoever owns it."""
+        found = self._items.get((resource, namespace, name))
+        return found if isinstance(found, Child) else None
+
+    def pods(self, key: Key) -> tuple[Pod, ...]:
+        """The pods of a service, by name."""
+        places = self._of_service.get(key, ())
+        found = (item for place in places if isinstance(item := self._items[place], Pod))
+        return tuple(sorted(found, key=lambda pod: pod.name))
+
+    def _put(self, item: Projection) -> None:
+        place = address(item)
+        if (known := self._items.get(place)) is not None:
+            self._drop(known)
+        self._items[place] = item
+        if item.key is not None:
+            self._of_service.setdefault(item.key, set()).add(place)
+
+    def _drop(self, item: Projection) -> None:
+        place = address(item)
+        del self._items[place]
+        if item.key is not None and (places := self._of_service.get(item.key)) is not None:
+            places.discard(place)
+            if not places:
+                del self._of_service[item.key]
