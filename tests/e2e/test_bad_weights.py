@@ -1,0 +1,144 @@
+"""Services that cannot come up: each ends in a condition with its reason and the next step."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import yaml
+
+from demo.chart import install, wait_operator
+from demo.images import provide
+from demo.objects import Manifest, conditions, read
+from demo.service import CLAIM, EXAMPLE, HERE, NAMESPACE, fill_claim
+from demo.weights import MODEL
+from testbed import Cluster, images
+from tests.e2e.variant import with_environment
+
+START = 240.0  # s for one engine to start or to fail
+
+BROKEN = f"""
+set -eu
+cd /target
+for folder in empty corrupt; do
+  mkdir -p $folder
+  cp {MODEL}/*.json $folder/
+done
+head -c 1000000 {MODEL}/model.safetensors > corrupt/model.safetensors
+"""
+
+Apply = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def installed(node_cluster: Cluster) -> Cluster:
+    """Everything in place, and beside the good folder two broken ones: `empty` and `corrupt`."""
+    ids = provide(node_cluster, print)
+    install(node_cluster)
+    wait_operator(node_cluster)
+    fill_claim(node_cluster, ids["demo-weights"], print)
+    job = yaml.safe_load((HERE / "weights-job.yaml").read_text())
+    job["metadata"]["name"] = "broken-weights"
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", BROKEN]
+    node_cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(job))
+    node_cluster.kubectl(
+        "wait", "--for=condition=Complete", "job/broken-weights", "-n", NAMESPACE, "--timeout=120s", timeout=130
+    )
+    return node_cluster
+
+
+@pytest.fixture(scope="module")
+def faulty_image(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The runtime image with a fault hook set, by the hook's word."""
+
+    def provide_image(fault: str) -> str:
+        tag = f"graphpod.dev/runtime:fault-{fault.replace(':', '-')}"
+        out = tmp_path_factory.mktemp("image") / "faulty.tar"
+        installed.load(with_environment(images.build("runtime"), out, tag, GRAPHPOD_FAULT=fault))
+        out.unlink()
+        return tag
+
+    return provide_image
+
+
+@pytest.fixture
+def service(installed: Cluster, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+    """Applies the example changed in some fields of its spec, under a name of its own; deleted afterwards."""
+    names: list[str] = []
+
+    def make(name: str, **changes: Manifest) -> str:
+        found = yaml.safe_load(EXAMPLE.read_text())
+        found["metadata"]["name"] = name
+        for part, fields in changes.items():
+            found["spec"][part] = found["spec"].get(part, {}) | fields
+        installed.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(found))
+        names.append(name)
+        return name
+
+    yield make
+    for name in names:
+        installed.kubectl("delete", "inferenceservice", name, "-n", NAMESPACE, "--wait", timeout=60)
+
+
+def reached(cluster: Cluster, name: str, condition: str, status: str, reason: str) -> Callable[[], Manifest]:
+    """A check for `eventually`: the service, once its condition has that status and reason."""
+
+    def check() -> Manifest:
+        found = read(cluster, "inferenceservice", name, NAMESPACE)
+        one = conditions(found).get(condition, {})
+        assert (one.get("status"), one.get("reason")) == (status, reason), f"{condition} is {one}"
+        assert found is not None
+        return found
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("name", "uri", "reason", "words"),
+    [
+        ("no-claim", f"pvc://nowhere/{MODEL}", "ClaimNotFound", ["nowhere", "create the PersistentVolumeClaim"]),
+        ("no-folder", f"pvc://{CLAIM}/elsewhere", "ModelInvalid", ["/model/elsewhere", "spec.model.uri"]),
+        ("no-weights", f"pvc://{CLAIM}/empty", "ModelInvalid", ["/model/empty", "spec.model.uri"]),
+        ("torn-weights", f"pvc://{CLAIM}/corrupt", "ModelInvalid", ["model.safetensors", "spec.model.uri"]),
+    ],
+)
+def test_a_model_that_is_not_there_is_named_with_the_next_step(
+    installed: Cluster, service: Callable[..., str], eventually, name: str, uri: str, reason: str, words: list[str]
+) -> None:
+    service(name, model={"uri": uri})
+    found = eventually(reached(installed, name, "ModelAvailable", "False", reason), timeout=START)
+    message = conditions(found)["ModelAvailable"]["message"]
+    for word in words:
+        assert word in message, message
+    found = eventually(reached(installed, name, "Ready", "False", reason), timeout=10)
+    assert conditions(found)["Stalled"]["status"] == "True"
+
+
+def test_a_failed_capture_degrades_and_says_so_in_status_and_metrics(
+    installed: Cluster, service: Callable[..., str], faulty_image: Callable[[str], str], eventually
+) -> None:
+    name = service("weaker", engine={"image": faulty_image("capture:decode:2")})
+    found = eventually(reached(installed, name, "GraphsCaptured", "True", "Degraded"), timeout=START)
+    found = eventually(reached(installed, name, "WorkloadAvailable", "True", "Available"), timeout=30)
+    decode = found["status"]["graph"]["decode"]
+    assert decode["planned"] == "Full"
+    assert decode["effective"] != "Full"
+    assert "CaptureFailed" in {decision["rule"] for decision in found["status"]["graph"]["decisions"]}
+    (pod,) = installed.kubectl(
+        "get", "pods", "-n", NAMESPACE, "-l", f"graphpod.dev/inferenceservice={name}", "-o", "name"
+    ).split()
+    text = installed.kubectl(
+        "get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/{pod.replace('pod/', 'pods/')}:8001/proxy/metrics"
+    )
+    failed = [line for line in text.splitlines() if line.startswith("graphpod_graph_capture_failures_total{")]
+    assert any(
+        'phase="decode"' in line and 'reason="CaptureFailed"' in line and not line.endswith(" 0.0") for line in failed
+    )
+
+
+def test_a_failed_capture_stops_a_service_that_asked_for_that(
+    installed: Cluster, service: Callable[..., str], faulty_image: Callable[[str], str], eventually
+) -> None:
+    name = service("strict", engine={"image": faulty_image("capture:decode:2")}, graph={"onCaptureFailure": "Fail"})
+    found = eventually(reached(installed, name, "GraphsCaptured", "False", "CaptureFailed"), timeout=START)
+    assert "onCaptureFailure" in conditions(found)["GraphsCaptured"]["message"]
+    assert conditions(found)["Stalled"]["status"] == "True"
+    assert found["status"]["lastFailure"]["exitCode"] == 12
