@@ -24,7 +24,7 @@ unexport BUILD_NUMBER
 # Two cores are worth more than spinning threads.
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
-export GRAPHPOD_STARTED ?= $(shell date +%s)
+export GRAPHPOD_STARTED := $(or $(GRAPHPOD_STARTED),$(shell date +%s))
 
 COMPILE = $(VENV)/bin/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28
@@ -51,7 +51,7 @@ test: lint tools images ## every check: lint, unit, api and e2e on real clusters
 lint: venv ## ruff, mypy, import law
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet .; $(VENV)/bin/ruff format --quiet --check .)
 	$(call step,mypy,$(VENV)/bin/mypy)
-	$(call step,imports,$(VENV)/bin/lint-imports --config pyproject.toml)
+	$(call step,imports,$(VENV)/bin/lint-imports --no-logo)
 
 bench: export OMP_NUM_THREADS = $(shell nproc)
 bench: venv ## prefill and decode on this machine, as ratios; results in benchmarks/results
