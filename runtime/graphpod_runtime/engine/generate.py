@@ -36,9 +36,7 @@ def generate(
     while waiting or running:
         while waiting and len(running) < config.max_batch:
             try:
-                waiting[0].pages = runner.pages.take(
-                    -(-(waiting[0].prompt_len + max_tokens) // config.page_size)
-                )
+                waiting[0].pages = runner.pages.take(-(-(waiting[0].prompt_len + max_tokens) // config.page_size))
             except OutOfPages:
                 if not running:
                     raise

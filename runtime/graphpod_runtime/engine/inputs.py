@@ -48,9 +48,7 @@ def inputs_of(batch: Batch, page_size: int) -> Inputs:
         starts.append(len(tokens))
         yields.append(len(tokens) - 1 if chunk.last else -1)
     width = max(len(chunk.sequence.pages) for chunk in chunks)
-    tables = [
-        chunk.sequence.pages + [SCRATCH_PAGE] * (width - len(chunk.sequence.pages)) for chunk in chunks
-    ]
+    tables = [chunk.sequence.pages + [SCRATCH_PAGE] * (width - len(chunk.sequence.pages)) for chunk in chunks]
     metadata = Metadata(
         slots=torch.tensor(slots),
         tables=torch.tensor(tables),

@@ -41,13 +41,6 @@ class Pass(Protocol):
         """The same arithmetic on fresh tensors padded to `size` rows; returns the real rows."""
 
 
-class StepPass(Pass, Protocol):
-    """A pass whose attention can run inside the graph, on metadata in static buffers."""
-
-    def metadata(self, size: int) -> Metadata:
-        """Attention's metadata of `size` rows in static buffers."""
-
-
 def _padded(live: Tensor, size: int) -> Tensor:
     """`live` [count, ...] with zero rows up to `size`."""
     if live.shape[0] == size:
@@ -134,6 +127,7 @@ class DecodePass:
             self.buffers.load(name, live, size)
 
     def metadata(self, size: int) -> Metadata:
+        """Attention's metadata of `size` rows in static buffers, for steps that run attention inside the graph."""
         return Metadata(
             slots=self.buffers.view("slots", size),
             tables=self.buffers.view("tables", size),

@@ -27,9 +27,7 @@ class Runner:
     pages: PageAllocator
     eos_ids: tuple[int, ...]
 
-    def __init__(
-        self, config: EngineConfig, report: Callable[[Report], None], started_at: float | None = None
-    ) -> None:
+    def __init__(self, config: EngineConfig, report: Callable[[Report], None], started_at: float | None = None) -> None:
         """`started_at`: time.time() when the process began, for the Import stage; None leaves that stage out."""
         self.config = config
         self.counters = Counters()
@@ -65,24 +63,26 @@ class Runner:
     def _run(self, inputs: Inputs) -> tuple[Tensor, ...]:
         """One pass over `inputs`, on a graph where one fits."""
         engine, phase = self._engine, inputs.phase
+        count, label = self.counters.add, phase.value
+        backend = self._backend.value
         choice = dispatch(engine.ladders[phase], inputs.count)
         if isinstance(choice, FallbackReason):
-            self.counters.add(
-                "graphpod_graph_fallbacks_total",
-                phase=phase.value,
-                reason=choice.value,
-                backend=self._backend.value,
-            )
-            self.counters.add(
-                "graphpod_forward_passes_total", phase=phase.value, policy=Policy.Disabled.value
-            )
+            count("graphpod_graph_fallbacks_total", phase=label, reason=choice.value, backend=backend)
+            count("graphpod_forward_passes_total", phase=label, policy=Policy.Disabled.value)
             engine.attention.plan(inputs.metadata)
             self._live = phase
             try:
                 return engine.passes[phase].eager(inputs, engine.attention.run, inputs.count)
             finally:
                 self._live = None
-        raise AssertionError("no graphs yet")
+        graphs = engine.graphs[phase]
+        results = graphs.replay(inputs, choice)
+        policy = graphs.policy.value
+        count("graphpod_graph_replays_total", phase=label, policy=policy, backend=backend)
+        count("graphpod_forward_passes_total", phase=label, policy=policy)
+        count("graphpod_graph_tokens_total", inputs.count, phase=label, kind="real", backend=backend)
+        count("graphpod_graph_tokens_total", choice - inputs.count, phase=label, kind="padding", backend=backend)
+        return results
 
     def _sample(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor) -> list[int]:
         tokens: list[int] = chosen.tolist()

@@ -6,36 +6,59 @@ later cache serves them too); then the decode ladder, captured only to learn wha
 decode graph freezes the cache's address, so it cannot be kept before the cache exists. What is then free, less the
 measured peak of an eager pass, is the KV cache. Decode is captured again at its final address, every graph is
 checked, and only then is the engine Ready.
+
+A failure that the process survives (GraphError) makes the phase one policy weaker and tries again, or ends the start
+when `onCaptureFailure` is Fail. Out of memory first shortens the ladder, once.
 """
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+import graphpod_policy
 from graphpod_policy import (
     EngineConfig,
     ExitCode,
+    Facts,
+    OnCaptureFailure,
     Phase,
     Plan,
     Policy,
     not_built,
+    refine,
     resolve,
+    shorten,
+    weaken,
 )
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.cache.kv import KvCache, page_bytes
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.inputs import dummy_inputs
+from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
 from graphpod_runtime.engine.passes import DecodePass, Pass, PrefillPass
+from graphpod_runtime.engine.switches import FaultKind, Switches
+from graphpod_runtime.graphs.addresses import Addresses
+from graphpod_runtime.graphs.breakable import BreakArena
 from graphpod_runtime.graphs.dispatch import Ladder
+from graphpod_runtime.graphs.errors import CaptureOutOfMemory, GraphError, SelfCheckFailed
 from graphpod_runtime.graphs.memory import MARGIN, available_bytes, peak_of
-from graphpod_runtime.graphs.report import PhaseReport, Report, Stage, State
+from graphpod_runtime.graphs.report import PhaseReport, Report, SelfCheck, Stage, State
+from graphpod_runtime.graphs.segment import RecorderPool
+from graphpod_runtime.graphs.selfcheck import Checker
 from graphpod_runtime.models.base import Model, ModelInvalid, dtype_of
 from graphpod_runtime.models.loader import load_model
+
+SCRATCH_VALUE = 100.0
+"""What the scratch page holds: finite, because attention over NaN is NaN even where it is masked, and large, so
+that a real row that reads it is wrong beyond doubt."""
 
 
 @dataclass(slots=True)
@@ -44,7 +67,9 @@ class Started:
 
     model: Model
     attention: TorchAttention
+    capturer: Capturer
     passes: dict[Phase, Pass]
+    graphs: dict[Phase, PhaseGraphs]
     ladders: dict[Phase, Ladder]
 
 
@@ -52,17 +77,16 @@ class Starter:
     """One start. It reports after every stage and every captured size."""
 
     def __init__(
-        self,
-        config: EngineConfig,
-        report: Callable[[Report], None],
-        counters: Counters,
-        started_at: float | None,
+        self, config: EngineConfig, report: Callable[[Report], None], counters: Counters, started_at: float | None
     ) -> None:
         self.config = config
         self.counters = counters
-        self.started_at = started_at
+        self._started_at = started_at
         self._send = report
-        self.plan: Plan = _plan(config)
+        # The engine's own resolution starts from the operator's plan as an explicit request.
+        self.plan: Plan = resolve(config.feature_set(), config.planned_request())
+        self._shortened: set[Phase] = set()
+        self._graphs: dict[Phase, PhaseGraphs] = {}
         self.report = Report(
             backend=self.plan.backend,
             phases={
@@ -74,51 +98,91 @@ class Starter:
                 )
                 for phase in Phase
             },
+            decisions=self.plan.decisions,
             page_size=config.page_size,
         )
 
     def run(self) -> Started:
         """A Ready engine, or StartFailure after a report that says Failed."""
         try:
-            return self._run()
+            with torch.no_grad():
+                return self._run()
         except StartFailure as failure:
             self.report.state = State.Failed
             self.report.failure = (failure.reason, failure.message)
             self._tell()
             raise
 
-    @torch.no_grad()
     def _run(self) -> Started:
-        if self.started_at is not None:
-            self.report.stages[Stage.Import] = time.time() - self.started_at
+        if self._started_at is not None:
+            self.report.stages[Stage.Import] = time.time() - self._started_at
         self._tell()
-        self._refuse_unbuilt()
-        if self.config.threads is not None:
-            torch.set_num_threads(self.config.threads)
-        dtype = dtype_of(self.config.dtype)
-        with self._stage(Stage.Load):
-            model = self._load(dtype)
-        attention = TorchAttention()
-        attention.bind(KvCache.allocate(model.shape, 1, self.config.page_size, dtype))
-        passes: dict[Phase, Pass] = {
-            Phase.Prefill: PrefillPass(model, self.config.prefill_chunk, dtype),
-            Phase.Decode: DecodePass(model, self.config.max_batch, self._pages_of_one(), dtype),
-        }
-        with self._stage(Stage.KvSizing):
-            cache = self._allocate_cache(model, attention, passes[Phase.Prefill], dtype)
-        attention.bind(cache)
-        ladders = {
-            phase: Ladder(phase, self.plan.phases[phase].planned, self.plan.phases[phase].sizes, (), True)
-            for phase in Phase
-        }
-        self.report.state = State.Ready
-        self._tell()
-        return Started(model, attention, passes, ladders)
-
-    def _refuse_unbuilt(self) -> None:
         missing = not_built(self.config.feature_set(), self.config.planned_request())
         if missing:
             raise StartFailure(ExitCode.FeatureNotBuilt, "; ".join(entry.message for entry in missing))
+        self._switches = Switches.read()
+        if self.config.threads is not None:
+            torch.set_num_threads(self.config.threads)
+        with self._stage(Stage.Load):
+            self._prepare()
+            self._refine()
+        prefill, decode = Phase.Prefill, Phase.Decode
+        self.report.state = State.Capturing
+        with self._stage(Stage.PrefillCapture):
+            self._capture(prefill)
+        with self._stage(Stage.DecodeMeasure):
+            self._capture(decode)
+            decode_bytes = self._drop(decode)
+        with self._stage(Stage.KvSizing):
+            self._allocate_cache(decode_bytes)
+        with self._stage(Stage.DecodeCapture):
+            self._capture(decode)
+        self.report.state = State.SelfChecking
+        with self._stage(Stage.SelfCheck):
+            for phase in Phase:
+                self._check(phase)
+        self._attention.cache.fill(torch.tensor([SCRATCH_PAGE]), SCRATCH_VALUE)
+        self._capturer.closed = True
+        gc.collect()
+        gc.freeze()
+        self.report.state = State.Ready
+        self._measure()
+        self._tell()
+        return Started(self._model, self._attention, self._capturer, self._passes, self._graphs, self._ladders())
+
+    def _prepare(self) -> None:
+        """Weights, attention over a scratch cache, static buffers: all that captures need."""
+        config, dtype = self.config, dtype_of(self.config.dtype)
+        self._model = self._load(dtype)
+        shape = self._model.shape
+        self._addresses = Addresses()
+        self._addresses.register_module(self._model.module())
+        self._attention = TorchAttention()
+        self._bind(KvCache.allocate(shape, 1, config.page_size, dtype))
+        rows = {
+            Phase.Prefill: max(config.prefill_chunk, *config.graph.prefill.sizes[-1:], 1),
+            Phase.Decode: max(config.max_batch, *config.graph.decode.sizes[-1:], 1),
+        }
+        self._passes: dict[Phase, Pass] = {
+            Phase.Prefill: PrefillPass(self._model, rows[Phase.Prefill], dtype),
+            Phase.Decode: DecodePass(self._model, rows[Phase.Decode], self._pages_of_one(), dtype),
+        }
+        breaks = BreakArena(shape, max(rows.values()), dtype)
+        for phase, passing in self._passes.items():
+            for name, tensor in passing.buffers:
+                self._addresses.register(f"{phase}.{name}", tensor)
+        for name, tensor in breaks.tensors().items():
+            self._addresses.register(name, tensor)
+        self._capturer = Capturer(
+            model=config.model.name,
+            backend=self.plan.backend,
+            attention=self._attention,
+            breaks=breaks,
+            page_size=config.page_size,
+            counters=self.counters,
+            switches=self._switches,
+            new_pool=lambda: RecorderPool(self._addresses, limit=available_bytes()),
+        )
 
     def _load(self, dtype: torch.dtype) -> Model:
         try:
@@ -133,32 +197,170 @@ class Starter:
             )
         return model
 
+    def _refine(self) -> None:
+        """Weakens the plan by what the loaded model shows: one row through the body counts its attention layers."""
+        layers: set[int] = set()
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            layers.add(layer)
+            return q.flatten(1)
+
+        inputs = dummy_inputs(Phase.Prefill, 1, self.config.page_size)
+        self._passes[Phase.Prefill].eager(inputs, attend, 1)
+        self.plan = refine(self.plan, Facts(len(layers), self._model.shape.layers))
+        self.report.decisions = self.plan.decisions
+        for phase, planned in self.plan.phases.items():
+            self.report.phases[phase].effective = planned.planned
+
+    def _bind(self, cache: KvCache) -> None:
+        """`cache` for attention, with its scratch page filled, known to captures."""
+        cache.fill(torch.tensor([SCRATCH_PAGE]), SCRATCH_VALUE)
+        self._attention.bind(cache)
+        self._addresses.register("kv.keys", cache.keys)
+        self._addresses.register("kv.values", cache.values)
+
+    # capture
+
+    def _capture(self, phase: Phase) -> None:
+        """Captures the ladder of `phase` by its planned policy, or a weaker one, or none."""
+        report = self.report.phases[phase]
+        while (planned := self.plan.phases[phase]).planned is not Policy.Disabled:
+            began = time.perf_counter()
+
+            def progress(done: int) -> None:
+                report.captured = done
+                self._tell()
+
+            report.captured = report.failed = 0
+            try:
+                graphs = self._capturer.capture(self._passes[phase], planned.planned, planned.sizes, progress)
+            except GraphError as error:
+                self._attention.cache.fill(torch.tensor([SCRATCH_PAGE]), SCRATCH_VALUE)
+                self._lose(phase)
+                self._degrade(phase, error)
+                continue
+            # A break at capture wrote what a capture has: nothing valid.
+            self._attention.cache.fill(torch.tensor([SCRATCH_PAGE]), SCRATCH_VALUE)
+            self._graphs[phase] = graphs
+            report.failed = report.planned_sizes - report.captured
+            report.segments = graphs.segments
+            report.pool_bytes = graphs.pool.pool_bytes()
+            report.driver_bytes = graphs.pool.driver_bytes()
+            report.capture_seconds = time.perf_counter() - began
+            return
+
+    def _degrade(self, phase: Phase, error: GraphError) -> None:
+        """The plan after `error`: a shorter ladder once if memory ran out, else a weaker policy.
+
+        StartFailure when `onCaptureFailure` is Fail.
+        """
+        sizes = self.plan.phases[phase].sizes
+        if isinstance(error, CaptureOutOfMemory) and phase not in self._shortened and len(sizes) > 1:
+            self._shortened.add(phase)
+            self.plan = shorten(self.plan, phase, sizes[: len(sizes) // 2], str(error))
+        elif self.config.graph.on_capture_failure is OnCaptureFailure.Fail:
+            raise StartFailure(
+                error.code, f"{error}; set graph.onCaptureFailure to Degrade to run a weaker policy"
+            ) from error
+        else:
+            self.plan = weaken(self.plan, phase, error.rule, str(error))
+        self.report.decisions = self.plan.decisions
+        self.report.phases[phase].effective = self.plan.phases[phase].planned
+        self._tell()
+
+    def _drop(self, phase: Phase) -> int:
+        """Drops the graphs of `phase`; the bytes they took."""
+        graphs = self._graphs.get(phase)
+        taken = 0 if graphs is None else graphs.pool.pool_bytes() + graphs.pool.driver_bytes()
+        self._lose(phase)
+        self.report.phases[phase].failed = 0
+        return taken
+
+    def _lose(self, phase: Phase) -> None:
+        self._graphs.pop(phase, None)
+        report = self.report.phases[phase]
+        report.captured = report.segments = report.pool_bytes = report.driver_bytes = 0
+        report.capture_seconds = 0.0
+        report.failed = report.planned_sizes
+
+    # KV cache
+
     def _pages_of_one(self) -> int:
         """Pages of one sequence of maxModelLen tokens."""
         return -(-self.config.max_model_len // self.config.page_size)
 
-    def _allocate_cache(
-        self, model: Model, attention: TorchAttention, prefill: Pass, dtype: torch.dtype
-    ) -> KvCache:
-        """The KV cache: what is free after the measured peak of an eager prefill, at most maxBatch full contexts."""
-        one_page = page_bytes(model.shape, self.config.page_size, dtype)
-        wanted = self.config.max_batch * self._pages_of_one()
-        if self.config.kv_cache_bytes is not None:
-            room, pages = self.config.kv_cache_bytes, self.config.kv_cache_bytes // one_page
+    def _allocate_cache(self, decode_bytes: int) -> None:
+        """Binds the KV cache: what stays free beside the decode graphs and the measured peak of an eager prefill,
+        at most maxBatch full contexts.
+        """
+        config, model, dtype = self.config, self._model, dtype_of(self.config.dtype)
+        one_page = page_bytes(model.shape, config.page_size, dtype)
+        if config.kv_cache_bytes is not None:
+            room, pages = config.kv_cache_bytes, config.kv_cache_bytes // one_page
         else:
-            inputs = dummy_inputs(Phase.Prefill, self.config.prefill_chunk, self.config.page_size)
-            attention.plan(inputs.metadata)
-            peak = peak_of(lambda: model.head(prefill.eager(inputs, attention.run, inputs.count)[0]))
-            room = int(available_bytes() * (1 - MARGIN)) - peak
-            pages = min(wanted, room // one_page)
+            inputs = dummy_inputs(Phase.Prefill, config.prefill_chunk, config.page_size)
+            self._attention.plan(inputs.metadata)
+            prefill = self._passes[Phase.Prefill]
+            peak = peak_of(
+                lambda: model.head(prefill.eager(inputs, self._attention.run, inputs.count)[0][-config.max_batch :])
+            )
+            room = int(available_bytes() * (1 - MARGIN)) - peak - decode_bytes
+            pages = min(config.max_batch * self._pages_of_one(), room // one_page)
         if pages < self._pages_of_one():
             raise StartFailure(
                 ExitCode.ConfigInvalid,
                 f"the KV cache has room for {max(0, pages)} pages ({max(0, room)} bytes), one sequence of maxModelLen "
-                f"{self.config.max_model_len} needs {self._pages_of_one()}; raise memory or lower maxModelLen",
+                f"{config.max_model_len} needs {self._pages_of_one()} of {one_page} bytes; "
+                "raise the memory limit or kvCacheMemory, or lower maxModelLen",
             )
         self.report.kv_pages = pages
-        return KvCache.allocate(model.shape, pages + 1, self.config.page_size, dtype)
+        self._bind(KvCache.allocate(model.shape, pages + 1, config.page_size, dtype))
+
+    # truth
+
+    def _check(self, phase: Phase) -> None:
+        """Self-checks every graph of `phase`; one that fails makes the phase weaker, captured again, checked again."""
+        report = self.report.phases[phase]
+        while phase in self._graphs:
+            labels = {
+                "phase": phase.value,
+                "policy": self.plan.phases[phase].planned.value,
+                "backend": self.plan.backend.value,
+            }
+            checker = Checker(
+                phase=phase,
+                subject=_Faulty(self._graphs[phase], phase, self._switches),
+                cache=self._attention.cache,
+                vocab=self._model.shape.vocab,
+                max_model_len=self.config.max_model_len,
+            )
+            try:
+                for _ in checker.sizes():
+                    self.counters.add("graphpod_graph_selfchecks_total", result="passed", **labels)
+                    self._tell()
+            except SelfCheckFailed as error:
+                self.counters.add("graphpod_graph_selfchecks_total", result="failed", **labels)
+                report.self_check = SelfCheck.Failed
+                self._lose(phase)
+                self._degrade(phase, error)
+                self._capture(phase)
+            else:
+                report.self_check = SelfCheck.Passed
+                return
+
+    # telling
+
+    def _ladders(self) -> dict[Phase, Ladder]:
+        return {
+            phase: Ladder(
+                phase=phase,
+                policy=self.plan.phases[phase].planned,
+                planned=self.config.phase(phase).sizes,
+                captured=self._graphs[phase].sizes if phase in self._graphs else (),
+                ready=True,
+            )
+            for phase in Phase
+        }
 
     @contextmanager
     def _stage(self, stage: Stage) -> Iterator[None]:
@@ -170,9 +372,55 @@ class Starter:
     def _tell(self) -> None:
         self._send(self.report)
 
+    def _measure(self) -> None:
+        """The gauges of a finished start."""
+        backend = self.plan.backend.value
+        gauge = self.counters.set
+        gauge("graphpod_build_info", 1, version=graphpod_policy.__version__, torch=torch.__version__, backend=backend)
+        gauge("graphpod_kv_cache_capacity_tokens", self.report.kv_pages * self.config.page_size)
+        for stage, seconds in self.report.stages.items():
+            gauge("graphpod_startup_stage_duration_seconds", seconds, stage=stage.value)
+        for phase, report in self.report.phases.items():
+            labels = {"phase": phase.value, "policy": report.effective.value, "backend": backend}
+            gauge(
+                "graphpod_graph_policy_info",
+                1,
+                phase=phase.value,
+                requested=report.requested.value,
+                planned=report.planned.value,
+                effective=report.effective.value,
+                backend=backend,
+            )
+            gauge("graphpod_graph_sizes_planned", report.planned_sizes, **labels)
+            gauge("graphpod_graphs", report.captured, **labels)
+            gauge("graphpod_graph_segments", report.segments, **labels)
+            gauge("graphpod_graph_memory_bytes", report.pool_bytes, kind="pool", **labels)
+            gauge("graphpod_graph_memory_bytes", report.driver_bytes, kind="driver", **labels)
 
-def _plan(config: EngineConfig) -> Plan:
-    """The engine's own resolution: it starts from the operator's plan as an explicit request, and keeps only the
-    decisions taken here.
-    """
-    return resolve(config.feature_set(), config.planned_request())
+
+@dataclass(frozen=True, slots=True)
+class _Faulty:
+    """The self-check's subject: the graphs themselves, with one replay corrupted when a fault asks for it."""
+
+    graphs: PhaseGraphs
+    phase: Phase
+    switches: Switches
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.graphs.sizes
+
+    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        results = self.graphs.replay(inputs, size)
+        if self.switches.fires(FaultKind.SelfCheck, self.phase, size):
+            results[0][-1].neg_()
+        return results
+
+    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        return self.graphs.uncaptured(inputs, size)
+
+    def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        return self.graphs.eager(inputs, size)
+
+    def poison_results(self, size: int) -> None:
+        self.graphs.poison_results(size)

@@ -99,9 +99,7 @@ class Report:
             "terminal": self.terminal,
             "graph": {phase.value: report.as_dict() for phase, report in self.phases.items()},
             "decisions": [decision.as_dict() for decision in self.decisions],
-            "stages": [
-                {"name": stage.value, "seconds": round(seconds, 3)} for stage, seconds in self.stages.items()
-            ],
+            "stages": [{"name": stage.value, "seconds": round(seconds, 3)} for stage, seconds in self.stages.items()],
             "kv": {"pages": self.kv_pages, "pageSize": self.page_size, "tokens": self.kv_pages * self.page_size},
             "failure": self.failure and {"reason": self.failure[0], "message": self.failure[1]},
         }

@@ -27,7 +27,9 @@ def load_model(folder: Path, dtype: torch.dtype, max_model_len: int) -> Model:
         if name.endswith(IGNORED) or (shape.tied and name == "lm_head.weight"):
             continue
         if name not in targets:
-            raise ModelInvalid(f"{file}: tensor {name} has no place in {shape.architecture}; is config.json of this model?")
+            raise ModelInvalid(
+                f"{file}: tensor {name} has no place in {shape.architecture}; is config.json of this model?"
+            )
         view = targets[name].view
         if tensor.shape != view.shape:
             raise ModelInvalid(

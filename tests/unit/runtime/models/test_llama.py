@@ -40,12 +40,16 @@ def test_logits_equal_transformers(
     assert difference <= 1e-4
 
 
-def test_greedy_text_equals_transformers_over_chunks_and_pages(llama_folder: Path, started: Callable[..., Runner]) -> None:
+def test_greedy_text_equals_transformers_over_chunks_and_pages(
+    llama_folder: Path, started: Callable[..., Runner]
+) -> None:
     runner = started(Policy.Disabled, Policy.Disabled)
     prompts = random_prompts(6)
     reference = LlamaForCausalLM.from_pretrained(llama_folder, dtype=torch.float32)
     expected = [
-        reference.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False, pad_token_id=0)[0, len(prompt) :].tolist()
+        reference.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False, pad_token_id=0)[
+            0, len(prompt) :
+        ].tolist()
         for prompt in prompts
     ]
     assert generate(runner, prompts, 12) == expected

@@ -1,0 +1,169 @@
+"""The graphs of one phase: captured largest size first into one pool, and run on live inputs."""
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from graphpod_policy import Backend, Phase, Policy
+from graphpod_runtime.attention.base import Backend as AttentionBackend
+from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
+from graphpod_runtime.engine.passes import Code, DecodePass, Pass
+from graphpod_runtime.engine.switches import FaultKind, Switches
+from graphpod_runtime.graphs.breakable import BreakArena, Site, capture_breakable, narrowed
+from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
+from graphpod_runtime.graphs.full import capture_full
+from graphpod_runtime.graphs.segment import Pool
+from graphpod_runtime.models.base import Attend
+
+
+class Graph(Protocol):
+    """A captured pass of one size."""
+
+    @property
+    def segments(self) -> int: ...
+
+    def replay(self, count: int) -> None: ...
+
+
+class PhaseGraphs:
+    """The graphs of one phase. All write the same output buffers, so a result lives until the next pass."""
+
+    def __init__(
+        self, policy: Policy, passing: Pass, attention: AttentionBackend, pool: Pool, *, check_addresses: bool
+    ) -> None:
+        self.policy = policy
+        self.pool = pool
+        self.graphs: dict[int, Graph] = {}
+        self._pass = passing
+        self._attention = attention
+        self._check_addresses = check_addresses
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Captured sizes, ascending."""
+        return tuple(sorted(self.graphs))
+
+    @property
+    def segments(self) -> int:
+        """Segments of one forward pass; the same for every size."""
+        return max((graph.segments for graph in self.graphs.values()), default=0)
+
+    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        """`inputs` on the graph of `size`: views of the output buffers, real rows only."""
+        if self._check_addresses:
+            self.pool.verify()
+        self._load(inputs, size)
+        self.graphs[size].replay(inputs.count)
+        return self._pass.results(inputs.count)
+
+    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        """The very code that `size` captured, run eagerly on the same buffers: what a replay must equal bit for bit."""
+        self._load(inputs, size)
+        attend: Attend = self._attention.run
+        if self.policy is Policy.Breakable:
+            attend = narrowed(attend, size, inputs.count)
+        self._pass.code(size)(attend)
+        return self._pass.results(inputs.count)
+
+    def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        """Plain eager on fresh tensors padded to `size` rows, no static buffer involved."""
+        self._attention.plan(inputs.metadata)
+        return self._pass.eager(inputs, narrowed(self._attention.run, size, inputs.count), size)
+
+    def poison_results(self, size: int) -> None:
+        """Overwrites the output buffers: what a replay does not write is seen."""
+        for result in self._pass.results(size):
+            result.fill_(torch.nan if result.is_floating_point() else -1)
+
+    def _load(self, inputs: Inputs, size: int) -> None:
+        self._pass.load(inputs, size)
+        # A break sees the live, unpadded batch; a captured step reads the padded one from static buffers.
+        if self.policy is Policy.Full:
+            assert isinstance(self._pass, DecodePass), f"{self._pass.phase} cannot run attention inside a graph"
+            self._attention.plan(self._pass.metadata(size))
+        else:
+            self._attention.plan(inputs.metadata)
+
+    def capture(self, size: int, code: Code, site: Site, breaks: BreakArena, page_size: int) -> None:
+        """Adds the graph of `size`. CaptureFailed and CaptureOutOfMemory say where."""
+        self._load(dummy_inputs(self._pass.phase, size, page_size), size)
+        if self.policy is Policy.Breakable:
+            self.graphs[size] = capture_breakable(code, site, self._attention.run, breaks, self.pool)
+        else:
+            self.graphs[size] = capture_full(code, site, self._attention.run, self.pool)
+        self.poison_results(size)
+
+
+@dataclass(slots=True)
+class Capturer:
+    """Captures ladders until Ready, then never again."""
+
+    model: str
+    backend: Backend
+    attention: AttentionBackend
+    breaks: BreakArena
+    page_size: int
+    counters: Counters
+    switches: Switches
+    new_pool: Callable[[], Pool]
+    closed: bool = False
+    """Latched at Ready."""
+
+    def capture(
+        self, passing: Pass, policy: Policy, sizes: tuple[int, ...], captured: Callable[[int], None]
+    ) -> PhaseGraphs:
+        """Graphs of `passing` for `sizes`, largest first; `captured(n)` is called after the n-th.
+
+        CaptureFailed or CaptureOutOfMemory leaves nothing behind but counters.
+        """
+        phase = passing.phase
+        if self.closed:
+            self.counters.add("graphpod_graph_recaptures_total", phase=phase.value, backend=self.backend.value)
+            raise CaptureFailed(f"{phase}: a capture after Ready; every size is captured at start or not at all")
+        labels = {"phase": phase.value, "policy": policy.value, "backend": self.backend.value}
+        graphs = PhaseGraphs(
+            policy, passing, self.attention, self.new_pool(), check_addresses=self.switches.check_addresses
+        )
+        gc.disable()
+        try:
+            for done, size in enumerate(sorted(sizes, reverse=True), 1):
+                began = time.perf_counter()
+                code = self._code(passing, size)
+                graphs.capture(size, code, Site(self.model, phase.value, size), self.breaks, self.page_size)
+                self.counters.add("graphpod_graph_captures_total", result="ok", **labels)
+                self.counters.observe("graphpod_graph_capture_duration_seconds", time.perf_counter() - began, **labels)
+                captured(done)
+        except GraphError as error:
+            self.counters.add("graphpod_graph_captures_total", result="error", **labels)
+            self.counters.add(
+                "graphpod_graph_capture_failures_total",
+                phase=phase.value,
+                backend=self.backend.value,
+                reason=error.rule,
+            )
+            raise
+        finally:
+            gc.enable()
+        return graphs
+
+    def _code(self, passing: Pass, size: int) -> Code:
+        """The pass's code, or code that fails when a fault asks for it."""
+        code = passing.code(size)
+        for kind, error in (
+            (FaultKind.Capture, RuntimeError("injected fault")),
+            (FaultKind.CaptureOom, CaptureOutOfMemory("injected fault")),
+        ):
+            if self.switches.fires(kind, passing.phase, size):
+
+                def failing(attend: Attend, error: Exception = error) -> None:
+                    code(attend)
+                    raise error
+
+                return failing
+        return code

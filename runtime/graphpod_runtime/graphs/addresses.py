@@ -1,0 +1,50 @@
+"""Memory that captured code may touch besides the pool: weights, static buffers, the break arena, the KV cache."""
+
+from torch import Tensor, nn
+
+
+class AddressChanged(RuntimeError):
+    """A registered tensor moved after graphs had frozen its address; every replay would read the old place."""
+
+
+class Addresses:
+    """The registered tensors, and where their storages were."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, tuple[Tensor, int]] = {}
+        self._storages: set[int] = set()
+        self._modules: list[nn.Module] = []
+
+    def register(self, name: str, tensor: Tensor) -> None:
+        """Captured code may read and write `tensor`'s storage from now on. A name given again replaces the old."""
+        if name in self._tensors:
+            self._storages.discard(self._tensors[name][1])
+        address = tensor.untyped_storage().data_ptr()
+        self._tensors[name] = (tensor, address)
+        self._storages.add(address)
+
+    def register_module(self, module: nn.Module) -> None:
+        """Registers every parameter and buffer of `module`, and remembers the module: a replaced one is noticed."""
+        self._modules.append(module)
+        for name, tensor in _members(module):
+            self.register(name, tensor)
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether `tensor` is a view of something registered."""
+        return tensor.untyped_storage().data_ptr() in self._storages
+
+    def verify(self) -> None:
+        """AddressChanged when a registered tensor, or a member of a registered module, is elsewhere than it was."""
+        now = {name: tensor for name, (tensor, _) in self._tensors.items()}
+        for module in self._modules:
+            now |= dict(_members(module))
+        for name, (_, address) in self._tensors.items():
+            if now[name].untyped_storage().data_ptr() != address:
+                raise AddressChanged(
+                    f"{name} was reallocated after capture; graphs still read its old address. "
+                    "Write into it with copy_ instead of replacing it"
+                )
+
+
+def _members(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]

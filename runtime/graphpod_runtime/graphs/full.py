@@ -1,0 +1,31 @@
+"""Full graphs: one segment for the whole step, attention included."""
+
+from collections.abc import Callable
+
+from graphpod_runtime.graphs.breakable import Site, located
+from graphpod_runtime.graphs.segment import Pool, Segment, capture
+from graphpod_runtime.models.base import Attend
+
+
+class FullGraph:
+    """One segment, for one size."""
+
+    segments = 1
+
+    def __init__(self, site: Site, segment: Segment) -> None:
+        self.site = site
+        self._segment = segment
+
+    def replay(self, count: int) -> None:
+        """Runs the step. Padded rows run too, on the scratch page, so the real `count` makes no difference."""
+        self._segment.replay()
+
+
+def capture_full(code: Callable[[Attend], None], site: Site, attend: Attend, pool: Pool) -> FullGraph:
+    """Captures `code` at `site.size` rows with attention inside. CaptureFailed, CaptureOutOfMemory name the site."""
+    segment = pool.segment()
+    try:
+        capture(segment, lambda: code(attend))
+    except BaseException as error:
+        raise located(error, f"{site}, segment 0") from error
+    return FullGraph(site, segment)

@@ -1,0 +1,109 @@
+"""A segment: one captured stretch. A pool: the memory that the segments of a phase share.
+
+Two kinds exist behind these protocols: the recorder below, and `torch.cuda.CUDAGraph` with a private memory pool,
+whose capture_begin, capture_end and replay have the same meaning.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from graphpod_runtime.graphs.addresses import Addresses
+from graphpod_runtime.graphs.arena import Arena
+from graphpod_runtime.graphs.recorder import Call, HostReadGuard, Recorder
+
+
+class Segment(Protocol):
+    """Work is noted between `begin` and `end` and done by `replay`. Values computed in between are not valid."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def abort(self) -> None:
+        """Ends a capture that failed; the segment cannot be replayed."""
+
+    def replay(self) -> None: ...
+
+
+class Pool(Protocol):
+    """Memory of one phase's graphs."""
+
+    def segment(self) -> Segment:
+        """A new segment in this pool."""
+
+    def pool_bytes(self) -> int:
+        """What the allocator holds for the pool."""
+
+    def driver_bytes(self) -> int:
+        """What the graphs take outside the allocator."""
+
+    def verify(self) -> None:
+        """AddressChanged when memory that graphs refer to has moved."""
+
+
+def capture(segment: Segment, code: Callable[[], None]) -> None:
+    """Captures `code` as one segment; whatever it raises ends the capture first."""
+    segment.begin()
+    try:
+        code()
+    except BaseException:
+        segment.abort()
+        raise
+    segment.end()
+
+
+class RecorderSegment:
+    """A Segment of noted ops."""
+
+    def __init__(self, arena: Arena, addresses: Addresses) -> None:
+        self._arena = arena
+        self._recorder = Recorder(arena, addresses)
+        self._guard = HostReadGuard()
+        self._calls: tuple[Call, ...] = ()
+
+    def begin(self) -> None:
+        self._guard.__enter__()
+        self._recorder.__enter__()
+
+    def abort(self) -> None:
+        self._recorder.__exit__(None, None, None)
+        self._guard.__exit__(None, None, None)
+
+    def end(self) -> None:
+        """Overwrites every value still alive: NaN, -1, True."""
+        self.abort()
+        self._calls = tuple(self._recorder.calls)
+        self._recorder.calls.clear()
+        for offset, block in self._arena.live.items():
+            self._arena.bytes_of(offset).fill_(1 if block.dtype is torch.bool else 0xFF)
+
+    def replay(self) -> None:
+        for call in self._calls:
+            call()
+
+    def __len__(self) -> int:
+        """Calls of one replay."""
+        return len(self._calls)
+
+
+class RecorderPool:
+    """A Pool over one arena."""
+
+    def __init__(self, addresses: Addresses, limit: int | None = None) -> None:
+        self.arena = Arena() if limit is None else Arena(limit)
+        self._addresses = addresses
+
+    def segment(self) -> RecorderSegment:
+        return RecorderSegment(self.arena, self._addresses)
+
+    def pool_bytes(self) -> int:
+        return self.arena.high_water
+
+    def driver_bytes(self) -> int:
+        """None: the recorder has no driver under it, and its Python objects are not device memory."""
+        return 0
+
+    def verify(self) -> None:
+        self._addresses.verify()

@@ -1,0 +1,169 @@
+"""The self-check: before Ready, every graph is replayed on inputs unlike those of its capture and compared.
+
+Twice over. (a) Bit for bit with the very code it captured, run eagerly on the same padded buffers: outputs and the
+KV pages written. That finds a frozen value, a reused address, a break that does not write where it should.
+(b) For some sizes, with plain eager on fresh unpadded tensors: that finds what (a) shares, such as a buffer that
+is loaded wrongly. Rounding differs there, because kernels differ by row count; the allowance is four times what
+padding alone does to plain eager, so nobody chooses it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from graphpod_policy import Phase
+from graphpod_policy.ladder import fit
+from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
+from graphpod_runtime.engine.inputs import Inputs, inputs_of
+from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.graphs.errors import SelfCheckFailed
+
+ROUNDING_ALLOWANCE = 4
+"""Times the difference that padding makes to plain eager."""
+
+
+class Subject(Protocol):
+    """The graphs of one phase and their uncaptured twins; results are views that the next call may overwrite."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+
+    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]: ...
+
+    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]: ...
+
+    def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]: ...
+
+    def poison_results(self, size: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """What checks of one phase share. `vocab` bounds the random tokens, lengths are at most `max_model_len`."""
+
+    phase: Phase
+    subject: Subject
+    cache: KvCache
+    vocab: int
+    max_model_len: int
+
+    def sizes(self) -> Iterator[int]:
+        """Checks every graph, smallest first, yielding each size that passed. SelfCheckFailed names the first bad one."""
+        sizes = self.subject.sizes
+        for size in sizes:
+            self._against_uncaptured(size)
+            yield size
+        for size in sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]}):
+            for count in (size - 1, size, size + 1):
+                if 1 <= count <= sizes[-1]:
+                    self._against_eager(count)
+
+    def _against_uncaptured(self, size: int) -> None:
+        scene = self._scene(size - size // 8 if size > 1 else 1, seed=size)
+        where = f"{self.phase} size {size} with {scene.inputs.count} rows"
+        scene.reset()
+        expected = _copies(self.subject.uncaptured(scene.inputs, size))
+        expected_cache = scene.contents()
+        scene.reset()
+        self.subject.poison_results(size)
+        replayed = self.subject.replay(scene.inputs, size)
+        for index, (got, wanted) in enumerate(zip(replayed, expected, strict=True)):
+            if not torch.equal(got, wanted):
+                wrong = int((got != wanted).sum())
+                raise SelfCheckFailed(
+                    f"{where}: {wrong} of {got.numel()} elements of result {index} differ from the uncaptured code"
+                )
+        if not torch.equal(scene.contents(), expected_cache):
+            raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
+
+    def _against_eager(self, count: int) -> None:
+        scene = self._scene(count, seed=-count)
+        count = scene.inputs.count
+        size = fit(self.subject.sizes, count)
+        assert size is not None
+        scene.reset()
+        plain = _copies(self.subject.eager(scene.inputs, count))
+        scene.reset()
+        padded = _copies(self.subject.eager(scene.inputs, size))
+        scene.reset()
+        self.subject.poison_results(size)
+        replayed = self.subject.replay(scene.inputs, size)
+        # The first result is floating point; a second one is the greedy choice made from it.
+        allowed = ROUNDING_ALLOWANCE * float((plain[0].float() - padded[0].float()).abs().max())
+        difference = (replayed[0].float() - plain[0].float()).abs().max()
+        where = f"{self.phase} size {size} with {count} rows"
+        if not float(difference) <= allowed:
+            raise SelfCheckFailed(
+                f"{where}: differs from plain eager by {float(difference):.3g}; padding alone explains {allowed:.3g}"
+            )
+        for got, wanted in zip(replayed[1:], plain[1:], strict=True):
+            logits = plain[0].float()
+            gap = logits.gather(1, wanted[:, None]) - logits.gather(1, got.clamp(0, self.vocab - 1)[:, None])
+            if not bool((gap <= 2 * allowed).all()):
+                raise SelfCheckFailed(f"{where}: the greedy token is not the most likely one of plain eager")
+
+    def _scene(self, count: int, seed: int) -> "_Scene":
+        """`count` rows (fewer when the cache is small) in sequences that own pages and have a past."""
+        generator = torch.Generator().manual_seed(1_000_003 + seed)
+        allocator = PageAllocator(self.cache.pages)
+        batch = (self._decode if self.phase is Phase.Decode else self._prefill)(count, allocator, generator)
+        return _Scene(inputs_of(batch, self.cache.page_size), self.cache, generator)
+
+    def _decode(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
+        """Sequences of different lengths, up to a few pages each."""
+        count = min(count, allocator.available)
+        longest = min(self.max_model_len, min(4, allocator.available // count) * self.cache.page_size)
+        lengths = torch.randint(1, longest + 1, (count,), generator=generator).tolist()
+        return DecodeBatch(tuple(self._sequence(length, allocator, generator) for length in lengths))
+
+    def _prefill(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
+        """The first half of the rows go on from a past of a page and a token, the rest start sequences."""
+        room = allocator.available * self.cache.page_size
+        past = min(self.cache.page_size + 1, self.max_model_len - 1, room // 4)
+        chunks = []
+        while count > 0 and allocator.available > 0:
+            rows = min(
+                count if chunks else -(-count // 2),
+                self.max_model_len - past,
+                allocator.available * self.cache.page_size - past,
+            )
+            if rows < 1:
+                break
+            chunks.append(Chunk(self._sequence(past + rows, allocator, generator), past, past + rows))
+            count, past = count - rows, 0
+        return PrefillBatch(tuple(chunks))
+
+    def _sequence(self, length: int, allocator: PageAllocator, generator: torch.Generator) -> Sequence:
+        tokens = torch.randint(0, self.vocab, (length,), generator=generator).tolist()
+        return Sequence("", tokens, length, 1, pages=allocator.take(-(-length // self.cache.page_size)))
+
+
+class _Scene:
+    """Inputs over pages with a known random past."""
+
+    def __init__(self, inputs: Inputs, cache: KvCache, generator: torch.Generator) -> None:
+        self.inputs = inputs
+        self._cache = cache
+        owned = inputs.metadata.tables.unique()
+        self._pages = owned[owned != SCRATCH_PAGE]
+        shape = (cache.keys.shape[0], self._pages.shape[0], *cache.keys.shape[2:])
+        self._past = [torch.randn(shape, generator=generator).to(cache.keys.dtype) for _ in range(2)]
+
+    def reset(self) -> None:
+        """The past, with nothing of this pass written."""
+        self._cache.keys.index_copy_(1, self._pages, self._past[0])
+        self._cache.values.index_copy_(1, self._pages, self._past[1])
+
+    def contents(self) -> Tensor:
+        """A copy of all pages the sequences own."""
+        return torch.stack(
+            [self._cache.keys.index_select(1, self._pages), self._cache.values.index_select(1, self._pages)]
+        )
+
+
+def _copies(results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(result.clone() for result in results)
