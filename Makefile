@@ -53,7 +53,7 @@ lint: venv ## ruff, mypy, import law
 	$(call step,mypy,$(VENV)/bin/mypy)
 	$(call step,imports,$(VENV)/bin/lint-imports --no-logo)
 
-bench: export OMP_NUM_THREADS = $(shell nproc)
+bench: export OMP_NUM_THREADS := $(shell nproc)
 bench: venv ## prefill and decode on this machine, as ratios; results in benchmarks/results
 	@$(RUN) -m benchmarks.cpu_generate --model "$$($(RUN) -m demo.weights | tail -n 1)"
 
