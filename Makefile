@@ -7,7 +7,6 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 VENV := .venv
-CRD := crds/graphpod.dev_inferenceservices.yaml
 RUN := $(VENV)/bin/python
 
 # A folder with the CPU wheel of torch; where it is absent, PyTorch's CPU index, which the Dockerfile names.
@@ -60,8 +59,9 @@ bench: venv ## prefill and decode on this machine, as ratios; results in benchma
 images: venv tools ## container images, as archives in the cache
 	@$(RUN) -m testbed.images build operator runtime
 
-crd: venv ## crds/ and the generated reference from the API models
-	$(call step,crd,$(VENV)/bin/graphpod crd > $(CRD); cp $(CRD) charts/graphpod/files/)
+crd: venv ## crds/, docs/reference/ and the chart's copies, from the operator's code
+	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; \
+		cp crds/*.yaml operator/graphpod_operator/rbac.yaml charts/graphpod/files/)
 
 lock: venv ## locks/ from pyproject.toml
 	$(call step,locks,grep -oE 'uv>=[^"]*' pyproject.toml | $(COMPILE) - -o locks/uv.txt; \
