@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from testbed import ledger, network
@@ -40,30 +41,23 @@ def left_over(name: str) -> bool:
 def _processes(name: str, record: Record | None) -> Iterator[Identity]:
     """Everything that runs for it: noted components, members of its network namespaces, members of its cgroups.
 
-    Membership proves ownership, so a shim or a container whose parent was killed is found as well.
+    Membership proves ownership, so a shim or a container whose parent was killed is found as well. The identity is
+    taken before the membership is seen: a pid that changes hands in between names nobody.
     """
     if record is not None:
         yield from (c.process for c in record.components)
-    namespaces = {_inode(NETNS / n) for n in network.existing(name)} - {None}
-    pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()] if namespaces else []
-    members = [pid for pid in pids if _inode(Path(f"/proc/{pid}/ns/net")) in namespaces]
-    for group in cgroups(name):
-        members += [int(pid) for procs in group.rglob("cgroup.procs") for pid in _lines(procs)]
-    yield from (identity for pid in set(members) if (identity := identify(pid)) is not None)
+    namespaces = {(NETNS / n).stat().st_ino for n in network.existing(name)}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (identity := identify(int(entry.name))) is not None:
+            # it ended meanwhile, or root itself may not look into it: then it is none of ours
+            with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                if (entry / "ns/net").stat().st_ino in namespaces or in_cgroup((entry / "cgroup").read_text(), name):
+                    yield identity
 
 
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None  # ended meanwhile, or a kernel thread
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []  # the group went with its last process
+def in_cgroup(text: str, name: str) -> bool:
+    """Does a /proc/PID/cgroup put the process below the root cgroup of one of this testbed's nodes?"""
+    return any(line.split(":", 2)[2].startswith(f"/{network.netns(name)}.") for line in text.splitlines())
 
 
 def cgroups(name: str) -> Iterator[Path]:
@@ -80,7 +74,7 @@ def _remove_cgroup(group: Path, limit: float = 10.0) -> None:
                 Path(path).rmdir()
             except OSError as e:  # busy until the kernel has buried the last process
                 if time.monotonic() > deadline:
-                    raise TestbedError(f"cgroup {path} stays busy: {_lines(Path(path) / 'cgroup.procs')}") from e
+                    raise TestbedError(f"cgroup {path} stays busy: its cgroup.procs names by whom") from e
                 time.sleep(0.02)
 
 

@@ -20,6 +20,7 @@ from testbed.paths import PACKAGE, cache_root
 from testbed.process import tail
 
 KUBERNETES, ETCD, COREDNS, HELM4, HELM3 = "1.36.3", "3.7.1", "1.13.1", "4.2.4", "3.21.4"
+_MAJOR, _MINOR, _ = KUBERNETES.split(".")
 GO_AT_LEAST = (1, 26)
 BUILD_LIMIT = 1800.0  # s for one binary: cold kube-apiserver needs 170 s on two idle cores
 HEARTBEAT = 10.0  # s
@@ -30,8 +31,8 @@ Report = Callable[[str], None]
 _BASE = "k8s.io/component-base/version"
 _KUBE_STAMPS = {
     f"{_BASE}.gitVersion": f"v{KUBERNETES}",
-    f"{_BASE}.gitMajor": KUBERNETES.split(".")[0],
-    f"{_BASE}.gitMinor": KUBERNETES.split(".")[1],
+    f"{_BASE}.gitMajor": _MAJOR,
+    f"{_BASE}.gitMinor": _MINOR,
     f"{_BASE}.gitTreeState": "clean",
     f"{_BASE}.gitCommit": "0" * 40,
     f"{_BASE}.buildDate": "2026-01-01T00:00:00Z",
@@ -62,10 +63,14 @@ def _kube(name: str, *version_args: str, version: str = f"Kubernetes v{KUBERNETE
 
 def _helm(major: int, version: str) -> Tool:
     module = f"helm.sh/helm/v{major}"
-    stamps = ((f"{module}/internal/version.version", f"v{version}"),)
-    return Tool(
-        f"helm{major}", f"helm{major}", f"{module}/cmd/helm", "helm", ("version", "--short"), f"v{version}", stamps
-    )
+    stamps = {f"{module}/internal/version.version": f"v{version}"}
+    if (
+        major == 3
+    ):  # it believes in Kubernetes 1.20 otherwise, and refuses charts; Helm 4 reads its own build information
+        for place in ("pkg/chartutil", "pkg/lint/rules"):
+            stamps[f"{module}/{place}.k8sVersionMajor"], stamps[f"{module}/{place}.k8sVersionMinor"] = _MAJOR, _MINOR
+    name, words = f"helm{major}", ("version", "--short")
+    return Tool(name, name, f"{module}/cmd/helm", "helm", words, f"v{version}", tuple(stamps.items()))
 
 
 # In the order of use: an API server is there first.

@@ -27,8 +27,10 @@ def create(testbed: Path, node: int) -> Path:
         run(["mount", "--make-private", file.parent])  # the kernel keeps namespace files on private mounts only
     file.touch()
     # Slave: what is unmounted on the host goes here too. Then shared, as kubelets expect for mount propagation.
-    # Image builds' layers mounted just now would stay busy here after the build let them go: out with them.
-    layers = """awk '$3 == "overlay" && $2 != "/" { print $2 }' /proc/mounts | xargs -r umount -l"""
+    # Image builds' layers mounted just now would stay busy here after the build let them go: out with them. One that
+    # is gone before its turn comes is as good.
+    layers = """awk '$3 == "overlay" && $2 != "/" { print $2 }' /proc/mounts |
+        while read -r layer; do umount -l "$layer" 2>/dev/null || ! mountpoint -q "$layer"; done"""
     steps = [layers, "mount --make-rshared /"]
     for target in PRIVATE:
         source = testbed / f"node{node}" / "private" / target.strip("/").replace("/", "-")

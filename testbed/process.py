@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from testbed.errors import TestbedError
@@ -37,7 +38,12 @@ def identify(pid: int) -> Identity | None:
         state, started = parse_stat(Path(f"/proc/{pid}/stat").read_text())
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if state in "ZX" else Identity(pid, started, BOOT_ID.read_text().strip())
+    return None if state in "ZX" else Identity(pid, started, boot())
+
+
+@cache
+def boot() -> str:
+    return BOOT_ID.read_text().strip()
 
 
 def alive(identity: Identity) -> bool:

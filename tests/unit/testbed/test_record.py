@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from testbed import record
-from testbed.cleaning import mounts_below
+from testbed.cleaning import in_cgroup, mounts_below
 from testbed.errors import TestbedError
 from testbed.kernel import missing_controllers
 from testbed.ledger import Ledger
@@ -68,6 +68,13 @@ def test_mounts_are_found_by_path_component_and_the_last_comes_first():
     points = ["/state/a", "/state/a/mounts", "/state/ab", "/state/a/mounts/node1"]
     mountinfo = "\n".join(f"{n} 1 8:1 / {p} rw - ext4 /dev/x rw" for n, p in enumerate(points))
     assert mounts_below(Path("/state/a"), mountinfo) == ["/state/a/mounts/node1", "/state/a/mounts", "/state/a"]
+
+
+def test_only_members_of_this_testbed_s_own_cgroups_are_its_processes():
+    of_demo = "3:memory:/graphpod-demo.1/kubepods/pod7\n0::/\n"
+    assert in_cgroup(of_demo, "demo")
+    assert not in_cgroup(of_demo, "dem")
+    assert not in_cgroup("3:memory:/user/graphpod-demo.1\n", "demo")
 
 
 def test_a_missing_cgroup_controller_is_named_with_the_command_that_mounts_it(tmp_path):
