@@ -58,4 +58,4 @@ FROM base AS demo-weights
 ARG MODEL=model
 COPY --from=weights / /weights/${MODEL}/
 USER 65532:65532
-ENTRYPOINT ["/bin/sh", "-euc", "for from in /weights/*; do to=/target/$(basename $from); if [ -e $to ]; then echo $to is there; continue; fi; rm -rf $to.partial; cp -r $from $to.partial; sync; mv $to.partial $to; echo $to copied; done"]
+ENTRYPOINT ["/bin/sh", "-euc", "for from in /weights/*; do to=/target/$(basename $from); if diff -rq $from $to > /dev/null 2>&1; then echo $to is there; continue; fi; rm -rf $to.partial; cp -r $from $to.partial; sync; rm -rf $to; mv $to.partial $to; echo $to copied; done"]
