@@ -6,8 +6,7 @@ Only `on.event` handlers exist, so kopf adds no finalizer and no annotation, and
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import kopf
@@ -46,9 +45,7 @@ def registry(feed: Feed) -> kopf.OperatorRegistry:
     handlers = kopf.OperatorRegistry()
     kopf.on.login(registry=handlers)(_login)
     for resource in Resource:
-        kopf.on.event(*_address(resource), registry=handlers, id=resource.kind)(
-            functools.partial(_on_event, feed=feed, resource=resource)
-        )
+        kopf.on.event(*_address(resource), registry=handlers, id=resource.kind)(_handler(feed, resource))
     return handlers
 
 
@@ -63,11 +60,15 @@ async def run(feed: Feed, namespaces: tuple[str, ...], stop: asyncio.Event) -> N
     )
 
 
-async def _on_event(event: Mapping[str, Any], *, feed: Feed, resource: Resource, **_: Any) -> None:
-    if event["type"] == "DELETED":
-        feed.deleted(resource, event["object"])
-    else:
-        feed.changed(resource, event["object"])
+def _handler(feed: Feed, resource: Resource) -> Callable[..., Coroutine[Any, Any, None]]:
+    # a closure: kopf passes keywords of its own, `resource` among them, which would override those of a partial
+    async def on_event(event: Mapping[str, Any], **_: Any) -> None:
+        if event["type"] == "DELETED":
+            feed.deleted(resource, event["object"])
+        else:
+            feed.changed(resource, event["object"])
+
+    return on_event
 
 
 def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
