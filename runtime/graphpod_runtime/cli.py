@@ -1,0 +1,96 @@
+"""`graphpod-engine`: serve, generate, convert. The parser imports no torch; each command imports what it needs."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphpod_policy import ConfigError, EngineConfig, ExitCode, Policy, __version__
+
+COMMANDS = {
+    "serve": "serve the OpenAI API from an engine.json, or from a model folder on this machine",
+    "generate": "generate from a prompt, without a server",
+    "convert": "turn a GGUF file into a model folder",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code."""
+    summary = "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="graphpod-engine",
+        description=f"graphpod's inference engine.\n\ncommands:\n{summary}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("command", choices=COMMANDS, metavar="command")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="see: graphpod-engine <command> --help")
+    chosen = parser.parse_args(arguments)
+    match chosen.command:
+        case "serve":
+            return _serve(chosen.arguments)
+        case "generate":
+            from graphpod_runtime.engine.offline import main as generate
+
+            return generate(chosen.arguments)
+        case _:
+            from graphpod_runtime.convert.command import main as convert
+
+            return convert(chosen.arguments)
+
+
+def _serve(arguments: Sequence[str]) -> int:
+    from graphpod_runtime.front.serve import ServeOptions, serve
+
+    options = _serve_parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="graphpod-") as folder:
+        path = options.config
+        if path is None:
+            try:
+                config = _local(options)
+            except (ValueError, ConfigError) as error:
+                print(f"graphpod-engine serve: {error}", file=sys.stderr)
+                return ExitCode.ConfigInvalid
+            path = Path(folder) / "engine.json"
+            path.write_bytes(config.canonical())
+        return serve(
+            ServeOptions(path, options.host, options.http_port, options.admin_port, options.termination_log)
+        )
+
+
+def _local(options: argparse.Namespace) -> EngineConfig:
+    from graphpod_runtime.front.local import local_config
+
+    return local_config(
+        options.model,
+        name=options.name,
+        dtype=options.dtype,
+        max_model_len=options.max_model_len,
+        max_batch=options.max_batch,
+        prefill=options.prefill,
+        decode=options.decode,
+    )
+
+
+def _serve_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="graphpod-engine serve", description=COMMANDS["serve"])
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--config", type=Path, metavar="FILE", help="engine.json, as the operator writes it")
+    source.add_argument("--model", type=Path, metavar="DIR", help="a model folder; resolves a configuration for it")
+    parser.add_argument("--host", default="0.0.0.0")
+    parser.add_argument("--http-port", type=int, default=8000, help="OpenAI API (0: a free port)")
+    parser.add_argument("--admin-port", type=int, default=8001, help="probes, warm-up, metrics (0: a free port)")
+    parser.add_argument("--termination-log", type=Path, metavar="FILE", help="where the cause of an end is written")
+    local = parser.add_argument_group("with --model")
+    local.add_argument("--name", help="the name clients ask for (default: the folder's)")
+    local.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32")
+    local.add_argument("--max-model-len", type=int, metavar="TOKENS")
+    local.add_argument("--max-batch", type=int, default=8, metavar="SEQUENCES")
+    local.add_argument("--prefill", type=Policy, choices=list(Policy), default=Policy.Auto)
+    local.add_argument("--decode", type=Policy, choices=list(Policy), default=Policy.Auto)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""The engine's loop: commands in, one pass, events out, until it is told to drain."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from graphpod_policy import EngineConfig
+from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.scheduler import DoesNotFit, Limits, Pages, Progress, QueueFull, Scheduler
+from graphpod_runtime.engine.sequence import Batch, Sampling, Sequence
+from graphpod_runtime.wire import (
+    Abort,
+    Command,
+    Drain,
+    Event,
+    Finished,
+    FinishReason,
+    Submit,
+    Tokens,
+)
+from graphpod_runtime.wire import (
+    Counters as CountersEvent,
+)
+
+IDLE_SECONDS = 0.5
+"""An idle loop wakes this often, to beat."""
+COUNTERS_SECONDS = 1.0
+"""A busy loop tells its counters this often, and whenever a request ends."""
+
+
+class Runner(Protocol):
+    """What the loop needs of `engine.runner.Runner`."""
+
+    counters: Counters
+    eos_ids: tuple[int, ...]
+
+    @property
+    def pages(self) -> Pages: ...
+    def start(self) -> None: ...
+    def forward(self, batch: Batch) -> list[int]: ...
+
+
+class Link(Protocol):
+    """What the loop needs of `wire.EngineEnd`."""
+
+    def poll(self, seconds: float) -> list[Command]: ...
+    def send(self, events: list[Event]) -> None: ...
+
+
+class Loop:
+    """Owns the scheduler of a started runner."""
+
+    def __init__(
+        self, config: EngineConfig, runner: Runner, link: Link, beat: Callable[[], None]
+    ) -> None:
+        """`beat` is called once a turn: silence means that a pass is stuck."""
+        self._runner = runner
+        self._link = link
+        self._beat = beat
+        self._draining = False
+        self._told = 0.0
+        self._capacity_tokens = runner.pages.capacity * config.page_size
+        self.scheduler = Scheduler(
+            runner.pages,
+            Limits(
+                max_model_len=config.max_model_len,
+                max_batch=config.max_batch,
+                prefill_chunk=config.prefill_chunk,
+                page_size=config.page_size,
+                max_queue=config.serving.max_queue,
+            ),
+            runner.eos_ids,
+        )
+
+    def run(self) -> None:
+        """Serves until a Drain has come and every request has ended. What `forward` raises is not caught: after an
+        error of the device no page can be trusted.
+        """
+        self._link.send([self._counters()])
+        while self.scheduler.busy or not self._draining:
+            self.turn()
+
+    def turn(self) -> None:
+        """One round: every command that came, one pass, one frame of events."""
+        self._beat()
+        events: list[Event] = []
+        for command in self._link.poll(0 if self.scheduler.busy else IDLE_SECONDS):
+            events += self._obey(command)
+        batch = self.scheduler.next()
+        if batch is not None:
+            for progress in self.scheduler.advance(batch, self._runner.forward(batch)):
+                events += _events(progress)
+        ended = any(isinstance(event, Finished) for event in events)
+        if ended or (batch is not None and time.monotonic() - self._told > COUNTERS_SECONDS):
+            # Counters first: who reads the metrics after its answer finds its request counted.
+            events.insert(0, self._counters())
+        self._link.send(events)
+
+    def _obey(self, command: Command) -> list[Event]:
+        match command:
+            case Submit():
+                try:
+                    self.scheduler.submit(_sequence(command))
+                except QueueFull as error:
+                    return [Finished(command.id, FinishReason.Rejected, str(error))]
+                except DoesNotFit as error:
+                    return [Finished(command.id, FinishReason.Error, str(error))]
+            case Abort():
+                if self.scheduler.abort(command.id):
+                    return [Finished(command.id, FinishReason.Abort)]
+            case Drain():
+                self._draining = True
+        return []
+
+    def _counters(self) -> CountersEvent:
+        counters, scheduler = self._runner.counters, self.scheduler
+        counters.set("graphpod_requests_running", scheduler.running)
+        counters.set("graphpod_requests_waiting", scheduler.waiting)
+        counters.set("graphpod_kv_cache_usage_ratio", scheduler.usage)
+        counters.set("graphpod_kv_cache_capacity_tokens", self._capacity_tokens)
+        counters.add(
+            "graphpod_preemptions_total", scheduler.preemptions - counters.value("graphpod_preemptions_total")
+        )
+        self._told = time.monotonic()
+        return CountersEvent(counters.snapshot())
+
+
+def _sequence(command: Submit) -> Sequence:
+    return Sequence(
+        id=command.id,
+        tokens=list(command.prompt),
+        prompt_len=len(command.prompt),
+        max_tokens=command.max_tokens,
+        sampling=Sampling(command.temperature, command.top_p, command.seed),
+        stop_ids=tuple(command.stop_ids),
+        ignore_eos=command.ignore_eos,
+    )
+
+
+def _events(progress: Progress) -> list[Event]:
+    id = progress.sequence.id
+    if progress.finish is None:
+        return [Tokens(id, [progress.token])]
+    ended = Finished(id, progress.finish)
+    # A stop token ends the text, it is not part of it.
+    return [ended] if progress.finish is FinishReason.Stop else [Tokens(id, [progress.token]), ended]

@@ -1,0 +1,121 @@
+"""The engine process: heart, start, loop, last words.
+
+The front starts it with a pipe on its standard input and never writes to it: the pipe's end means that the front is
+gone, and the engine goes with it. Heartbeats come from a thread, so they go on while torch is imported or a graph is
+captured; what they carry is the time of the last *progress*, so a heart that beats does not hide a loop that is stuck.
+"""
+
+import argparse
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphpod_policy import EngineConfig, ExitCode
+from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.loop import Loop, Runner
+from graphpod_runtime.wire import BEAT, WIRE, Counters, EngineEnd, Fatal, Heartbeat, Warmup
+
+if TYPE_CHECKING:
+    from graphpod_runtime.graphs.report import Report
+
+log = logging.getLogger("graphpod.engine")
+
+BEAT_SECONDS = 1.0
+
+MakeRunner = Callable[[EngineConfig, "Callable[[Report], None]", float], Runner]
+
+
+class Pulse:
+    """The last progress, written by the working thread and sent by the heart's."""
+
+    def __init__(self) -> None:
+        self._latest = (time.monotonic(), "Import")
+
+    def beat(self, stage: str) -> None:
+        """Progress was made at `stage`."""
+        self._latest = (time.monotonic(), stage)
+
+    def heartbeat(self) -> Heartbeat:
+        """What to send now."""
+        return Heartbeat(*self._latest)
+
+
+def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = None) -> int:
+    """Runs one engine to its end; returns its exit code. `make_runner` is for tests."""
+    began = time.time()
+    faulthandler.enable()  # a SIGABRT of the watchdog prints every stack
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the front, which drains
+    parser = argparse.ArgumentParser(prog="graphpod-engine-process")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--wire", type=Path, required=True, help="folder of the two sockets")
+    options = parser.parse_args(arguments)
+
+    pulse = Pulse()
+    _start_thread("heart", lambda: _beat(options.wire, pulse))
+    _start_thread("front-watch", _leave_with_the_front)
+    link = EngineEnd(options.wire, WIRE)
+    try:
+        config = EngineConfig.parse(options.config.read_bytes())
+        _serve(config, link, pulse, make_runner or _real_runner, began)
+    except StartFailure as failure:
+        link.send([Fatal(failure.reason, failure.message, failure.code)])
+        return failure.code
+    except Exception as error:
+        log.exception("the engine cannot go on")
+        link.send([Fatal(ExitCode.EngineDied.name, f"{type(error).__name__}: {error}", ExitCode.EngineDied)])
+        return ExitCode.EngineDied
+    finally:
+        link.close()
+    return ExitCode.Drained
+
+
+def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: MakeRunner, began: float) -> None:
+    runner: Runner | None = None
+
+    def report(report: "Report") -> None:
+        pulse.beat(report.state.value)
+        samples = [] if runner is None else [Counters(runner.counters.snapshot())]
+        link.send([*samples, Warmup(report.as_dict())])
+
+    runner = make_runner(config, report, began)
+    runner.start()
+    # What the start made lives as long as the process: the collector need not walk it again.
+    gc.collect()
+    gc.freeze()
+    Loop(config, runner, link, lambda: pulse.beat("Ready")).run()
+
+
+def _real_runner(config: EngineConfig, report: "Callable[[Report], None]", began: float) -> Runner:
+    from graphpod_runtime.engine.runner import Runner as TorchRunner  # imports torch: the heart beats already
+
+    return TorchRunner(config, report, began)
+
+
+def _beat(folder: Path, pulse: Pulse) -> None:
+    end = EngineEnd(folder, BEAT)
+    while True:
+        end.send([pulse.heartbeat()])
+        time.sleep(BEAT_SECONDS)
+
+
+def _leave_with_the_front() -> None:
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os._exit(ExitCode.Drained)
+
+
+def _start_thread(name: str, target: Callable[[], None]) -> None:
+    threading.Thread(target=target, name=name, daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

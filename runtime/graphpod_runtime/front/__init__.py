@@ -1,0 +1,1 @@
+"""The front process: HTTP, tokenizer, health. No torch."""

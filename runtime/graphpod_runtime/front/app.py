@@ -1,0 +1,172 @@
+"""The front's life: admin port, engine, API port, then one of the ends: asked to, engine dead, stuck, cannot load."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from graphpod_policy import ConfigError, ExitCode, resolve
+from graphpod_runtime.front import drain as draining
+from graphpod_runtime.front.ending import Ended, Ending, tell
+from graphpod_runtime.front.engine_client import ENGINE_COMMAND, EngineClient
+from graphpod_runtime.front.gate import Gate
+from graphpod_runtime.front.health import admin_app
+from graphpod_runtime.front.listen import server
+from graphpod_runtime.front.metrics import Exporter, FrontMetrics
+from graphpod_runtime.front.serve import ServeOptions
+from graphpod_runtime.front.status import Status
+from graphpod_runtime.front.watchdog import Watchdog
+from graphpod_runtime.wire import Counters, Event, Heartbeat, Warmup
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+log = logging.getLogger("graphpod.front")
+
+WATCH_SECONDS = 1.0
+GOODBYE_SECONDS = 2.0
+"""How long open streams have for their error event, and a drained engine for its exit."""
+
+
+def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int:
+    """Serves on the two listening sockets; returns the exit code after the termination message was written."""
+    try:
+        status = Status.of(options.config.read_bytes(), os.environ.get("POD_UID", ""))
+    except (OSError, ConfigError) as error:
+        return tell(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return tell(runner.run(Front(options, status).run(http, admin)), options.termination_log)
+
+
+class Front:
+    """The parts of one front process, wired."""
+
+    def __init__(self, options: ServeOptions, status: Status) -> None:
+        self._options = options
+        self._status = status
+        self._metrics = FrontMetrics(status.config.model.name)
+        self._exporter = Exporter(self._metrics, status)
+        self._gate = Gate(status, self._metrics)
+        plan = resolve(status.config.feature_set(), status.config.planned_request())
+        self._watchdog = Watchdog(plan)
+        self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND)
+        self._asked = asyncio.Event()
+        self._stuck: Ending | None = None
+        self._hurry = False
+        """Ctrl-C: nobody needs time to learn that we go."""
+
+    async def run(self, http: socket.socket, admin: socket.socket) -> Ending:
+        """From two listening sockets to the end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._http = server(self._gate)
+        self._admin = server(admin_app(self._status, self._watchdog, self._exporter))
+        self._serving = asyncio.create_task(self._http.serve([http]))
+        answering = asyncio.create_task(self._admin.serve([admin]))
+        try:
+            return await self._first_end()
+        finally:
+            self._engine.kill()
+            for one in (self._http, self._admin):
+                one.should_exit = True
+            await asyncio.wait((self._serving, answering), timeout=GOODBYE_SECONDS)
+            for task in (self._serving, answering):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            self._engine.close()
+
+    async def _first_end(self) -> Ending:
+        """Runs everything that can end the process; the first that does says how."""
+        self._status.engine_alive = True
+        ends: list[Coroutine[Any, Any, Ending]] = [self._run_engine(), self._leave_when_asked(), self._watch()]
+        tasks = [asyncio.create_task(end) for end in ends]
+        loading = asyncio.create_task(self._load_api())
+        pending = {*tasks, loading}
+        try:
+            while True:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    ending = task.result()
+                    if ending is not None:
+                        return ending
+        except Ended as ended:
+            return ended.ending
+        finally:
+            for task in (*tasks, loading):
+                task.cancel()
+
+    async def _run_engine(self) -> Ending:
+        ending = await self._engine.run(self._options.config)
+        self._status.engine_alive = False
+        return self._stuck or ending
+
+    async def _load_api(self) -> None:
+        self._gate.app = await asyncio.to_thread(self._make_api)
+        self._status.loaded()
+        self._say_ready()
+
+    def _make_api(self) -> "FastAPI":
+        """Imports what is slow to import, off the loop that answers probes."""
+        from graphpod_runtime.front.openai.api import openai_app
+        from graphpod_runtime.front.openai.service import Service
+        from graphpod_runtime.front.tokenizer import Tokenizer, TokenizerInvalid
+
+        try:
+            tokenizer = Tokenizer(Path(self._status.config.model.path))
+        except TokenizerInvalid as error:
+            raise Ended(ExitCode.ModelInvalid, str(error)) from error
+        return openai_app(Service(self._status, self._engine, tokenizer, self._metrics))
+
+    async def _leave_when_asked(self) -> Ending:
+        await self._asked.wait()
+        if not self._status.started:
+            self._status.draining = True
+            return Ending(ExitCode.Drained, "told to end before Ready")
+        seconds = self._options.accept_seconds
+        if seconds is None:
+            seconds = 0.0 if self._hurry else draining.ACCEPT_SECONDS
+        await draining.drain(self._status, self._engine, self._http, self._serving, seconds)
+        self._engine.drain()
+        await asyncio.sleep(GOODBYE_SECONDS)  # the engine's own exit ends this wait
+        return Ending(ExitCode.Drained, "drained; the engine was ended by force")
+
+    async def _watch(self) -> Ending:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            stuck = self._watchdog.stuck()
+            if stuck is not None:
+                self._stuck = Ending(ExitCode.Stuck, f"{stuck}; the engine's stacks are in the log above")
+                self._engine.fail_all(self._stuck.line)
+                self._engine.kill(signal.SIGABRT)  # its stacks go to the log, its exit ends this wait
+                await asyncio.sleep(GOODBYE_SECONDS)
+                return self._stuck
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._asked.is_set():
+            self._engine.kill()
+            os._exit(ExitCode.Drained)  # told twice: at once
+        self._hurry = number is signal.SIGINT
+        self._asked.set()
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Warmup():
+                self._status.update(event.report)
+                self._say_ready()
+            case Counters():
+                self._exporter.update(event.values)
+            case Heartbeat():
+                self._watchdog.heard(event)
+
+    def _say_ready(self) -> None:
+        if self._status.ready:
+            log.info("ready: %s", self._status.config.model.name)

@@ -1,0 +1,51 @@
+"""The door of the API port: 503 until Ready and after a drain, `Connection: close` during one, and a count of all."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from graphpod_runtime.front.metrics import FrontMetrics
+from graphpod_runtime.front.openai.errors import ApiError, unavailable
+from graphpod_runtime.front.status import Status
+
+
+class Gate:
+    """An ASGI application in front of the API; `app` is set once it has been imported."""
+
+    def __init__(self, status: Status, metrics: FrontMetrics) -> None:
+        self.app: ASGIApp | None = None
+        self._status = status
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._metrics.http(scope["path"], scope["method"], str(message["status"]))
+                if self._status.draining:
+                    message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        refusal = self._refusal()
+        if refusal is not None or self.app is None:
+            await _answer(refusal or _not_ready(self._status), counted)
+        else:
+            await self.app(scope, receive, counted)
+
+    def _refusal(self) -> ApiError | None:
+        if self._status.refusing:
+            return unavailable("The server is shutting down; send the request again.", "draining")
+        if not self._status.started:
+            return _not_ready(self._status)
+        if not self._status.engine_alive:
+            return unavailable("The engine has died and the server is restarting; send the request again.", "not_ready")
+        return None
+
+
+def _not_ready(status: Status) -> ApiError:
+    return unavailable(f"The model is not ready yet (warm-up: {status.state}); send the request again.", "not_ready")
+
+
+async def _answer(error: ApiError, send: Send) -> None:
+    headers = [(name.encode(), value.encode()) for name, value in error.headers().items()]
+    body = error.encoded()
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,142 @@
+"""From prompts to pieces of text: submits a group of requests, detokenises, cuts at stop strings, measures."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from graphpod_runtime.front.detokenize import Detokenizer, StopScanner
+from graphpod_runtime.front.engine_client import EngineClient
+from graphpod_runtime.front.metrics import FrontMetrics
+from graphpod_runtime.front.openai.errors import engine_error, unavailable
+from graphpod_runtime.front.tokenizer import Tokenizer
+from graphpod_runtime.wire import Finished, FinishReason, Submit
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to generate. `max_tokens` is one figure a prompt; temperature 0 is greedy."""
+
+    max_tokens: tuple[int, ...]
+    temperature: float
+    top_p: float
+    seed: int | None
+    stops: tuple[str, ...]
+    ignore_eos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """New text of choice `index`; `finish` is set on its last piece."""
+
+    index: int
+    text: str
+    finish: FinishReason | None = None
+
+
+@dataclass(slots=True)
+class _Choice:
+    """One request of the group on its way."""
+
+    detokenizer: Detokenizer
+    stops: StopScanner
+    latest: float
+    tokens: int = 0
+    finish: FinishReason | None = None
+
+
+@dataclass(slots=True)
+class Generation:
+    """One HTTP request's work. `completion_tokens` is final when `pieces` has ended."""
+
+    engine: EngineClient
+    tokenizer: Tokenizer
+    metrics: FrontMetrics
+    prompts: Sequence[list[int]]
+    options: Options
+    received: float = field(default_factory=time.perf_counter)
+    _choices: list[_Choice] = field(default_factory=list)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens generated so far, with the one that stopped a choice."""
+        return sum(choice.tokens for choice in self._choices)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of all prompts."""
+        return sum(map(len, self.prompts))
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """Text as it comes, one last piece with `finish` a choice. ApiError 503 when the queue is full, 500 when the
+        engine fails. Whoever stops listening closes the iterator: that aborts what is still running.
+        """
+        self._choices = [
+            _Choice(Detokenizer(self.tokenizer.decode), StopScanner(self.options.stops), self.received)
+            for _ in self.prompts
+        ]
+        self.metrics.accepted(self.prompt_tokens)
+        try:
+            with self.engine.submit([self._submit(index) for index in range(len(self.prompts))]) as stream:
+                while any(choice.finish is None for choice in self._choices):
+                    index, event = await stream.next()
+                    choice = self._choices[index]
+                    if choice.finish is not None:
+                        continue
+                    if isinstance(event, Finished):
+                        yield self._finished(index, event)
+                        continue
+                    text, stopped = choice.stops.feed(self._fed(choice, event.ids))
+                    if stopped:
+                        stream.abort(index)
+                        self._end(choice, FinishReason.Stop)
+                    if text or stopped:
+                        yield Piece(index, text, choice.finish)
+        finally:
+            for choice in self._choices:
+                if choice.finish is None:
+                    self._end(choice, FinishReason.Abort)
+
+    def _submit(self, index: int) -> partial[Submit]:
+        options = self.options
+        return partial(
+            Submit,
+            prompt=self.prompts[index],
+            max_tokens=options.max_tokens[index],
+            temperature=options.temperature,
+            top_p=options.top_p,
+            seed=options.seed,
+            ignore_eos=options.ignore_eos,
+        )
+
+    def _fed(self, choice: _Choice, ids: list[int]) -> str:
+        """The text that new tokens complete; counts and times them."""
+        now = time.perf_counter()
+        if choice.tokens == 0:
+            self.metrics.first_token(now - self.received)
+        else:
+            self.metrics.next_token((now - choice.latest) / len(ids))
+        choice.latest = now
+        choice.tokens += len(ids)
+        self.metrics.generated(len(ids))
+        return choice.detokenizer.feed(ids)
+
+    def _finished(self, index: int, event: Finished) -> Piece:
+        """The last piece of a choice, or the error that ended it."""
+        choice = self._choices[index]
+        if event.reason is FinishReason.Rejected:
+            self._end(choice, event.reason)
+            raise unavailable(f"The queue is full: {event.message}. Send the request again.", "queue_full")
+        if event.reason not in (FinishReason.Stop, FinishReason.Length):
+            self._end(choice, FinishReason.Error)
+            raise engine_error(event.message or "the engine gave this request up")
+        if event.reason is FinishReason.Stop:
+            choice.tokens += 1  # the stop token was generated, though it is no text
+            self.metrics.generated(1)
+        text, stopped = choice.stops.feed(choice.detokenizer.flush())
+        self._end(choice, FinishReason.Stop if stopped else event.reason)
+        return Piece(index, text if stopped else text + choice.stops.flush(), choice.finish)
+
+    def _end(self, choice: _Choice, reason: FinishReason) -> None:
+        choice.finish = reason
+        self.metrics.finished(reason, time.perf_counter() - self.received)

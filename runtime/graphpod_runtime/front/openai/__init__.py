@@ -1,0 +1,1 @@
+"""The OpenAI API: protocol, routes, errors."""

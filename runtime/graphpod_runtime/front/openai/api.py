@@ -1,0 +1,67 @@
+"""The FastAPI application of the API port, and its errors in OpenAI's shape."""
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from graphpod_runtime.front.openai.chat import chat
+from graphpod_runtime.front.openai.completions import completions
+from graphpod_runtime.front.openai.errors import ApiError, invalid
+from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest, ModelCard, ModelList
+from graphpod_runtime.front.openai.service import Service
+from graphpod_runtime.front.openai.stream import json_response
+
+
+def openai_app(service: Service) -> FastAPI:
+    """POST /v1/chat/completions, POST /v1/completions, GET /v1/models."""
+    app = FastAPI(title="graphpod", docs_url=None, redoc_url=None)
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(request: Request, body: ChatRequest) -> Response:
+        return await chat(service, request, body)
+
+    @app.post("/v1/completions")
+    async def text_completions(request: Request, body: CompletionRequest) -> Response:
+        return await completions(service, request, body)
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        return json_response(ModelList([_card(service)]))
+
+    @app.exception_handler(ApiError)
+    async def api_error(request: Request, error: ApiError) -> Response:
+        return Response(error.encoded(), error.status, error.headers())
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid_request(request: Request, error: RequestValidationError) -> Response:
+        return await api_error(request, _invalid(error))
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> Response:
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        return await api_error(request, ApiError(error.status_code, message))
+
+    return app
+
+
+def _card(service: Service) -> ModelCard:
+    return ModelCard(service.model, service.created, service.status.context_tokens)
+
+
+def _invalid(error: RequestValidationError) -> ApiError:
+    """The first thing that is wrong, by the name of its field."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        cause = first.get("ctx", {}).get("error", first["msg"])
+        return invalid(f"The body is not JSON: {cause} (at character {first['loc'][-1]})", code="invalid_json")
+    names = [str(part) for part in first["loc"][1:] if not _is_branch(part)]
+    if not names:
+        return invalid(f"The body must be a JSON object: {first['msg']}")
+    param = ".".join(names)
+    return invalid(f"{param}: {first['msg']}", param=param, code=first["type"])
+
+
+def _is_branch(part: object) -> bool:
+    """pydantic puts the branch of a union ("list[str]", "str", "constrained-str") into the path; clients know none."""
+    return isinstance(part, str) and (part in ("str", "int") or part.startswith(("list[", "constrained-", "function-")))

@@ -1,0 +1,58 @@
+"""POST /v1/chat/completions."""
+
+import time
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphpod_runtime.front.generation import Piece
+from graphpod_runtime.front.openai.errors import invalid
+from graphpod_runtime.front.openai.protocol import (
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatDelta,
+    ChatMessage,
+    ChatReply,
+    ChatRequest,
+)
+from graphpod_runtime.front.openai.service import Service, new_id, usage
+from graphpod_runtime.front.openai.stream import answer, event_stream
+from graphpod_runtime.front.tokenizer import TemplateError
+
+
+async def chat(service: Service, request: Request, body: ChatRequest) -> Response:
+    """One assistant's turn, whole or as a stream. ApiError says what is wrong with the request."""
+    service.check(body)
+    messages = [message.plain(at) for at, message in enumerate(body.messages)]
+    try:
+        prompt = await service.tokenized(service.tokenizer.encode_chat, messages)
+    except TemplateError as error:
+        raise invalid(str(error), param="messages") from error
+    generation = service.generation(
+        body, [prompt], body.max_completion_tokens or body.max_tokens, param="messages"
+    )
+    id, created = new_id("chatcmpl"), int(time.time())
+    if not body.stream:
+
+        def reply(pieces: list[Piece]) -> ChatReply:
+            message = ChatMessage("".join(piece.text for piece in pieces))
+            choice = ChatChoice(0, message, str(pieces[-1].finish))
+            return ChatReply(id, created, service.model, [choice], usage(generation))
+
+        return await answer(request.receive, generation, reply)
+
+    none_yet = None if body.include_usage else msgspec.UNSET
+
+    def chunk(delta: ChatDelta, finish: str | None = None) -> ChatChunk:
+        return ChatChunk(id, created, service.model, [ChatChunkChoice(0, delta, finish)], none_yet)
+
+    def encode(piece: Piece) -> ChatChunk:
+        return chunk(ChatDelta(content=piece.text), piece.finish)
+
+    def tail() -> list[ChatChunk]:
+        return [ChatChunk(id, created, service.model, [], usage(generation))] if body.include_usage else []
+
+    head: list[msgspec.Struct] = [chunk(ChatDelta(role="assistant", content=""))]
+    return await event_stream(request.receive, generation, encode, head, tail)

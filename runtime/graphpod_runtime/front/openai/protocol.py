@@ -1,0 +1,258 @@
+"""Requests (pydantic: they come from outside) and answers (msgspec: they are ours) of the OpenAI API."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from graphpod_runtime.front.openai.errors import invalid
+
+HARMLESS = frozenset(
+    {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
+)
+"""Fields that OpenAI documents and that cannot change the answer: accepted, unused."""
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "prompt_logprobs": (),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "allowed_token_ids": ([],),
+    "bad_words": ([],),
+    "response_format": ({"type": "text"},),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "reasoning_effort": (),
+    "verbosity": (),
+    "web_search_options": (),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "skip_special_tokens": (True,),
+    "truncate_prompt_tokens": (),
+}
+"""Known fields that are not built, with the values that mean "not used" (null always does)."""
+
+
+
+def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
+    """0 and False are two things here: `logprobs: 0` asks for log-probabilities, `logprobs: false` does not."""
+    return any(value == word and isinstance(value, bool) == isinstance(word, bool) for word in neutral)
+
+
+MAX_STOPS = 16
+
+StopString = Annotated[str, StringConstraints(min_length=1)]
+
+
+class StreamOptions(BaseModel):
+    """What a stream carries besides text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    include_usage: bool = False
+
+
+class GenerationRequest(BaseModel):
+    """The fields that both kinds of request share. Null means the default."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    ignore_eos: bool | None = False
+
+    def refuse_unbuilt(self) -> None:
+        """ApiError 400 naming a field that would change the answer and is not built, or that nobody knows."""
+        for name, value in (self.model_extra or {}).items():
+            if name in HARMLESS or value is None:
+                continue
+            if name not in NEUTRAL:
+                raise invalid(f"Unrecognized request argument supplied: {name}", param=name, code="unknown_parameter")
+            if not _is_neutral(value, NEUTRAL[name]):
+                raise invalid(
+                    f"{name}={value!r} is not supported by this engine; leave the field out",
+                    param=name,
+                    code="unsupported_parameter",
+                )
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options is only allowed when stream is true", param="stream_options")
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with its token counts."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+class TextPart(BaseModel):
+    """The one kind of content part that a text model reads."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    """One turn of a conversation."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    def plain(self, at: int) -> dict[str, str]:
+        """What a chat template reads. ApiError 400 for a field it would silently drop; `at` is the turn's index."""
+        for name, value in (self.model_extra or {}).items():
+            if name != "name" and value not in (None, []):
+                raise invalid(
+                    f"messages[{at}].{name} is not supported by this engine; leave the field out",
+                    param=f"messages[{at}].{name}",
+                    code="unsupported_parameter",
+                )
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        # OpenAI renamed the system role for its newer models; templates know the old word.
+        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+
+
+class ChatRequest(GenerationRequest):
+    """POST /v1/chat/completions."""
+
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+
+
+class CompletionRequest(GenerationRequest):
+    """POST /v1/completions. A prompt is text or token ids, alone or in a list; each gives one choice."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of a request; the token that stopped it counts."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """The assistant's turn."""
+
+    content: str
+    role: str = "assistant"
+
+
+class ChatChoice(msgspec.Struct, frozen=True):
+    """One answer."""
+
+    index: int
+    message: ChatMessage
+    finish_reason: str
+    logprobs: None = None
+
+
+class ChatReply(msgspec.Struct, frozen=True):
+    """The whole answer."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    object: str = "chat.completion"
+
+
+class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is new in a streamed answer."""
+
+    role: str | None = None
+    content: str | None = None
+
+
+class ChatChunkChoice(msgspec.Struct, frozen=True):
+    """A piece of one answer."""
+
+    index: int
+    delta: ChatDelta
+    finish_reason: str | None = None
+    logprobs: None = None
+
+
+class ChatChunk(msgspec.Struct, frozen=True):
+    """One event of a stream. `usage` is null but in the last when asked for, absent otherwise."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    object: str = "chat.completion.chunk"
+
+
+class TextChoice(msgspec.Struct, frozen=True):
+    """One answer to one prompt, or a piece of it."""
+
+    index: int
+    text: str
+    finish_reason: str | None = None
+    logprobs: None = None
+
+
+class TextReply(msgspec.Struct, frozen=True):
+    """The whole answer, or one event of a stream."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    object: str = "text_completion"
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """A model that can be asked for."""
+
+    id: str
+    created: int
+    max_model_len: int
+    owned_by: str = "graphpod"
+    object: str = "model"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """GET /v1/models."""
+
+    data: list[ModelCard]
+    object: str = "list"

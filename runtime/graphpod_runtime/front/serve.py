@@ -1,0 +1,50 @@
+"""`graphpod-engine serve`: sockets first, everything else after.
+
+Only the standard library is imported before both ports listen; the rest of the front (and with it ZMQ, the HTTP
+server, the tokenizer) is imported when probes can already wait in the sockets' queues.
+"""
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from graphpod_runtime.front.listen import listen
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What the command line says. `engine_command` replaces the engine process, for tests."""
+
+    config: Path
+    host: str = "0.0.0.0"
+    http_port: int = 8000
+    admin_port: int = 8001
+    termination_log: Path | None = None
+    accept_seconds: float | None = None
+    engine_command: Sequence[str] | None = None
+
+
+def serve(options: ServeOptions) -> int:
+    """Serves until it is told to end or cannot go on; returns the exit code."""
+    # As process 1 of a container a signal without a handler is ignored; until the front has its own, just end.
+    for early in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(early, _end_at_once)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    http = listen(options.host, options.http_port)
+    admin = listen(options.host, options.admin_port)
+    logging.getLogger("graphpod.front").info(
+        "listening: http %s:%d, admin %s:%d", *http.getsockname()[:2], *admin.getsockname()[:2]
+    )
+
+    from graphpod_runtime.front.app import run
+
+    return run(options, http, admin)
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)

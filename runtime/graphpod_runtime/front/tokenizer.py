@@ -1,0 +1,99 @@
+"""Tokenizer and chat template of a model folder: `tokenizers` and a jinja2 sandbox, no transformers."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+import tokenizers
+
+
+class TokenizerInvalid(Exception):
+    """The model folder has no usable tokenizer; the message names the file and what to do."""
+
+
+class TemplateError(ValueError):
+    """The chat template refused the messages, or the model has none: the client's mistake."""
+
+
+class Tokenizer:
+    """Text to token ids and back, for one model. Its methods are safe to call from worker threads."""
+
+    def __init__(self, folder: Path) -> None:
+        """TokenizerInvalid for a missing or broken tokenizer.json, tokenizer_config.json or chat template."""
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise TokenizerInvalid(f"{path} is missing; the model folder needs the tokenizer in tokenizers' own format")
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:
+            raise TokenizerInvalid(f"{path} is no tokenizer: {error}; copy it again from the model's source") from error
+        config = _read_json(folder / "tokenizer_config.json")
+        self._specials = {
+            name: token["content"] if isinstance(token, dict) else token
+            for name, token in config.items()
+            if name in ("bos_token", "eos_token", "unk_token", "pad_token") and token is not None
+        }
+        self._template = _template(folder, config)
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below this."""
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a plain prompt, with those that the model's own template adds (a begin token)."""
+        return self._tokenizer.encode(text).ids
+
+    def encode_chat(self, messages: list[dict[str, Any]]) -> list[int]:
+        """The tokens of a conversation, up to where the assistant speaks. TemplateError when it cannot be written."""
+        if self._template is None:
+            raise TemplateError("the model has no chat template; use /v1/completions with a prompt instead")
+        try:
+            text = self._template.render(messages=messages, add_generation_prompt=True, **self._specials)
+        except jinja2.TemplateError as error:
+            raise TemplateError(f"the model's chat template refused the messages: {error}") from error
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of `ids` without special tokens; U+FFFD where bytes are no character."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def _template(folder: Path, config: dict[str, Any]) -> jinja2.Template | None:
+    path = folder / "chat_template.jinja"
+    source = path.read_text() if path.is_file() else config.get("chat_template")
+    if isinstance(source, list):  # named templates; the one for plain chat is called default
+        source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
+    if source is None:
+        return None
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
+    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateError as error:
+        raise TokenizerInvalid(f"the chat template in {folder} is not jinja2: {error}") from error
+
+
+def _raise_exception(message: str) -> NoReturn:
+    """What chat templates call to refuse a conversation."""
+    raise jinja2.TemplateError(message)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise TokenizerInvalid(f"{path} is not JSON: {error}; copy it again from the model's source") from error
+    if not isinstance(content, dict):
+        raise TokenizerInvalid(f"{path} holds no JSON object")
+    return content

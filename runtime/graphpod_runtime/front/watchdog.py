@@ -1,0 +1,48 @@
+"""Is the engine getting on? Every stage has a limit on the time without progress (contract: max(60 s, 3 × estimate)).
+
+Progress is what the engine's heartbeats carry: a stage ended, a size captured, a turn of the serving loop. A dead
+heart shows the same way: its last progress grows old.
+"""
+
+import time
+from collections.abc import Callable
+
+from graphpod_policy import Phase, Plan
+from graphpod_runtime.wire import Heartbeat
+
+FLOOR_SECONDS = 60.0
+FACTOR = 3.0
+
+
+class Watchdog:
+    """Judges heartbeats. Reading it changes nothing."""
+
+    def __init__(self, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._stage = "Import"
+        self._progress = clock()
+        self._limits = _limits(plan)
+
+    def heard(self, beat: Heartbeat) -> None:
+        """A heartbeat has come."""
+        self._stage, self._progress = beat.stage, max(self._progress, beat.progress)
+
+    def stuck(self) -> str | None:
+        """What is stuck, for how long and beyond which limit; None when all is well."""
+        silent, limit = self._clock() - self._progress, self._limits.get(self._stage, FLOOR_SECONDS)
+        if silent <= limit:
+            return None
+        return f"no progress at {self._stage} for {silent:.0f} s, the limit is {limit:.0f} s"
+
+
+def _limits(plan: Plan) -> dict[str, float]:
+    """Seconds without progress by stage. One stage's estimate is its share of the plan's budget: import and load have
+    what is not capture's; a size of capture or of the self-check at most what the whole ladder may take, by its part
+    of the ladder's rows.
+    """
+    budget = plan.budget
+    sizes = [size for phase in Phase for size in plan.phases[phase].sizes]
+    one_size = budget.capture_seconds * max(sizes, default=0) / max(1, sum(sizes))
+    start = float(budget.start_seconds - 2 * budget.capture_seconds)
+    estimates = {"Import": start, "Loading": start, "Capturing": one_size, "SelfChecking": one_size}
+    return {stage: max(FLOOR_SECONDS, FACTOR * estimate) for stage, estimate in estimates.items()}

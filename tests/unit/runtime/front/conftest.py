@@ -1,0 +1,157 @@
+"""Front processes over the scripted engine, with a byte-level tokenizer."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhaseConfig, Policy, ServingConfig
+
+HERE = Path(__file__).parent
+WAIT_SECONDS = 60.0
+
+
+def byte_tokenizer() -> Tokenizer:
+    """One token a byte, and the special end token 256: every character beyond ASCII spans tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={letter: id for id, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<end>", special=True)])
+    return tokenizer
+
+
+def write_model(folder: Path, template: str | None = "{% for turn in messages %}{{ turn.content }}{% endfor %}") -> Path:
+    """A model folder as far as the front reads it. The template writes the messages' text, nothing else."""
+    folder.mkdir(exist_ok=True)
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    config = {"eos_token": {"content": "<end>"}} | ({"chat_template": template} if template else {})
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def engine_json(folder: Path, model: Path, **changes: Any) -> Path:
+    """A small engine's configuration file."""
+    settings: dict[str, Any] = {
+        "dtype": "float32",
+        "max_model_len": 20_000,
+        "max_batch": 4,
+        "prefill_chunk": 16,
+        "page_size": 4,
+        "serving": ServingConfig(max_queue=4, drain_seconds=30),
+    } | changes
+    graph = GraphConfig(
+        PhaseConfig(Policy.Auto, Policy.Breakable, (4, 8, 16)), PhaseConfig(Policy.Auto, Policy.Full, (1, 2, 4))
+    )
+    path = folder / "engine.json"
+    path.write_bytes(EngineConfig(model=ModelConfig("echo", str(model)), graph=graph, **settings).canonical())
+    return path
+
+
+@dataclass
+class Front:
+    """A running front process."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    termination_log: Path
+    http: str
+    admin: str
+
+    def get(self, path: str) -> httpx2.Response:
+        """GET on the admin port."""
+        return httpx2.get(self.admin + path, timeout=WAIT_SECONDS)
+
+    def post(self, path: str, body: Any) -> httpx2.Response:
+        """POST on the API port; bytes go as they are."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        return httpx2.post(self.http + path, content=content, headers=headers, timeout=WAIT_SECONDS)
+
+    def client(self) -> openai.OpenAI:
+        """OpenAI's own client, which must not hide an error behind a retry."""
+        return openai.OpenAI(base_url=f"{self.http}/v1", api_key="none", max_retries=0, timeout=WAIT_SECONDS)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the exported series of `name` with these labels."""
+        total = 0.0
+        for line in self.get("/metrics").text.splitlines():
+            match = re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line)
+            if match and all(f'{key}="{value}"' in (match[1] or "") for key, value in labels.items()):
+                total += float(match[2])
+        return total
+
+    def eventually(self, what: str, holds: Callable[[], bool]) -> None:
+        """Waits until `holds`; the process's log is the evidence when it never does, or has ended."""
+        limit = time.monotonic() + WAIT_SECONDS
+        while not holds():
+            assert self.process.poll() is None, f"ended before {what}\n{self.log.read_text()}"
+            assert time.monotonic() < limit, f"never: {what}\n{self.log.read_text()}"
+            time.sleep(0.02)
+
+    def ended(self) -> int:
+        """The exit code, once the process has ended."""
+        return self.process.wait(WAIT_SECONDS)
+
+    def engine_pid(self) -> int:
+        """The engine process, the front's only child."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        assert len(children) == 1, children
+        return int(children[0])
+
+
+def start_front(folder: Path, *, script: str = "", accept_seconds: float = 0.0, ready: bool = True, **changes: Any) -> Front:
+    """A front over the scripted engine; waits until it is ready, or with ready=False until it listens."""
+    model = changes.pop("model", None) or write_model(folder / "model")
+    config = changes.pop("config", None) or engine_json(folder, model, **changes)
+    log, termination_log = folder / "front.log", folder / "termination-log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "scripted_front.py"), str(config), str(termination_log), str(accept_seconds)],
+            stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"GRAPHPOD_SCRIPT": script, "POD_UID": "uid-1"},
+        )  # fmt: skip
+    front = Front(process, log, termination_log, "", "")
+    listening = re.compile(r"listening: http (\S+), admin (\S+)")
+    front.eventually("the front listens", lambda: bool(listening.search(log.read_text())))
+    found = listening.search(log.read_text())
+    assert found
+    front.http, front.admin = f"http://{found[1]}", f"http://{found[2]}"
+    if ready:
+        front.eventually("the front is ready", lambda: "ready: echo" in log.read_text())
+        assert front.get("/readyz").status_code == 200
+    return front
+
+
+@pytest.fixture(scope="session")
+def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """A ready front that tests share."""
+    running = start_front(tmp_path_factory.mktemp("front"))
+    yield running
+    running.process.terminate()
+    assert running.ended() == 0, running.log.read_text()
+
+
+@pytest.fixture
+def own_front(tmp_path: Path) -> Iterator[Callable[..., Front]]:
+    """own_front(...) -> a front of the test's own, ended with the test."""
+    started: list[Front] = []
+
+    def start(**arguments: Any) -> Front:
+        started.append(start_front(tmp_path, **arguments))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.process.kill()
+        running.process.wait()

@@ -1,0 +1,68 @@
+"""An engine process whose runner follows a script: it answers with the prompt's own tokens, then the end token.
+
+Run as a program it is an engine process; `GRAPHPOD_SCRIPT` chooses how the start and the passes go.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from graphpod_policy import EngineConfig, ExitCode, Phase, PhaseConfig
+from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine import process
+from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Sequence
+from graphpod_runtime.front.status import first_report
+from graphpod_runtime.graphs.report import Report, State
+
+END = 256
+PASS_SECONDS = 0.001
+
+
+class ScriptedRunner:
+    """Satisfies the loop's Runner without a model. Scripts: "" serves; "fail", "hang" and "crash" are starts that
+    do not reach Ready; "raise" fails in its first pass.
+    """
+
+    def __init__(self, config: EngineConfig, report: Callable[[Report], None], began: float) -> None:
+        self.config = config
+        self.counters = Counters()
+        self.eos_ids = (END,)
+        self.pages = PageAllocator(1 + config.max_batch * -(-config.max_model_len // config.page_size))
+        self._report = report
+        self._script = os.environ.get("GRAPHPOD_SCRIPT", "")
+
+    def start(self) -> None:
+        report = first_report(self.config)
+        self._report(report)
+        if self._script == "fail":
+            raise StartFailure(ExitCode.CaptureFailed, "prefill size 8: injected; lower the ladder")
+        if self._script == "hang":
+            time.sleep(3600)
+        if self._script == "crash":
+            os._exit(3)
+        report.state, report.kv_pages = State.Ready, self.pages.capacity
+        for phase in Phase:
+            planned: PhaseConfig = self.config.phase(phase)
+            report.phases[phase].captured = len(planned.sizes)
+        self._report(report)
+
+    def forward(self, batch: Batch) -> list[int]:
+        if self._script == "raise":
+            raise RuntimeError("the device fell off the bus")
+        time.sleep(PASS_SECONDS)
+        if isinstance(batch, DecodeBatch):
+            return [next_token(sequence) for sequence in batch.sequences]
+        return [next_token(chunk.sequence) if chunk.last else -1 for chunk in batch.chunks]
+
+
+def next_token(sequence: Sequence) -> int:
+    """The prompt again, then its end, for ever."""
+    said = len(sequence.tokens) - sequence.prompt_len
+    return [*sequence.tokens[: sequence.prompt_len], END][said % (sequence.prompt_len + 1)]
+
+
+if __name__ == "__main__":
+    sys.exit(process.main(make_runner=ScriptedRunner))

@@ -1,0 +1,17 @@
+"""A front process over the scripted engine: `python scripted_front.py CONFIG TERMINATION_LOG ACCEPT_SECONDS`."""
+
+import sys
+from pathlib import Path
+
+from graphpod_runtime.front.serve import ServeOptions, serve
+
+if __name__ == "__main__":
+    config, termination_log, accept_seconds = sys.argv[1:]
+    engine = (sys.executable, str(Path(__file__).with_name("scripted_engine.py")))
+    sys.exit(
+        serve(
+            ServeOptions(
+                Path(config), "127.0.0.1", 0, 0, Path(termination_log), float(accept_seconds), engine_command=engine
+            )
+        )
+    )
