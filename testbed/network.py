@@ -94,10 +94,10 @@ def free_id(taken: Iterable[IPv4Network], used: Iterable[int]) -> int:
 
 
 def host_networks(ip_route_json: str) -> list[IPv4Network]:
-    """Destinations in `ip -j -4 route show table all`, without the default route and local addresses."""
+    """What `ip -j -4 route show table all` leads anywhere, the host's own addresses included; not the default route."""
     found = []
     for route in json.loads(ip_route_json or "[]"):
-        if route["dst"] != "default" and route.get("type", "unicast") == "unicast":
+        if route["dst"] != "default" and route.get("type") != "multicast":
             network = ipaddress.ip_network(route["dst"], strict=False)
             if isinstance(network, IPv4Network):
                 found.append(network)

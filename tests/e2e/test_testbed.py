@@ -7,9 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.e2e
 
 OURS = ("testbed-a", "testbed-b")
 IMAGE = "graphpod.dev/testbed-probe:1"
+Eventually = Callable[..., Any]  # the fixture of tests/conftest.py
 SAFE = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -49,13 +50,6 @@ def machine() -> dict[str, list[str]]:
         "folders": [str(p) for p in map(Path, ("/var/lib/kubelet", "/var/lib/cni", "/run/containerd")) if p.exists()],
     }
     return {kind: [e for e in entries if not (marks and re.search(marks, e))] for kind, entries in seen.items()}
-
-
-def eventually(what: str, ready: Callable[[], object], limit: float = 60.0) -> None:
-    deadline = time.monotonic() + limit
-    while not ready():
-        assert time.monotonic() < deadline, f"{what}: not within {limit:.0f} s"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +99,7 @@ def pod(name: str, *args: str) -> dict[str, object]:
     }
 
 
-def start_pods(cluster: Cluster, image: Path) -> None:
+def start_pods(cluster: Cluster, image: Path, eventually: Eventually) -> None:
     cluster.load(image)
     claim = {
         "apiVersion": "v1",
@@ -116,7 +110,7 @@ def start_pods(cluster: Cluster, image: Path) -> None:
     cluster.kubectl("create", "namespace", "probe")
     cluster.kubectl("label", "namespace", "probe", "pod-security.kubernetes.io/enforce=restricted")
     items = {"apiVersion": "v1", "kind": "List", "items": [claim, pod("writer"), pod("hog", "eat")]}
-    eventually("service account", lambda: "default" in cluster.kubectl("-n", "probe", "get", "sa", "-o", "name"))
+    eventually(lambda: "default" in cluster.kubectl("-n", "probe", "get", "sa", "-o", "name"))
     cluster.kubectl("apply", "-f", "-", input=json.dumps(items))
     cluster.kubectl("-n", "probe", "wait", "pod/writer", "--for=condition=Ready", "--timeout=60s", timeout=70)
 
@@ -126,10 +120,12 @@ def containers_of(cluster: Cluster) -> list[int]:
     return sorted({int(pid) for file in files for pid in file.read_text().split()})
 
 
-def test_a_node_runs_restricted_pods_and_down_leaves_the_machine_as_it_was(cluster: Cluster, image: Path):
+def test_a_node_runs_restricted_pods_and_down_leaves_the_machine_as_it_was(
+    cluster: Cluster, image: Path, eventually: Eventually
+):
     before = machine()
     cluster.up()
-    start_pods(cluster, image)
+    start_pods(cluster, image, eventually)
 
     # the volume of a claim without a class is writable through fsGroup, and logs come through the kubelet
     assert cluster.kubectl("-n", "probe", "logs", "writer") == "written\n"
@@ -138,13 +134,13 @@ def test_a_node_runs_restricted_pods_and_down_leaves_the_machine_as_it_was(clust
 
     # the memory limit ends who eats more
     reason = "jsonpath={.status.containerStatuses[0].state.terminated.reason}"
-    eventually("hog killed", lambda: cluster.kubectl("-n", "probe", "get", "pod", "hog", "-o", reason) == "OOMKilled")
+    eventually(lambda: cluster.kubectl("-n", "probe", "get", "pod", "hog", "-o", reason) == "OOMKilled")
 
     # a pod resolves service names by the cluster's DNS service
     dns = Addresses(record.load(cluster.name).id).dns
     ask = f"from testbed.addons import resolves as r; print(r('{dns}', 'kubernetes.default.svc.cluster.local'))"
     inside = ["nsenter", f"--net=/proc/{containers_of(cluster)[0]}/ns/net", sys.executable, "-c", ask]
-    eventually("name resolved", lambda: subprocess.check_output(inside, cwd=PACKAGE.parent, text=True) == "True\n")
+    eventually(lambda: subprocess.check_output(inside, cwd=PACKAGE.parent, text=True) == "True\n")
 
     # who may do nothing is refused, and the audit log has seen it
     mine = ["--kubeconfig", str(cluster.token_kubeconfig("user1"))]
@@ -176,13 +172,15 @@ def test_up_on_a_running_testbed_changes_nothing_and_another_level_is_refused(cl
         Cluster(cluster.name, "api").up()
 
 
-def test_after_kill_9_of_everything_down_cleans_and_the_neighbour_serves(cluster: Cluster, image: Path):
+def test_after_kill_9_of_everything_down_cleans_and_the_neighbour_serves(
+    cluster: Cluster, image: Path, eventually: Eventually
+):
     before = machine()
     neighbour = Cluster(OURS[1])
     neighbour.up()
     try:
         cluster.up()
-        start_pods(cluster, image)
+        start_pods(cluster, image, eventually)
         for component in record.load(cluster.name).components:
             os.kill(component.process.pid, signal.SIGKILL)
         assert containers_of(cluster), "the containers outlive their kubelet: that is what down must find"
@@ -199,9 +197,11 @@ def test_after_kill_9_of_everything_down_cleans_and_the_neighbour_serves(cluster
     assert machine() == before
 
 
-def test_a_command_killed_half_way_and_a_dead_component_are_mended_by_the_next_up(cluster: Cluster):
+def test_a_command_killed_half_way_and_a_dead_component_are_mended_by_the_next_up(
+    cluster: Cluster, eventually: Eventually
+):
     half = subprocess.Popen([sys.executable, "-m", "testbed", "up", "--name", cluster.name], cwd=PACKAGE.parent)
-    eventually("components", lambda: (found := record.load(cluster.name)) and len(found.components) >= 3)
+    eventually(lambda: (found := record.load(cluster.name)) and len(found.components) >= 3)
     half.kill()
     half.wait()
     assert not record.load(cluster.name).ready
@@ -210,7 +210,7 @@ def test_a_command_killed_half_way_and_a_dead_component_are_mended_by_the_next_u
     kubelet = next(c for c in record.load(cluster.name).components if c.name == "kubelet-node1")
     assert rss_bytes(kubelet.process) > 0
     os.kill(kubelet.process.pid, signal.SIGKILL)
-    eventually("kubelet dead", lambda: [c.name for c in cluster.dead()] == ["kubelet-node1"])
+    eventually(lambda: [c.name for c in cluster.dead()] == ["kubelet-node1"])
 
     said: list[str] = []
     cluster.up(said.append)

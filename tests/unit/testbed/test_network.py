@@ -32,14 +32,17 @@ def test_a_host_that_routes_all_of_10_is_told_which_routes_are_in_the_way():
         free_id([IPv4Network("10.0.0.0/8")], [])
 
 
-def test_the_default_route_and_local_addresses_are_not_in_the_way():
+def test_every_route_but_the_default_one_is_in_the_way_the_host_s_own_addresses_too():
     routes = [
         {"dst": "default", "gateway": "192.0.2.1", "dev": "eth0"},
         {"dst": "192.0.2.0/24", "dev": "eth0"},
         {"dst": "10.8.0.1", "dev": "tun0"},
-        {"type": "broadcast", "dst": "10.255.255.255", "dev": "eth0"},
+        {"type": "local", "dst": "10.200.1.5", "dev": "lo"},
+        {"type": "blackhole", "dst": "10.101.0.0/16"},
     ]
-    assert host_networks(json.dumps(routes)) == [IPv4Network("192.0.2.0/24"), IPv4Network("10.8.0.1/32")]
+    found = host_networks(json.dumps(routes))
+    assert [str(n) for n in found] == ["192.0.2.0/24", "10.8.0.1/32", "10.200.1.5/32", "10.101.0.0/16"]
+    assert free_id(found, []) == 2
 
 
 def test_a_node_of_one_testbed_is_never_the_control_plane_of_another():
