@@ -16,7 +16,7 @@ from testbed.status import table
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit status: 0 done, 1 a `TestbedError` (printed), 2 wrong usage, 3 not up or broken (`status`), 130 interrupted."""
+    """Exit status: 0 done, 1 a `TestbedError` (printed), 2 wrong usage, 3 (`status`) not up, 130 interrupted."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # progress shows at once in a pipe
     parser = _parser()
     own, kubectl = split(argv)
