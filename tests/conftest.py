@@ -1,8 +1,10 @@
 """Clusters for the tests that want one, and the one way to wait."""
 
+import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from testbed import images
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
 from testbed.level import Level
+from testbed.paths import cache_root
 
 LEVELS = ("api", "sim", "e2e", "gpu")
 EVIDENCE = (
@@ -22,6 +25,7 @@ EVIDENCE = (
     ("get", "events", "-A", "--sort-by=.lastTimestamp"),
     ("logs", "-n", "graphpod-system", "deployment/graphpod-operator", "--tail=60"),
 )
+OTHER_RUN_LIMIT = 1800.0  # s; a whole run of the e2e tests is shorter
 EVIDENCE_LINES = 120  # of each, counted from the end
 
 # One profile everywhere: hypothesis would otherwise choose another where it believes to be in CI.
@@ -91,12 +95,33 @@ def graphpod_cluster(node_cluster: Cluster, image_archives: dict[str, Path]) -> 
 
 def _cluster(name: str, level: Level) -> Iterator[Cluster]:
     cluster = Cluster(name, level)
-    cluster.down()  # what an aborted run left is no state to test on
-    cluster.up()
-    try:
-        yield cluster
-    finally:
-        cluster.down()
+    with _alone(name):
+        cluster.down()  # what an aborted run left is no state to test on
+        cluster.up()
+        try:
+            yield cluster
+        finally:
+            cluster.down()
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """One test run per cluster and machine: a second one waits, and the kernel frees the lock with its process."""
+    place = cache_root() / f"{name}.lock"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + OTHER_RUN_LIMIT
+    with place.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    pytest.fail(
+                        f"another test run has had {name} for {OTHER_RUN_LIMIT:.0f} s: `fuser {place}` names it"
+                    )
+                time.sleep(0.5)
+        yield
 
 
 @dataclass
