@@ -6,13 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 
-from testbed import images
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
 from testbed.level import Level
@@ -77,20 +75,6 @@ def api_cluster() -> Iterator[Cluster]:
 def node_cluster() -> Iterator[Cluster]:
     """The same with a scheduler and one node; started by the first test that asks."""
     yield from _cluster("test-node", Level.NODE)
-
-
-@pytest.fixture(scope="session")
-def image_archives() -> dict[str, Path]:
-    """The operator's and the engine's image as archives, by target; built when their sources changed."""
-    return {target: images.build(target) for target in ("operator", "runtime")}
-
-
-@pytest.fixture(scope="session")
-def graphpod_cluster(node_cluster: Cluster, image_archives: dict[str, Path]) -> Cluster:
-    """`node_cluster` with both images on its node."""
-    for archive in image_archives.values():
-        node_cluster.load(archive)
-    return node_cluster
 
 
 def _cluster(name: str, level: Level) -> Iterator[Cluster]:
