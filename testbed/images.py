@@ -9,9 +9,11 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from testbed.paths import cache_root
 from testbed.process import tail
 
 ROOT = Path(__file__).resolve().parent.parent
+RECIPE = ("Dockerfile", ".dockerignore")
 BASE = "graphpod.dev/base:bookworm"
 BASE_PACKAGES = ("python3", "ca-certificates", "usr-is-merged")  # the last one spares 50 MB of perl
 EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*")
@@ -81,15 +84,18 @@ def build(target: str, report: Report = print, *, weights: Path | None = None) -
     if (weights is not None) != (target == "demo-weights"):
         raise TestbedError("the image demo-weights, and no other, is built with weights=<folder of the model>")
     image, began = IMAGES[target], time.monotonic()
-    archive = _folder() / f"{target}-{content_key(image, weights)}.tar"
+    archive = _archive(image, ROOT, weights)
     if archive.exists():
         report(f"image {target}: unchanged, {_size_line(image, archive)}")
         return archive
-    with _lock(report):
+    with _lock(report), tempfile.TemporaryDirectory(prefix="graphpod-image-") as folder:
+        context = Path(folder)
+        _copy(image, context)  # what is edited meanwhile must not get into an archive named after something else
+        archive = _archive(image, context, weights)
         if not archive.exists():
             _base(report)
             report(f"image {target}: building …")
-            _build(image, archive, weights)
+            _build(image, context, archive, weights)
             for old in _folder().glob(f"{target}-*.tar"):
                 if old != archive and old.stem.rpartition("-")[0] == target:
                     old.unlink()
@@ -97,10 +103,10 @@ def build(target: str, report: Report = print, *, weights: Path | None = None) -
     return archive
 
 
-def content_key(image: Image, weights: Path | None = None) -> str:
-    """12 hexadecimal digits over the Dockerfile, the base's recipe, the sources and the weights."""
+def content_key(image: Image, root: Path, weights: Path | None = None) -> str:
+    """12 hexadecimal digits over the Dockerfile, the base's recipe, the sources under `root` and the weights."""
     digest = hashlib.sha256(json.dumps([image.tag, BASE_COMMAND]).encode())
-    places = [ROOT / "Dockerfile", ROOT / ".dockerignore", *(ROOT / source for source in image.sources)]
+    places = [root / name for name in (*RECIPE, *image.sources)]
     for place in [*places, *([weights] if weights else [])]:
         if not place.exists():
             raise TestbedError(f"{place} does not exist, and image {image.target} is made from it")
@@ -120,6 +126,21 @@ def unpacked_bytes(archive: Path) -> int:
                 f"{archive} is no docker-archive (manifest.json is not a file): delete it and build again"
             )
         return sum(tar.getmember(layer).size for layer in json.load(manifest)[0]["Layers"])
+
+
+def _archive(image: Image, root: Path, weights: Path | None) -> Path:
+    return _folder() / f"{image.target}-{content_key(image, root, weights)}.tar"
+
+
+def _copy(image: Image, context: Path) -> None:
+    """The build's context: the recipe and this image's sources, with their times, so that layers are found again."""
+    for name in (*RECIPE, *image.sources):
+        source, to = ROOT / name, context / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, to)
 
 
 def _size_line(image: Image, archive: Path) -> str:
@@ -161,10 +182,10 @@ def _base(report: Report) -> None:
     _buildah("tag", versioned, BASE)
 
 
-def _build(image: Image, archive: Path, weights: Path | None) -> None:
+def _build(image: Image, context: Path, archive: Path, weights: Path | None) -> None:
     command = [
         *("build", "--layers", "--isolation", "chroot", "--pull-never", "--network", "host"),
-        *("--file", str(ROOT / "Dockerfile"), "--target", image.target, "--tag", image.tag),
+        *("--file", str(context / "Dockerfile"), "--target", image.target, "--tag", image.tag),
     ]
     if CERTIFICATES.is_dir():  # a package index may be behind a certificate that only this machine knows
         command += ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"]
@@ -177,7 +198,7 @@ def _build(image: Image, archive: Path, weights: Path | None) -> None:
     with log.open("w") as out:
         try:
             done = subprocess.run(
-                [*_store(), *command, str(ROOT)], stdout=out, stderr=subprocess.STDOUT, timeout=BUILD_LIMIT
+                [*_store(), *command, str(context)], stdout=out, stderr=subprocess.STDOUT, timeout=BUILD_LIMIT
             )
         except subprocess.TimeoutExpired as e:
             raise TestbedError(f"image {image.target}: not built within {BUILD_LIMIT:.0f} s\n{tail(log)}") from e

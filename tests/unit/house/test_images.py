@@ -3,18 +3,19 @@
 import io
 import json
 import tarfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from graphpod_policy import __version__
 from testbed import images
 from testbed.errors import TestbedError
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tree(tmp_path: Path) -> Path:
     """A small work tree with what the operator image is made of."""
-    monkeypatch.setattr(images, "ROOT", tmp_path)
     for name in ("Dockerfile", ".dockerignore", "locks/operator.txt", "operator/graphpod_operator/main.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -22,35 +23,41 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def key() -> str:
-    return images.content_key(images.IMAGES["operator"])
+def key(tree: Path) -> str:
+    return images.content_key(images.IMAGES["operator"], tree)
 
 
 def test_the_key_stays_when_only_caches_and_foreign_files_change(tree: Path) -> None:
-    before = key()
+    before = key(tree)
     (tree / "operator/graphpod_operator/__pycache__").mkdir()
     (tree / "operator/graphpod_operator/__pycache__/main.pyc").write_text("x")
     (tree / "README.md").write_text("x")
-    assert key() == before
+    assert key(tree) == before
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "locks/operator.txt", "operator/graphpod_operator/main.py"])
 def test_the_key_changes_with_a_file_the_image_is_made_of(tree: Path, name: str) -> None:
-    before = key()
+    before = key(tree)
     (tree / name).write_text("changed")
-    assert key() != before
+    assert key(tree) != before
 
 
 def test_the_key_changes_when_a_file_moves(tree: Path) -> None:
-    before = key()
+    before = key(tree)
     (tree / "operator/graphpod_operator/main.py").rename(tree / "operator/graphpod_operator/cli.py")
-    assert key() != before
+    assert key(tree) != before
 
 
 def test_a_missing_source_is_named(tree: Path) -> None:
     (tree / "locks/operator.txt").unlink()
     with pytest.raises(TestbedError, match=r"locks/operator\.txt does not exist"):
-        key()
+        key(tree)
+
+
+def test_the_tags_carry_the_version() -> None:
+    assert images.IMAGES["operator"].tag == f"graphpod.dev/operator:{__version__}"
+    assert images.IMAGES["runtime"].tag == f"graphpod.dev/runtime:{__version__}-cpu"
+    assert __version__ == version("graphpod")
 
 
 def test_an_unknown_image_is_refused_with_the_known_ones() -> None:
