@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from graphpod_operator.observe import Ended, Pod
 from graphpod_operator.reasons import Reason
+from graphpod_operator.warmup import NoReading, Reading, State
 from graphpod_policy import ExitCode
 
 BY_EXIT: dict[int, Reason] = {
@@ -21,6 +22,9 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.FeatureNotBuilt: Reason.EngineRefused,
 }
 """The engine's own exit codes."""
+
+BY_NAME: dict[str, Reason] = {ExitCode(code).name: reason for code, reason in BY_EXIT.items()}
+"""The same by name, as a warm-up report says it."""
 
 BY_WAITING: dict[str, Reason] = {
     "ErrImagePull": Reason.ImagePullFailed,
@@ -68,20 +72,17 @@ class Diagnosis:
     @property
     def exit_code(self) -> int | None:
         """The engine's exit code, when that is the cause."""
-        ended = self.pod.ended
-        return ended.code if ended is not None and self.reason in (*BY_EXIT.values(), *_OTHER_ENDS) else None
+        told_by_exit = self.reason in (*BY_EXIT.values(), Reason.OutOfMemory, Reason.CrashLoop)
+        return self.pod.ended.code if self.pod.ended is not None and told_by_exit else None
 
 
-_OTHER_ENDS = (Reason.OutOfMemory, Reason.CrashLoop)
-
-
-def diagnose(pods: Iterable[Pod]) -> Diagnosis | None:
+def diagnose(pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading]) -> Diagnosis | None:
     """The most specific failure among the pods, or None while nothing is known to be wrong."""
-    found = [diagnosis for pod in pods if (diagnosis := _of(pod)) is not None]
+    found = [diagnosis for pod in pods if (diagnosis := _of(pod, readings.get(pod.uid))) is not None]
     return min(found, key=lambda diagnosis: PRECEDENCE.index(diagnosis.reason), default=None)
 
 
-def _of(pod: Pod) -> Diagnosis | None:
+def _of(pod: Pod, reading: Reading | NoReading | None) -> Diagnosis | None:
     if pod.deleting or pod.ready:
         return None
     if pod.scheduling is not None:
@@ -91,6 +92,10 @@ def _of(pod: Pod) -> Diagnosis | None:
     # a restarted container keeps the diagnosis of its last run until it serves: else the condition would flap
     if pod.ended is not None and pod.ended.code != ExitCode.Drained:
         return _ended(pod, pod.ended)
+    if isinstance(reading, Reading) and reading.state is State.Failed and reading.failure is not None:
+        # the engine tells its end before it ends
+        reason = BY_NAME.get(reading.failure.reason, Reason.CrashLoop)
+        return Diagnosis(reason, reading.failure.message or reason.row.set_when, pod)
     return None
 
 

@@ -51,7 +51,7 @@ def status(
     diagnosis = None
     if isinstance(outcome, Desired) and stop is None:
         current = _current(outcome, seen)
-        diagnosis = diagnose(current)
+        diagnosis = diagnose(current, seen.readings)
         findings = _findings(outcome, seen, current, diagnosis)
     else:
         assert stop is not None
@@ -144,14 +144,8 @@ def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosi
     unread = [pod for pod in current if pod.ready and not isinstance(seen.readings.get(pod.uid), Reading)]
     if not readings or unread:
         return Finding(Reason.CapturePending, "no pod of the planned configuration has reported yet")
-    if any(not reading.terminal for reading in readings):
+    if any(reading.state is not State.Ready for reading in readings):
         return Finding(Reason.Capturing, "a pod is capturing its graphs; see status.graph.captured")
-    if (lost := next((reading for reading in readings if reading.state is State.Failed), None)) is not None:
-        said = lost.failure
-        reason = Reason.__members__.get(said.reason, Reason.CaptureFailed) if said else Reason.CaptureFailed
-        if ConditionType.GraphsCaptured in reason.row.types:
-            return Finding(reason, said.message if said else "the engine's warm-up failed")
-        return Finding(Reason.CapturePending, "the engine's start failed before its graphs")
     return _proved(desired.policy, readings)
 
 

@@ -1,0 +1,164 @@
+"""The operator as a process of its own, under a user that has exactly the operator's rules."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+import graphpod_operator
+from testbed import Cluster
+
+USER = "operator"
+RULES = Path(graphpod_operator.__file__).with_name("rbac.yaml")
+IMAGE = "graphpod.dev/runtime:test"
+STOP_SECONDS = 30
+
+
+def grant(cluster: Cluster) -> None:
+    """Bind the operator's user to the operator's rules, in the whole cluster."""
+    name = "graphpod-operator-under-test"
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
+    }
+    rules = yaml.safe_load(RULES.read_text())
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([{**role, "rules": rules}, binding]))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Operator:
+    """One operator process; `log` keeps what every run of it said."""
+
+    cluster: Cluster
+    admin_url: str
+    log: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        executable = Path(sys.executable).with_name("graphpod")
+        arguments = [
+            "operator",
+            "run",
+            "--engine-image",
+            IMAGE,
+            "--port",
+            str(self.port),
+            "--admin-url",
+            self.admin_url,
+        ]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [executable, *arguments],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "KUBECONFIG": str(self.cluster.token_kubeconfig(USER))},
+            )
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_SECONDS)
+
+    def ask(self, path: str) -> tuple[int, str]:
+        """Status and body of a GET on the operator's own port; status 0 while nothing listens."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def metric(self, series: str) -> float:
+        """The value of one series, 0 when it is not there."""
+        for line in self.ask("/metrics")[1].splitlines():
+            if line.startswith(series + " "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def idle(self) -> bool:
+        """Whether no key waits and none is worked on."""
+        name = 'name="inferenceservice"'
+        controller = 'controller="inferenceservice"'
+        return (
+            self.ask("/readyz")[0] == 200
+            and self.metric(f"workqueue_depth{{{name}}}") == 0
+            and self.metric(f"controller_runtime_active_workers{{{controller}}}") == 0
+        )
+
+    def tail(self) -> str:
+        """The log's last lines, as evidence."""
+        return "\n".join(["--- operator's log", *self.log.read_text().splitlines()[-60:]])
+
+
+@dataclass(frozen=True)
+class Request:
+    """One line of the audit log."""
+
+    verb: str
+    resource: str
+    group: str
+    subresource: str
+    namespace: str
+    name: str
+    code: int
+
+
+class Audit:
+    """What the operator's user asked of the API server, from the audit log."""
+
+    WRITES = ("create", "update", "patch", "delete", "deletecollection")
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def mark(self) -> int:
+        """A place in the log to read on from."""
+        return self._log.stat().st_size
+
+    def requests(self, since: int = 0) -> list[Request]:
+        with self._log.open() as log:
+            log.seek(since)
+            lines = [json.loads(line) for line in log if line.endswith("\n")]
+        return [self._request(line) for line in lines if line["user"]["username"] == USER]
+
+    def writes(self, since: int, namespace: str) -> list[Request]:
+        """The operator's writes in a namespace since a mark."""
+        return [
+            request
+            for request in self.requests(since)
+            if request.verb in self.WRITES and request.namespace == namespace
+        ]
+
+    @staticmethod
+    def _request(line: dict) -> Request:  # type: ignore[type-arg]
+        target = line.get("objectRef") or {}
+        return Request(
+            verb=line["verb"],
+            resource=target.get("resource", ""),
+            group=target.get("apiGroup", ""),
+            subresource=target.get("subresource", ""),
+            namespace=target.get("namespace", ""),
+            name=target.get("name", ""),
+            code=(line.get("responseStatus") or {}).get("code", 0),
+        )
