@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from graphpod_policy import Backend, Phase, Policy
+from graphpod_policy import Backend, Policy
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, dummy_inputs

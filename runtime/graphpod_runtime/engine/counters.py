@@ -3,13 +3,14 @@
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from graphpod_policy import BUILT_POLICIES, Backend, ExitCode, FallbackReason, Policy
 from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One series now. For a histogram `buckets` are cumulative-free counts by bound, the last one above all bounds,
-    and `value` is the sum of observations.
+    """One series now. For a histogram `buckets` are counts by bound (not cumulative), the last one above all
+    bounds, and `value` is the sum of observations.
     """
 
     name: str
@@ -58,6 +59,28 @@ class Counters:
             if other == name and all(values[index] == value for index, value in wanted.items())
         )
 
+    def start_at_zero(self, backend: Backend) -> None:
+        """Creates every graph series whose labels are known beforehand: a rate needs a sample before the first event."""
+        for phase, policies in BUILT_POLICIES.items():
+            for policy in policies:
+                self.add("graphpod_forward_passes_total", 0, phase=phase, policy=policy)
+                if policy is Policy.Disabled:
+                    continue
+                labels = {"phase": phase.value, "policy": policy.value, "backend": backend.value}
+                self.add("graphpod_graph_replays_total", 0, **labels)
+                for result in ("ok", "error"):
+                    self.add("graphpod_graph_captures_total", 0, result=result, **labels)
+                for result in ("passed", "failed"):
+                    self.add("graphpod_graph_selfchecks_total", 0, result=result, **labels)
+            self.add("graphpod_eager_passes_total", 0, phase=phase)
+            self.add("graphpod_graph_recaptures_total", 0, phase=phase, backend=backend)
+            for kind in ("real", "padding"):
+                self.add("graphpod_graph_tokens_total", 0, phase=phase, kind=kind, backend=backend)
+            for reason in FallbackReason:
+                self.add("graphpod_graph_fallbacks_total", 0, phase=phase, reason=reason, backend=backend)
+            for code in (ExitCode.CaptureFailed, ExitCode.CaptureOutOfMemory):
+                self.add("graphpod_graph_capture_failures_total", 0, phase=phase, backend=backend, reason=code.name)
+
     def snapshot(self) -> list[Sample]:
         """Every series, cumulative since start."""
         plain = [Sample(name, _labels(name, values), value) for (name, values), value in self._values.items()]
@@ -74,7 +97,7 @@ class Counters:
             raise ValueError(f"{name} is a {metric.kind} of the {metric.process}, not a {kind} of the engine")
         if set(labels) != set(metric.labels):
             raise ValueError(f"{name} has labels {metric.labels}, not {tuple(labels)}")
-        return name, tuple(labels[label] for label in metric.labels)
+        return name, tuple(str(labels[label]) for label in metric.labels)
 
 
 def _labels(name: str, values: tuple[str, ...]) -> dict[str, str]:

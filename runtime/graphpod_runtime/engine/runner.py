@@ -33,7 +33,13 @@ class Runner:
         self.counters = Counters()
         self._starter = Starter(config, report, self.counters, started_at)
         self._backend: Backend = self._starter.plan.backend
+        self.counters.start_at_zero(self._backend)
         self._live: Phase | None = None
+
+    @property
+    def report(self) -> Report:
+        """The start so far."""
+        return self._starter.report
 
     def start(self) -> None:
         """Load, capture, check, size; returns when Ready. StartFailure says why it cannot be."""

@@ -11,7 +11,6 @@ A failure that the process survives (GraphError) makes the phase one policy weak
 when `onCaptureFailure` is Fail. Out of memory first shortens the ladder, once.
 """
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import graphpod_policy
 from graphpod_policy import (
     EngineConfig,
     ExitCode,
@@ -143,10 +141,7 @@ class Starter:
                 self._check(phase)
         self._attention.cache.fill(torch.tensor([SCRATCH_PAGE]), SCRATCH_VALUE)
         self._capturer.closed = True
-        gc.collect()
-        gc.freeze()
         self.report.state = State.Ready
-        self._measure()
         self._tell()
         return Started(self._model, self._attention, self._capturer, self._passes, self._graphs, self._ladders())
 
@@ -371,31 +366,6 @@ class Starter:
 
     def _tell(self) -> None:
         self._send(self.report)
-
-    def _measure(self) -> None:
-        """The gauges of a finished start."""
-        backend = self.plan.backend.value
-        gauge = self.counters.set
-        gauge("graphpod_build_info", 1, version=graphpod_policy.__version__, torch=torch.__version__, backend=backend)
-        gauge("graphpod_kv_cache_capacity_tokens", self.report.kv_pages * self.config.page_size)
-        for stage, seconds in self.report.stages.items():
-            gauge("graphpod_startup_stage_duration_seconds", seconds, stage=stage.value)
-        for phase, report in self.report.phases.items():
-            labels = {"phase": phase.value, "policy": report.effective.value, "backend": backend}
-            gauge(
-                "graphpod_graph_policy_info",
-                1,
-                phase=phase.value,
-                requested=report.requested.value,
-                planned=report.planned.value,
-                effective=report.effective.value,
-                backend=backend,
-            )
-            gauge("graphpod_graph_sizes_planned", report.planned_sizes, **labels)
-            gauge("graphpod_graphs", report.captured, **labels)
-            gauge("graphpod_graph_segments", report.segments, **labels)
-            gauge("graphpod_graph_memory_bytes", report.pool_bytes, kind="pool", **labels)
-            gauge("graphpod_graph_memory_bytes", report.driver_bytes, kind="driver", **labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,11 +76,10 @@ class Arena:
 
     def _take(self, size: int) -> int:
         """The lowest free block that holds `size` bytes."""
-        for index, (offset, room) in enumerate(self._free):
-            if room >= size:
-                break
-        else:
+        index = next((index for index, (_, room) in enumerate(self._free) if room >= size), None)
+        if index is None:
             raise CaptureOutOfMemory(f"the pool's {RESERVED} bytes of address space are used up")
+        offset, room = self._free[index]
         if offset + size > self._limit:
             raise CaptureOutOfMemory(
                 f"a block of {size} bytes does not fit the graph pool's {self._limit} bytes; raise the memory limit or "

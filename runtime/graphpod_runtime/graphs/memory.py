@@ -1,6 +1,7 @@
 """How much memory the process may still take, and how much a piece of code needs at its peak. All in bytes."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -35,11 +36,9 @@ def _left_of_limit(cgroup: Path) -> int | None:
 
 def peak_of(run: Callable[[], object]) -> int:
     """Bytes by which `run` raises the process's resident peak above what is resident before it."""
-    try:
+    # Where resetting the peak is not permitted, the peak since process start is the upper bound that is left.
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        # Not permitted here: the peak since process start is then the upper bound that is left.
-        pass
     before = _status("VmRSS")
     run()
     return max(0, _status("VmHWM") - before)

@@ -52,7 +52,7 @@ class Checker:
     max_model_len: int
 
     def sizes(self) -> Iterator[int]:
-        """Checks every graph, smallest first, yielding each size that passed. SelfCheckFailed names the first bad one."""
+        """Checks every graph, yielding each size that passed. SelfCheckFailed names the first bad one."""
         sizes = self.subject.sizes
         for size in sizes:
             self._against_uncaptured(size)

@@ -40,7 +40,8 @@ def load_model(folder: Path, dtype: torch.dtype, max_model_len: int) -> Model:
         missing.discard(name)
     if missing:
         raise ModelInvalid(
-            f"{folder}: {len(missing)} of {len(targets)} tensors are missing, first {min(missing)}; copy the model again"
+            f"{folder}: {len(missing)} of {len(targets)} tensors are missing, first {min(missing)}; "
+            "copy the model again"
         )
     return model
 

@@ -1,0 +1,86 @@
+"""`graphpod-engine generate`: prompts in, text out, no server."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from graphpod_policy import EngineConfig, ExitCode, Policy
+from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.sequence import Sampling
+from graphpod_runtime.front.local import LocalError, local_config
+from graphpod_runtime.front.tokenizer import TemplateError, Tokenizer, TokenizerInvalid
+from graphpod_runtime.graphs.report import Report
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Generates for every --prompt; returns the exit code. Text goes to standard output, the rest to standard error."""
+    options = _parser().parse_args(arguments)
+    began = time.time()
+    try:
+        config = local_config(options.model, dtype=options.dtype, prefill=options.prefill, decode=options.decode)
+        tokenizer = Tokenizer(options.model)
+        prompts = [_encode(tokenizer, text, plain=options.plain) for text in options.prompt]
+        runner = Runner(config, lambda report: None)
+        runner.start()
+        ready = time.time()
+        sampling = Sampling(options.temperature, options.top_p, options.seed)
+        answers = generate(runner, prompts, options.max_tokens, sampling)
+    except StartFailure as failure:
+        print(f"{failure.reason}: {failure.message}", file=sys.stderr)
+        return failure.code
+    except TokenizerInvalid as error:
+        print(f"{ExitCode.ModelInvalid.name}: {error}", file=sys.stderr)
+        return ExitCode.ModelInvalid
+    except (LocalError, TemplateError, ValueError) as error:
+        print(f"{ExitCode.ConfigInvalid.name}: {error}", file=sys.stderr)
+        return ExitCode.ConfigInvalid
+    texts = [tokenizer.decode(answer) for answer in answers]
+    if options.json:
+        print(json.dumps(_account(runner.report, prompts, answers, texts), ensure_ascii=False))
+        return 0
+    for text in texts:
+        print(text)
+    count = sum(len(answer) for answer in answers)
+    print(
+        f"{count} tokens in {time.time() - ready:.2f} s, start {ready - began:.1f} s, {_policies(runner.report)}",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _encode(tokenizer: Tokenizer, text: str, *, plain: bool) -> list[int]:
+    return tokenizer.encode(text) if plain else tokenizer.encode_chat([{"role": "user", "content": text}])
+
+
+def _account(report: Report, prompts: list[list[int]], answers: list[list[int]], texts: list[str]) -> dict[str, object]:
+    return {
+        "answers": [
+            {"text": text, "promptTokens": len(prompt), "tokens": answer}
+            for text, prompt, answer in zip(texts, prompts, answers, strict=True)
+        ],
+        "warmup": report.as_dict(),
+    }
+
+
+def _policies(report: Report) -> str:
+    return ", ".join(f"{phase} {part.effective} ({report.backend})" for phase, part in report.phases.items())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="graphpod-engine generate", description="generate without a server")
+    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a model folder")
+    parser.add_argument("--prompt", action="append", required=True, help="may be given several times: one batch")
+    parser.add_argument("--plain", action="store_true", help="continue the text itself, without the chat template")
+    parser.add_argument("--max-tokens", type=int, default=128, metavar="N")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32")
+    parser.add_argument("--prefill", type=Policy, choices=list(Policy), default=Policy.Auto)
+    parser.add_argument("--decode", type=Policy, choices=list(Policy), default=Policy.Auto)
+    parser.add_argument("--json", action="store_true", help="tokens and the warm-up report as one JSON object")
+    return parser
