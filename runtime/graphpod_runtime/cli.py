@@ -54,9 +54,7 @@ def _serve(arguments: Sequence[str]) -> int:
                 return ExitCode.ConfigInvalid
             path = Path(folder) / "engine.json"
             path.write_bytes(config.canonical())
-        return serve(
-            ServeOptions(path, options.host, options.http_port, options.admin_port, options.termination_log)
-        )
+        return serve(ServeOptions(path, options.host, options.http_port, options.admin_port, options.termination_log))
 
 
 def _local(options: argparse.Namespace) -> EngineConfig:

@@ -50,9 +50,7 @@ class Link(Protocol):
 class Loop:
     """Owns the scheduler of a started runner."""
 
-    def __init__(
-        self, config: EngineConfig, runner: Runner, link: Link, beat: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: EngineConfig, runner: Runner, link: Link, beat: Callable[[], None]) -> None:
         """`beat` is called once a turn: silence means that a pass is stuck."""
         self._runner = runner
         self._link = link
@@ -118,9 +116,7 @@ class Loop:
         counters.set("graphpod_requests_waiting", scheduler.waiting)
         counters.set("graphpod_kv_cache_usage_ratio", scheduler.usage)
         counters.set("graphpod_kv_cache_capacity_tokens", self._capacity_tokens)
-        counters.add(
-            "graphpod_preemptions_total", scheduler.preemptions - counters.value("graphpod_preemptions_total")
-        )
+        counters.add("graphpod_preemptions_total", scheduler.preemptions - counters.value("graphpod_preemptions_total"))
         self._told = time.monotonic()
         return CountersEvent(counters.snapshot())
 

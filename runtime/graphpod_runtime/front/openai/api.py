@@ -50,8 +50,9 @@ def _card(service: Service) -> ModelCard:
 
 
 def _invalid(error: RequestValidationError) -> ApiError:
-    """The first thing that is wrong, by the name of its field."""
-    first = error.errors()[0]
+    """The first field that is wrong. Of a union's branches the one that got furthest tells what was meant."""
+    errors = error.errors()
+    first = max((entry for entry in errors if entry["loc"][:2] == errors[0]["loc"][:2]), key=lambda e: len(e["loc"]))
     if first["type"] == "json_invalid":
         cause = first.get("ctx", {}).get("error", first["msg"])
         return invalid(f"The body is not JSON: {cause} (at character {first['loc'][-1]})", code="invalid_json")

@@ -30,9 +30,7 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
         prompt = await service.tokenized(service.tokenizer.encode_chat, messages)
     except TemplateError as error:
         raise invalid(str(error), param="messages") from error
-    generation = service.generation(
-        body, [prompt], body.max_completion_tokens or body.max_tokens, param="messages"
-    )
+    generation = service.generation(body, [prompt], body.max_completion_tokens or body.max_tokens, param="messages")
     id, created = new_id("chatcmpl"), int(time.time())
     if not body.stream:
 

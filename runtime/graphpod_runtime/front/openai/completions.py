@@ -1,6 +1,7 @@
 """POST /v1/completions."""
 
 import time
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -49,12 +50,11 @@ async def completions(service: Service, request: Request, body: CompletionReques
 
 def _prompts(service: Service, body: CompletionRequest) -> list[list[int]]:
     """Every prompt as token ids."""
-    entries: list[str] | list[list[int]]
     match body.prompt:
         case str() as text:
-            entries = [text]
+            entries: list[Any] = [text]
         case [int(), *_] as ids:
-            entries = [ids]  # type: ignore[list-item]
+            entries = [ids]
         case several:
-            entries = several  # type: ignore[assignment]
+            entries = list(several)
     return [service.tokenizer.encode(entry) if isinstance(entry, str) else entry for entry in entries]

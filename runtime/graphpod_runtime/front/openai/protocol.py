@@ -52,7 +52,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Known fields that are not built, with the values that mean "not used" (null always does)."""
 
 
-
 def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
     """0 and False are two things here: `logprobs: 0` asks for log-probabilities, `logprobs: false` does not."""
     return any(value == word and isinstance(value, bool) == isinstance(word, bool) for word in neutral)

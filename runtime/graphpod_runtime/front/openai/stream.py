@@ -35,9 +35,7 @@ def json_response(body: msgspec.Struct) -> Response:
     return Response(_encoder.encode(body), media_type="application/json")
 
 
-async def answer(
-    receive: Receive, generation: Generation, reply: Callable[[list[Piece]], msgspec.Struct]
-) -> Response:
+async def answer(receive: Receive, generation: Generation, reply: Callable[[list[Piece]], msgspec.Struct]) -> Response:
     """The whole answer once every choice has ended."""
     async with contextlib.aclosing(_generator(generation.pieces())) as pieces:
         try:

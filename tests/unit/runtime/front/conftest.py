@@ -32,8 +32,11 @@ def byte_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def write_model(folder: Path, template: str | None = "{% for turn in messages %}{{ turn.content }}{% endfor %}") -> Path:
-    """A model folder as far as the front reads it. The template writes the messages' text, nothing else."""
+TEXT_ONLY = "{% for turn in messages %}{{ turn.content }}{% endfor %}"
+
+
+def write_model(folder: Path, template: str | None = TEXT_ONLY) -> Path:
+    """A model folder as far as the front reads it; its usual template writes the messages' text, nothing else."""
     folder.mkdir(exist_ok=True)
     byte_tokenizer().save(str(folder / "tokenizer.json"))
     config = {"eos_token": {"content": "<end>"}} | ({"chat_template": template} if template else {})
@@ -57,6 +60,14 @@ def engine_json(folder: Path, model: Path, **changes: Any) -> Path:
     path = folder / "engine.json"
     path.write_bytes(EngineConfig(model=ModelConfig("echo", str(model)), graph=graph, **settings).canonical())
     return path
+
+
+def eventually(what: str, holds: Callable[[], bool], log: Path) -> None:
+    """Waits until `holds`; `log` is the evidence when it never does."""
+    limit = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < limit, f"never: {what}\n{log.read_text()}"
+        time.sleep(0.02)
 
 
 @dataclass
@@ -94,11 +105,12 @@ class Front:
 
     def eventually(self, what: str, holds: Callable[[], bool]) -> None:
         """Waits until `holds`; the process's log is the evidence when it never does, or has ended."""
-        limit = time.monotonic() + WAIT_SECONDS
-        while not holds():
+
+        def holds_alive() -> bool:
             assert self.process.poll() is None, f"ended before {what}\n{self.log.read_text()}"
-            assert time.monotonic() < limit, f"never: {what}\n{self.log.read_text()}"
-            time.sleep(0.02)
+            return holds()
+
+        eventually(what, holds_alive, self.log)
 
     def ended(self) -> int:
         """The exit code, once the process has ended."""
@@ -111,7 +123,9 @@ class Front:
         return int(children[0])
 
 
-def start_front(folder: Path, *, script: str = "", accept_seconds: float = 0.0, ready: bool = True, **changes: Any) -> Front:
+def start_front(
+    folder: Path, *, script: str = "", accept_seconds: float = 0.0, ready: bool = True, **changes: Any
+) -> Front:
     """A front over the scripted engine; waits until it is ready, or with ready=False until it listens."""
     model = changes.pop("model", None) or write_model(folder / "model")
     config = changes.pop("config", None) or engine_json(folder, model, **changes)

@@ -15,7 +15,7 @@ from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Sequence
 from graphpod_runtime.front.status import first_report
-from graphpod_runtime.graphs.report import Report, State
+from graphpod_runtime.graphs.report import Report, Stage, State
 
 END = 256
 PASS_SECONDS = 0.001
@@ -43,6 +43,7 @@ class ScriptedRunner:
             time.sleep(3600)
         if self._script == "crash":
             os._exit(3)
+        report.stages[Stage.Load] = 0.25
         report.state, report.kv_pages = State.Ready, self.pages.capacity
         for phase in Phase:
             planned: PhaseConfig = self.config.phase(phase)

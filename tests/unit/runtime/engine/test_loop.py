@@ -1,0 +1,107 @@
+"""The loop over a link of lists and a runner of arithmetic."""
+
+from typing import Any
+
+from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhaseConfig, Policy, ServingConfig
+from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.loop import Loop
+from graphpod_runtime.engine.sequence import Batch, DecodeBatch
+from graphpod_runtime.wire import Abort, Command, Drain, Event, Finished, FinishReason, Submit, Tokens
+from graphpod_runtime.wire import Counters as CountersEvent
+
+END = 99
+
+
+class CountingRunner:
+    """The next token is the number of tokens so far; the end token comes after ten."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self.eos_ids = (END,)
+        self.pages = PageAllocator(41)
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def forward(self, batch: Batch) -> list[int]:
+        sequences = (
+            list(batch.sequences) if isinstance(batch, DecodeBatch) else [chunk.sequence for chunk in batch.chunks]
+        )
+        return [len(entry.tokens) if len(entry.tokens) < 10 else END for entry in sequences]
+
+
+class ListLink:
+    """Commands from a list of turns, events into a list."""
+
+    def __init__(self, *turns: list[Command]) -> None:
+        self.turns = list(turns)
+        self.sent: list[Event] = []
+
+    def poll(self, seconds: float) -> list[Command]:
+        return self.turns.pop(0) if self.turns else []
+
+    def send(self, events: list[Event]) -> None:
+        self.sent += events
+
+    def of(self, id: str) -> list[Any]:
+        """The events of one request."""
+        return [event for event in self.sent if isinstance(event, Tokens | Finished) and event.id == id]
+
+
+def config() -> EngineConfig:
+    disabled = PhaseConfig(Policy.Disabled, Policy.Disabled, ())
+    return EngineConfig(
+        ModelConfig("counting", "/nowhere"), "float32", 40, 2, 8, 4, GraphConfig(disabled, disabled),
+        serving=ServingConfig(max_queue=1),
+    )  # fmt: skip
+
+
+def run(*turns: list[Command]) -> tuple[ListLink, CountingRunner, list[None]]:
+    """The loop's life until it has drained."""
+    link, runner, beats = ListLink(*turns), CountingRunner(), []
+    Loop(config(), runner, link, lambda: beats.append(None)).run()
+    return link, runner, beats
+
+
+def test_tokens_come_one_by_one_and_the_stop_token_is_not_among_them() -> None:
+    link, _, _ = run([Submit("a", [1] * 7, 20), Drain()])
+    assert link.of("a") == [Tokens("a", [7]), Tokens("a", [8]), Tokens("a", [9]), Finished("a", FinishReason.Stop)]
+
+
+def test_the_last_token_of_a_length_end_is_sent() -> None:
+    link, _, _ = run([Submit("a", [1], 2), Drain()])
+    assert link.of("a") == [Tokens("a", [1]), Tokens("a", [2]), Finished("a", FinishReason.Length)]
+
+
+def test_an_abort_between_two_passes_ends_the_request_once() -> None:
+    link, runner, _ = run([Submit("a", [1], 8)], [], [Abort("a")], [Abort("a"), Abort("unknown")], [Drain()])
+    assert link.of("a") == [Tokens("a", [1]), Tokens("a", [2]), Finished("a", FinishReason.Abort)]
+    assert runner.pages.available == runner.pages.capacity
+
+
+def test_what_the_scheduler_refuses_is_finished_with_its_reason() -> None:
+    submits: list[Command] = [Submit(id, [1], 2) for id in "abcd"]
+    link, _, _ = run([*submits, Submit("e", [1] * 50, 2), Drain()])
+    (rejected,) = link.of("d")
+    assert (rejected.reason, rejected.message) == (FinishReason.Rejected, "2 requests run and 1 wait already")
+    link, _, _ = run([Submit("e", [1] * 50, 2), Drain()])
+    (refused,) = link.of("e")
+    assert refused.reason is FinishReason.Error
+    assert "50 tokens" in refused.message
+
+
+def test_a_drain_finishes_what_is_open() -> None:
+    link, _, _ = run([Submit("a", [1], 5)], [Drain()])
+    assert link.of("a")[-1] == Finished("a", FinishReason.Length)
+
+
+def test_every_turn_beats_and_the_counters_arrive_before_the_end_they_count() -> None:
+    link, runner, beats = run([Submit("a", [1], 3), Drain()])
+    assert len(beats) == 3
+    last = link.sent.index(Finished("a", FinishReason.Length))
+    counters = next(event for event in reversed(link.sent[:last]) if isinstance(event, CountersEvent))
+    values = {sample.name: sample.value for sample in counters.values}
+    assert values["graphpod_requests_running"] == values["graphpod_kv_cache_usage_ratio"] == 0
+    assert values["graphpod_kv_cache_capacity_tokens"] == 40 * 4
+    assert values["graphpod_preemptions_total"] == 0

@@ -1,0 +1,212 @@
+"""The scheduler over a real page allocator and invented tokens."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.scheduler import DoesNotFit, Limits, QueueFull, Scheduler
+from graphpod_runtime.engine.sequence import Batch, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.wire import FinishReason
+
+END = 0
+LIMITS = Limits(max_model_len=40, max_batch=3, prefill_chunk=8, page_size=4, max_queue=2)
+
+
+def scheduler(pages: int = 30, limits: Limits = LIMITS) -> Scheduler:
+    """`pages` that sequences can own."""
+    return Scheduler(PageAllocator(pages + 1), limits, (END,))
+
+
+def sequence(id: str, prompt: int, max_tokens: int = 5, **more: Any) -> Sequence:
+    """A prompt of `prompt` tokens, none of which is the end."""
+    return Sequence(id, [7] * prompt, prompt, max_tokens, **more)
+
+
+def step(subject: Scheduler, token: Callable[[Sequence], int] = lambda _: 9) -> tuple[Batch | None, dict[str, Any]]:
+    """One pass: its batch, and how each sequence that ended in it ended."""
+    batch = subject.next()
+    if batch is None:
+        return None, {}
+    if isinstance(batch, DecodeBatch):
+        tokens = [token(sequence) for sequence in batch.sequences]
+    else:
+        tokens = [token(chunk.sequence) if chunk.last else -1 for chunk in batch.chunks]
+    progress = subject.advance(batch, tokens)
+    return batch, {entry.sequence.id: entry.finish for entry in progress if entry.finish}
+
+
+def spans(batch: Batch | None) -> list[tuple[str, int, int]]:
+    """The chunks of a prefill batch."""
+    assert isinstance(batch, PrefillBatch)
+    return [(chunk.sequence.id, chunk.start, chunk.end) for chunk in batch.chunks]
+
+
+def test_a_long_prompt_is_prefilled_in_chunks_and_the_next_prompt_shares_the_last() -> None:
+    subject = scheduler()
+    subject.submit(sequence("long", 18))
+    subject.submit(sequence("short", 3))
+    assert spans(step(subject)[0]) == [("long", 0, 8)]
+    assert spans(step(subject)[0]) == [("long", 8, 16)]
+    assert spans(step(subject)[0]) == [("long", 16, 18), ("short", 0, 3)]
+    batch, _ = step(subject)
+    assert isinstance(batch, DecodeBatch)
+    assert [entry.id for entry in batch.sequences] == ["long", "short"]
+
+
+def test_a_sequence_joins_those_that_decode_as_soon_as_its_prompt_is_done() -> None:
+    subject = scheduler()
+    subject.submit(sequence("first", 2, max_tokens=20))
+    step(subject)
+    step(subject)
+    subject.submit(sequence("second", 2, max_tokens=20))
+    assert spans(step(subject)[0]) == [("second", 0, 2)]
+    batch, _ = step(subject)
+    assert isinstance(batch, DecodeBatch)
+    assert [entry.id for entry in batch.sequences] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("more", "token", "finish", "generated"),
+    [
+        ({"max_tokens": 3}, 9, FinishReason.Length, 3),
+        ({"max_tokens": 100}, 9, FinishReason.Length, 38),  # the model's own limit
+        ({}, END, FinishReason.Stop, 1),
+        ({"ignore_eos": True, "max_tokens": 4}, END, FinishReason.Length, 4),
+        ({"stop_ids": (9,)}, 9, FinishReason.Stop, 1),
+    ],
+)
+def test_a_sequence_ends_for_its_reason(more: dict[str, Any], token: int, finish: FinishReason, generated: int) -> None:
+    subject, one = scheduler(), sequence("one", 2, **more)
+    subject.submit(one)
+    ended: dict[str, Any] = {}
+    while not ended:
+        _, ended = step(subject, lambda _: token)
+    assert ended == {"one": finish}
+    assert len(one.tokens) - one.prompt_len == generated
+    assert (subject.busy, subject.usage) == (False, 0)
+
+
+def test_when_pages_run_out_the_newest_is_set_back_and_computed_again() -> None:
+    subject = scheduler(pages=7)
+    old, new = sequence("old", 8, max_tokens=20), sequence("new", 8, max_tokens=20)
+    subject.submit(old)
+    subject.submit(new)
+    while not subject.preemptions:
+        step(subject)
+    assert (subject.running, subject.waiting, new.pages, new.computed) == (1, 1, [], 0)
+    kept = list(new.tokens)
+    assert len(kept) > new.prompt_len
+    ended: dict[str, Any] = {}
+    while subject.busy:
+        ended |= step(subject)[1]
+    assert ended == {"old": FinishReason.Length, "new": FinishReason.Length}
+    assert new.tokens[: len(kept)] == kept
+    assert len(new.tokens) == 28
+
+
+@pytest.mark.parametrize("passes", [0, 1, 3, 5])
+def test_abort_frees_every_page_at_every_stage(passes: int) -> None:
+    subject = scheduler()
+    subject.submit(sequence("one", 18, max_tokens=20))
+    for _ in range(passes):  # waiting, in the middle of its prompt, decoding
+        step(subject)
+    assert subject.abort("one")
+    assert (subject.busy, subject.running, subject.waiting, subject.usage) == (False, 0, 0, 0)
+    assert not subject.abort("one")
+    assert subject.next() is None
+
+
+def test_the_queue_is_bounded() -> None:
+    subject = scheduler()
+    for index in range(LIMITS.max_batch + LIMITS.max_queue):
+        subject.submit(sequence(str(index), 2))
+    with pytest.raises(QueueFull, match="3 requests run and 2 wait"):
+        subject.submit(sequence("one too many", 2))
+    assert subject.abort("0")
+    subject.submit(sequence("now there is room", 2))
+
+
+@pytest.mark.parametrize(("prompt", "max_tokens", "pages"), [(0, 1, 30), (40, 1, 30), (2, 0, 30), (10, 20, 5)])
+def test_what_can_never_run_is_refused(prompt: int, max_tokens: int, pages: int) -> None:
+    subject = scheduler(pages)
+    with pytest.raises(DoesNotFit):
+        subject.submit(sequence("one", prompt, max_tokens))
+    assert not subject.busy
+
+
+def test_an_open_id_cannot_be_opened_again() -> None:
+    subject = scheduler()
+    subject.submit(sequence("one", 2))
+    with pytest.raises(ValueError, match="open already"):
+        subject.submit(sequence("one", 2))
+
+
+REQUESTS = st.tuples(st.just("submit"), st.integers(1, 30), st.integers(1, 30))
+EVENTS = st.one_of(REQUESTS, st.tuples(st.just("abort"), st.integers(0, 40)), st.just(("pass",)), st.just(("pass",)))
+
+
+@settings(max_examples=300)
+@given(pages=st.integers(10, 24), events=st.lists(EVENTS, max_size=60), ends=st.randoms(use_true_random=False))
+def test_no_page_leaks_and_every_request_ends_once(pages: int, events: list[Any], ends: Any) -> None:
+    allocator = PageAllocator(pages + 1)
+    subject = Scheduler(allocator, LIMITS, (END,))
+    live: dict[str, Sequence] = {}
+    finished: list[str] = []
+    submitted: list[str] = []
+
+    def one_pass() -> None:
+        batch = subject.next()
+        if batch is None:
+            return
+        if isinstance(batch, PrefillBatch):
+            assert 0 < sum(chunk.end - chunk.start for chunk in batch.chunks) <= LIMITS.prefill_chunk
+            ran = [chunk.sequence for chunk in batch.chunks]
+            for chunk in batch.chunks:
+                assert chunk.start == chunk.sequence.computed < chunk.end <= len(chunk.sequence.tokens)
+                assert len(chunk.sequence.pages) * LIMITS.page_size >= chunk.end
+        else:
+            ran = list(batch.sequences)
+            for entry in ran:
+                assert entry.computed == len(entry.tokens) - 1
+                assert len(entry.pages) * LIMITS.page_size >= len(entry.tokens)
+        assert len({entry.id for entry in ran}) == len(ran) <= LIMITS.max_batch
+        for progress in subject.advance(batch, [ends.choice([END, 5, 6, 7, 8]) for _ in ran]):
+            if progress.finish:
+                finished.append(progress.sequence.id)
+                del live[progress.sequence.id]
+
+    def check_pages() -> None:
+        owned = [page for entry in live.values() for page in entry.pages]
+        assert len(owned) == len(set(owned))
+        assert allocator.available + len(owned) == allocator.capacity
+        assert subject.running + subject.waiting == len(live)
+
+    for number, (kind, *numbers) in enumerate(events):
+        if kind == "submit":
+            entry = sequence(str(number), *numbers)
+            try:
+                subject.submit(entry)
+            except (QueueFull, DoesNotFit):
+                continue
+            live[entry.id] = entry
+            submitted.append(entry.id)
+        elif kind == "abort":
+            id = str(numbers[0])
+            assert subject.abort(id) == (id in live)
+            if live.pop(id, None):
+                finished.append(id)
+        else:
+            one_pass()
+        check_pages()
+    turns = 0
+    while subject.busy:
+        one_pass()
+        check_pages()
+        turns += 1
+        assert turns < 2000, "the scheduler does not advance"
+    assert sorted(finished) == sorted(submitted)
+    assert allocator.available == allocator.capacity

@@ -1,0 +1,76 @@
+"""What the front must not import, and what it must not import early."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from graphpod_policy import ExitCode
+
+from .conftest import engine_json
+
+
+def run_python(program: str, *arguments: str) -> str:
+    """The program's output; it must end well."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *arguments], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_front_wire_and_parser_import_no_torch() -> None:
+    program = """
+        import pkgutil, sys
+        import graphpod_runtime.front, graphpod_runtime.wire, graphpod_runtime.cli
+        from graphpod_runtime.front import openai
+        rooms = (graphpod_runtime.front, openai)
+        names = [m.name for p in rooms for m in pkgutil.iter_modules(p.__path__, p.__name__ + ".")]
+        for name in names:
+            __import__(name)
+        print(len(names), sorted(m for m in ("torch", "transformers", "numpy") if m in sys.modules))
+    """
+    count, found = run_python(program).split(" ", 1)
+    assert int(count) >= 20
+    assert found.strip() == "[]"
+
+
+def test_both_ports_accept_before_anything_slow_is_imported(tmp_path: Path) -> None:
+    # The hook runs at the first import of each slow module, in the middle of the start: both ports must take a
+    # connection by then. The folder has no tokenizer, so the start ends by itself after all of them.
+    program = """
+        import json, socket, sys
+        SLOW = {"zmq", "msgspec", "uvloop", "uvicorn", "starlette", "fastapi", "pydantic", "jinja2", "tokenizers"}
+        listeners, accepted = [], {}
+
+        def hook(event, arguments):
+            if event == "socket.bind":
+                listeners.append(arguments[0])
+            elif event == "import" and arguments[0] in SLOW and arguments[0] not in accepted:
+                accepted[arguments[0]] = 0
+                for listener in listeners[:2]:
+                    socket.create_connection(listener.getsockname()).close()
+                    accepted[arguments[0]] += 1
+
+        sys.addaudithook(hook)
+        from pathlib import Path
+        from graphpod_runtime.front.serve import ServeOptions, serve
+        config, cause = Path(sys.argv[1]), Path(sys.argv[2])
+        idle = (sys.executable, "-c", "input()")
+        options = ServeOptions(config, "127.0.0.1", 0, 0, cause, engine_command=idle)
+        print(json.dumps([serve(options), accepted, sorted(SLOW)]))
+    """
+    (tmp_path / "model").mkdir()
+    config, cause = engine_json(tmp_path, tmp_path / "model"), tmp_path / "termination-log"
+    code, accepted, slow = json.loads(run_python(program, str(config), str(cause)))
+    assert accepted == dict.fromkeys(slow, 2)
+    assert code == ExitCode.ModelInvalid
+    assert cause.read_text().startswith("ModelInvalid: ")
+
+
+@pytest.mark.parametrize("word", ["serve", "generate", "convert"])
+def test_the_command_line_names_its_commands(word: str) -> None:
+    assert f"  {word} " in run_python("import sys; from graphpod_runtime.cli import main; main(['--help'])")

@@ -1,0 +1,196 @@
+"""The OpenAI API over the wire, with OpenAI's own client where it can send the request."""
+
+import json
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from .conftest import Front
+
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+
+
+def say(text: str, **more: Any) -> dict[str, Any]:
+    """A chat request; the scripted engine answers with the same text."""
+    return {"model": "echo", "messages": [{"role": "user", "content": text}]} | more
+
+
+def error_of(response: httpx2.Response) -> dict[str, Any]:
+    """The error object, which has OpenAI's four fields."""
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error
+
+
+def test_the_client_lists_the_model(front: Front) -> None:
+    (model,) = front.client().models.list().data
+    assert (model.id, model.object, model.owned_by) == ("echo", "model", "graphpod")
+
+
+def test_a_chat_is_answered_whole(front: Front) -> None:
+    reply = front.client().chat.completions.create(**say("日本語 😀", temperature=0))
+    (choice,) = reply.choices
+    assert (choice.message.role, choice.message.content, choice.finish_reason) == ("assistant", "日本語 😀", "stop")
+    size = len("日本語 😀".encode())
+    assert reply.usage is not None
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (size, size + 1)
+    assert reply.usage.total_tokens == 2 * size + 1
+    assert (reply.object, reply.model) == ("chat.completion", "echo")
+
+
+def test_a_chat_is_streamed_role_first_finish_last_usage_when_asked(front: Front) -> None:
+    stream = front.client().chat.completions.create(
+        **say("héllo 😀"), stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+    *content, last = chunks
+    assert content[0].choices[0].delta.role == "assistant"
+    assert all(chunk.choices[0].delta.role is None for chunk in content[1:])
+    assert [chunk.choices[0].finish_reason for chunk in content] == [None] * (len(content) - 1) + ["stop"]
+    pieces = [chunk.choices[0].delta.content or "" for chunk in content]
+    assert [piece for piece in pieces if piece] == list("héllo 😀")
+    assert last.choices == []
+    assert last.usage is not None
+    assert last.usage.completion_tokens == len("héllo 😀".encode()) + 1
+
+
+def test_the_bytes_of_a_stream_are_events_that_end_in_done(front: Front) -> None:
+    response = front.post(CHAT, say("ab", stream=True))
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *events, done, nothing = response.text.split("\n\n")
+    assert (done, nothing) == ("data: [DONE]", "")
+    assert all("usage" not in json.loads(event.removeprefix("data: ")) for event in events)
+
+
+def test_several_prompts_give_several_choices_whole_and_streamed(front: Front) -> None:
+    client = front.client()
+    whole = client.completions.create(model="echo", prompt=["abc", "de"])
+    assert [(c.index, c.text, c.finish_reason) for c in whole.choices] == [(0, "abc", "stop"), (1, "de", "stop")]
+    assert whole.usage is not None
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (5, 7)
+    texts, reasons = ["", ""], [None, None]
+    for chunk in client.completions.create(model="echo", prompt=["abc", "de"], stream=True):
+        (choice,) = chunk.choices
+        texts[choice.index] += choice.text
+        reasons[choice.index] = choice.finish_reason
+    assert (texts, reasons) == (["abc", "de"], ["stop", "stop"])
+
+
+def test_prompts_may_be_token_ids(front: Front) -> None:
+    text = front.client().completions.create(model="echo", prompt="ab").choices[0].text
+    (one,) = front.client().completions.create(model="echo", prompt=[64, 65, 66]).choices
+    two = front.client().completions.create(model="echo", prompt=[[64, 65, 66], [66]]).choices
+    assert text == "ab"
+    assert len(one.text) == 3
+    assert [choice.text for choice in two] == [one.text, one.text[2]]
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_an_answer_ends_at_its_limit(front: Front, field: str) -> None:
+    reply = front.post(CHAT, say("abcdef", **{field: 3})).json()
+    assert reply["choices"][0]["message"]["content"] == "abc"
+    assert reply["choices"][0]["finish_reason"] == "length"
+    assert reply["usage"]["completion_tokens"] == 3
+
+
+def test_a_completion_has_sixteen_tokens_unless_asked(front: Front) -> None:
+    assert front.post(TEXT, {"model": "echo", "prompt": "x" * 40}).json()["choices"][0]["text"] == "x" * 16
+
+
+def test_ignore_eos_goes_on_to_the_limit(front: Front) -> None:
+    reply = front.post(TEXT, {"model": "echo", "prompt": "ab", "ignore_eos": True, "max_tokens": 8}).json()
+    assert reply["choices"][0]["text"] == "ababab"  # two end tokens are no text
+    assert reply["usage"]["completion_tokens"] == 8
+
+
+def test_a_stop_string_across_tokens_ends_the_text_before_it(front: Front) -> None:
+    request = say("one two three", stop=["thr", "wo t"])
+    client = front.client()
+    choice = client.chat.completions.create(**request, extra_body={"ignore_eos": True}).choices[0]
+    assert (choice.message.content, choice.finish_reason) == ("one t", "stop")
+    chunks = list(client.chat.completions.create(**request, extra_body={"ignore_eos": True}, stream=True))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert (text, chunks[-1].choices[0].finish_reason) == ("one t", "stop")
+    front.eventually("its pages are free", lambda: front.metric("graphpod_kv_cache_usage_ratio") == 0)
+
+
+def test_harmless_and_neutral_fields_are_accepted(front: Front) -> None:
+    neutral = {"n": 1, "presence_penalty": 0.0, "logprobs": False, "tools": None, "top_k": -1}
+    extras = {"user": "u", "metadata": {}} | neutral
+    assert front.post(CHAT, say("ok", seed=7, top_p=0.5, **extras)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("n", 2), ("logprobs", True), ("logit_bias", {"5": 1}), ("frequency_penalty", 0.5), ("top_k", 5), ("min_p", 0.1),
+     ("response_format", {"type": "json_object"}), ("tools", [{"type": "function"}]), ("reasoning_effort", "low")],
+)  # fmt: skip
+def test_a_field_that_is_not_built_is_refused_by_name(front: Front, field: str, value: Any) -> None:
+    response = front.post(CHAT, say("x", **{field: value}))
+    error = error_of(response)
+    assert (response.status_code, error["param"], error["code"]) == (400, field, "unsupported_parameter")
+    assert field in error["message"]
+
+
+def test_logprobs_0_of_completions_is_not_taken_for_false(front: Front) -> None:
+    assert error_of(front.post(TEXT, {"model": "echo", "prompt": "x", "logprobs": 0}))["param"] == "logprobs"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param", "words"),
+    [
+        (CHAT, b'{"model": "echo", ', 400, None, "not JSON"),
+        (CHAT, [1], 400, None, "JSON object"),
+        (CHAT, {"model": "echo"}, 400, "messages", "required"),
+        (CHAT, {"model": "echo", "messages": []}, 400, "messages", "at least 1"),
+        (CHAT, {"model": "echo", "messages": [{"role": "robot", "content": "x"}]}, 400, "messages.0.role", "user"),
+        (CHAT, say("x", temperature=3), 400, "temperature", "less than or equal to 2"),
+        (CHAT, say("x", max_tokens=0), 400, "max_tokens", "greater than or equal to 1"),
+        (CHAT, say("x", stop=[""]), 400, "stop.0", "at least 1 character"),
+        (CHAT, say("x", stream_options={"include_usage": True}), 400, "stream_options", "stream is true"),
+        (CHAT, say("x", brand_new=1), 400, "brand_new", "Unrecognized"),
+        (CHAT, say("x", model="gpt-5"), 404, "model", "'gpt-5' does not exist here; this service serves 'echo'"),
+        (TEXT, {"model": "echo", "prompt": ""}, 400, "prompt", "empty"),
+        (TEXT, {"model": "echo", "prompt": []}, 400, "prompt", "empty list"),
+        (TEXT, {"model": "echo", "prompt": [999]}, 400, "prompt", "0 to 256"),
+        ("/v1/embeddings", {}, 404, None, "/v1/embeddings"),
+    ],
+)
+def test_a_wrong_request_is_told_what_is_wrong(
+    front: Front, path: str, body: Any, status: int, param: str | None, words: str
+) -> None:
+    response = front.post(path, body)
+    error = error_of(response)
+    assert (response.status_code, error["param"], error["type"]) == (status, param, "invalid_request_error")
+    assert words in error["message"]
+
+
+def test_a_prompt_longer_than_the_model_is_refused_with_both_numbers(front: Front) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        front.client().chat.completions.create(**say("x" * 20_000), max_tokens=5)
+    error = caught.value.body
+    assert isinstance(error, dict)
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+    for number in ("20000 tokens", "20005 tokens", "5 in the completion"):
+        assert number in error["message"]
+
+
+def test_a_part_that_is_no_text_is_refused(front: Front) -> None:
+    content = [{"type": "image_url", "image_url": {"url": "data:,"}}]
+    response = front.post(CHAT, {"model": "echo", "messages": [{"role": "user", "content": content}]})
+    assert response.status_code == 400
+    assert error_of(response)["param"] == "messages.0.content.0.type"
+
+
+def test_text_parts_are_joined_and_a_tool_call_is_refused(front: Front) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    reply = front.post(CHAT, {"model": "echo", "messages": [{"role": "user", "content": parts}]}).json()
+    assert reply["choices"][0]["message"]["content"] == "ab"
+    turn = {"role": "assistant", "content": "a", "tool_calls": [{"id": "1"}]}
+    error = error_of(front.post(CHAT, {"model": "echo", "messages": [turn]}))
+    assert error["param"] == "messages[0].tool_calls"

@@ -1,0 +1,63 @@
+"""The watchdog with a clock that the test turns."""
+
+from dataclasses import replace
+
+import pytest
+
+from graphpod_policy import Budget, Features, GraphRequest, resolve
+from graphpod_runtime.front.watchdog import Watchdog
+from graphpod_runtime.wire import Heartbeat
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watchdog(clock: Clock, capture_seconds: int = 10) -> Watchdog:
+    plan = resolve(Features(), GraphRequest(prefill_sizes=(100, 400), decode_sizes=(4, 8)))
+    return Watchdog(replace(plan, budget=Budget(capture_seconds, 120 + 2 * capture_seconds)), clock)
+
+
+def test_progress_within_the_limit_is_well() -> None:
+    clock = Clock()
+    subject = watchdog(clock)
+    for _ in range(10):
+        clock.now += 59
+        assert subject.stuck() is None
+        subject.heard(Heartbeat(clock.now, "Ready"))
+
+
+@pytest.mark.parametrize(
+    ("stage", "capture_seconds", "limit"),
+    [
+        ("Import", 10, 360),  # three times what import and load may take
+        ("Loading", 10, 360),
+        ("Capturing", 10, 60),  # the floor
+        ("Capturing", 512, 1200),  # three times the largest size's share, 400 of 512 rows
+        ("SelfChecking", 512, 1200),
+        ("Ready", 512, 60),
+    ],
+)
+def test_each_stage_has_its_limit(stage: str, capture_seconds: int, limit: int) -> None:
+    clock = Clock()
+    subject = watchdog(clock, capture_seconds)
+    subject.heard(Heartbeat(clock.now, stage))
+    clock.now += limit
+    assert subject.stuck() is None
+    clock.now += 1
+    assert subject.stuck() == f"no progress at {stage} for {limit + 1} s, the limit is {limit} s"
+
+
+def test_a_heart_that_beats_without_progress_does_not_help() -> None:
+    clock = Clock()
+    subject = watchdog(clock)
+    began = clock.now
+    for _ in range(61):
+        clock.now += 1
+        subject.heard(Heartbeat(began, "Ready"))
+    assert subject.stuck() == "no progress at Ready for 61 s, the limit is 60 s"
