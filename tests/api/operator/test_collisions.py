@@ -1,0 +1,114 @@
+"""A user's own object under a name we need: told, and left as it is, while the service comes and goes."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from graphpod_operator.observe import Service
+from graphpod_operator.plan import Desired, desire
+from tests.api.operator.conftest import LABEL, Place, service
+from tests.api.operator.process import IMAGE, Audit, Operator
+
+Manifest = dict[str, Any]
+
+
+def config_name() -> str:
+    """The name that a plain service `demo` will want for its ConfigMap."""
+    stored = {
+        "metadata": {"name": "demo", "namespace": "x", "uid": "x", "resourceVersion": "1"},
+        "spec": service()["spec"],
+    }
+    planned = desire(Service.of(stored), IMAGE)
+    assert isinstance(planned, Desired)
+    return f"demo-engine-{planned.config_hash}"
+
+
+def theirs(kind: str) -> Manifest:
+    """A user's object of a kind, under the name that the service wants."""
+    labels = {"app": "mine"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    rest: dict[str, Manifest] = {
+        "ServiceAccount": {},
+        "ConfigMap": {"data": {"mine": "yes"}},
+        "Service": {"spec": {"ports": [{"port": 1234}], "selector": labels}},
+        "Deployment": {"spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}},
+    }
+    return {
+        "apiVersion": "apps/v1" if kind == "Deployment" else "v1",
+        "kind": kind,
+        "metadata": {"name": config_name() if kind == "ConfigMap" else "demo"},
+        **rest[kind],
+    }
+
+
+def stored(place: Place, kind: str, name: str) -> Manifest:
+    found = place.get(kind.lower(), name)
+    if kind == "Deployment":
+        assert found["status"].get("observedGeneration") == 1  # its controller has had its say
+    return found
+
+
+@pytest.mark.parametrize("kind", ["ServiceAccount", "ConfigMap", "Service", "Deployment"])
+@pytest.mark.parametrize("labelled", [False, True], ids=["plain", "with our label"])
+def test_a_users_object_of_our_name_is_told_and_left_alone(
+    operator: Operator,
+    place: Place,
+    audit: Audit,
+    eventually,
+    settled: Callable[[], None],
+    kind: str,
+    labelled: bool,
+) -> None:
+    manifest = theirs(kind)
+    name = manifest["metadata"]["name"]
+    if labelled:
+        manifest["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "graphpod", LABEL: "demo"}
+    place.kubectl("create", "-f", "-", input=json.dumps(manifest))
+    before = eventually(lambda: stored(place, kind, name))
+    mark = audit.mark()
+
+    place.apply()
+    message = eventually(place.reached("Accepted", "False", "NameCollision"))
+    assert f"{kind} {place.namespace}/{name}" in message
+    assert "rename the InferenceService" in message
+    assert place.condition("Ready")[:2] == ("False", "NameCollision")
+    settled()
+    written = {write.resource for write in audit.writes(mark, place.namespace)}
+    assert written == {"inferenceservices", "events"}
+
+    place.kubectl("delete", "gisvc", "demo")
+    settled()
+    assert place.get(kind.lower(), name) == before
+
+
+def test_a_users_claim_of_the_same_name_is_no_collision(place: Place, operator: Operator, eventually) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "demo"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    place.kubectl("create", "-f", "-", input=json.dumps(claim))
+    before = place.get("pvc", "demo")
+    place.apply()
+    eventually(place.reached("Accepted", "True", "Accepted"))
+    place.kubectl("delete", "gisvc", "demo")
+    eventually(lambda: place.names("deployments,services,configmaps,serviceaccounts") == [])
+    assert place.get("pvc", "demo") == before
+
+
+def test_a_service_goes_on_once_the_object_in_its_way_is_ours_no_more(
+    place: Place, operator: Operator, eventually
+) -> None:
+    place.kubectl("create", "serviceaccount", "demo")
+    place.apply()
+    eventually(place.reached("Accepted", "False", "NameCollision"))
+    place.kubectl("delete", "serviceaccount", "demo")
+    place.kubectl("label", "gisvc", "demo", "look=again")
+    eventually(place.reached("Accepted", "True", "Accepted"))

@@ -1,0 +1,49 @@
+"""The operator needs exactly the rights it has: nothing is denied to it, and no right is never used."""
+
+import json
+
+import yaml
+
+from tests.api.operator.conftest import Place
+from tests.api.operator.process import RULES, USER, Audit, Operator
+
+
+def granted() -> set[tuple[str, str, str]]:
+    """(verb, group, resource) of every rule."""
+    return {
+        (verb, group, resource)
+        for rule in yaml.safe_load(RULES.read_text())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_operator_uses_what_it_was_granted_and_nothing_else(
+    applied: Place, operator: Operator, audit: Audit, eventually
+) -> None:
+    applied.apply(suspend=True)  # a transition that is told by an event
+    eventually(applied.reached("Ready", "False", "Suspended"))
+
+    def used() -> set[tuple[str, str, str]]:
+        return {
+            (request.verb, request.group, "/".join(filter(None, (request.resource, request.subresource))))
+            for request in audit.requests()
+            if request.resource and request.code < 400
+        }
+
+    # an apply that creates is one request, a patch; the right to create is checked with it
+    implied = {("create", group, resource) for verb, group, resource in granted() if verb == "patch"}
+    eventually(lambda: used() >= granted() - implied)
+    assert used() <= granted()
+
+
+def test_nothing_is_denied_to_the_operator(applied: Place, operator: Operator) -> None:
+    log = applied.cluster.audit_log.read_text().splitlines()
+    denied = [
+        line
+        for line in map(json.loads, log)
+        if line["user"]["username"] == USER
+        and (line.get("annotations") or {}).get("authorization.k8s.io/decision") == "forbid"
+    ]
+    assert denied == []

@@ -1,0 +1,191 @@
+"""From a pod that waits to a service that is Ready, or to the reason why it never will be."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.api.operator.conftest import Place
+from tests.api.operator.pods import AdminPorts, crashed, report, running, set_status, unscheduled
+from tests.api.operator.process import Audit, Operator
+
+Manifest = dict[str, Any]
+
+
+def the_pod(place: Place) -> Manifest:
+    (pod,) = place.pods()
+    return pod
+
+
+@pytest.fixture
+def ready(applied: Place, admin_ports: AdminPorts, eventually) -> Place:
+    """A service `demo` that is Ready."""
+    pod = the_pod(applied)
+    admin_ports.tell(pod, report(pod))
+    set_status(applied.cluster, pod, running(ready=True))
+    eventually(applied.reached("Ready", "True", "Ready"))
+    return applied
+
+
+def test_capture_is_followed_until_the_service_is_ready(
+    applied: Place, admin_ports: AdminPorts, audit: Audit, eventually, settled: Callable[[], None]
+) -> None:
+    mark = audit.mark()
+    pod = the_pod(applied)
+    admin_ports.tell(pod, report(pod, "Capturing", captured=0.5))
+    set_status(applied.cluster, pod, running(ready=False))
+    eventually(applied.reached("GraphsCaptured", "False", "Capturing"))
+    assert applied.condition("ModelAvailable")[:2] == ("True", "Loaded")
+    assert applied.condition("Ready")[:2] == ("False", "Capturing")
+    assert applied.status()["graph"]["captured"] == "13/26"
+
+    admin_ports.tell(pod, report(pod))
+    set_status(applied.cluster, pod, running(ready=True))
+    eventually(applied.reached("Ready", "True", "Ready"))
+    assert applied.condition("Reconciling") == ("", "", "")
+    graph = applied.status()["graph"]
+    assert graph["captured"] == "26/26"
+    assert graph["backend"] == "Recorder"
+    assert {phase: graph[phase]["effective"] for phase in ("prefill", "decode")} == {
+        "prefill": "Breakable",
+        "decode": "Full",
+    }
+    settled()
+    reads = admin_ports.reads_of(pod)
+    assert len(audit.writes(mark, applied.namespace)) <= 6
+    settled()
+    assert admin_ports.reads_of(pod) == reads, "a terminal reading is not asked for again"
+
+
+def test_kubectl_get_shows_what_runs_and_that_it_is_the_recorder(ready: Place) -> None:
+    head, row = ready.kubectl("get", "gisvc").splitlines()
+    assert head.split() == ["NAME", "READY", "REASON", "PREFILL", "DECODE", "CAPTURED", "REPLICAS", "AGE"]
+    assert row.split()[:3] == ["demo", "True", "Ready"]
+    assert "Breakable (recorder)" in row
+    assert "Full (recorder)" in row
+    assert "26/26" in row
+
+
+def test_a_transition_is_told_by_one_event(ready: Place, eventually) -> None:
+    def events() -> list[Manifest]:
+        items = json.loads(ready.kubectl("get", "events", "-o", "json"))["items"]
+        return [item for item in items if item["involvedObject"]["kind"] == "InferenceService"]
+
+    eventually(events)
+    assert [(event["type"], event["reason"]) for event in events()] == [("Normal", "Ready")]
+
+
+def test_a_ready_service_survives_a_restart_of_the_operator_without_a_write(
+    ready: Place, audit: Audit, operator: Operator, eventually, settled: Callable[[], None]
+) -> None:
+    settled()
+    assert operator.stop() == 0
+    mark = audit.mark()
+    operator.start()
+    eventually(operator.idle)
+    settled()
+    assert audit.writes(mark, ready.namespace) == []
+
+
+def test_a_reading_of_another_pod_or_configuration_never_counts(
+    applied: Place, admin_ports: AdminPorts, eventually, settled: Callable[[], None]
+) -> None:
+    pod = the_pod(applied)
+    admin_ports.tell(pod, report(pod, podUID="someone-else"))
+    set_status(applied.cluster, pod, running(ready=True))
+    message = eventually(applied.reached("GraphsCaptured", "Unknown", "EngineUnreachable"))
+    assert "someone-else" in message
+    assert "effective" not in applied.status()["graph"]["prefill"]
+    admin_ports.tell(pod, report(pod, configHash="0123456789"))
+    settled()
+    assert applied.condition("GraphsCaptured")[:2] == ("Unknown", "EngineUnreachable")
+    assert applied.condition("Ready")[0] != "True"
+    admin_ports.tell(pod, report(pod))
+    eventually(applied.reached("Ready", "True", "Ready"))
+
+
+def test_an_admin_port_that_does_not_answer_is_unknown_and_names_the_network_policy(applied: Place, eventually) -> None:
+    pod = the_pod(applied)
+    set_status(applied.cluster, pod, running(ready=True))
+    message = eventually(applied.reached("GraphsCaptured", "Unknown", "EngineUnreachable"))
+    assert "NetworkPolicy" in message
+    assert applied.condition("Ready")[:2] == ("Unknown", "EngineUnreachable")
+
+
+def test_a_restarted_container_has_to_prove_its_graphs_again(ready: Place, admin_ports: AdminPorts, eventually) -> None:
+    pod = the_pod(ready)
+    admin_ports.tell(pod, report(pod, "Capturing", captured=0.0))
+    set_status(ready.cluster, pod, running(ready=False, container="containerd://2", restarts=1))
+    eventually(ready.reached("GraphsCaptured", "False", "Capturing"))
+    assert ready.condition("Ready")[0] == "False"
+
+
+def test_a_degraded_phase_is_ready_and_says_so(applied: Place, admin_ports: AdminPorts, eventually) -> None:
+    pod = the_pod(applied)
+    told = report(pod)
+    told["graph"]["decode"] |= {"effective": "Disabled", "sizes": {"planned": 4, "captured": 0, "failed": 1}}
+    told["decisions"] = [
+        {
+            "rule": "CaptureFailed",
+            "phase": "decode",
+            "stage": "Engine",
+            "outcome": "Degraded",
+            "because": "capture of size 2 failed",
+            "hint": "see the engine's log",
+        }
+    ]
+    admin_ports.tell(pod, told)
+    set_status(applied.cluster, pod, running(ready=True))
+    message = eventually(applied.reached("GraphsCaptured", "True", "Degraded"))
+    assert "decode runs Disabled instead of Full" in message
+    eventually(applied.reached("Ready", "True", "Degraded"))
+    graph = applied.status()["graph"]
+    assert graph["captured"] == "22/26"
+    assert graph["decode"]["sizes"] == {"planned": 4, "captured": 0, "failed": 1}
+    assert "CaptureFailed" in {decision["rule"] for decision in graph["decisions"]}
+
+
+MISSING = '0/1 nodes are available: persistentvolumeclaim "weights" not found. preemption: 0/1 nodes are available'
+
+
+@pytest.mark.parametrize(
+    ("status", "condition", "reason", "words"),
+    [
+        (unscheduled(MISSING), "ModelAvailable", "ClaimNotFound", "create the PersistentVolumeClaim"),
+        (
+            crashed(11, "ModelInvalid: /model/model holds no *.safetensors\nTraceback …"),
+            "ModelAvailable",
+            "ModelInvalid",
+            "/model/model holds no *.safetensors; correct the folder in spec.model.uri",
+        ),
+        (
+            crashed(12, "CaptureFailed: decode size 2: injected"),
+            "GraphsCaptured",
+            "CaptureFailed",
+            "decode size 2: injected; set graph.onCaptureFailure: Degrade",
+        ),
+        (crashed(13, "CaptureOutOfMemory: prefill size 256"), "GraphsCaptured", "CaptureOutOfMemory", "graph.sizes"),
+        (crashed(14, "SelfCheckFailed: decode size 4"), "GraphsCaptured", "SelfCheckFailed", "report it"),
+        (crashed(137, "", reason="OOMKilled"), "WorkloadAvailable", "OutOfMemory", "spec.resources.limits.memory"),
+        (crashed(1, "boom"), "WorkloadAvailable", "CrashLoop", "boom; read kubectl logs --previous"),
+    ],
+    ids=["claim", "model", "capture", "memory", "selfcheck", "oom", "crash"],
+)
+def test_a_failure_is_told_by_condition_reason_and_next_step(
+    applied: Place, eventually, status: Manifest, condition: str, reason: str, words: str
+) -> None:
+    set_status(applied.cluster, the_pod(applied), status)
+    message = eventually(applied.reached(condition, "False", reason))
+    assert words in message
+    assert len(message) <= 256
+    assert applied.condition("Ready")[:2] == ("False", reason)
+    assert applied.status()["lastFailure"]["reason"] == reason
+
+
+def test_a_suspended_service_runs_no_pod_and_comes_back(applied: Place, eventually) -> None:
+    applied.apply(suspend=True)
+    eventually(applied.reached("Ready", "False", "Suspended"))
+    eventually(lambda: applied.pods() == [])
+    applied.apply(suspend=False)
+    eventually(lambda: len(applied.pods()) == 1)
