@@ -14,7 +14,7 @@ CLAIM = "smollm2-weights"
 SELECTOR = f"graphpod.dev/inferenceservice={NAME}"
 FILLED = "graphpod.dev/filled"  # annotation of the claim: id of the image whose model is in it, whole
 FILL_LIMIT = 300.0  # s
-START_LIMIT = 900.0  # s; the service's own budget is shorter, and it ends in a condition that says why
+START_LIMIT = 600.0  # s; the service's own budget is shorter, and it ends in a condition that says why
 
 Say = Callable[[str], None]
 
@@ -94,9 +94,9 @@ def _where(found: Manifest | None, now: dict[str, Manifest]) -> str:
     """The one line that says how far it is."""
     ready = now.get("Ready", {})
     count = captured(found) if found else ""
-    return " · ".join(
-        part for part in (count and f"captured {count}", ready.get("reason"), ready.get("message")) if part
-    )
+    # While it captures, the count says it all.
+    said = [] if ready.get("reason") == "Capturing" else [ready.get("message")]
+    return " · ".join(part for part in (count and f"captured {count}", ready.get("reason"), *said) if part)
 
 
 def _evidence(cluster: Cluster) -> str:
