@@ -97,7 +97,7 @@ def test_a_drain_finishes_what_is_open() -> None:
 
 
 def test_every_turn_beats_and_the_counters_arrive_before_the_end_they_count() -> None:
-    link, runner, beats = run([Submit("a", [1], 3), Drain()])
+    link, _, beats = run([Submit("a", [1], 3), Drain()])
     assert len(beats) == 3
     last = link.sent.index(Finished("a", FinishReason.Length))
     counters = next(event for event in reversed(link.sent[:last]) if isinstance(event, CountersEvent))

@@ -129,21 +129,27 @@ def start_front(
     """A front over the scripted engine; waits until it is ready, or with ready=False until it listens."""
     model = changes.pop("model", None) or write_model(folder / "model")
     config = changes.pop("config", None) or engine_json(folder, model, **changes)
-    log, termination_log = folder / "front.log", folder / "termination-log"
+    command = [sys.executable, str(HERE / "scripted_front.py"), str(config), str(folder / "termination-log")]
+    front = launch(folder, [*command, str(accept_seconds)], GRAPHPOD_SCRIPT=script)
+    if ready:
+        front.eventually("the front is ready", lambda: "ready: echo" in front.log.read_text())
+        assert front.get("/readyz").status_code == 200
+    return front
+
+
+def launch(folder: Path, command: list[str], **environment: str) -> Front:
+    """A front process, as soon as it listens. Its log and termination message are in `folder`."""
+    log = folder / "front.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "scripted_front.py"), str(config), str(termination_log), str(accept_seconds)],
-            stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"GRAPHPOD_SCRIPT": script, "POD_UID": "uid-1"},
-        )  # fmt: skip
-    front = Front(process, log, termination_log, "", "")
+            command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"POD_UID": "uid-1"} | environment
+        )
+    front = Front(process, log, folder / "termination-log", "", "")
     listening = re.compile(r"listening: http (\S+), admin (\S+)")
     front.eventually("the front listens", lambda: bool(listening.search(log.read_text())))
     found = listening.search(log.read_text())
     assert found
     front.http, front.admin = f"http://{found[1]}", f"http://{found[2]}"
-    if ready:
-        front.eventually("the front is ready", lambda: "ready: echo" in log.read_text())
-        assert front.get("/readyz").status_code == 200
     return front
 
 

@@ -1,5 +1,7 @@
 """Text from tokens: whole characters, and nothing past a stop string."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,6 @@ def test_text_ends_before_the_first_stop_string(
 @given(st.text("ab", max_size=30), st.text("ab", min_size=1, max_size=4), st.lists(st.integers(0, 30), max_size=6))
 def test_where_the_pieces_break_does_not_matter(text: str, stop: str, cuts: list[int]) -> None:
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    pieces = [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(edges)]
     found = text.find(stop)
     assert scan(pieces, stop) == ((text[:found], True) if found >= 0 else (text, False))

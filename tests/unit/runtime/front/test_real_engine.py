@@ -1,0 +1,147 @@
+"""The whole pod on a random Llama: `graphpod-engine serve`, real engine process, real graphs on the recorder."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from graphpod_policy import ExitCode
+
+from .conftest import Front, byte_tokenizer, launch, write_model
+
+PROMPTS = ["The capital of France is", "日本語", "a", "one two three four five six seven eight nine ten eleven"]
+
+
+def write_llama(folder: Path) -> LlamaForCausalLM:
+    """A random Llama over the byte tokenizer's 257 tokens; its large weights keep logits far apart."""
+    write_model(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=257, hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=6,
+        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.2, bos_token_id=None, eos_token_id=256,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+def greedy(model: LlamaForCausalLM, prompt: str, tokens: int) -> str:
+    """What transformers says."""
+    ids = byte_tokenizer().encode(prompt).ids
+    with torch.no_grad():
+        said = model.generate(torch.tensor([ids]), max_new_tokens=tokens, do_sample=False, pad_token_id=256)
+    return byte_tokenizer().decode(said[0][len(ids) :].tolist(), skip_special_tokens=True)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LlamaForCausalLM]:
+    folder = tmp_path_factory.mktemp("llama")
+    return folder, write_llama(folder)
+
+
+@pytest.fixture(scope="module")
+def pod(llama: tuple[Path, LlamaForCausalLM], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """The command as a user types it."""
+    front = serve(llama[0], tmp_path_factory.mktemp("pod"))
+    front.eventually("ready", lambda: "ready: tiny" in front.log.read_text())
+    yield front
+    front.process.terminate()
+    assert front.ended() == ExitCode.Drained, front.log.read_text()
+
+
+def serve(model: Path, folder: Path, **environment: str) -> Front:
+    """`graphpod-engine serve --model`, on free ports."""
+    words = ("serve", "--model", str(model), "--name", "tiny", "--host", "127.0.0.1", "--max-model-len", "128")
+    ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
+    return launch(folder, [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports], **environment)
+
+
+def test_the_answers_are_those_of_transformers(pod: Front, llama: tuple[Path, LlamaForCausalLM]) -> None:
+    reply = pod.client().completions.create(model="tiny", prompt=PROMPTS, max_tokens=20, temperature=0)
+    assert [choice.text for choice in reply.choices] == [greedy(llama[1], prompt, 20) for prompt in PROMPTS]
+
+
+def test_the_answers_ran_on_graphs_and_none_fell_back(pod: Front) -> None:
+    def counts() -> tuple[float, float, float, float]:
+        return (
+            pod.metric("graphpod_graph_replays_total", phase="prefill"),
+            pod.metric("graphpod_graph_replays_total", phase="decode"),
+            pod.metric("graphpod_graph_fallbacks_total"),
+            pod.metric("graphpod_eager_passes_total"),
+        )
+
+    before = counts()
+    pod.client().completions.create(
+        model="tiny", prompt="abc", max_tokens=6, temperature=0, extra_body={"ignore_eos": True}
+    )
+    prefills, decodes, fallbacks, eager = (now - then for now, then in zip(counts(), before, strict=True))
+    assert (prefills, decodes, fallbacks, eager) == (1, 5, 0, 0)
+
+
+def test_warmup_says_what_was_captured_and_that_it_is_true(pod: Front) -> None:
+    warmup = pod.get("/warmup").json()
+    assert (warmup["state"], warmup["backend"]) == ("Ready", "Recorder")
+    for phase, policy in (("prefill", "Breakable"), ("decode", "Full")):
+        graph = warmup["graph"][phase]
+        assert (graph["effective"], graph["selfCheck"]) == (policy, "Passed")
+        assert graph["sizes"]["captured"] == graph["sizes"]["planned"] > 0
+    assert "Import" in [stage["name"] for stage in warmup["stages"]]
+
+
+def test_every_row_of_the_table_has_a_series_after_a_run(pod: Front) -> None:
+    pod.client().completions.create(model="tiny", prompt="abc", max_tokens=4)
+    names = {line.split("{")[0].split(" ")[0] for line in pod.get("/metrics").text.splitlines() if line[0] != "#"}
+    from graphpod_policy.metrics import Kind, Process, of
+
+    missing = [
+        row.name
+        for row in of(Process.Engine)
+        if (f"{row.name}_count" if row.kind is Kind.Histogram else row.name) not in names
+    ]
+    assert missing == []
+
+
+def test_a_seed_repeats_an_answer_and_a_temperature_changes_it(pod: Front) -> None:
+    def ask(seed: int, temperature: float = 1.5) -> str:
+        reply = pod.client().completions.create(
+            model="tiny", prompt="abc", max_tokens=12, temperature=temperature, seed=seed
+        )
+        return reply.choices[0].text
+
+    assert ask(1) == ask(1)
+    assert len({ask(seed) for seed in range(5)}) > 1
+
+
+def test_weights_that_are_missing_end_the_pod_with_the_cause(
+    llama: tuple[Path, LlamaForCausalLM], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    write_model(folder)
+    (folder / "config.json").write_bytes((llama[0] / "config.json").read_bytes())
+    front = serve(folder, tmp_path)
+    assert front.ended() == ExitCode.ModelInvalid, front.log.read_text()
+    assert front.termination_log.read_text().startswith("ModelInvalid: ")
+
+
+def test_sigterm_while_the_engine_loads_ends_the_pod_at_once(
+    llama: tuple[Path, LlamaForCausalLM], tmp_path: Path
+) -> None:
+    front = serve(llama[0], tmp_path)
+    front.process.terminate()
+    assert front.ended() == ExitCode.Drained, front.log.read_text()
+    assert "ready" not in front.log.read_text()
+
+
+def test_generate_without_a_server_says_the_same(llama: tuple[Path, LlamaForCausalLM]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "graphpod_runtime.cli", "generate", "--model", str(llama[0]),
+         "--prompt", PROMPTS[0], "--max-tokens", "20", "--dtype", "float32", "--json"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert greedy(llama[1], PROMPTS[0], 20) == json.loads(done.stdout)["answers"][0]["text"]
