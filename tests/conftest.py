@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -16,6 +17,7 @@ from testbed.errors import TestbedError
 from testbed.level import Level
 from testbed.paths import cache_root
 
+TESTS = Path(__file__).parent
 LEVELS = ("api", "sim", "e2e", "gpu")
 EVIDENCE = (
     ("get", "inferenceservices.graphpod.dev", "-A", "-o", "yaml"),
@@ -32,11 +34,13 @@ hypothesis.settings.load_profile("graphpod")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's folder is its level."""
+    """A test's folder is its level. The quick levels run first."""
+    order = {level: rank for rank, level in enumerate(("unit", *LEVELS))}
+    rank = {item: order[item.path.relative_to(TESTS).parts[0]] for item in items}
     for item in items:
-        for level in LEVELS:
-            if f"tests/{level}/" in item.path.as_posix():
-                item.add_marker(level)
+        if rank[item]:
+            item.add_marker(LEVELS[rank[item] - 1])
+    items.sort(key=rank.__getitem__)
 
 
 @pytest.hookimpl(wrapper=True)
