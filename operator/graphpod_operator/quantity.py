@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import ROUND_UP, Decimal
+from decimal import ROUND_UP, Context, Decimal
 
 PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 
@@ -17,6 +17,8 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _NANO = Decimal(1).scaleb(-9)
+_WIDE = Context(prec=64)
+"""Holds every quantity that `PATTERN` allows exactly: 15 digits, a factor of 2^50, 9 decimals."""
 
 
 def value(text: str | int) -> Decimal:
@@ -40,7 +42,7 @@ def whole(text: str | int) -> int:
 
 def canonical(text: str | int) -> str:
     """The form the API server stores: largest suffix that leaves an integer; never more than nano precision."""
-    amount = value(text).quantize(_NANO, rounding=ROUND_UP).normalize()
+    amount = value(text).quantize(_NANO, ROUND_UP, _WIDE).normalize(_WIDE)
     if amount == 0:
         return "0"
     is_binary = str(text).endswith("i")

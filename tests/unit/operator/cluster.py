@@ -1,0 +1,85 @@
+"""An API server in memory, as far as the port shows one: versions, uids, our managed fields, scripted refusals."""
+
+import copy
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphpod_operator.ownership import desired_fields
+from graphpod_operator.port import Conflict, Listing
+from graphpod_operator.resource import Resource
+
+Manifest = dict[str, Any]
+Address = tuple[Resource, str, str]
+
+
+def fields_v1(value: Any) -> Manifest:
+    """The managed-fields set of applied values; lists count as atomic."""
+    if isinstance(value, Mapping):
+        return {f"f:{key}": fields_v1(child) for key, child in value.items()}
+    return {}
+
+
+class FakeCluster:
+    """The six-method port. `refuse` may raise instead of a write; `normalise` may change what is stored."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Address, Manifest] = {}
+        self.writes: list[tuple[str, str]] = []
+        self.events: list[Manifest] = []
+        self.refuse: Callable[[str, Resource], None] = lambda method, resource: None
+        self.normalise: Callable[[Manifest], None] = lambda stored: None
+        self._versions = itertools.count(100)
+
+    def put(self, resource: Resource, manifest: Manifest) -> Manifest:
+        """Somebody else's write."""
+        metadata = manifest["metadata"]
+        stored = copy.deepcopy(manifest)
+        stored["metadata"] |= {"resourceVersion": str(next(self._versions))}
+        stored["metadata"].setdefault("uid", f"uid-{stored['metadata']['resourceVersion']}")
+        self.objects[resource, metadata["namespace"], metadata["name"]] = stored
+        return stored
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
+        return copy.deepcopy(self.objects.get((resource, namespace, name)))
+
+    async def list(self, resource: Resource, namespace: str | None, selector: str = "") -> Listing:
+        found = [
+            manifest
+            for (kind, place, _), manifest in self.objects.items()
+            if kind is resource and namespace in (None, place)
+        ]
+        return Listing(tuple(copy.deepcopy(found)), next(self._versions))
+
+    async def apply(self, resource: Resource, body: Mapping[str, Any], *, force: bool) -> Manifest:
+        self.refuse("apply", resource)
+        metadata = body["metadata"]
+        self.writes.append((resource.kind, metadata["name"]))
+        known = self.objects.get((resource, metadata["namespace"], metadata["name"]))
+        if known is not None and not force:
+            raise Conflict(409, "conflict with another manager")
+        if metadata.get("uid") and (known is None or known["metadata"]["uid"] != metadata["uid"]):
+            raise Conflict(409, "Precondition failed: UID")
+        stored = copy.deepcopy(dict(body))
+        if known is not None:
+            stored["metadata"]["uid"] = known["metadata"]["uid"]
+        entry = {"manager": "graphpod", "operation": "Apply", "fieldsV1": fields_v1(desired_fields(body))}
+        stored["metadata"]["managedFields"] = [entry]
+        self.normalise(stored)
+        return self.put(resource, stored)
+
+    async def apply_status(self, body: Mapping[str, Any]) -> Manifest:
+        self.refuse("apply_status", Resource.InferenceService)
+        metadata = body["metadata"]
+        self.writes.append(("status", metadata["name"]))
+        known = self.objects[Resource.InferenceService, metadata["namespace"], metadata["name"]]
+        return self.put(Resource.InferenceService, {**known, "status": body["status"]})
+
+    async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
+        self.refuse("delete", resource)
+        self.writes.append((f"delete {resource.kind}", name))
+        self.objects.pop((resource, namespace, name), None)
+
+    async def event(self, body: Mapping[str, Any]) -> None:
+        self.refuse("event", Resource.InferenceService)
+        self.events.append(dict(body))

@@ -1,0 +1,132 @@
+"""Objects of the tests: an InferenceService, a pod, a warm-up report, as the API server and the engine give them."""
+
+from typing import Any
+
+from graphpod_operator import observe
+from graphpod_operator.plan import Desired, desire
+from graphpod_operator.resource import Resource
+
+Manifest = dict[str, Any]
+IMAGE = "graphpod.dev/runtime:test"
+NAMESPACE = "ns"
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def inference_service(name: str = "demo", status: Manifest | None = None, **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "graphpod.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": name, "namespace": NAMESPACE, "uid": UID, "resourceVersion": "1", "generation": 1},
+        "spec": {"model": {"uri": "pvc://weights/model"}, **spec},
+        **({"status": status} if status else {}),
+    }
+
+
+def planned(**spec: Any) -> Desired:
+    """The plan of a service that can run."""
+    wanted = desire(observe.Service.of(inference_service(**spec)), IMAGE)
+    assert isinstance(wanted, Desired), wanted
+    return wanted
+
+
+def pod(
+    name: str = "demo-abc-1",
+    config_hash: str = "hash",
+    ready: bool = False,
+    running: bool = True,
+    container: str = "containerd://1",
+    restarts: int = 0,
+    status: Manifest | None = None,
+    engine: Manifest | None = None,
+) -> Manifest:
+    """A pod of service `demo`; `engine` replaces parts of its container's status."""
+    container_status = {
+        "name": "engine",
+        "containerID": container,
+        "restartCount": restarts,
+        "state": {"running": {}} if running else {},
+        **(engine or {}),
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": f"uid-{name}",
+            "resourceVersion": "5",
+            "labels": {"graphpod.dev/inferenceservice": "demo", "pod-template-hash": "abc"},
+            "annotations": {"graphpod.dev/config-hash": config_hash},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "demo-abc", "uid": "rs", "controller": True}],
+        },
+        "status": {
+            "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "containerStatuses": [container_status],
+            **(status or {}),
+        },
+    }
+
+
+def report(
+    name: str = "demo-abc-1",
+    config_hash: str = "hash",
+    state: str = "Ready",
+    prefill: str = "Breakable",
+    decode: str = "Full",
+    captured: tuple[int, int] = (22, 4),
+    **changes: Any,
+) -> Manifest:
+    """What `/warmup` of a pod answers."""
+    policies = {"prefill": prefill, "decode": decode}
+    return {
+        "podUID": f"uid-{name}",
+        "configHash": config_hash,
+        "backend": "Recorder",
+        "state": state,
+        "terminal": state in ("Ready", "Failed"),
+        "graph": {
+            phase: {
+                "requested": "Auto",
+                "planned": policy,
+                "effective": policy,
+                "sizes": {"planned": planned, "captured": count, "failed": 0},
+                "captureSeconds": 1.0,
+                "selfCheck": "Passed",
+            }
+            for (phase, policy), planned, count in zip(policies.items(), (22, 4), captured, strict=True)
+        },
+        "decisions": [],
+        "failure": None,
+        **changes,
+    }
+
+
+def rollout(replicas: int = 1, updated: int = 1, available: int = 1, **changes: Any) -> observe.Rollout:
+    """What a Deployment's controller says."""
+    deployment = {
+        "metadata": {"generation": 1},
+        "status": {
+            "observedGeneration": 1,
+            "replicas": replicas,
+            "updatedReplicas": updated,
+            "readyReplicas": available,
+            "availableReplicas": available,
+            **changes,
+        },
+    }
+    return observe.Rollout.of(deployment)
+
+
+def child(resource: Resource, name: str = "demo", version: int = 1, uid: str = "u", **metadata: Any) -> observe.Child:
+    """A child as the store keeps it."""
+    labels = {"graphpod.dev/inferenceservice": "demo"}
+    raw = {
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": uid,
+            "resourceVersion": str(version),
+            "labels": labels,
+            **metadata,
+        }
+    }
+    return observe.Child.of(resource, raw)

@@ -1,0 +1,231 @@
+"""The planner: goldens as YAML in and out, and what must hold for every spec."""
+
+import dataclasses
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphpod_operator import observe
+from graphpod_operator.plan import Create, Desired, Refused, Repair, Wanted, desire, writes
+from graphpod_operator.reasons import Reason
+from graphpod_operator.resource import CHILDREN, Resource
+from tests.unit.operator.objects import IMAGE, UID, inference_service, planned
+
+GOLDENS = Path(__file__).with_name("goldens")
+SPECS = sorted(path.name.removesuffix(".in.yaml") for path in GOLDENS.glob("*.in.yaml"))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_spec_gives_the_children_of_its_golden(name: str) -> None:
+    """With UPDATE_GOLDENS=1 in the environment the output is written instead; read the diff before you commit it."""
+    spec = yaml.safe_load((GOLDENS / f"{name}.in.yaml").read_text())
+    children = [child.body for child in planned(**spec).children]
+    golden = GOLDENS / f"{name}.out.yaml"
+    if os.environ.get("UPDATE_GOLDENS"):
+        golden.write_text(yaml.safe_dump_all(children, sort_keys=False, width=110))
+    assert list(yaml.safe_load_all(golden.read_text())) == children
+
+
+def as_live(wanted: Wanted, **changes: Any) -> observe.Child:
+    """The child as the cluster has it after we applied it."""
+    return observe.Child(
+        **{
+            "resource": wanted.resource,
+            "namespace": wanted.namespace,
+            "name": wanted.name,
+            "uid": f"uid-{wanted.resource.kind}",
+            "version": 1,
+            "key": None,
+            "controller": ("InferenceService", "demo", UID),
+            "deleting": False,
+            "owned": wanted.owned,
+            "rollout": None,
+            **changes,
+        }
+    )
+
+
+policies = {
+    "prefill": st.sampled_from(["Auto", "Breakable", "Disabled"]),
+    "decode": st.sampled_from(["Auto", "Full", "Breakable", "Disabled"]),
+}
+sizes = st.lists(st.integers(1, 300), min_size=1, max_size=20, unique=True).map(sorted)
+quantities = st.sampled_from(["100m", "0.5", 2, "1.5Gi", "1024Mi", "2000k"])
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "engine": st.fixed_dictionaries(
+            {},
+            optional={
+                "maxModelLen": st.integers(16, 8192),
+                "maxBatch": st.integers(1, 64),
+                "pageSize": st.integers(1, 256),
+                "kvCacheMemory": quantities,
+                "dtype": st.sampled_from(["float32", "bfloat16"]),
+                "image": st.just("a/b:c"),
+            },
+        ),
+        "graph": st.fixed_dictionaries(
+            {},
+            optional={
+                **policies,
+                "sizes": st.fixed_dictionaries({}, optional={"prefill": sizes, "decode": sizes}),
+                "onCaptureFailure": st.sampled_from(["Degrade", "Fail"]),
+            },
+        ),
+        "replicas": st.integers(0, 5),
+        "suspend": st.booleans(),
+        "resources": st.fixed_dictionaries(
+            {}, optional={"limits": st.dictionaries(st.sampled_from(["cpu", "memory"]), quantities)}
+        ),
+        "placement": st.fixed_dictionaries(
+            {}, optional={"nodeSelector": st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"))}
+        ),
+        "rollout": st.fixed_dictionaries(
+            {}, optional={"strategy": st.sampled_from(["Replace", "Surge"]), "drainSeconds": st.integers(0, 60)}
+        ),
+    },
+)
+
+
+@given(specs)
+def test_planning_again_after_the_apply_writes_nothing(spec: dict[str, Any]) -> None:
+    desired = planned(**spec)
+    live = {wanted.name + wanted.resource.kind: as_live(wanted) for wanted in desired.children}
+    found = observe.Service.of(inference_service(**spec))
+    again = planned(**spec)
+    assert writes(found, again, lambda wanted: live.get(wanted.name + wanted.resource.kind)) == ()
+
+
+@given(specs, st.sets(st.sampled_from(CHILDREN)), st.sets(st.sampled_from(CHILDREN)))
+def test_exactly_the_children_that_differ_are_written(
+    spec: dict[str, Any], absent: set[Resource], edited: set[Resource]
+) -> None:
+    desired = planned(**spec)
+    found = observe.Service.of(inference_service(**spec))
+
+    def look(wanted: Wanted) -> observe.Child | None:
+        if wanted.resource in absent:
+            return None
+        return as_live(wanted, owned="other") if wanted.resource in edited else as_live(wanted)
+
+    needed = writes(found, desired, look)
+    assert not isinstance(needed, Refused)
+    assert {write.wanted.resource for write in needed if isinstance(write, Create)} == absent
+    assert {write.wanted.resource for write in needed if isinstance(write, Repair)} == edited - absent
+
+
+@given(specs)
+def test_no_map_or_list_of_a_child_is_empty(spec: dict[str, Any]) -> None:
+    """An empty struct of ours would make every foreign field in it ours, too."""
+
+    def check(value: object, path: str) -> None:
+        assert value != {}, path
+        assert value != [], path
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                check(inner, f"{path}.{key}")
+        if isinstance(value, list):
+            for inner in value:
+                check(inner, path)
+
+    for child in planned(**spec).children:
+        check(child.body, child.resource.kind)
+
+
+def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = planned()
+    resolver = importlib.import_module("graphpod_policy.resolve")  # the package's attribute is the function
+    shouted = {id: dataclasses.replace(rule, because="OTHER", hint="OTHER") for id, rule in resolver.BY_ID.items()}
+    monkeypatch.setattr(resolver, "BY_ID", shouted)
+    monkeypatch.setattr(resolver, "RULES", tuple(shouted.values()))
+    monkeypatch.setattr(resolver, "RESOLVER_REVISION", "another")
+    after = planned()
+    assert {decision.because for decision in after.policy.decisions} == {"OTHER"}
+    assert [child.body for child in after.children] == [child.body for child in before.children]
+
+
+def test_status_never_enters_a_child() -> None:
+    """The start budget of the probe comes from the plan alone: history would cause rollouts."""
+    raw = inference_service(status={"graph": {"budgetSeconds": 9999}, "lastFailure": {"restarts": 7}})
+    told = desire(observe.Service.of(raw), IMAGE)
+    assert isinstance(told, Desired)
+    assert [child.body for child in told.children] == [child.body for child in planned().children]
+
+
+def container(**spec: Any) -> dict[str, Any]:
+    deployment = next(child.body for child in planned(**spec).children if child.resource is Resource.Deployment)
+    found: dict[str, Any] = deployment["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def test_the_startup_probe_covers_the_start_budget_in_whole_minutes() -> None:
+    budget = planned().policy.budget.start_seconds
+    probe = container()["startupProbe"]
+    covered = probe["failureThreshold"] * probe["periodSeconds"]
+    assert covered % 60 == 0
+    assert 0 <= covered - budget < 60
+
+
+@pytest.mark.parametrize(
+    ("spec", "surge", "unavailable"),
+    [({}, 1, 0), ({"rollout": {"strategy": "Replace"}}, 0, 1), ({"rollout": {"strategy": "Surge"}}, 1, 0)],
+)
+def test_a_rollout_is_always_rolling(spec: dict[str, Any], surge: int, unavailable: int) -> None:
+    deployment = planned(**spec).children[-1].body["spec"]
+    rolling = {"maxSurge": surge, "maxUnavailable": unavailable}
+    assert deployment["strategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        ({"model": {"uri": "s3://b/k"}}, Reason.FeatureNotBuilt, "spec.model.uri"),
+        ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, Reason.FeatureNotBuilt, "spec.resources"),
+        ({"engine": {"deterministic": True}}, Reason.FeatureNotBuilt, "spec.engine.deterministic"),
+        ({"unknown": 1}, Reason.SpecInvalid, "spec.unknown"),
+        ({"replicas": -1}, Reason.SpecInvalid, "spec.replicas"),
+        ({"graph": {"decode": "Piecewise"}}, Reason.SpecInvalid, "graph.decode must be one of"),
+        (
+            {"graph": {"prefill": "Breakable", "sizes": {"prefill": [5000]}, "onUnsupported": "Fail"},
+             "engine": {"maxModelLen": 16, "maxBatch": 1}},
+            Reason.PolicyRefused,
+            "rule LadderEmpty",
+        ),
+    ],
+)  # fmt: skip
+def test_a_spec_that_cannot_run_is_refused_by_reason_and_field(
+    spec: dict[str, Any], reason: Reason, words: str
+) -> None:
+    refused = desire(observe.Service.of(inference_service(**spec)), IMAGE)
+    assert isinstance(refused, Refused)
+    assert refused.reason is reason
+    assert words in refused.what
+
+
+@pytest.mark.parametrize(
+    ("controller", "reason"),
+    [
+        (None, Reason.NameCollision),
+        (("ReplicaSet", "demo", "x"), Reason.NameCollision),
+        (("InferenceService", "other", "x"), Reason.NameCollision),
+        (("InferenceService", "demo", "an earlier uid"), Reason.PreviousDeleting),
+    ],
+)
+def test_a_child_of_somebody_else_stops_every_write(controller: tuple[str, str, str] | None, reason: Reason) -> None:
+    desired = planned()
+    found = observe.Service.of(inference_service())
+
+    def look(wanted: Wanted) -> observe.Child | None:
+        return as_live(wanted, controller=controller) if wanted.resource is Resource.Service else None
+
+    refused = writes(found, desired, look)
+    assert isinstance(refused, Refused)
+    assert refused.reason is reason
+    assert "Service ns/demo" in refused.what

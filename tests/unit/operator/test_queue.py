@@ -1,0 +1,79 @@
+"""The queue of keys: once in the queue, once in work, back after a pause."""
+
+import asyncio
+
+import pytest
+
+from graphpod_operator.observe import Key
+from graphpod_operator.queue import FIRST_PAUSE, JITTER, LONGEST_PAUSE, KeyQueue
+
+A, B = Key("ns", "a"), Key("ns", "b")
+
+
+async def test_a_key_waits_at_most_once() -> None:
+    added: list[int] = []
+    queue = KeyQueue(added=lambda: added.append(1))
+    for key in (A, A, B, A):
+        queue.add(key)
+    assert (queue.depth, len(added)) == (2, 2)
+    assert [await queue.take(), await queue.take()] == [A, B]
+
+
+async def test_a_key_in_work_is_not_given_out_again_but_comes_back() -> None:
+    queue = KeyQueue()
+    queue.add(A)
+    assert await queue.take() == A
+    queue.add(A)
+    queue.add(A)
+    assert (queue.depth, queue.active) == (0, 1)
+    queue.done(A)
+    assert (queue.depth, queue.active) == (1, 0)
+    assert await queue.take() == A
+
+
+async def test_a_worker_wakes_when_a_key_arrives() -> None:
+    queue = KeyQueue()
+    taking = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.add(A)
+    assert await taking == A
+
+
+async def test_of_two_times_the_earlier_counts() -> None:
+    queue = KeyQueue()
+    queue.add_after(A, 1000)
+    queue.add_after(A, 0)
+    queue.add_after(A, 2000)
+    assert await asyncio.wait_for(queue.take(), 5) == A
+
+
+async def test_an_arrival_replaces_the_wait() -> None:
+    queue = KeyQueue()
+    queue.add_after(A, 0)
+    queue.add(A)
+    assert await queue.take() == A
+    queue.done(A)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert queue.depth == 0
+
+
+async def test_pauses_double_up_to_the_longest_and_start_over_after_a_success() -> None:
+    queue = KeyQueue()
+    pauses = [queue.add_failed(A) for _ in range(12)]
+    for number, pause in enumerate(pauses):
+        full = min(LONGEST_PAUSE, FIRST_PAUSE * 2**number)
+        assert full * (1 - JITTER) <= pause <= full
+    queue.forget(A)
+    assert queue.add_failed(A) <= FIRST_PAUSE
+    queue.add(A)  # cancels the timer, so that the loop ends clean
+
+
+async def test_the_longest_work_is_told() -> None:
+    queue = KeyQueue()
+    assert queue.longest_busy() == 0.0
+    queue.add(A)
+    await queue.take()
+    assert queue.longest_busy() >= 0.0
+    with pytest.raises(KeyError):
+        queue.done(B)

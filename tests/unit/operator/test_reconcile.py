@@ -1,0 +1,258 @@
+"""The executor against an API server in memory: what it writes, and what it does when the server says no."""
+
+import json
+from typing import Any
+
+import pytest
+
+from graphpod_operator.feed import Feed, fill
+from graphpod_operator.metrics import Meters
+from graphpod_operator.observe import Key, Pod
+from graphpod_operator.port import Conflict, Refused, Unavailable
+from graphpod_operator.queue import KeyQueue
+from graphpod_operator.reconcile import Reconciler
+from graphpod_operator.resource import CHILDREN, Resource
+from graphpod_operator.store import Store
+from graphpod_operator.warmup import Unreachable, Warmups
+from tests.unit.operator.cluster import FakeCluster
+from tests.unit.operator.objects import IMAGE, NAMESPACE, inference_service, planned, pod, report
+
+KEY = Key(NAMESPACE, "demo")
+HASH = planned().config_hash
+
+
+class StillClock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def timestamp(self) -> str:
+        return f"2026-01-01T00:00:{int(self.now) % 60:02d}Z"
+
+
+class Ports:
+    """Admin ports: one report for all, or none."""
+
+    def __init__(self) -> None:
+        self.report: dict[str, Any] | None = None
+
+    async def warmup(self, pod: Pod) -> bytes:
+        if self.report is None:
+            raise Unreachable(f"pod {pod.name}: no answer")
+        return json.dumps(self.report).encode()
+
+
+class World:
+    """A cluster with one service, and an operator whose lists are done."""
+
+    def __init__(self) -> None:
+        self.cluster, self.store, self.ports, self.clock = FakeCluster(), Store(), Ports(), StillClock()
+        self.meters = Meters.make()
+        self.warmups = Warmups(self.ports)
+        self.reconciler = Reconciler(self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGE)
+        self.feed = Feed(self.store, KeyQueue(), self.warmups)
+
+    async def relist(self) -> None:
+        await fill(self.cluster, self.store, ())
+
+    async def reconcile(self) -> float | None:
+        return await self.reconciler.reconcile(KEY)
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        status = self.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
+        return next((row["status"], row["reason"]) for row in status["conditions"] if row["type"] == kind)
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.cluster.writes]
+
+
+@pytest.fixture
+async def world() -> World:
+    made = World()
+    made.cluster.put(Resource.InferenceService, inference_service())
+    await made.relist()
+    return made
+
+
+ALL = [resource.kind for resource in CHILDREN]
+
+
+async def test_the_first_reconcile_applies_every_child_then_the_status(world: World) -> None:
+    await world.reconcile()
+    assert world.kinds() == [*ALL, "status"]
+    assert world.condition("Accepted") == ("True", "Accepted")
+
+
+async def test_the_second_reconcile_and_a_restarted_operator_write_nothing(world: World) -> None:
+    await world.reconcile()
+    world.cluster.writes.clear()
+    await world.reconcile()
+    restarted = World()
+    restarted.cluster = world.cluster
+    restarted.reconciler = Reconciler(
+        world.cluster, restarted.warmups, restarted.store, restarted.meters, restarted.clock, IMAGE
+    )
+    await restarted.relist()
+    await restarted.reconcile()
+    assert world.cluster.writes == []
+
+
+async def test_a_child_the_watch_has_not_told_of_is_looked_at_before_it_is_made(world: World) -> None:
+    await world.reconcile()
+    world.cluster.writes.clear()
+    world.store.replace(Resource.Service, None, [], version=10**9)
+    await world.reconcile()
+    assert world.cluster.writes == []
+
+
+async def test_a_users_object_in_the_way_stops_everything_before_the_first_write(world: World) -> None:
+    theirs = world.cluster.put(Resource.Deployment, {"metadata": {"name": "demo", "namespace": NAMESPACE}})
+    pause = await world.reconcile()
+    assert pause is not None
+    assert world.kinds() == ["status"]
+    assert world.condition("Accepted") == ("False", "NameCollision")
+    assert world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"] == theirs
+
+
+async def test_an_object_that_appears_between_look_and_apply_is_not_taken_over(world: World) -> None:
+    def intrude(method: str, resource: Resource) -> None:
+        if resource is Resource.Service and method == "apply":
+            world.cluster.put(Resource.Service, {"metadata": {"name": "demo", "namespace": NAMESPACE}})
+
+    world.cluster.refuse = intrude
+    with pytest.raises(Conflict):
+        await world.reconcile()
+    world.cluster.refuse = lambda method, resource: None
+    await world.reconcile()
+    assert world.condition("Accepted") == ("False", "NameCollision")
+    assert b'graphpod_operator_apply_conflicts_total{kind="Service"} 1.0' in world.meters.text()
+
+
+async def test_a_repair_means_the_object_it_saw_and_never_its_successor(world: World) -> None:
+    await world.reconcile()
+    edited = world.cluster.objects[Resource.Service, NAMESPACE, "demo"]
+    edited["metadata"]["managedFields"] = []
+    world.feed.changed(Resource.Service, world.cluster.put(Resource.Service, edited))
+    world.cluster.put(Resource.Service, {"metadata": {"name": "demo", "namespace": NAMESPACE, "uid": "successor"}})
+    with pytest.raises(Conflict):
+        await world.reconcile()
+    await world.reconcile()
+    assert world.condition("Accepted") == ("False", "NameCollision")
+
+
+async def test_a_server_that_changes_our_fields_does_not_make_a_loop(world: World) -> None:
+    def normalise(stored: dict[str, Any]) -> None:
+        if stored["kind"] == "Service":
+            stored["spec"]["type"] = "Normalised"
+
+    world.cluster.normalise = normalise
+    await world.reconcile()
+    world.cluster.writes.clear()
+    await world.reconcile()
+    assert world.cluster.writes == []
+
+
+async def test_a_refused_child_is_told_with_the_servers_words_and_tried_again(world: World) -> None:
+    def refuse(method: str, resource: Resource) -> None:
+        if resource is Resource.Deployment:
+            raise Refused(422, "spec.template: no good")
+
+    world.cluster.refuse = refuse
+    with pytest.raises(Refused):
+        await world.reconcile()
+    assert world.condition("Accepted") == ("False", "ApplyRefused")
+    world.cluster.refuse = lambda method, resource: None
+    await world.reconcile()
+    assert world.condition("Accepted") == ("True", "Accepted")
+
+
+async def test_a_server_that_is_away_changes_no_status(world: World) -> None:
+    def away(method: str, resource: Resource) -> None:
+        raise Unavailable(503, "later")
+
+    world.cluster.refuse = away
+    with pytest.raises(Unavailable):
+        await world.reconcile()
+    assert world.cluster.writes == []
+
+
+async def test_an_event_that_cannot_be_written_does_not_hold_up_the_service(world: World) -> None:
+    def refuse(method: str, resource: Resource) -> None:
+        if method == "event":
+            raise Refused(403, "no")
+
+    world.cluster.refuse = refuse
+    world.cluster.put(Resource.InferenceService, inference_service(suspend=True))
+    await world.relist()
+    assert await world.reconcile() is None
+    assert world.condition("Ready") == ("False", "Suspended")
+
+
+async def test_a_service_that_is_gone_is_left_alone(world: World) -> None:
+    world.cluster.objects.clear()
+    await world.relist()
+    assert await world.reconcile() is None
+    assert world.cluster.writes == []
+
+
+async def test_a_service_deleted_during_its_status_write_is_no_error(world: World) -> None:
+    def gone(method: str, resource: Resource) -> None:
+        if method == "apply_status":
+            raise Refused(404, "not found")
+
+    world.cluster.refuse = gone
+    assert await world.reconcile() is None
+
+
+def put_pod(world: World, **made: Any) -> None:
+    world.feed.changed(Resource.Pod, world.cluster.put(Resource.Pod, pod(config_hash=HASH, **made)))
+
+
+async def test_warm_ups_are_polled_until_they_end(world: World) -> None:
+    await world.reconcile()
+    put_pod(world)
+    world.ports.report = report(config_hash=HASH, state="Capturing", captured=(3, 0))
+    assert await world.reconcile() is not None
+    assert world.condition("GraphsCaptured") == ("False", "Capturing")
+    world.ports.report = report(config_hash=HASH)
+    assert await world.reconcile() is None
+    assert world.condition("GraphsCaptured") == ("True", "Captured")
+
+
+async def test_progress_alone_is_written_seldom(world: World) -> None:
+    await world.reconcile()
+    put_pod(world)
+    for captured in range(1, 5):
+        world.ports.report = report(config_hash=HASH, state="Capturing", captured=(captured, 0))
+        await world.reconcile()
+    assert world.kinds().count("status") == 2
+    world.clock.now += 6
+    await world.reconcile()
+    assert world.kinds().count("status") == 3
+
+
+async def test_a_silent_admin_port_is_asked_less_often_after_a_while(world: World) -> None:
+    await world.reconcile()
+    put_pod(world)
+    pauses = [await world.reconcile() for _ in range(20)]
+    assert pauses[0] is not None
+    assert pauses[-1] is not None
+    assert pauses[-1] > pauses[0]
+    assert world.condition("GraphsCaptured") == ("Unknown", "EngineUnreachable")
+
+
+async def test_a_resync_reads_terminal_warm_ups_again(world: World) -> None:
+    await world.reconcile()
+    put_pod(world, ready=True)
+    world.ports.report = report(config_hash=HASH)
+    await world.reconcile()
+    world.ports.report = report(config_hash=HASH, decode="Disabled", captured=(22, 0))
+    await world.reconcile()
+    assert world.condition("GraphsCaptured") == ("True", "Captured")
+    world.reconciler.reread([KEY])
+    await world.reconcile()
+    assert world.condition("GraphsCaptured") == ("True", "Degraded")

@@ -1,0 +1,300 @@
+"""The status, as a table: what is observed on the left, what is said on the right."""
+
+from typing import Any
+
+import pytest
+
+from graphpod_operator import observe
+from graphpod_operator.api_status import Status
+from graphpod_operator.events import Recent, transitions
+from graphpod_operator.observe import Pod, Rollout
+from graphpod_operator.plan import Refused, desire
+from graphpod_operator.progress import Progress
+from graphpod_operator.reasons import Reason
+from graphpod_operator.status import Observed, status
+from graphpod_operator.warmup import Missing, NoReading, Reading
+from tests.unit.operator.objects import IMAGE, inference_service, planned, pod, report, rollout
+
+NOW = "2026-01-01T00:00:00Z"
+LATER = "2026-01-01T00:01:00Z"
+HASH = planned().config_hash
+
+
+def seen(
+    pods: list[dict[str, Any]] | None = None,
+    readings: dict[str, Reading | NoReading] | None = None,
+    report_of: Rollout | None = None,
+) -> Observed:
+    return Observed(report_of, tuple(Pod.of(one) for one in pods or []), readings or {})
+
+
+def reading(name: str = "demo-abc-1", **changes: Any) -> Reading:
+    return Reading.model_validate(report(name, **{"config_hash": HASH, **changes}))
+
+
+def the(
+    observed: Observed, refused: Refused | None = None, before: dict[str, Any] | None = None, **spec: Any
+) -> Status:
+    found = observe.Service.of(inference_service(status=before, **spec))
+    return status(found, desire(found, IMAGE), refused, observed, NOW if before is None else LATER)
+
+
+def words(of: Status) -> dict[str, tuple[str, str]]:
+    return {condition.type: (condition.status.value, condition.reason) for condition in of.conditions}
+
+
+UID = "uid-demo-abc-1"
+SERVING = rollout()
+STARTING = rollout(available=0)
+READY = seen([pod(config_hash=HASH, ready=True)], {UID: reading()}, SERVING)
+
+TABLE: list[tuple[str, Observed, dict[str, Any], tuple[tuple[str, str], ...]]] = [
+    # name, observed, spec, (ModelAvailable, WorkloadAvailable, GraphsCaptured, Ready)
+    (
+        "nothing yet", seen(), {},
+        (("Unknown", "ModelPending"), ("False", "Starting"), ("Unknown", "CapturePending"), ("False", "Starting")),
+    ),
+    (
+        "loading", seen([pod(config_hash=HASH)], {UID: reading(state="Loading", captured=(0, 0))}, STARTING), {},
+        (("Unknown", "ModelPending"), ("False", "Starting"), ("False", "Capturing"), ("False", "Capturing")),
+    ),
+    (
+        "capturing", seen([pod(config_hash=HASH)], {UID: reading(state="Capturing", captured=(5, 0))}, STARTING), {},
+        (("True", "Loaded"), ("False", "Starting"), ("False", "Capturing"), ("False", "Capturing")),
+    ),
+    (
+        "captured, not yet serving", seen([pod(config_hash=HASH)], {UID: reading()}, STARTING), {},
+        (("True", "Loaded"), ("False", "Starting"), ("True", "Captured"), ("False", "Starting")),
+    ),
+    (
+        "ready", READY, {},
+        (("True", "Loaded"), ("True", "Available"), ("True", "Captured"), ("True", "Ready")),
+    ),
+    (
+        "serving but unread", seen([pod(config_hash=HASH, ready=True)], {}, SERVING), {},
+        (("True", "Loaded"), ("True", "Available"), ("Unknown", "CapturePending"), ("Unknown", "CapturePending")),
+    ),
+    (
+        "just started, not listening",
+        seen([pod(config_hash=HASH)], {UID: NoReading(Missing.Unreachable, "no answer", misses=2)}, STARTING), {},
+        (("Unknown", "ModelPending"), ("False", "Starting"), ("Unknown", "CapturePending"), ("False", "Starting")),
+    ),
+    (
+        "unreachable",
+        seen([pod(config_hash=HASH)], {UID: NoReading(Missing.Unreachable, "no", misses=3)}, STARTING), {},
+        (
+            ("Unknown", "ModelPending"), ("False", "Starting"), ("Unknown", "EngineUnreachable"),
+            ("False", "EngineUnreachable"),
+        ),
+    ),
+    (
+        "one of two proved",
+        seen(
+            [pod("demo-abc-1", HASH, ready=True), pod("demo-abc-2", HASH)],
+            {UID: reading(), "uid-demo-abc-2": reading("demo-abc-2", state="Capturing")},
+            rollout(2, 2, 1),
+        ),
+        {"replicas": 2},
+        (("True", "Loaded"), ("False", "Starting"), ("False", "Capturing"), ("False", "Capturing")),
+    ),
+    (
+        "the earlier configuration still serves",
+        seen(
+            [pod("demo-abc-1", "old", ready=True), pod("demo-abc-2", HASH)],
+            {UID: reading(config_hash="old"), "uid-demo-abc-2": reading("demo-abc-2", state="Capturing")},
+            rollout(2, 1, 1),
+        ),
+        {},
+        (("True", "Loaded"), ("False", "Starting"), ("False", "PreviousServing"), ("False", "PreviousServing")),
+    ),
+    (
+        "degraded", seen([pod(config_hash=HASH, ready=True)], {UID: reading(decode="Disabled")}, SERVING), {},
+        (("True", "Loaded"), ("True", "Available"), ("True", "Degraded"), ("True", "Degraded")),
+    ),
+    (
+        "suspended", seen([], {}, rollout(0, 0, 0)), {"suspend": True},
+        (("Unknown", "ModelPending"), ("False", "Suspended"), ("Unknown", "CapturePending"), ("False", "Suspended")),
+    ),
+    (
+        "stale rollout", seen([pod(config_hash=HASH, ready=True)], {UID: reading()}, rollout(observedGeneration=0)), {},
+        (("True", "Loaded"), ("False", "Starting"), ("True", "Captured"), ("False", "Starting")),
+    ),
+    (
+        "quota",
+        seen([], {}, rollout(0, 0, 0, conditions=[{"type": "ReplicaFailure", "status": "True", "message": "quota"}])),
+        {},
+        (
+            ("Unknown", "ModelPending"), ("False", "PodsRefused"), ("Unknown", "CapturePending"),
+            ("False", "PodsRefused"),
+        ),
+    ),
+    (
+        "capture failed",
+        seen(
+            [pod(config_hash=HASH, engine={"state": {"terminated": {"exitCode": 12, "message": "CaptureFailed: x"}}})],
+            {}, STARTING,
+        ),
+        {},
+        (("True", "Loaded"), ("False", "Starting"), ("False", "CaptureFailed"), ("False", "CaptureFailed")),
+    ),
+    (
+        "old pods' failures are not ours",
+        seen([pod(config_hash="old", engine={"state": {"terminated": {"exitCode": 12}}})], {}, STARTING), {},
+        (("Unknown", "ModelPending"), ("False", "Starting"), ("Unknown", "CapturePending"), ("False", "Starting")),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("observed", "spec", "said"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_what_is_observed_is_what_is_said(
+    observed: Observed, spec: dict[str, Any], said: tuple[tuple[str, str], ...]
+) -> None:
+    found = words(the(observed, **spec))
+    kinds = ("ModelAvailable", "WorkloadAvailable", "GraphsCaptured", "Ready")
+    assert tuple(found[kind] for kind in kinds) == said
+    assert found["Accepted"] == ("True", "Accepted")
+
+
+def test_ready_needs_a_terminal_reading_of_the_planned_configuration_from_every_serving_pod() -> None:
+    proved = pod("demo-abc-1", HASH, ready=True)
+    others: list[Reading | NoReading | None] = [
+        None,
+        NoReading(Missing.Mismatch, "other pod"),
+        reading("demo-abc-2", state="SelfChecking"),
+    ]
+    for other in others:
+        readings: dict[str, Reading | NoReading] = {UID: reading()}
+        if other is not None:
+            readings["uid-demo-abc-2"] = other
+        observed = seen([proved, pod("demo-abc-2", HASH, ready=True)], readings, rollout(2, 2, 2))
+        assert words(the(observed, replicas=2))["Ready"][0] != "True"
+
+
+def test_reconciling_and_stalled_are_present_only_while_true() -> None:
+    assert "Reconciling" in words(the(seen()))
+    assert not {"Reconciling", "Stalled"} & set(words(the(READY)))
+    assert not {"Reconciling", "Stalled"} & set(words(the(seen(), suspend=True)))
+    stalled = words(the(seen(), Refused(Reason.NameCollision, "Service ns/demo exists")))
+    assert stalled["Stalled"] == ("True", "NameCollision")
+    assert "Reconciling" not in stalled
+
+
+def test_a_refused_spec_says_so_everywhere_and_tells_what_still_serves() -> None:
+    observed = seen([pod(config_hash="old", ready=True)], {}, SERVING)
+    told = the(observed, engine={"deterministic": True})
+    assert words(told)["Accepted"] == ("False", "FeatureNotBuilt")
+    assert words(told)["Ready"] == ("False", "FeatureNotBuilt")
+    assert words(told)["GraphsCaptured"] == ("Unknown", "NotAccepted")
+    assert "1 pods of an earlier spec still serve" in told.conditions[1].message
+
+
+def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
+    before = the(seen()).model_dump(mode="json", by_alias=True, exclude_none=True)
+    times = {condition.type: condition.last_transition_time for condition in the(READY, before=before).conditions}
+    assert times == {
+        "Accepted": NOW,
+        "ModelAvailable": LATER,
+        "WorkloadAvailable": LATER,
+        "GraphsCaptured": LATER,
+        "Ready": LATER,
+    }
+
+
+def test_the_same_observation_gives_the_same_status_later() -> None:
+    before = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert the(READY, before=before).model_dump(mode="json", by_alias=True, exclude_none=True) == before
+
+
+def test_the_weakest_pod_counts_and_pods_are_listed_when_they_differ() -> None:
+    observed = seen(
+        [pod("demo-abc-1", HASH, ready=True), pod("demo-abc-2", HASH, ready=True)],
+        {UID: reading(), "uid-demo-abc-2": reading("demo-abc-2", decode="Breakable", captured=(20, 4))},
+        rollout(2, 2, 2),
+    )
+    graph = the(observed, replicas=2).graph
+    assert graph is not None
+    assert (graph.decode.effective, graph.decode.display) == ("Breakable", "Breakable (recorder)")
+    assert graph.captured == "24/26"
+    assert [(row.name, row.decode) for row in graph.pods] == [("demo-abc-1", "Full"), ("demo-abc-2", "Breakable")]
+    same = the(READY).graph
+    assert same is not None
+    assert same.pods == ()
+
+
+def test_both_phases_disabled_need_no_capture() -> None:
+    spec = {"graph": {"prefill": "Disabled", "decode": "Disabled"}}
+    plan = planned(**spec)
+    told = reading(config_hash=plan.config_hash, prefill="Disabled", decode="Disabled", captured=(0, 0))
+    observed = seen([pod(config_hash=plan.config_hash, ready=True)], {UID: told}, SERVING)
+    found = the(observed, **spec)
+    assert words(found)["GraphsCaptured"] == ("True", "NotRequired")
+    assert found.graph is not None
+    assert (found.graph.captured, found.graph.prefill.display) == ("0/0", "Disabled")
+
+
+def test_the_engines_decisions_join_the_operators_once_each() -> None:
+    decision = {"phase": "decode", "stage": "Engine", "outcome": "Degraded", "because": "b", "hint": "h"}
+    same = {**decision, "rule": "NoCuda", "stage": "Spec", "outcome": "Adjusted"}
+    told = reading(decisions=[{**decision, "rule": "CaptureFailed"}, same])
+    graph = the(seen([pod(config_hash=HASH, ready=True)], {UID: told}, SERVING)).graph
+    assert graph is not None
+    assert [(row.rule, row.phase) for row in graph.decisions] == [
+        ("NoCuda", "prefill"),
+        ("NoCuda", "decode"),
+        ("CaptureFailed", "decode"),
+    ]
+
+
+def test_a_refused_plan_shows_the_decision_that_refused_it() -> None:
+    spec = {
+        "graph": {"prefill": "Breakable", "sizes": {"prefill": [5000]}, "onUnsupported": "Fail"},
+        "engine": {"maxModelLen": 16, "maxBatch": 1},
+    }
+    graph = the(seen(), **spec).graph
+    assert graph is not None
+    assert "LadderEmpty" in {decision.rule for decision in graph.decisions}
+    assert graph.config_hash is None
+
+
+def test_an_event_tells_a_transition_once_and_only_where_it_has_a_notice() -> None:
+    starting = the(seen())
+    assert [event.reason for event in transitions({}, starting)] == []
+    before = starting.model_dump(mode="json", by_alias=True, exclude_none=True)
+    (event,) = transitions(before, the(READY))
+    assert (event.notice.value, event.reason) == ("Normal", "Ready")
+    after = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert transitions(after, the(READY)) == ()
+
+    recent = Recent()
+    assert recent.is_new("uid", event, 0.0)
+    assert not recent.is_new("uid", event, 599.0)
+    assert recent.is_new("other uid", event, 599.0)
+    assert recent.is_new("uid", event, 601.0)
+
+
+def test_a_failure_is_one_warning_though_ready_and_stalled_repeat_it() -> None:
+    refused = the(seen(), Refused(Reason.NameCollision, "Service ns/demo exists"))
+    assert [(event.notice.value, event.reason) for event in transitions({}, refused)] == [("Warning", "NameCollision")]
+
+
+def capturing(prefill: int) -> dict[str, Any]:
+    observed = seen([pod(config_hash=HASH)], {UID: reading(state="Capturing", captured=(prefill, 0))}, STARTING)
+    return the(observed).model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def test_progress_is_written_every_five_seconds_or_fifth_and_the_rest_at_once() -> None:
+    progress, key = Progress(), observe.Key("ns", "demo")
+    assert progress.is_worth_writing(key, {}, capturing(1), 0.0)
+    assert not progress.is_worth_writing(key, capturing(1), capturing(1), 100.0)
+    assert not progress.is_worth_writing(key, capturing(1), capturing(2), 4.0)
+    assert progress.is_worth_writing(key, capturing(1), capturing(8), 4.0), "a step of 7/26"
+    assert not progress.is_worth_writing(key, capturing(8), capturing(9), 8.0)
+    assert progress.is_worth_writing(key, capturing(8), capturing(9), 9.0), "5 s after the last write"
+    done = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert progress.is_worth_writing(key, capturing(9), done, 9.1)
+
+
+def test_the_status_names_the_selector_and_the_address() -> None:
+    told = the(seen())
+    assert told.selector == "app.kubernetes.io/name=graphpod-engine,app.kubernetes.io/instance=demo"
+    assert told.url == "http://demo.ns.svc/v1"
