@@ -14,7 +14,6 @@ from torch import Tensor
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.cache.kv import KvCache
 
-
 torch.library.define(
     "graphpod::paged_attention",
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor tables, Tensor lengths, "

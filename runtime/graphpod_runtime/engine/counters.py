@@ -60,7 +60,7 @@ class Counters:
         )
 
     def start_at_zero(self, backend: Backend) -> None:
-        """Creates every graph series whose labels are known beforehand: a rate needs a sample before the first event."""
+        """Creates every graph series with known labels: a rate needs a sample before the first event."""
         for phase, policies in BUILT_POLICIES.items():
             for policy in policies:
                 self.add("graphpod_forward_passes_total", 0, phase=phase, policy=policy)

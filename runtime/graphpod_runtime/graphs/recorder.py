@@ -72,6 +72,11 @@ class HostReadGuard(TorchFunctionMode):
 class Recorder(TorchDispatchMode):
     """Notes every op of this thread while active. `calls` is what to run again, in order."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would guard the dispatch function against its compiler, and import all of it (3 s) to do so."""
+        return False
+
     def __init__(self, arena: Arena, addresses: Addresses) -> None:
         super().__init__()
         self._arena = arena

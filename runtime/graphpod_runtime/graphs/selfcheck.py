@@ -124,7 +124,7 @@ class Checker:
         """The first half of the rows go on from a past of a page and a token, the rest start sequences."""
         room = allocator.available * self.cache.page_size
         past = min(self.cache.page_size + 1, self.max_model_len - 1, room // 4)
-        chunks = []
+        chunks: list[Chunk] = []
         while count > 0 and allocator.available > 0:
             rows = min(
                 count if chunks else -(-count // 2),
@@ -148,7 +148,7 @@ class _Scene:
     def __init__(self, inputs: Inputs, cache: KvCache, generator: torch.Generator) -> None:
         self.inputs = inputs
         self._cache = cache
-        owned = inputs.metadata.tables.unique()
+        owned = torch.unique(inputs.metadata.tables)
         self._pages = owned[owned != SCRATCH_PAGE]
         shape = (cache.keys.shape[0], self._pages.shape[0], *cache.keys.shape[2:])
         self._past = [torch.randn(shape, generator=generator).to(cache.keys.dtype) for _ in range(2)]

@@ -1,0 +1,111 @@
+"""Every pass counts once, in two places that do not know of each other."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from graphpod_policy import FallbackReason, Phase, Policy
+from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.graphs.dispatch import Ladder, dispatch
+from tests.unit.runtime.conftest import random_prompts
+
+FALLBACKS = "graphpod_graph_fallbacks_total"
+EAGER = "graphpod_eager_passes_total"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"prefill": Policy.Disabled},
+        {"decode": Policy.Disabled},
+        {"prefill": Policy.Disabled, "decode": Policy.Disabled},
+        {"decode_sizes": (1, 2)},
+        {"prefill_sizes": (4, 8)},
+    ],
+)
+def test_fallbacks_equal_eager_passes_and_passes_equal_replays_and_fallbacks(
+    started: Callable[..., Runner], settings: dict[str, Any]
+) -> None:
+    runner = started(**settings)
+    generate(runner, random_prompts(6), 6, ignore_eos=True)
+    value = runner.counters.value
+    for phase in Phase:
+        assert value(FALLBACKS, phase=phase) == value(EAGER, phase=phase)
+        passes = value("graphpod_forward_passes_total", phase=phase)
+        assert passes == value("graphpod_graph_replays_total", phase=phase) + value(FALLBACKS, phase=phase) > 0
+        assert value("graphpod_forward_passes_total", phase=phase, policy="Disabled") == value(EAGER, phase=phase)
+
+
+def test_a_start_counts_no_pass(started: Callable[..., Runner]) -> None:
+    runner = started()
+    for name in (FALLBACKS, EAGER, "graphpod_forward_passes_total", "graphpod_graph_replays_total"):
+        assert runner.counters.value(name) == 0
+    assert runner.counters.value("graphpod_graph_captures_total", phase="prefill", result="ok") == 4
+    assert runner.counters.value("graphpod_graph_captures_total", phase="decode", result="ok") == 8  # measured, final
+
+
+def test_batches_above_the_ladder_fall_back_with_that_reason(started: Callable[..., Runner]) -> None:
+    runner = started(decode_sizes=(1, 2))
+    generate(runner, random_prompts(5), 4, ignore_eos=True)
+    above = runner.counters.value(FALLBACKS, phase="decode", reason="SizeAboveLadder")
+    assert above == runner.counters.value(FALLBACKS, phase="decode") > 0
+
+
+def test_rows_are_counted_as_real_and_padding(started: Callable[..., Runner]) -> None:
+    runner = started(decode=Policy.Disabled)
+    generate(runner, [[5] * 13], 1)
+    assert runner.counters.value("graphpod_graph_tokens_total", phase="prefill", kind="real") == 13
+    assert runner.counters.value("graphpod_graph_tokens_total", phase="prefill", kind="padding") == 3
+
+
+def ladder(**changes: Any) -> Ladder:
+    settings = {
+        "phase": Phase.Prefill,
+        "policy": Policy.Breakable,
+        "planned": (4, 8, 128, 256),
+        "captured": (4, 8, 128),
+        "ready": True,
+    }
+    return Ladder(**(settings | changes))
+
+
+@pytest.mark.parametrize(
+    ("settings", "count", "answer"),
+    [
+        ({}, 3, 4),
+        ({}, 8, 8),
+        ({}, 65, 128),
+        ({}, 9, FallbackReason.PaddingGate),
+        ({"captured": (16,)}, 5, 16),  # more than twice, but few rows
+        ({}, 200, FallbackReason.NotCaptured),
+        ({}, 257, FallbackReason.SizeAboveLadder),
+        ({"ready": False}, 3, FallbackReason.WarmingUp),
+        ({"policy": Policy.Disabled, "ready": False}, 3, FallbackReason.Disabled),
+        ({"phase": Phase.Decode, "planned": (128,), "captured": (128,)}, 1, 128),
+    ],
+)
+def test_dispatch_answers_a_size_or_the_one_reason(
+    settings: dict[str, Any], count: int, answer: int | FallbackReason
+) -> None:
+    assert dispatch(ladder(**settings), count) == answer
+
+
+def test_counters_know_the_metric_table() -> None:
+    counters = Counters()
+    with pytest.raises(KeyError):
+        counters.add("graphpod_no_such_total")
+    with pytest.raises(ValueError, match="labels"):
+        counters.add(EAGER, phases="prefill")
+    with pytest.raises(ValueError, match="not a gauge"):
+        counters.set(EAGER, 1, phase="prefill")
+    labels = {"phase": "prefill", "policy": "Full", "backend": "Recorder"}
+    for seconds in (0.005, 0.3, 100):
+        counters.observe("graphpod_graph_capture_duration_seconds", seconds, **labels)
+    (sample,) = counters.snapshot()
+    assert sample.value == pytest.approx(100.305)
+    assert sum(sample.buckets) == 3
+    assert (sample.buckets[0], sample.buckets[5], sample.buckets[-1]) == (1, 1, 1)

@@ -1,0 +1,129 @@
+"""Right tokens under poison, in any chunking, from any sampler."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from graphpod_policy import Policy
+from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.sampler import draw
+from graphpod_runtime.engine.sequence import Chunk, DecodeBatch, PrefillBatch, Sampling, Sequence
+from tests.unit.runtime.conftest import random_prompts
+
+POLICIES = [
+    (Policy.Disabled, Policy.Disabled),
+    (Policy.Breakable, Policy.Full),
+    (Policy.Breakable, Policy.Breakable),
+]
+
+
+class PoisonedRunner:
+    """A runner whose free pages are filled with NaN before every pass, and its padded rows with them."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.config, self.pages, self.eos_ids = runner.config, runner.pages, runner.eos_ids
+
+    def forward(self, batch: PrefillBatch | DecodeBatch) -> list[int]:
+        engine = self._runner._engine
+        free = torch.tensor(sorted(self.pages._free))
+        with torch.no_grad():
+            engine.attention.cache.fill(free, torch.nan)
+            for passing in engine.passes.values():
+                for _, tensor in passing.buffers:
+                    if tensor.is_floating_point():
+                        tensor.fill_(torch.nan)
+            for tensor in engine.capturer.breaks.tensors().values():
+                tensor.fill_(torch.nan)
+        owned = [chunk.sequence for chunk in batch.chunks] if isinstance(batch, PrefillBatch) else batch.sequences
+        for sequence in owned:
+            self._finite_where_unwritten(sequence)
+        return self._runner.forward(batch)
+
+    def _finite_where_unwritten(self, sequence: Sequence) -> None:
+        """What a page held before is not this sequence's; masked positions must be finite."""
+        cache, size = self._runner._engine.attention.cache, self.config.page_size
+        for index in range(sequence.computed, len(sequence.pages) * size):
+            page, slot = sequence.pages[index // size], index % size
+            for half in (cache.keys, cache.values):
+                half[:, page, slot] = 1000.0
+
+
+@pytest.mark.parametrize("policies", POLICIES)
+def test_poison_in_dead_pages_and_padded_rows_changes_nothing(
+    started: Callable[..., Runner], policies: tuple[Policy, Policy]
+) -> None:
+    runner = started(*policies)
+    prompts = random_prompts(10)
+    clean = generate(runner, prompts, 8, ignore_eos=True)
+    assert generate(PoisonedRunner(runner), prompts, 8, ignore_eos=True) == clean  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policies", POLICIES)
+def test_a_tiny_tail_chunk_gives_the_tokens_of_one_chunk(
+    started: Callable[..., Runner], policies: tuple[Policy, Policy]
+) -> None:
+    runner = started(*policies)
+    (prompt,) = random_prompts(1, shortest=29, longest=29)
+    firsts = []
+    for bounds in ((0, 29), (0, 28, 29), (0, 1, 29), (0, 13, 14, 29)):
+        sequence = Sequence("0", list(prompt), 29, 1, pages=runner.pages.take(8))
+        for start, end in zip(bounds, bounds[1:], strict=False):
+            (token,) = runner.forward(PrefillBatch((Chunk(sequence, start, end),)))
+            assert (token == -1) == (end < 29)
+        firsts.append(token)
+    assert len(set(firsts)) == 1
+
+
+@pytest.mark.parametrize("policies", POLICIES)
+def test_chunks_of_several_sequences_share_a_pass(
+    started: Callable[..., Runner], policies: tuple[Policy, Policy]
+) -> None:
+    runner = started(*policies)
+    prompts = random_prompts(4, shortest=3, longest=12)
+    alone = [answer[0] for answer in generate(runner, prompts, 1)]
+    chunks = []
+    for prompt in prompts:
+        sequence = Sequence("0", list(prompt), len(prompt), 1, pages=runner.pages.take(3))
+        runner.forward(PrefillBatch((Chunk(sequence, 0, 2),)))
+        chunks.append(Chunk(sequence, 2, len(prompt)))
+    assert runner.forward(PrefillBatch(tuple(chunks))) == alone
+
+
+def test_a_seed_gives_the_same_text_alone_and_in_a_batch(started: Callable[..., Runner]) -> None:
+    runner = started()
+    prompts = random_prompts(4)
+    sampling = Sampling(temperature=1.0, top_p=0.9, seed=11)
+    together = generate(runner, prompts, 8, sampling, ignore_eos=True)
+    alone = [generate(runner, [prompt], 8, sampling, ignore_eos=True)[0] for prompt in prompts]
+    assert together == alone
+    other = generate(runner, prompts, 8, Sampling(temperature=1.0, top_p=0.9, seed=12), ignore_eos=True)
+    assert other != together
+
+
+def test_draws_follow_temperature_and_top_p() -> None:
+    logits = torch.tensor([2.0, 1.0, 0.0, -1.0])
+    assert draw(logits, Sampling(), 0) == 0
+    seeds = range(400)
+    cut = {draw(logits, Sampling(1.0, 0.7, seed), 5) for seed in seeds}
+    assert cut == {0, 1}  # 0.64 and 0.24: the first two reach 0.7
+    shares = torch.bincount(torch.tensor([draw(logits, Sampling(1.0, 1.0, seed), 5) for seed in seeds]), minlength=4)
+    assert torch.allclose(shares / len(seeds), torch.softmax(logits, 0), atol=0.1)
+    assert {draw(logits, Sampling(1.0, 0.1, seed), 5) for seed in seeds} == {0}
+
+
+def test_prompts_that_do_not_fit_are_refused(started: Callable[..., Runner]) -> None:
+    runner = started(Policy.Disabled, Policy.Disabled)
+    with pytest.raises(ValueError, match="prompt 1 has 127 tokens"):
+        generate(runner, [[3], [3] * 127], 2)
+    with pytest.raises(ValueError, match="prompt 0 has 0 tokens"):
+        generate(runner, [[]], 2)
+
+
+def test_pages_come_back(started: Callable[..., Runner]) -> None:
+    runner = started(Policy.Disabled, Policy.Disabled)
+    before = runner.pages.available
+    generate(runner, random_prompts(12), 5)
+    assert runner.pages.available == before == runner.pages.capacity

@@ -1,0 +1,156 @@
+"""The self-check fails on each way a graph can be wrong, and passes when it is right."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphpod_policy import ExitCode, Phase, Policy
+from graphpod_runtime.engine import capture
+from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.passes import DecodePass, PrefillPass
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.graphs import breakable
+from graphpod_runtime.graphs.buffers import Buffers
+from tests.unit.runtime.graphs.pooled_breaks import PooledBreaks
+
+BREAKABLE = (Policy.Breakable, Policy.Breakable)
+FULL = (Policy.Disabled, Policy.Full)
+
+
+def failure_of(started: Callable[..., Runner], prefill: Policy, decode: Policy, **changes: Any) -> StartFailure:
+    with pytest.raises(StartFailure) as caught:
+        started(prefill, decode, **changes)
+    return caught.value
+
+
+@pytest.mark.parametrize("policies", [BREAKABLE, (Policy.Breakable, Policy.Full)])
+def test_right_graphs_pass_and_every_one_is_checked(
+    started: Callable[..., Runner], policies: tuple[Policy, Policy]
+) -> None:
+    runner = started(*policies)
+    graph = runner.report.as_dict()["graph"]
+    assert [graph[phase]["selfCheck"] for phase in ("prefill", "decode")] == ["Passed", "Passed"]
+    for phase in ("prefill", "decode"):
+        assert runner.counters.value("graphpod_graph_selfchecks_total", phase=phase, result="passed") == 4
+        assert runner.counters.value("graphpod_graph_selfchecks_total", phase=phase, result="failed") == 0
+
+
+def test_a_corrupted_break_output_is_caught(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    right = breakable.BreakableGraph._break
+
+    def corrupting(self: breakable.BreakableGraph, layer: int, count: int) -> None:
+        right(self, layer, count)
+        if layer == 2 and self.site.size == 16:
+            self._arena.out[0, 0] += 1e-3
+
+    monkeypatch.setattr(breakable.BreakableGraph, "_break", corrupting)
+    failure = failure_of(started, *BREAKABLE)
+    assert failure.code is ExitCode.SelfCheckFailed
+    assert "prefill size 16" in failure.message
+
+
+@pytest.mark.parametrize("policies", [BREAKABLE, (Policy.Breakable, Policy.Full)])
+def test_a_buffer_that_is_not_loaded_is_caught(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy]
+) -> None:
+    right = Buffers.load
+
+    def forgetful(self: Buffers, name: str, live: Tensor, size: int) -> None:
+        if name != "positions":
+            right(self, name, live, size)
+
+    monkeypatch.setattr(Buffers, "load", forgetful)
+    assert failure_of(started, *policies).code is ExitCode.SelfCheckFailed
+
+
+def test_a_graph_that_reads_an_old_buffer_is_caught(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every capture freezes the address of its own tokens buffer, which the next pass replaces."""
+    right = DecodePass.code
+
+    def moving(self: DecodePass, size: int) -> Any:
+        self.buffers._tensors["tokens"] = self.buffers._tensors["tokens"].clone()
+        moved.append(self.buffers._tensors["tokens"])
+        return right(self, size)
+
+    moved: list[Tensor] = []
+    monkeypatch.setattr(DecodePass, "code", moving)
+    monkeypatch.setattr("graphpod_runtime.graphs.addresses.Addresses.knows", lambda self, tensor: True)
+    assert failure_of(started, *FULL).code is ExitCode.SelfCheckFailed
+    assert moved
+
+
+@pytest.mark.parametrize("policies", [BREAKABLE, FULL])
+def test_keys_written_to_a_wrong_page_are_caught(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy]
+) -> None:
+    """Replays, and they alone, write one slot further than they should."""
+    right = capture.PhaseGraphs.replay
+
+    def shifted(self: capture.PhaseGraphs, inputs: Any, size: int) -> Any:
+        inputs.metadata.slots[-1] += 1
+        try:
+            return right(self, inputs, size)
+        finally:
+            inputs.metadata.slots[-1] -= 1
+
+    monkeypatch.setattr(capture.PhaseGraphs, "replay", shifted)
+    assert failure_of(started, *policies).code is ExitCode.SelfCheckFailed
+
+
+def test_attention_over_a_wrong_page_is_caught(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture that froze the block table of another layout: every sequence reads the first one's pages."""
+    right = DecodePass.load
+
+    def frozen(self: DecodePass, inputs: Any, size: int) -> None:
+        right(self, inputs, size)
+        tables = self.buffers.view("tables", size)
+        tables[:] = tables[0].clone()
+
+    monkeypatch.setattr(DecodePass, "load", frozen)
+    failure = failure_of(started, *FULL)
+    assert failure.code is ExitCode.SelfCheckFailed
+    assert "plain eager" in failure.message
+
+
+def test_break_tensors_held_weakly_in_the_pool_are_caught(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SGLang #37606 put back into a real model."""
+    monkeypatch.setattr(breakable, "BreakableGraph", PooledBreaks)
+    assert failure_of(started, *BREAKABLE).code is ExitCode.SelfCheckFailed
+
+
+def test_the_same_break_tensors_pass_when_their_blocks_are_owned(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breakable, "BreakableGraph", PooledBreaks)
+    monkeypatch.setattr(PooledBreaks, "owners", [])
+    runner = started(*BREAKABLE)
+    assert runner.report.as_dict()["graph"]["prefill"]["selfCheck"] == "Passed"
+
+
+def test_random_weights_do_not_hide_a_wrong_position(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = PrefillPass.load
+
+    def shifted(self: PrefillPass, inputs: Any, size: int) -> None:
+        right(self, inputs, size)
+        self.buffers.view("positions", size)[inputs.count - 1] += 1
+
+    monkeypatch.setattr(PrefillPass, "load", shifted)
+    failure = failure_of(started, *BREAKABLE)
+    assert failure.code is ExitCode.SelfCheckFailed
+    assert "padding alone explains" in failure.message
+
+
+def test_phases_are_named(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHPOD_FAULT", "selfcheck:decode:4")
+    failure = failure_of(started, *FULL)
+    assert failure.message.startswith(f"{Phase.Decode} size 4")
+    assert torch.is_grad_enabled()

@@ -1,0 +1,106 @@
+"""A model folder that cannot be served says what is wrong, where, and what to do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from graphpod_runtime.models.base import ModelInvalid
+from graphpod_runtime.models.loader import load_model
+from tests.unit.runtime.conftest import write_llama
+
+WEIGHTS = "model.safetensors"
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    change(tensors)
+    save_file(tensors, folder / WEIGHTS)
+
+
+def cut(folder: Path, share: float) -> None:
+    data = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(data[: int(len(data) * share)])
+
+
+NORM = "model.norm.weight"
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no weights": (lambda folder: (folder / WEIGHTS).unlink(), r"no \*\.safetensors file \(found config.json"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
+    "a broken config": (lambda folder: (folder / "config.json").write_text("{"), "not JSON"),
+    "a config without layers": (lambda folder: edit(folder, num_hidden_layers=2), "layers.2.* has no place"),
+    "truncated weights": (lambda folder: cut(folder, 0.5), "not a whole safetensors file"),
+    "weights cut in the header": (lambda folder: cut(folder, 0.0001), "not a whole safetensors file"),
+    "noise for weights": (
+        lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 4096),
+        "not a whole safetensors file",
+    ),
+    "an unknown architecture": (lambda folder: edit(folder, architectures=["MambaForCausalLM"]), "'MambaForCausalLM'"),
+    "another hidden size": (lambda folder: edit(folder, hidden_size=288), "has shape"),
+    "a missing tensor": (
+        lambda folder: rewrite(folder, lambda tensors: tensors.pop(NORM)),
+        f"1 of 29 tensors are missing, first {NORM}",
+    ),
+    "a tensor of another model": (
+        lambda folder: rewrite(folder, lambda tensors: tensors.update(extra=torch.zeros(2))),
+        "tensor extra has no place",
+    ),
+    "biases": (lambda folder: edit(folder, attention_bias=True), "attention_bias=true is not built"),
+    "stretched positions": (
+        lambda folder: edit(folder, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}),
+        "rope type 'yarn' is not built",
+    ),
+    "an index to nowhere": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text(
+            '{"weight_map": {"a": "part-1.safetensors"}}'
+        ),
+        "part-1.safetensors: named by model.safetensors.index.json but not there",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_folder_is_named(tmp_path: Path, name: str) -> None:
+    breaking, words = BROKEN[name]
+    write_llama(tmp_path)
+    breaking(tmp_path)
+    with pytest.raises(ModelInvalid, match=words) as caught:
+        load_model(tmp_path, torch.float32, 64)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_no_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelInvalid, match="no such folder; check the model's path"):
+        load_model(tmp_path / "absent", torch.float32, 64)
+
+
+def test_weights_in_several_files_load_as_one(tmp_path: Path) -> None:
+    write_llama(tmp_path)
+    whole = load_model(tmp_path, torch.float32, 64)
+    tensors = load_file(tmp_path / WEIGHTS)
+    (tmp_path / WEIGHTS).unlink()
+    names = sorted(tensors)
+    weight_map = {name: f"part-{index % 2}.safetensors" for index, name in enumerate(names)}
+    for part in set(weight_map.values()):
+        save_file({name: tensors[name] for name in names if weight_map[name] == part}, tmp_path / part)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    parts = load_model(tmp_path, torch.float32, 64)
+    for (name, one), (_, other) in zip(
+        whole.module().named_parameters(), parts.module().named_parameters(), strict=True
+    ):
+        assert torch.equal(one, other), name
+
+
+def test_weights_are_converted_to_the_asked_dtype(tmp_path: Path) -> None:
+    write_llama(tmp_path)
+    model = load_model(tmp_path, torch.bfloat16, 64)
+    assert {parameter.dtype for parameter in model.module().parameters()} == {torch.bfloat16}
+    assert model.shape.eos_ids == (2,)
