@@ -151,7 +151,7 @@ def test_a_pool_without_room_runs_out_of_memory_by_itself(
 ) -> None:
     monkeypatch.setattr("graphpod_runtime.engine.start.available_bytes", lambda: 12_000)
     runner = started(decode=Policy.Disabled, **DEGRADE)
-    assert [rule for rule, _, _ in rules(runner)][0] == "LadderMemory"
+    assert rules(runner)[0] == ("LadderMemory", "prefill", "Adjusted")
     assert runner.report.as_dict()["graph"]["prefill"]["poolBytes"] <= 12_000
 
 

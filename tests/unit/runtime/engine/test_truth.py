@@ -1,6 +1,7 @@
 """Right tokens under poison, in any chunking, from any sampler."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
@@ -70,7 +71,7 @@ def test_a_tiny_tail_chunk_gives_the_tokens_of_one_chunk(
     firsts = []
     for bounds in ((0, 29), (0, 28, 29), (0, 1, 29), (0, 13, 14, 29)):
         sequence = Sequence("0", list(prompt), 29, 1, pages=runner.pages.take(8))
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             (token,) = runner.forward(PrefillBatch((Chunk(sequence, start, end),)))
             assert (token == -1) == (end < 29)
         firsts.append(token)

@@ -96,6 +96,9 @@ def test_captured_results_are_invalid_until_replayed() -> None:
     assert (kept[1] == -1).all()
 
 
+OUTSIDE = torch.ones(6)
+
+
 def bool_of(x: Tensor) -> Tensor:
     return x if x.sum() > 0 else -x
 
@@ -112,7 +115,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], object], str]] = {
     "random numbers": (lambda x: torch.rand(4), "random"),
     "dropout": (lambda x: torch.nn.functional.dropout(x), "random"),
     "a host list": (lambda x: x + torch.tensor([1.0] * 6), "neither registered"),
-    "a tensor of before": (lambda x, outside=torch.ones(6): x + outside, "neither registered"),
+    "a tensor of before": (lambda x: x + OUTSIDE, "neither registered"),
     "resize": (lambda x: (x + 1).resize_(2, 2), "other memory"),
 }
 
