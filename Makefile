@@ -45,7 +45,7 @@ demo-down: venv ## take the demo's cluster down
 	@$(RUN) -m demo down
 
 test: lint tools images ## every check: lint, unit, api and e2e on real clusters
-	@$(RUN) -m pytest -m 'not gpu'
+	@$(RUN) -m pytest -m 'not gpu' --durations 10
 
 lint: venv ## ruff, mypy, import law
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet .; $(VENV)/bin/ruff format --quiet --check .)
