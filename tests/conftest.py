@@ -105,9 +105,7 @@ def _alone(name: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    pytest.fail(
-                        f"another test run has had {name} for {OTHER_RUN_LIMIT:.0f} s: `fuser {place}` names it"
-                    )
+                    pytest.fail(f"another test run has held {name} for {OTHER_RUN_LIMIT:.0f} s: wait for it or end it")
                 time.sleep(0.5)
         yield
 
