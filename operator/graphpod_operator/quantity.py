@@ -1,7 +1,8 @@
-"""Kubernetes quantities: parsed exactly, written as the API server writes them.
+"""Kubernetes quantities of compute resources: parsed exactly, written as the API server writes them.
 
 The server rewrites `1000m` to `1` and `1024Mi` to `1Gi`. What we send must already be in that form, or our own
-fields would look changed on every comparison. Rules from `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
+fields would look changed on every comparison. Rules from `k8s.io/apimachinery/pkg/api/resource/quantity.go`, and from
+the rounding in `SetDefaults_ResourceList`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from decimal import ROUND_UP, Context, Decimal
 PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 
 _SYNTAX = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL = {"m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
-_NANO = Decimal(1).scaleb(-9)
+_MILLI = Decimal(1).scaleb(-3)
+_MOST = 2**63 - 1
 _WIDE = Context(prec=64)
 """Holds every quantity that `PATTERN` allows exactly: 15 digits, a factor of 2^50, 9 decimals."""
 
@@ -41,13 +43,16 @@ def whole(text: str | int) -> int:
 
 
 def canonical(text: str | int) -> str:
-    """The form the API server stores: largest suffix that leaves an integer; never more than nano precision."""
-    amount = value(text).quantize(_NANO, ROUND_UP, _WIDE).normalize(_WIDE)
+    """The form the API server stores in requests and limits.
+
+    Rounded up to thousandths, capped at 2^63 − 1 for binary suffixes, with the largest suffix that leaves an integer.
+    """
+    amount = value(text).quantize(_MILLI, ROUND_UP, _WIDE).normalize(_WIDE)
     if amount == 0:
         return "0"
     is_binary = str(text).endswith("i")
     if is_binary and amount >= 1024 and amount == amount.to_integral_value():
-        return _binary(int(amount))
+        return _binary(min(int(amount), _MOST))
     return _decimal(amount)
 
 
@@ -63,5 +68,5 @@ def _binary(amount: int) -> str:
 def _decimal(amount: Decimal) -> str:
     exponent = amount.as_tuple().exponent
     assert isinstance(exponent, int)  # finite: PATTERN admits neither NaN nor infinity
-    power = max(-9, min(18, 3 * math.floor(exponent / 3)))
+    power = max(-3, min(18, 3 * math.floor(exponent / 3)))
     return f"{int(amount.scaleb(-power))}{_DECIMAL_SUFFIX[power]}"

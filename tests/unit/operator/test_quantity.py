@@ -24,30 +24,31 @@ from graphpod_operator import quantity
         ("0.0", "0"),
         ("1.5", "1500m"),
         ("0.5Ki", "512"),
-        ("1.0001Ki", "1024102400u"),
-        ("0.000000001", "1n"),
+        ("1.0001Ki", "1024103m"),
+        ("0.000000001", "1m"),
         ("100000000000000P", "100000000000E"),
+        ("123456789Ti", "9223372036854775807"),
     ],
 )
 def test_a_quantity_is_written_as_the_api_server_writes_it(text: str | int, canonical: str) -> None:
     assert quantity.canonical(text) == canonical
 
 
-DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+DECIMAL = {"m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 def exact(text: str) -> Fraction:
     """The value by arithmetic of its own."""
-    number = text.rstrip("numkKMGTPEi")
+    number = text.rstrip("mkKMGTPEi")
     suffix = text[len(number) :]
     return Fraction(number) * (BINARY[suffix] if suffix in BINARY else Fraction(10) ** DECIMAL[suffix])
 
 
 @given(st.decimals(0, 10**6, places=3), st.sampled_from(["", "m", "k", "M", "G", "T", *BINARY]))
-def test_the_canonical_form_keeps_the_value(number: Decimal, suffix: str) -> None:
+def test_the_canonical_form_keeps_the_value_up_to_a_thousandth(number: Decimal, suffix: str) -> None:
     text = f"{number:f}{suffix}"
-    assert exact(quantity.canonical(text)) == exact(text)
+    assert 0 <= exact(quantity.canonical(text)) - exact(text) < Fraction(1, 1000)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "abc", "1 Gi", "1gb", "NaN", "inf", "١"])
