@@ -130,6 +130,7 @@ class Capturer:
         graphs = PhaseGraphs(
             policy, passing, self.attention, self.new_pool(), check_addresses=self.switches.check_addresses
         )
+        collecting = gc.isenabled()
         gc.disable()
         try:
             for done, size in enumerate(sorted(sizes, reverse=True), 1):
@@ -149,21 +150,19 @@ class Capturer:
             )
             raise
         finally:
-            gc.enable()
+            if collecting:
+                gc.enable()
         return graphs
 
     def _code(self, passing: Pass, size: int) -> Code:
         """The pass's code, or code that fails when a fault asks for it."""
         code = passing.code(size)
-        for kind, error in (
-            (FaultKind.Capture, RuntimeError("injected fault")),
-            (FaultKind.CaptureOom, CaptureOutOfMemory("injected fault")),
-        ):
+        for kind, error in ((FaultKind.Capture, RuntimeError), (FaultKind.CaptureOom, CaptureOutOfMemory)):
             if self.switches.fires(kind, passing.phase, size):
 
-                def failing(attend: Attend, error: Exception = error) -> None:
+                def failing(attend: Attend, error: type[Exception] = error) -> None:
                     code(attend)
-                    raise error
+                    raise error("injected fault")
 
                 return failing
         return code

@@ -17,8 +17,6 @@ from graphpod_runtime.graphs.errors import CaptureOutOfMemory
 
 ALIGNMENT = 64
 """Bytes; a cache line, and enough for every dtype and vector width."""
-RESERVED = 1 << 36
-"""Bytes of address space. Only pages that were touched take memory."""
 MAP_NORESERVE = 0x4000
 """Linux flag that Python's mmap does not name: no swap is set aside for the reservation."""
 
@@ -31,15 +29,19 @@ class Block(NamedTuple):
 
 
 class Arena:
-    """Blocks in one mapping; `limit` bytes may be in use at once at most."""
+    """Blocks in one mapping of `limit` bytes. Only pages that were touched take memory."""
 
-    def __init__(self, limit: int = RESERVED) -> None:
+    def __init__(self, limit: int = 1 << 32) -> None:
+        """CaptureOutOfMemory when the system refuses even the address space."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        self._limit = min(limit, RESERVED)
-        self._memory = memoryview(mmap.mmap(-1, RESERVED, flags=flags))
+        try:
+            self._memory = memoryview(mmap.mmap(-1, limit, flags=flags))
+        except OSError as error:
+            raise CaptureOutOfMemory(f"the system refuses {limit} bytes of address space: {error}") from error
+        self._limit = limit
         self._storage = torch.frombuffer(self._memory, dtype=torch.uint8).untyped_storage()
         self._base = self._storage.data_ptr()
-        self._free: list[tuple[int, int]] = [(0, RESERVED)]
+        self._free: list[tuple[int, int]] = [(0, limit)]
         """(offset, bytes), ascending, never adjacent."""
         self.live: dict[int, Block] = {}
         """Offset -> block that some tensor still uses."""
@@ -49,7 +51,7 @@ class Arena:
     def empty_like(self, fresh: Tensor) -> Tensor:
         """An uninitialised tensor of `fresh`'s dtype, shape and strides that owns a block.
 
-        CaptureOutOfMemory when the block would end above the limit.
+        CaptureOutOfMemory when no free block holds it.
         """
         span = 1 + sum((n - 1) * stride for n, stride in zip(fresh.shape, fresh.stride(), strict=True))
         size = -(-span * fresh.itemsize // ALIGNMENT) * ALIGNMENT
@@ -62,7 +64,7 @@ class Arena:
 
     def owns(self, tensor: Tensor) -> bool:
         """Whether `tensor` lies in this pool."""
-        return 0 <= tensor.data_ptr() - self._base < RESERVED
+        return 0 <= tensor.data_ptr() - self._base < self._limit
 
     def alias(self, tensor: Tensor) -> Tensor:
         """The same elements as `tensor`, which is in this pool, without keeping its block alive."""
@@ -78,13 +80,11 @@ class Arena:
         """The lowest free block that holds `size` bytes."""
         index = next((index for index, (_, room) in enumerate(self._free) if room >= size), None)
         if index is None:
-            raise CaptureOutOfMemory(f"the pool's {RESERVED} bytes of address space are used up")
-        offset, room = self._free[index]
-        if offset + size > self._limit:
             raise CaptureOutOfMemory(
-                f"a block of {size} bytes does not fit the graph pool's {self._limit} bytes; raise the memory limit or "
+                f"no block of {size} bytes is free in the graph pool's {self._limit} bytes; raise the memory limit or "
                 "give a shorter size list"
             )
+        offset, room = self._free[index]
         if room == size:
             del self._free[index]
         else:

@@ -1,5 +1,7 @@
 """The start: its order, its report, and what a failed capture leads to."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Policy
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.graphs.arena import Arena
 from graphpod_runtime.graphs.errors import CaptureFailed
 from tests.unit.runtime.conftest import engine_config, random_prompts
 
@@ -163,6 +166,27 @@ def test_no_capture_after_ready_and_the_attempt_is_counted(started: Callable[...
     assert runner.counters.value("graphpod_graph_recaptures_total", phase="decode") == 1
     generate(runner, random_prompts(1), 2)
     assert runner.counters.value("graphpod_graph_recaptures_total") == 1
+
+
+def test_dropped_graphs_leave_no_memory(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measured decode ladder, and a ladder whose capture failed, give their pools back without a collector."""
+    made: list[weakref.ref[Arena]] = []
+    right = Arena.__init__
+
+    def counted(self: Arena, limit: int) -> None:
+        made.append(weakref.ref(self))
+        right(self, limit)
+
+    monkeypatch.setattr(Arena, "__init__", counted)
+    monkeypatch.setenv("GRAPHPOD_FAULT", "capture:prefill:8")
+    gc.disable()
+    try:
+        runner = started(**DEGRADE)
+        alive = [arena() for arena in made if arena() is not None]
+    finally:
+        gc.enable()
+    assert len(made) == 3  # prefill, decode measured, decode
+    assert alive == [runner._engine.graphs[Phase.Decode].pool.arena]  # type: ignore[attr-defined]
 
 
 def test_gradients_stay_as_they_were(started: Callable[..., Runner]) -> None:
