@@ -67,6 +67,7 @@ def service(installed: Cluster, request: pytest.FixtureRequest) -> Iterator[Call
     def make(name: str, **changes: Manifest) -> str:
         found = yaml.safe_load(EXAMPLE.read_text())
         found["metadata"]["name"] = name
+        found["spec"]["graph"] = {"sizes": {"prefill": [16], "decode": [1, 2]}}  # a start in seconds
         for part, fields in changes.items():
             found["spec"][part] = found["spec"].get(part, {}) | fields
         installed.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(found))
