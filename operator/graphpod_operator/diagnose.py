@@ -58,6 +58,8 @@ PRECEDENCE: tuple[Reason, ...] = (
 """When pods fail differently, the most specific failure is told."""
 
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+_PREEMPTION = re.compile(r",? (?:no new claims to deallocate|preemption:)")
+"""What the scheduler says after its reasons: why evicting others would not help."""
 _UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
 
 
@@ -104,7 +106,7 @@ def _unscheduled(pod: Pod, message: str) -> Diagnosis:
         return Diagnosis(Reason.ClaimNotFound, f"PersistentVolumeClaim {match[1]} does not exist", pod)
     if _UNBOUND_CLAIM in message:
         return Diagnosis(Reason.ClaimNotBound, "the PersistentVolumeClaim of spec.model.uri has no volume yet", pod)
-    return Diagnosis(Reason.Unschedulable, message.split(" preemption:")[0] or "no node fits", pod)
+    return Diagnosis(Reason.Unschedulable, _PREEMPTION.split(message)[0] or "no node fits", pod)
 
 
 def _ended(pod: Pod, ended: Ended) -> Diagnosis:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,12 +69,15 @@ class Recent:
     """The events told in the last ten minutes. Times are seconds of any clock that only goes forward."""
 
     def __init__(self) -> None:
-        self._told: dict[str, float] = {}
+        self._told: dict[tuple[str, int, str], float] = {}
 
-    def is_new(self, uid: str, event: Event, now: float) -> bool:
-        """Whether the event is to be told; if so, it counts as told at `now`."""
+    def is_new(self, found: observe.Service, event: Event, now: float) -> bool:
+        """Whether the event is to be told; if so, it counts as told at `now`.
+
+        The same reason under the same generation is the same event, whichever pod it names.
+        """
         self._told = {mark: told for mark, told in self._told.items() if now - told < QUIET_SECONDS}
-        mark = f"{uid}/{event.reason}/{hashlib.sha256(event.message.encode()).hexdigest()[:16]}"
+        mark = (found.uid, found.generation, event.reason)
         if mark in self._told:
             return False
         self._told[mark] = now

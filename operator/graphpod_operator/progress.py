@@ -1,4 +1,9 @@
-"""When a new status is worth a write: at once if it says anything but progress, else every 5 s or 20 %."""
+"""When a new status is worth a write.
+
+What changes a decision of the reader (a condition's status or reason, the effective policies, the generation) is
+written at once. Details wait until 5 s have passed since the last write; while graphs are captured, also until a fifth
+of the sizes more is done, or a minute has passed. So a start costs few writes however long it takes.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +12,51 @@ from typing import Any
 
 from graphpod_operator.observe import Key
 
-SECONDS = 5.0
-STEP = 0.2
+DETAIL_SECONDS = 5.0
+CAPTURE_SECONDS = 60.0
+CAPTURE_STEP = 0.2
 """Part of all planned sizes."""
+
+Status = Mapping[str, Any]
 
 
 class Progress:
-    """Remembers when the progress of each service was last written."""
+    """Remembers when the status of each service was last written, in seconds of a clock that only goes forward."""
 
     def __init__(self) -> None:
         self._written: dict[Key, float] = {}
 
-    def is_worth_writing(self, key: Key, old: Mapping[str, Any], new: Mapping[str, Any], now: float) -> bool:
-        """Whether `new` is to be written over `old` at `now` (seconds, any clock that only goes forward).
-
-        True counts as written.
-        """
+    def wait(self, key: Key, old: Status, new: Status, now: float) -> float | None:
+        """Seconds until `new` may be written over `old`: 0 for now, None when there is nothing to write."""
         if old == new:
-            return False
-        only_progress = _without_progress(old) == _without_progress(new)
-        step = abs(_ratio(new) - _ratio(old))
-        if only_progress and step < STEP and now - self._written.get(key, float("-inf")) < SECONDS:
-            return False
+            return None
+        if _urgent(old) != _urgent(new):
+            return 0.0
+        captures_only = _without_counts(old) == _without_counts(new)
+        small_step = abs(_ratio(new) - _ratio(old)) < CAPTURE_STEP
+        pause = CAPTURE_SECONDS if captures_only and small_step else DETAIL_SECONDS
+        return max(0.0, self._written.get(key, float("-inf")) + pause - now)
+
+    def written(self, key: Key, now: float) -> None:
+        """The status was written."""
         self._written[key] = now
-        return True
 
     def forget(self, key: Key) -> None:
         """The service is gone."""
         self._written.pop(key, None)
 
 
-def _without_progress(status: Mapping[str, Any]) -> dict[str, Any]:
+def _urgent(status: Status) -> object:
+    graph = status.get("graph") or {}
+    return (
+        status.get("observedGeneration"),
+        graph.get("configHash"),
+        [(graph.get(phase) or {}).get("effective") for phase in ("prefill", "decode")],
+        sorted((row["type"], row["status"], row["reason"]) for row in status.get("conditions") or ()),
+    )
+
+
+def _without_counts(status: Status) -> dict[str, Any]:
     graph = {name: value for name, value in (status.get("graph") or {}).items() if name != "captured"}
     for phase in ("prefill", "decode"):
         if phase in graph:
@@ -45,6 +64,6 @@ def _without_progress(status: Mapping[str, Any]) -> dict[str, Any]:
     return {**status, "graph": graph}
 
 
-def _ratio(status: Mapping[str, Any]) -> float:
+def _ratio(status: Status) -> float:
     captured, _, planned = str((status.get("graph") or {}).get("captured", "0/0")).partition("/")
     return int(captured) / int(planned) if int(planned or 0) else 0.0

@@ -77,12 +77,12 @@ class Reconciler:
             except ServerRefused as error:
                 stopped, failure = Refused(Reason.ApplyRefused, str(error)), error
         seen = await self._observe(key)
-        await self._report(found, status(found, outcome, stopped, seen, self._clock.timestamp()))
+        held_back = await self._report(found, status(found, outcome, stopped, seen, self._clock.timestamp()))
         if failure is not None:
             raise failure
-        if stopped is not None:
-            return BLOCKED_SECONDS.get(stopped.reason)
-        return _poll(seen.readings.values())
+        blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
+        pauses = (held_back, blocked, _poll(seen.readings.values()))
+        return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _apply(self, found: Service, desired: Desired) -> Refused | None:
         """Carry out the writes; or why none of them may be."""
@@ -170,11 +170,15 @@ class Reconciler:
             readings=readings,
         )
 
-    async def _report(self, found: Service, new: Status) -> None:
-        """Write the status if it says something new, then tell the transitions."""
+    async def _report(self, found: Service, new: Status) -> float | None:
+        """Write the status if it says something new, then tell the transitions.
+
+        Returns the seconds for which a mere detail was held back, if one was.
+        """
         content = new.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if not self._progress.is_worth_writing(found.key, found.status, content, self._clock.monotonic()):
-            return
+        wait = self._progress.wait(found.key, found.status, content, self._clock.monotonic())
+        if wait is None or wait > 0:
+            return wait
         body = {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -185,14 +189,16 @@ class Reconciler:
             raw = await self._cluster.apply_status(body)
         except ServerRefused as error:
             if error.status == 404:
-                return  # deleted meanwhile; the watch will say so
+                return None  # deleted meanwhile; the watch will say so
             raise
+        self._progress.written(found.key, self._clock.monotonic())
         self._store.observe(project(Resource.InferenceService, raw))
         for event in events.transitions(found.status, new):
             await self._tell(found, event)
+        return None
 
     async def _tell(self, found: Service, event: events.Event) -> None:
-        if not self._recent.is_new(found.uid, event, self._clock.monotonic()):
+        if not self._recent.is_new(found, event, self._clock.monotonic()):
             return
         body: dict[str, Any] = events.body(found, event, self._clock.timestamp())
         try:

@@ -228,11 +228,30 @@ async def test_progress_alone_is_written_seldom(world: World) -> None:
     put_pod(world)
     for captured in range(1, 5):
         world.ports.report = report(config_hash=HASH, state="Capturing", captured=(captured, 0))
-        await world.reconcile()
+        assert await world.reconcile() is not None, "it comes back to write what it held back"
     assert world.kinds().count("status") == 2
-    world.clock.now += 6
+    world.clock.now += 61
     await world.reconcile()
     assert world.kinds().count("status") == 3
+
+
+async def test_a_start_costs_few_writes_however_long_it_takes(world: World) -> None:
+    await world.reconcile()
+    put_pod(world, running=False)
+    await world.reconcile()
+    put_pod(world)
+    world.ports.report = report(config_hash=HASH, state="Loading", captured=(0, 0))
+    await world.reconcile()
+    for captured in range(27):
+        world.clock.now += 9
+        sizes = (min(captured, 22), max(0, captured - 22))
+        world.ports.report = report(config_hash=HASH, state="Capturing", captured=sizes)
+        await world.reconcile()
+    put_pod(world, ready=True)
+    world.ports.report = report(config_hash=HASH)
+    await world.reconcile()
+    assert world.condition("GraphsCaptured") == ("True", "Captured")
+    assert len(world.cluster.writes) + len(world.cluster.events) <= len(CHILDREN) + 8
 
 
 async def test_a_silent_admin_port_is_asked_less_often_after_a_while(world: World) -> None:

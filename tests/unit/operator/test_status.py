@@ -1,5 +1,6 @@
 """The status, as a table: what is observed on the left, what is said on the right."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -265,11 +266,12 @@ def test_an_event_tells_a_transition_once_and_only_where_it_has_a_notice() -> No
     after = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
     assert transitions(after, the(READY)) == ()
 
-    recent = Recent()
-    assert recent.is_new("uid", event, 0.0)
-    assert not recent.is_new("uid", event, 599.0)
-    assert recent.is_new("other uid", event, 599.0)
-    assert recent.is_new("uid", event, 601.0)
+    recent, found = Recent(), observe.Service.of(inference_service())
+    assert recent.is_new(found, event, 0.0)
+    assert not recent.is_new(found, dataclasses.replace(event, message="of another pod"), 599.0)
+    assert recent.is_new(dataclasses.replace(found, uid="other"), event, 599.0)
+    assert recent.is_new(dataclasses.replace(found, generation=2), event, 599.0)
+    assert recent.is_new(found, event, 601.0)
 
 
 def test_a_failure_is_one_warning_though_ready_and_stalled_repeat_it() -> None:
@@ -282,16 +284,17 @@ def capturing(prefill: int) -> dict[str, Any]:
     return the(observed).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def test_progress_is_written_every_five_seconds_or_fifth_and_the_rest_at_once() -> None:
+def test_captures_are_written_every_fifth_or_minute_details_every_five_seconds_and_conditions_at_once() -> None:
     progress, key = Progress(), observe.Key("ns", "demo")
-    assert progress.is_worth_writing(key, {}, capturing(1), 0.0)
-    assert not progress.is_worth_writing(key, capturing(1), capturing(1), 100.0)
-    assert not progress.is_worth_writing(key, capturing(1), capturing(2), 4.0)
-    assert progress.is_worth_writing(key, capturing(1), capturing(8), 4.0), "a step of 7/26"
-    assert not progress.is_worth_writing(key, capturing(8), capturing(9), 8.0)
-    assert progress.is_worth_writing(key, capturing(8), capturing(9), 9.0), "5 s after the last write"
+    assert progress.wait(key, {}, capturing(1), 0.0) == 0
+    progress.written(key, 0.0)
+    assert progress.wait(key, capturing(1), capturing(1), 100.0) is None
+    assert progress.wait(key, capturing(1), capturing(2), 10.0) == 50, "one size more waits for a minute"
+    assert progress.wait(key, capturing(1), capturing(8), 4.0) == 1, "a step of 7/26 waits for 5 s"
+    assert progress.wait(key, capturing(1), {**capturing(1), "replicas": 7}, 4.0) == 1, "a detail waits for 5 s"
+    assert progress.wait(key, capturing(1), capturing(8), 5.0) == 0
     done = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert progress.is_worth_writing(key, capturing(9), done, 9.1)
+    assert progress.wait(key, capturing(9), done, 0.1) == 0, "a condition waits for nothing"
 
 
 def test_the_status_names_the_selector_and_the_address() -> None:
