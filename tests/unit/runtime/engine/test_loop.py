@@ -36,17 +36,18 @@ class ListLink:
 
     def __init__(self, *turns: list[Command]) -> None:
         self.turns = list(turns)
-        self.sent: list[Event] = []
+        self.frames: list[list[Event]] = []
 
     def poll(self, seconds: float) -> list[Command]:
         return self.turns.pop(0) if self.turns else []
 
     def send(self, events: list[Event]) -> None:
-        self.sent += events
+        self.frames.append(list(events))
 
     def of(self, id: str) -> list[Any]:
         """The events of one request."""
-        return [event for event in self.sent if isinstance(event, Tokens | Finished) and event.id == id]
+        sent = [event for frame in self.frames for event in frame]
+        return [event for event in sent if isinstance(event, Tokens | Finished) and event.id == id]
 
 
 def config() -> EngineConfig:
@@ -99,8 +100,9 @@ def test_a_drain_finishes_what_is_open() -> None:
 def test_every_turn_beats_and_the_counters_arrive_before_the_end_they_count() -> None:
     link, _, beats = run([Submit("a", [1], 3), Drain()])
     assert len(beats) == 3
-    last = link.sent.index(Finished("a", FinishReason.Length))
-    counters = next(event for event in reversed(link.sent[:last]) if isinstance(event, CountersEvent))
+    counters, token, finished = link.frames[-1]
+    assert (token, finished) == (Tokens("a", [3]), Finished("a", FinishReason.Length))
+    assert isinstance(counters, CountersEvent)
     values = {sample.name: sample.value for sample in counters.values}
     assert values["graphpod_requests_running"] == values["graphpod_kv_cache_usage_ratio"] == 0
     assert values["graphpod_kv_cache_capacity_tokens"] == 40 * 4

@@ -48,10 +48,10 @@ def engine_json(folder: Path, model: Path, **changes: Any) -> Path:
     """A small engine's configuration file."""
     settings: dict[str, Any] = {
         "dtype": "float32",
-        "max_model_len": 20_000,
+        "max_model_len": 200_000,
         "max_batch": 4,
         "prefill_chunk": 16,
-        "page_size": 4,
+        "page_size": 16,
         "serving": ServingConfig(max_queue=4, drain_seconds=30),
     } | changes
     graph = GraphConfig(
@@ -124,13 +124,20 @@ class Front:
 
 
 def start_front(
-    folder: Path, *, script: str = "", accept_seconds: float = 0.0, ready: bool = True, **changes: Any
+    folder: Path,
+    *,
+    script: str = "",
+    accept_seconds: float = 0.0,
+    stuck_seconds: float = 60.0,
+    ready: bool = True,
+    **changes: Any,
 ) -> Front:
     """A front over the scripted engine; waits until it is ready, or with ready=False until it listens."""
     model = changes.pop("model", None) or write_model(folder / "model")
     config = changes.pop("config", None) or engine_json(folder, model, **changes)
     command = [sys.executable, str(HERE / "scripted_front.py"), str(config), str(folder / "termination-log")]
-    front = launch(folder, [*command, str(accept_seconds)], GRAPHPOD_SCRIPT=script)
+    environment = {"GRAPHPOD_SCRIPT": script, "GRAPHPOD_STUCK_SECONDS": str(stuck_seconds)}
+    front = launch(folder, [*command, str(accept_seconds)], **environment)
     if ready:
         front.eventually("the front is ready", lambda: "ready: echo" in front.log.read_text())
         assert front.get("/readyz").status_code == 200

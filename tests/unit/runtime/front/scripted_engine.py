@@ -23,7 +23,7 @@ PASS_SECONDS = 0.001
 
 class ScriptedRunner:
     """Satisfies the loop's Runner without a model. Scripts: "" serves; "fail", "hang" and "crash" are starts that
-    do not reach Ready; "raise" fails in its first pass.
+    do not reach Ready; "raise" fails in its first pass, "stick" never comes back from it.
     """
 
     def __init__(self, config: EngineConfig, report: Callable[[Report], None], began: float) -> None:
@@ -53,7 +53,7 @@ class ScriptedRunner:
     def forward(self, batch: Batch) -> list[int]:
         if self._script == "raise":
             raise RuntimeError("the device fell off the bus")
-        time.sleep(PASS_SECONDS)
+        time.sleep(3600 if self._script == "stick" else PASS_SECONDS)
         if isinstance(batch, DecodeBatch):
             return [next_token(sequence) for sequence in batch.sequences]
         return [next_token(chunk.sequence) if chunk.last else -1 for chunk in batch.chunks]

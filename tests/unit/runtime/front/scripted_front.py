@@ -1,12 +1,18 @@
-"""A front process over the scripted engine: `python scripted_front.py CONFIG TERMINATION_LOG ACCEPT_SECONDS`."""
+"""A front process over the scripted engine: `python scripted_front.py CONFIG TERMINATION_LOG ACCEPT_SECONDS`.
 
+`GRAPHPOD_STUCK_SECONDS` replaces the watchdog's floor of 60 s.
+"""
+
+import os
 import sys
 from pathlib import Path
 
+from graphpod_runtime.front import watchdog
 from graphpod_runtime.front.serve import ServeOptions, serve
 
 if __name__ == "__main__":
     config, termination_log, accept_seconds = sys.argv[1:]
+    watchdog.FLOOR_SECONDS = float(os.environ.get("GRAPHPOD_STUCK_SECONDS", watchdog.FLOOR_SECONDS))
     engine = (sys.executable, str(Path(__file__).with_name("scripted_engine.py")))
     sys.exit(
         serve(

@@ -18,7 +18,8 @@ from graphpod_policy import ExitCode, ServingConfig
 from .conftest import Front, engine_json, eventually, write_model
 
 Start = Callable[..., Front]
-ENDLESS = {"model": "echo", "prompt": "ab", "ignore_eos": True, "max_tokens": 19_000}
+# Minutes of tokens: whatever a test sees end was ended.
+ENDLESS = {"model": "echo", "prompt": "ab", "ignore_eos": True, "max_tokens": 190_000}
 
 JSON = {"content-type": "application/json"}
 
@@ -86,6 +87,7 @@ def test_a_client_that_leaves_frees_its_pages_and_counts_as_abort(front: Front) 
     before = front.metric("graphpod_requests_total", finish_reason="abort")
     stream = Stream(front)
     next(stream.events())
+    front.eventually("it holds pages", lambda: front.metric("graphpod_kv_cache_usage_ratio") > 0)
     stream.leave()
     front.eventually(
         "the request is counted as abort",
@@ -100,7 +102,7 @@ def test_a_client_that_does_not_wait_for_a_whole_answer_frees_its_pages(front: F
     address = urlsplit(front.http)
     connection = http.client.HTTPConnection(address.hostname or "", address.port)
     connection.request("POST", "/v1/completions", json.dumps(ENDLESS), JSON)
-    front.eventually("it runs", lambda: front.metric("graphpod_requests_running") == 1)
+    front.eventually("it holds pages", lambda: front.metric("graphpod_kv_cache_usage_ratio") > 0)
     connection.close()
     front.eventually(
         "the request is counted as abort",
@@ -181,6 +183,16 @@ def test_an_engine_that_fails_in_a_pass_says_why(own_front: Start) -> None:
     assert front.ended() == ExitCode.EngineDied
     assert cause(front) == "EngineDied: RuntimeError: the device fell off the bus"
     assert "Traceback" in front.log.read_text()
+
+
+def test_a_pass_that_never_ends_is_stuck_and_its_stack_is_in_the_log(own_front: Start) -> None:
+    front = own_front(script="stick", stuck_seconds=5.0)
+    response = front.post("/v1/completions", {"model": "echo", "prompt": "x"})
+    assert response.status_code == 500
+    assert "no progress at Ready" in response.json()["error"]["message"]
+    assert front.ended() == ExitCode.Stuck
+    assert cause(front).startswith("Stuck: no progress at Ready")
+    assert "in forward" in front.log.read_text()
 
 
 @pytest.mark.parametrize(

@@ -172,11 +172,11 @@ def test_a_wrong_request_is_told_what_is_wrong(
 
 def test_a_prompt_longer_than_the_model_is_refused_with_both_numbers(front: Front) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        front.client().chat.completions.create(**say("x" * 20_000), max_tokens=5)
+        front.client().chat.completions.create(**say("x" * 200_000), max_tokens=5)
     error = caught.value.body
     assert isinstance(error, dict)
     assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
-    for number in ("20000 tokens", "20005 tokens", "5 in the completion"):
+    for number in ("200000 tokens", "200005 tokens", "5 in the completion"):
         assert number in error["message"]
 
 
