@@ -11,6 +11,7 @@ from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.sampler import draw
 from graphpod_runtime.engine.sequence import Chunk, DecodeBatch, PrefillBatch, Sampling, Sequence
+from graphpod_runtime.graphs.addresses import AddressChanged
 from tests.unit.runtime.conftest import random_prompts
 
 POLICIES = [
@@ -128,3 +129,15 @@ def test_pages_come_back(started: Callable[..., Runner]) -> None:
     before = runner.pages.available
     generate(runner, random_prompts(12), 5)
     assert runner.pages.available == before == runner.pages.capacity
+
+
+def test_a_moved_weight_is_noticed_before_a_replay_when_addresses_are_checked(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHPOD_CHECK_ADDRESSES", "1")
+    runner = started()
+    generate(runner, [[5, 6, 7]], 2)
+    norm = runner._engine.model.module().get_parameter("norm.weight")
+    norm.data = norm.data.clone()
+    with pytest.raises(AddressChanged, match=r"norm\.weight was reallocated"):
+        generate(runner, [[5, 6, 7]], 2)

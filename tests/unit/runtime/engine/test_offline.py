@@ -1,0 +1,50 @@
+"""`graphpod-engine generate` on a tiny model with a word tokenizer."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from graphpod_policy import ExitCode
+from graphpod_runtime.engine.offline import main
+from tests.unit.runtime.conftest import write_llama
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = write_llama(tmp_path_factory.mktemp("spoken"))
+    tokenizer = Tokenizer(WordLevel({f"w{index}": index for index in range(211)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(path / "tokenizer.json"))
+    return path
+
+
+def test_two_prompts_give_two_answers_and_the_warmup_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--model", str(folder), "--plain", "--prompt", "w5 w6 w7", "--prompt", "w9", "--max-tokens", "4"]
+    assert main([*arguments, "--json"]) == 0
+    account = json.loads(capsys.readouterr().out)
+    assert [answer["promptTokens"] for answer in account["answers"]] == [3, 1]
+    assert all(answer["text"] == " ".join(f"w{t}" for t in answer["tokens"]) for answer in account["answers"])
+    assert account["warmup"]["graph"]["prefill"]["effective"] == "Breakable"
+    assert main([*arguments, "--prefill", "Disabled", "--decode", "Disabled"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [answer["text"] for answer in account["answers"]]
+    assert "prefill Disabled (Recorder)" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        (["--prompt", "w5"], ExitCode.ConfigInvalid, "no chat template"),
+        (["--prompt", "w5", "--plain", "--max-tokens", "4000"], ExitCode.ConfigInvalid, "at most maxModelLen"),
+        (["--prompt", "w5", "--plain", "--prefill", "Piecewise"], ExitCode.ConfigInvalid, "not built"),
+    ],
+)
+def test_a_request_that_cannot_be_met_ends_with_its_reason(
+    folder: Path, capsys: pytest.CaptureFixture[str], changes: list[str], code: ExitCode, words: str
+) -> None:
+    assert main(["--model", str(folder), *changes]) == code
+    assert words in capsys.readouterr().err
