@@ -52,15 +52,15 @@ def _decode(q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Te
     kv_heads, page_size = keys.shape[2], keys.shape[1]
     longest = int(lengths.max())
     used = tables[:, : -(-longest // page_size)]
-    gathered = [
+    own_keys, own_values = (
         cache.index_select(0, used.flatten()).view(rows, -1, kv_heads, width)[:, :longest].transpose(1, 2)
         for cache in (keys, values)
-    ]
+    )
     mask = None
     if rows > 1:
         mask = (torch.arange(longest) < lengths[:, None])[:, None, None]
     result = functional.scaled_dot_product_attention(
-        q.view(rows, kv_heads, heads // kv_heads, width), *gathered, attn_mask=mask
+        q.view(rows, kv_heads, heads // kv_heads, width), own_keys, own_values, attn_mask=mask
     )
     out.copy_(result.reshape(rows, heads, width))
 

@@ -32,16 +32,16 @@ class Counters:
     _values: dict[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
     _histograms: dict[tuple[str, tuple[str, ...]], _Histogram] = field(default_factory=dict)
 
-    def add(self, name: str, amount: float = 1, **labels: str) -> None:
+    def add(self, name: str, amount: float = 1, /, **labels: str) -> None:
         """Raises a counter."""
         key = self._key(name, Kind.Counter, labels)
         self._values[key] = self._values.get(key, 0) + amount
 
-    def set(self, name: str, value: float, **labels: str) -> None:
+    def set(self, name: str, value: float, /, **labels: str) -> None:
         """Sets a gauge."""
         self._values[self._key(name, Kind.Gauge, labels)] = value
 
-    def observe(self, name: str, value: float, **labels: str) -> None:
+    def observe(self, name: str, value: float, /, **labels: str) -> None:
         """Adds one observation to a histogram."""
         key = self._key(name, Kind.Histogram, labels)
         bounds = BY_NAME[name].buckets
@@ -49,7 +49,7 @@ class Counters:
         series.counts[bisect_left(bounds, value)] += 1
         series.total += value
 
-    def value(self, name: str, **labels: str) -> float:
+    def value(self, name: str, /, **labels: str) -> float:
         """The sum over all series of `name` whose labels include `labels`."""
         metric = BY_NAME[name]
         wanted = {metric.labels.index(label): value for label, value in labels.items()}

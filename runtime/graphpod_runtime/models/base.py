@@ -54,9 +54,12 @@ class Body(Protocol):
 class Model(Protocol):
     """A decoder-only language model in three parts."""
 
-    shape: ModelShape
-    body: nn.Module
-    """Is a Body; a module, so that eager passes can be counted by a hook."""
+    @property
+    def shape(self) -> ModelShape: ...
+
+    @property
+    def body(self) -> nn.Module:
+        """Is a Body; a module, so that eager passes can be counted by a hook."""
 
     def embed(self, tokens: Tensor) -> Tensor:
         """[tokens] -> [tokens, hidden]"""

@@ -43,7 +43,8 @@ class LlamaLayer(nn.Module):
         v = heads[:, shape.heads + shape.kv_heads :]
         x = x + self.out(attend(self.index, q, k, v))
         gate, up = self.gate_up(self.norm_before_mlp(x)).chunk(2, dim=-1)
-        return x + self.down(functional.silu(gate) * up)
+        down: Tensor = self.down(functional.silu(gate) * up)
+        return x + down
 
 
 class LlamaBody(nn.Module):
