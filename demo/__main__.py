@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 
 from demo.board import stage
+from demo.chart import CHART, OPERATOR, install, wait_operator
 from demo.chart import NAMESPACE as SYSTEM
-from demo.chart import OPERATOR, install, wait_operator
 from demo.chart import SELECTOR as OPERATOR_SELECTOR
 from demo.images import provide, renew
 from demo.objects import GaveUp
@@ -76,7 +76,7 @@ def next_steps(cluster: Cluster) -> str:
         [
             f"{kubectl} describe gisvc {NAME}",
             f"{kubectl} get --raw /api/v1/namespaces/{NAMESPACE}/services/{NAME}:http/proxy/v1/models",
-            f"{sys.executable} -m demo down",
+            f"make -C {CHART.parent.parent} demo-down",
         ]
     )
 

@@ -53,11 +53,19 @@ def model_folder(say: Say = print) -> Path:
         digest.update(file.read_bytes())
     folder = cache_root() / "weights" / digest.hexdigest()[:12] / MODEL
     if not folder.exists():
-        from graphpod_runtime.convert import convert  # imports torch, seconds that a warm run need not spend
+        from graphpod_runtime.convert import (
+            ConvertError,
+            convert,
+        )  # imports torch, seconds that a warm run need not spend
 
         gguf = gguf_file(say)
         say(f"converting {gguf.name}")
-        done = convert(gguf, folder)
+        try:
+            done = convert(gguf, folder)
+        except ConvertError as error:
+            if folder.exists():  # somebody else was faster
+                return folder
+            raise WeightsError(str(error)) from error
         say(f"{done.tensors} tensors, {done.weights / 1e6:.1f} M weights, bfloat16, {done.size / 1e6:.0f} MB")
     return folder
 
