@@ -37,8 +37,10 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     words = list(argv)
     if words[:1] != ["kubectl"]:
         return words, []
-    ours = 3 if words[1:2] == ["--name"] else 1
-    return words[:ours], words[ours:]
+    ours = 3 if words[1:2] == ["--name"] else 2 if words[1:] and words[1].startswith("--name=") else 1
+    # A separator is habit in wrappers like this one; kubectl itself would print its help on it.
+    rest = ours + 1 if words[ours : ours + 1] == ["--"] else ours
+    return words[:ours], words[rest:]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -112,4 +112,6 @@ def test_options_after_kubectl_are_kubectl_s():
         ["-n", "x", "get", "pods", "--name", "y"],
     )
     assert cli.split(["kubectl", "--name", "t", "get", "-h"]) == (["kubectl", "--name", "t"], ["get", "-h"])
+    assert cli.split(["kubectl", "--name=t", "get"]) == (["kubectl", "--name=t"], ["get"])
+    assert cli.split(["kubectl", "--name", "t", "--", "get"]) == (["kubectl", "--name", "t"], ["get"])
     assert cli.split(["status", "--name", "t"]) == (["status", "--name", "t"], [])
