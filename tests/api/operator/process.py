@@ -21,19 +21,22 @@ IMAGE = "graphpod.dev/runtime:test"
 STOP_SECONDS = 30
 
 
-def grant(cluster: Cluster) -> None:
-    """Bind the operator's user to the operator's rules, in the whole cluster."""
+def grant(cluster: Cluster, user: str = USER, namespace: str | None = None) -> None:
+    """Bind a user to the operator's rules, in one namespace or (None) in the whole cluster."""
+    group = "rbac.authorization.k8s.io"
+    kind = "Role" if namespace else "ClusterRole"
     name = "graphpod-operator-under-test"
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}}
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
-    }
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     rules = yaml.safe_load(RULES.read_text())
-    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([{**role, "rules": rules}, binding]))
+    role = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "rules": rules}
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": group, "kind": kind, "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([role, binding]))
 
 
 def free_port() -> int:
@@ -50,6 +53,8 @@ class Operator:
     cluster: Cluster
     admin_url: str
     log: Path
+    user: str = USER
+    namespaces: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
@@ -65,12 +70,13 @@ class Operator:
             "--admin-url",
             self.admin_url,
         ]
+        arguments += [f"--namespace={namespace}" for namespace in self.namespaces]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [executable, *arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "KUBECONFIG": str(self.cluster.token_kubeconfig(USER))},
+                env={**os.environ, "KUBECONFIG": str(self.cluster.token_kubeconfig(self.user))},
             )
 
     def stop(self) -> int:

@@ -1,0 +1,37 @@
+"""An operator of one namespace: rights there and nowhere else are enough."""
+
+import json
+from pathlib import Path
+
+from tests.api.operator.conftest import Place
+from tests.api.operator.pods import AdminPorts
+from tests.api.operator.process import Operator, grant
+
+USER = "user1"
+
+
+def test_an_operator_of_one_namespace_needs_no_right_outside_it(
+    operator: Operator, place: Place, admin_ports: AdminPorts, tmp_path: Path, eventually
+) -> None:
+    grant(place.cluster, USER, place.namespace)
+    small = Operator(place.cluster, admin_ports.url, tmp_path / "log", USER, (place.namespace,))
+    eventually.evidence.append(small.tail)
+    operator.stop()  # else it would do the work
+    try:
+        small.start()
+        place.apply()
+        eventually(place.reached("WorkloadAvailable", "False", "Starting"))
+        place.kubectl("scale", "deployment", "demo", "--replicas=3")
+        eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
+        assert small.stop() == 0
+    finally:
+        operator.start()
+    assert "Traceback" not in small.log.read_text()
+    requests = [json.loads(line) for line in place.cluster.audit_log.read_text().splitlines()]
+    denied = [
+        request["requestURI"]
+        for request in requests
+        if request["user"]["username"] == USER
+        and (request.get("annotations") or {}).get("authorization.k8s.io/decision") == "forbid"
+    ]
+    assert denied == []
