@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def _run_operator(arguments: argparse.Namespace) -> int:
         workers=arguments.workers,
         admin_url=arguments.admin_url or adminport.DEFAULT_URL,
     )
-    asyncio.run(running.run(settings))
+    with contextlib.suppress(asyncio.CancelledError):  # a signal before the watches ran: as good an end as any
+        asyncio.run(running.run(settings))
     return 0
 
 

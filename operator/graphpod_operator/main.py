@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ class Readiness:
 
 
 async def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises what makes going on pointless."""
+    """Run until SIGTERM or SIGINT. Raises what makes going on pointless; CancelledError when told to stop early."""
+    _stop_on_signals()
     meters, store, readiness, pulse = Meters.make(), Store(), Readiness(), health.Pulse()
     queue = KeyQueue(added=lambda: meters.count("workqueue_adds_total", name=CONTROLLER))
     meters.watch(store, queue)
@@ -68,6 +70,14 @@ async def run(settings: Settings) -> None:
             )
         finally:
             await server.cleanup()
+
+
+def _stop_on_signals() -> None:
+    """End this task on SIGTERM and SIGINT. The watches put handlers of their own in place once they run."""
+    task = asyncio.current_task()
+    assert task is not None  # called from a coroutine
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 async def _work(

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from testbed import Cluster
 from tests.api.operator.conftest import Place
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import Operator, grant
@@ -26,6 +27,7 @@ def test_an_operator_of_one_namespace_needs_no_right_outside_it(
         assert small.stop() == 0
     finally:
         operator.start()
+        eventually(operator.idle)
     assert "Traceback" not in small.log.read_text()
     requests = [json.loads(line) for line in place.cluster.audit_log.read_text().splitlines()]
     denied = [
@@ -35,3 +37,13 @@ def test_an_operator_of_one_namespace_needs_no_right_outside_it(
         and (request.get("annotations") or {}).get("authorization.k8s.io/decision") == "forbid"
     ]
     assert denied == []
+
+
+def test_an_operator_told_to_stop_while_it_starts_ends_well(
+    crd_cluster: Cluster, admin_ports: AdminPorts, tmp_path: Path, eventually
+) -> None:
+    waiting = Operator(crd_cluster, admin_ports.url, tmp_path / "log", "user2")  # has no right to list anything
+    waiting.start()
+    eventually(lambda: waiting.ask("/readyz")[0] == 503)
+    assert waiting.stop() == 0
+    assert "Traceback" not in waiting.log.read_text()
