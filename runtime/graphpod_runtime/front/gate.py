@@ -1,10 +1,16 @@
-"""The door of the API port: 503 until Ready and after a drain, `Connection: close` during one, and a count of all."""
+"""The door of the API port: 503 until Ready and after a drain, `Connection: close` during one, no body beyond a
+limit, and a count of all answers.
+"""
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphpod_runtime.front.metrics import FrontMetrics
-from graphpod_runtime.front.openai.errors import ApiError, unavailable
+from graphpod_runtime.front.openai.errors import ApiError, too_large, unavailable
 from graphpod_runtime.front.status import Status
+
+BODY_LIMIT = 4 << 20
+"""Bytes. A prompt of 128k tokens takes 0.6 MB; a parsed body takes up to thirty times its bytes."""
 
 
 class Gate:
@@ -23,11 +29,11 @@ class Gate:
                     message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             await send(message)
 
-        refusal = self._refusal()
+        refusal = self._refusal() or _declared_too_large(scope)
         if refusal is not None or self.app is None:
             await _answer(refusal or _not_ready(self._status), counted)
         else:
-            await self.app(scope, receive, counted)
+            await self.app(scope, _limited(receive), counted)
 
     def _refusal(self) -> ApiError | None:
         if self._status.refusing:
@@ -37,6 +43,28 @@ class Gate:
         if not self._status.engine_alive:
             return unavailable("The engine has died and the server is restarting; send the request again.", "not_ready")
         return None
+
+
+def _declared_too_large(scope: Scope) -> ApiError | None:
+    """413 for a content-length beyond the limit; the server reads past the body and keeps none of it."""
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return too_large(BODY_LIMIT) if int(declared) > BODY_LIMIT else None
+
+
+def _limited(receive: Receive) -> Receive:
+    """`receive`, which ends a body of unknown length at the limit."""
+    read = 0
+
+    async def counting() -> Message:
+        nonlocal read
+        message = await receive()
+        read += len(message.get("body", b""))
+        if read > BODY_LIMIT:
+            # FastAPI lets this one exception of the door's pass while it reads a body.
+            raise HTTPException(413, too_large(BODY_LIMIT).message)
+        return message
+
+    return counting
 
 
 def _not_ready(status: Status) -> ApiError:

@@ -47,15 +47,15 @@ class _Choice:
 
 @dataclass(slots=True)
 class Generation:
-    """One HTTP request's work. `completion_tokens` is final when `pieces` has ended."""
+    """One HTTP request's work, measured from `received`. `completion_tokens` is final when `pieces` has ended."""
 
     engine: EngineClient
     tokenizer: Tokenizer
     metrics: FrontMetrics
     prompts: Sequence[list[int]]
     options: Options
-    received: float = field(default_factory=time.perf_counter)
-    _choices: list[_Choice] = field(default_factory=list)
+    received: float
+    _choices: list[_Choice] = field(default_factory=list, init=False)
 
     @property
     def completion_tokens(self) -> int:
@@ -86,7 +86,8 @@ class Generation:
                     if isinstance(event, Finished):
                         yield self._finished(index, event)
                         continue
-                    text, stopped = choice.stops.feed(self._fed(choice, event.ids))
+                    self._came(choice, len(event.ids))
+                    text, stopped = choice.stops.feed(choice.detokenizer.feed(event.ids))
                     if stopped:
                         stream.abort(index)
                         self._end(choice, FinishReason.Stop)
@@ -109,17 +110,16 @@ class Generation:
             ignore_eos=options.ignore_eos,
         )
 
-    def _fed(self, choice: _Choice, ids: list[int]) -> str:
-        """The text that new tokens complete; counts and times them."""
+    def _came(self, choice: _Choice, tokens: int) -> None:
+        """Counts and times new tokens."""
         now = time.perf_counter()
         if choice.tokens == 0:
             self.metrics.first_token(now - self.received)
         else:
-            self.metrics.next_token((now - choice.latest) / len(ids))
+            self.metrics.next_token((now - choice.latest) / tokens)
         choice.latest = now
-        choice.tokens += len(ids)
-        self.metrics.generated(len(ids))
-        return choice.detokenizer.feed(ids)
+        choice.tokens += tokens
+        self.metrics.generated(tokens)
 
     def _finished(self, index: int, event: Finished) -> Piece:
         """The last piece of a choice, or the error that ended it."""
@@ -131,8 +131,7 @@ class Generation:
             self._end(choice, FinishReason.Error)
             raise engine_error(event.message or "the engine gave this request up")
         if event.reason is FinishReason.Stop:
-            choice.tokens += 1  # the stop token was generated, though it is no text
-            self.metrics.generated(1)
+            self._came(choice, 1)  # the stop token was generated, though it is no text
         text, stopped = choice.stops.feed(choice.detokenizer.flush())
         self._end(choice, FinishReason.Stop if stopped else event.reason)
         return Piece(index, text if stopped else text + choice.stops.flush(), choice.finish)

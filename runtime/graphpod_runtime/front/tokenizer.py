@@ -31,6 +31,9 @@ class Tokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:
             raise TokenizerInvalid(f"{path} is no tokenizer: {error}; copy it again from the model's source") from error
+        # Some models' files ask for a cut or padded prompt; here a long one is refused, never cut.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         config = _read_json(folder / "tokenizer_config.json")
         self._specials = {
             name: token["content"] if isinstance(token, dict) else token
@@ -65,7 +68,7 @@ class Tokenizer:
 
 def _template(folder: Path, config: dict[str, Any]) -> jinja2.Template | None:
     path = folder / "chat_template.jinja"
-    source = path.read_text() if path.is_file() else config.get("chat_template")
+    source = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
     if isinstance(source, list):  # named templates; the one for plain chat is called default
         source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
     if source is None:

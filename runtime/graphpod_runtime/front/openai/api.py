@@ -1,5 +1,7 @@
 """The FastAPI application of the API port, and its errors in OpenAI's shape."""
 
+from typing import Any
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -7,7 +9,7 @@ from starlette.responses import Response
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
-from graphpod_runtime.front.openai.errors import ApiError, invalid
+from graphpod_runtime.front.openai.errors import ApiError, engine_error, invalid
 from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest, ModelCard, ModelList
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
@@ -15,7 +17,7 @@ from graphpod_runtime.front.openai.stream import json_response
 
 def openai_app(service: Service) -> FastAPI:
     """POST /v1/chat/completions, POST /v1/completions, GET /v1/models."""
-    app = FastAPI(title="graphpod", docs_url=None, redoc_url=None)
+    app = FastAPI(title="graphpod", openapi_url=None)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
@@ -42,6 +44,11 @@ def openai_app(service: Service) -> FastAPI:
         message = f"{request.method} {request.url.path}: {error.detail}"
         return await api_error(request, ApiError(error.status_code, message))
 
+    @app.exception_handler(Exception)
+    async def our_mistake(request: Request, error: Exception) -> Response:
+        # The server logs the traceback; the client gets the shape that it can read.
+        return await api_error(request, engine_error(f"The server failed on this request: {type(error).__name__}"))
+
     return app
 
 
@@ -52,15 +59,20 @@ def _card(service: Service) -> ModelCard:
 def _invalid(error: RequestValidationError) -> ApiError:
     """The first field that is wrong. Of a union's branches the one that got furthest tells what was meant."""
     errors = error.errors()
-    first = max((entry for entry in errors if entry["loc"][:2] == errors[0]["loc"][:2]), key=lambda e: len(e["loc"]))
+    first = max((entry for entry in errors if entry["loc"][:2] == errors[0]["loc"][:2]), key=_distance)
     if first["type"] == "json_invalid":
         cause = first.get("ctx", {}).get("error", first["msg"])
         return invalid(f"The body is not JSON: {cause} (at character {first['loc'][-1]})", code="invalid_json")
     names = [str(part) for part in first["loc"][1:] if not _is_branch(part)]
     if not names:
-        return invalid(f"The body must be a JSON object: {first['msg']}")
+        return invalid(f"The body must be a JSON object, sent as content-type application/json: {first['msg']}")
     param = ".".join(names)
     return invalid(f"{param}: {first['msg']}", param=param, code=first["type"])
+
+
+def _distance(entry: Any) -> tuple[int, list[int]]:
+    """How deep a check got, and at which items of its lists."""
+    return len(entry["loc"]), [part for part in entry["loc"] if isinstance(part, int)]
 
 
 def _is_branch(part: object) -> bool:

@@ -24,13 +24,15 @@ from graphpod_runtime.front.tokenizer import TemplateError
 
 async def chat(service: Service, request: Request, body: ChatRequest) -> Response:
     """One assistant's turn, whole or as a stream. ApiError says what is wrong with the request."""
-    service.check(body)
+    received = time.perf_counter()
+    service.check(body, prompts=1)
     messages = [message.plain(at) for at, message in enumerate(body.messages)]
     try:
         prompt = await service.tokenized(service.tokenizer.encode_chat, messages)
     except TemplateError as error:
         raise invalid(str(error), param="messages") from error
-    generation = service.generation(body, [prompt], body.max_completion_tokens or body.max_tokens, param="messages")
+    max_tokens = body.max_completion_tokens or body.max_tokens
+    generation = service.generation(body, [prompt], max_tokens, param="messages", received=received)
     id, created = new_id("chatcmpl"), int(time.time())
     if not body.stream:
 

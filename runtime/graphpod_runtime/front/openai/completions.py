@@ -19,19 +19,25 @@ DEFAULT_MAX_TOKENS = 16
 
 async def completions(service: Service, request: Request, body: CompletionRequest) -> Response:
     """A continuation of each prompt, whole or as a stream. ApiError says what is wrong with the request."""
-    service.check(body)
-    prompts = await service.tokenized(_prompts, service, body)
-    if not prompts:
+    received = time.perf_counter()
+    entries = _entries(body)
+    if not entries:
         raise invalid("prompt is an empty list; it needs at least one prompt", param="prompt")
-    generation = service.generation(body, prompts, body.max_tokens or DEFAULT_MAX_TOKENS, param="prompt")
+    service.check(body, prompts=len(entries))
+    prompts = await service.tokenized(_encoded, service, entries)
+    max_tokens = body.max_tokens or DEFAULT_MAX_TOKENS
+    generation = service.generation(body, prompts, max_tokens, param="prompt", received=received)
     id, created = new_id("cmpl"), int(time.time())
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> TextReply:
-            choices = []
-            for index in range(len(prompts)):
-                own = [piece for piece in pieces if piece.index == index]
-                choices.append(TextChoice(index, "".join(piece.text for piece in own), own[-1].finish))
+            own: list[list[Piece]] = [[] for _ in prompts]
+            for piece in pieces:
+                own[piece.index].append(piece)
+            choices = [
+                TextChoice(index, "".join(piece.text for piece in parts), parts[-1].finish)
+                for index, parts in enumerate(own)
+            ]
             return TextReply(id, created, service.model, choices, usage(generation))
 
         return await answer(request.receive, generation, reply)
@@ -48,13 +54,15 @@ async def completions(service: Service, request: Request, body: CompletionReques
     return await event_stream(request.receive, generation, encode, [], tail)
 
 
-def _prompts(service: Service, body: CompletionRequest) -> list[list[int]]:
-    """Every prompt as token ids."""
+def _entries(body: CompletionRequest) -> list[Any]:
+    """Every prompt, as text or token ids."""
     match body.prompt:
-        case str() as text:
-            entries: list[Any] = [text]
-        case [int(), *_] as ids:
-            entries = [ids]
+        case str() | [int(), *_] as one:
+            return [one]
         case several:
-            entries = list(several)
+            return list(several)
+
+
+def _encoded(service: Service, entries: list[Any]) -> list[list[int]]:
+    """Every prompt as token ids."""
     return [service.tokenizer.encode(entry) if isinstance(entry, str) else entry for entry in entries]

@@ -1,6 +1,7 @@
 """Errors as OpenAI's clients know them: {"error": {"message", "type", "param", "code"}} with the fitting status."""
 
 import json
+import reprlib
 from dataclasses import dataclass
 
 RETRY_AFTER_SECONDS = 1
@@ -41,7 +42,7 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
 def unknown_model(asked: str, served: str) -> ApiError:
     """404: another model than the one here."""
     return ApiError(
-        404, f"The model {asked!r} does not exist here; this service serves {served!r}.", param="model",
+        404, f"The model {reprlib.repr(asked)} does not exist here; this service serves {served!r}.", param="model",
         code="model_not_found",
     )  # fmt: skip
 
@@ -54,6 +55,14 @@ def too_long(limit: int, prompt: int, completion: int, param: str) -> ApiError:
         param=param,
         code="context_length_exceeded",
     )
+
+
+def too_large(limit: int) -> ApiError:
+    """413: more bytes than a prompt for this engine can have."""
+    return ApiError(
+        413, f"The request's body is larger than {limit} bytes; shorten the prompt or send fewer prompts at once.",
+        code="request_too_large",
+    )  # fmt: skip
 
 
 def unavailable(message: str, code: str) -> ApiError:

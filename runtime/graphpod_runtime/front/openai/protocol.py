@@ -1,9 +1,10 @@
 """Requests (pydantic: they come from outside) and answers (msgspec: they are ours) of the OpenAI API."""
 
+import reprlib
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from graphpod_runtime.front.openai.errors import invalid
 
@@ -59,7 +60,17 @@ def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
 
 MAX_STOPS = 16
 
-StopString = Annotated[str, StringConstraints(min_length=1)]
+
+def _whole(text: str) -> str:
+    """JSON can spell half a surrogate pair, which no tokenizer takes; UnicodeEncodeError says where it stands."""
+    text.encode()
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+StopString = Annotated[str, Field(min_length=1), AfterValidator(_whole)]
+# A list fails at its first wrong item: an error for each of a million would cost gigabytes.
+Tokens = Annotated[list[Annotated[int, Field(strict=True)]], Field(fail_fast=True)]
 
 
 class StreamOptions(BaseModel):
@@ -94,7 +105,7 @@ class GenerationRequest(BaseModel):
                 raise invalid(f"Unrecognized request argument supplied: {name}", param=name, code="unknown_parameter")
             if not _is_neutral(value, NEUTRAL[name]):
                 raise invalid(
-                    f"{name}={value!r} is not supported by this engine; leave the field out",
+                    f"{name}={reprlib.repr(value)} is not supported by this engine; leave the field out",
                     param=name,
                     code="unsupported_parameter",
                 )
@@ -120,7 +131,7 @@ class TextPart(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class Message(BaseModel):
@@ -129,12 +140,13 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)]
+    name: Text | None = None
 
     def plain(self, at: int) -> dict[str, str]:
         """What a chat template reads. ApiError 400 for a field it would silently drop; `at` is the turn's index."""
         for name, value in (self.model_extra or {}).items():
-            if name != "name" and value not in (None, []):
+            if value not in (None, []):
                 raise invalid(
                     f"messages[{at}].{name} is not supported by this engine; leave the field out",
                     param=f"messages[{at}].{name}",
@@ -142,20 +154,23 @@ class Message(BaseModel):
                 )
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         # OpenAI renamed the system role for its newer models; templates know the old word.
-        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+        turn = {"role": "system" if self.role == "developer" else self.role, "content": text}
+        return turn if self.name is None else turn | {"name": self.name}
 
 
 class ChatRequest(GenerationRequest):
     """POST /v1/chat/completions."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
 
 
 class CompletionRequest(GenerationRequest):
     """POST /v1/completions. A prompt is text or token ids, alone or in a list; each gives one choice."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: (
+        Text | Annotated[list[Text], Field(fail_fast=True)] | Tokens | Annotated[list[Tokens], Field(fail_fast=True)]
+    )
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -18,6 +18,9 @@ from graphpod_runtime.wire import FinishReason
 
 Result = TypeVar("Result")
 
+LEAST = 1e-5
+"""A temperature or top_p below it draws the likeliest token anyway, and single precision would divide by its 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -34,14 +37,20 @@ class Service:
         """The name that clients ask for."""
         return self.status.config.model.name
 
-    def check(self, request: GenerationRequest) -> None:
-        """ApiError for another model, a field that is not built, or a full queue (before any tokenising)."""
+    def check(self, request: GenerationRequest, prompts: int) -> None:
+        """ApiError for another model, a field that is not built, or a queue without room for that many prompts
+        (before any tokenising).
+        """
         if request.model != self.model:
             raise unknown_model(request.model, self.model)
         request.refuse_unbuilt()
         config = self.status.config
-        if self.engine.open >= config.max_batch + config.serving.max_queue:
-            self.metrics.finished(FinishReason.Rejected, 0)
+        places = config.max_batch + config.serving.max_queue
+        if prompts > places:
+            raise invalid(f"prompt holds {prompts} prompts; this service takes {places} at a time", param="prompt")
+        if self.engine.open + prompts > places:
+            for _ in range(prompts):
+                self.metrics.finished(FinishReason.Rejected, 0)
             raise unavailable(
                 f"The queue is full: {config.max_batch} requests run and {config.serving.max_queue} wait. "
                 f"Send the request again.",
@@ -53,34 +62,41 @@ class Service:
         return await asyncio.to_thread(work, *arguments)
 
     def generation(
-        self, request: GenerationRequest, prompts: Sequence[list[int]], max_tokens: int | None, *, param: str
+        self,
+        request: GenerationRequest,
+        prompts: Sequence[list[int]],
+        max_tokens: int | None,
+        *,
+        param: str,
+        received: float,
     ) -> Generation:
-        """The request's work. `max_tokens` None means up to the model's limit. ApiError 400 for a prompt that is
-        empty, foreign to the vocabulary or too long; `param` is the prompt's field.
+        """The request's work. `max_tokens` None means up to the model's limit; `received` is time.perf_counter() of
+        the request's arrival. ApiError 400 for a prompt that is empty, foreign to the vocabulary or too long; `param`
+        is the prompt's field.
         """
-        limit = self.status.context_tokens
+        limit, vocabulary = self.status.context_tokens, self.tokenizer.vocabulary
         budgets = []
         for prompt in prompts:
             if not prompt:
                 raise invalid(f"{param} is empty; it needs at least one token", param=param)
-            if bad := [token for token in prompt if not 0 <= token < self.tokenizer.vocabulary]:
+            if bad := [token for token in prompt if not 0 <= token < vocabulary]:
                 raise invalid(
-                    f"{param} holds token id {bad[0]}; the vocabulary has ids 0 to {self.tokenizer.vocabulary - 1}",
-                    param=param,
+                    f"{param} holds token id {bad[0]}; the vocabulary has ids 0 to {vocabulary - 1}", param=param
                 )
             budget = max(1, limit - len(prompt)) if max_tokens is None else max_tokens
             if len(prompt) + budget > limit:
                 raise too_long(limit, len(prompt), budget, param)
             budgets.append(budget)
+        temperature = 1.0 if request.temperature is None else request.temperature
         options = Options(
             max_tokens=tuple(budgets),
-            temperature=1.0 if request.temperature is None else request.temperature,
-            top_p=1.0 if request.top_p is None else request.top_p,
+            temperature=temperature if temperature >= LEAST else 0.0,
+            top_p=1.0 if request.top_p is None else max(LEAST, request.top_p),
             seed=request.seed,
             stops=request.stops,
             ignore_eos=bool(request.ignore_eos),
         )
-        return Generation(self.engine, self.tokenizer, self.metrics, prompts, options)
+        return Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
 
 
 def usage(generation: Generation) -> Usage:

@@ -6,6 +6,10 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from pydantic import ValidationError
+
+from graphpod_runtime.front.gate import BODY_LIMIT
+from graphpod_runtime.front.openai.protocol import CompletionRequest, Message
 
 from .conftest import Front
 
@@ -158,6 +162,14 @@ def test_logprobs_0_of_completions_is_not_taken_for_false(front: Front) -> None:
         (TEXT, {"model": "echo", "prompt": ""}, 400, "prompt", "empty"),
         (TEXT, {"model": "echo", "prompt": []}, 400, "prompt", "empty list"),
         (TEXT, {"model": "echo", "prompt": [999]}, 400, "prompt", "0 to 256"),
+        (TEXT, {"model": "echo", "prompt": [[1], [999]]}, 400, "prompt", "token id 999"),
+        (TEXT, {"model": "echo", "prompt": [1, None]}, 400, "prompt.1", "valid integer"),
+        (TEXT, {"model": "echo", "prompt": [True]}, 400, "prompt.0", "valid"),
+        (TEXT, {"model": "echo", "prompt": "a\ud800"}, 400, "prompt", "surrogates not allowed"),
+        (TEXT, {"model": "echo", "prompt": ["a"] * 9}, 400, "prompt", "9 prompts; this service takes 8 at a time"),
+        (CHAT, say("a\ud800"), 400, "messages.0.content", "surrogates not allowed"),
+        (CHAT, b'{"model": "\xff"}', 400, None, "error parsing the body"),
+        (CHAT, b"[" * 100_000, 400, None, "error parsing the body"),
         ("/v1/embeddings", {}, 404, None, "/v1/embeddings"),
     ],
 )
@@ -180,11 +192,39 @@ def test_a_prompt_longer_than_the_model_is_refused_with_both_numbers(front: Fron
         assert number in error["message"]
 
 
+def test_a_body_beyond_the_limit_is_refused_whether_it_says_its_length_or_not(front: Front) -> None:
+    body = json.dumps(say("x" * BODY_LIMIT)).encode()
+    declared = front.post(CHAT, body)
+    assert (declared.status_code, error_of(declared)["code"]) == (413, "request_too_large")
+    pieces = (body[at : at + 65536] for at in range(0, len(body), 65536))
+    chunked = httpx2.post(front.http + CHAT, content=pieces, headers={"content-type": "application/json"})
+    assert chunked.status_code == 413
+    assert f"larger than {BODY_LIMIT} bytes" in error_of(chunked)["message"]
+    assert front.post(CHAT, say("x")).status_code == 200
+
+
+def test_a_list_of_wrong_items_gives_one_error(front: Front) -> None:
+    with pytest.raises(ValidationError) as caught:
+        CompletionRequest.model_validate({"model": "echo", "prompt": [1] * 1000 + [None] * 1000})
+    assert caught.value.error_count() <= 4  # one for each form that a prompt can have
+
+
+def test_a_body_of_another_type_is_told_the_type(front: Front) -> None:
+    response = httpx2.post(front.http + CHAT, content=json.dumps(say("x")), headers={"content-type": "text/plain"})
+    assert response.status_code == 400
+    assert "content-type application/json" in error_of(response)["message"]
+
+
 def test_a_part_that_is_no_text_is_refused(front: Front) -> None:
     content = [{"type": "image_url", "image_url": {"url": "data:,"}}]
     response = front.post(CHAT, {"model": "echo", "messages": [{"role": "user", "content": content}]})
     assert response.status_code == 400
     assert error_of(response)["param"] == "messages.0.content.0.type"
+
+
+def test_a_speakers_name_reaches_the_template() -> None:
+    turn = Message.model_validate({"role": "developer", "content": "a", "name": "bob"})
+    assert turn.plain(0) == {"role": "system", "content": "a", "name": "bob"}
 
 
 def test_text_parts_are_joined_and_a_tool_call_is_refused(front: Front) -> None:

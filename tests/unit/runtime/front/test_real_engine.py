@@ -117,6 +117,14 @@ def test_a_seed_repeats_an_answer_and_a_temperature_changes_it(pod: Front) -> No
     assert len({ask(seed) for seed in range(5)}) > 1
 
 
+@pytest.mark.parametrize("least", [{"temperature": 1e-320}, {"temperature": 1, "top_p": 1e-320}])
+def test_what_is_too_small_for_single_precision_is_greedy(
+    pod: Front, llama: tuple[Path, LlamaForCausalLM], least: dict[str, float]
+) -> None:
+    reply = pod.post("/v1/completions", {"model": "tiny", "prompt": PROMPTS[0], "max_tokens": 8} | least).json()
+    assert reply["choices"][0]["text"] == greedy(llama[1], PROMPTS[0], 8)
+
+
 def test_weights_that_are_missing_end_the_pod_with_the_cause(
     llama: tuple[Path, LlamaForCausalLM], tmp_path: Path
 ) -> None:
