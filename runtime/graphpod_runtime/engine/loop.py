@@ -60,13 +60,7 @@ class Loop:
         self._capacity_tokens = runner.pages.capacity * config.page_size
         self.scheduler = Scheduler(
             runner.pages,
-            Limits(
-                max_model_len=config.max_model_len,
-                max_batch=config.max_batch,
-                prefill_chunk=config.prefill_chunk,
-                page_size=config.page_size,
-                max_queue=config.serving.max_queue,
-            ),
+            Limits.of(config, config.serving.max_queue),
             runner.eos_ids,
         )
 

@@ -5,15 +5,19 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TypeVar
 
-from graphpod_policy import EngineConfig, ExitCode, Policy
+from graphpod_policy import ConfigError, EngineConfig, ExitCode, Policy
 from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.generate import PromptTooLong, generate, refuse_misfits
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sequence import Sampling
+from graphpod_runtime.engine.scheduler import DoesNotFit
+from graphpod_runtime.engine.sequence import LEAST, Sampling
 from graphpod_runtime.front.local import LocalError, local_config
 from graphpod_runtime.front.tokenizer import TemplateError, Tokenizer, TokenizerInvalid
 from graphpod_runtime.graphs.report import Report
+
+Number = TypeVar("Number", int, float)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         config = local_config(options.model, dtype=options.dtype, prefill=options.prefill, decode=options.decode)
         tokenizer = Tokenizer(options.model)
         prompts = [_encode(tokenizer, text, plain=options.plain) for text in options.prompt]
+        refuse_misfits(prompts, options.max_tokens, config.max_model_len)
         runner = Runner(config, lambda report: None)
         runner.start()
         ready = time.time()
@@ -35,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     except TokenizerInvalid as error:
         print(f"{ExitCode.ModelInvalid.name}: {error}", file=sys.stderr)
         return ExitCode.ModelInvalid
-    except (LocalError, TemplateError, ValueError) as error:
+    except (LocalError, ConfigError, TemplateError, PromptTooLong, DoesNotFit) as error:
         print(f"{ExitCode.ConfigInvalid.name}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
     texts = [tokenizer.decode(answer) for answer in answers]
@@ -75,12 +80,32 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a model folder")
     parser.add_argument("--prompt", action="append", required=True, help="may be given several times: one batch")
     parser.add_argument("--plain", action="store_true", help="continue the text itself, without the chat template")
-    parser.add_argument("--max-tokens", type=int, default=128, metavar="N")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
-    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--max-tokens", type=_count, default=128, metavar="N")
+    parser.add_argument("--temperature", type=_temperature, default=0.0, help="0 is greedy, at most 2")
+    parser.add_argument("--top-p", type=_share, default=1.0, help="above 0, at most 1")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32")
     parser.add_argument("--prefill", type=Policy, choices=list(Policy), default=Policy.Auto)
     parser.add_argument("--decode", type=Policy, choices=list(Policy), default=Policy.Auto)
     parser.add_argument("--json", action="store_true", help="tokens and the warm-up report as one JSON object")
     return parser
+
+
+def _count(word: str) -> int:
+    return _within(int(word), 1, None)
+
+
+def _temperature(word: str) -> float:
+    value = _within(float(word), 0.0, 2.0)
+    return value if value >= LEAST else 0.0
+
+
+def _share(word: str) -> float:
+    return _within(float(word), LEAST, 1.0)
+
+
+def _within(value: Number, low: Number, high: Number | None) -> Number:
+    """`value`; ArgumentTypeError outside its bounds, which are both allowed."""
+    if not low <= value <= (value if high is None else high):
+        raise argparse.ArgumentTypeError(f"{value} is not {low} or more" + (f" and {high} or less" if high else ""))
+    return value

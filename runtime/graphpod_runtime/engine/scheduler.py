@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
+from graphpod_policy import EngineConfig
 from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
 from graphpod_runtime.wire import FinishReason
 
@@ -35,6 +36,11 @@ class Limits:
     prefill_chunk: int
     page_size: int
     max_queue: int
+
+    @classmethod
+    def of(cls, config: EngineConfig, max_queue: int) -> "Limits":
+        """Those of an engine with a queue of its own length."""
+        return cls(config.max_model_len, config.max_batch, config.prefill_chunk, config.page_size, max_queue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+LEAST = 1e-5
+"""A temperature or top_p below it draws the likeliest token anyway, and single precision would divide by its 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from graphpod_runtime.engine.sequence import LEAST
 from graphpod_runtime.front.engine_client import EngineClient
 from graphpod_runtime.front.generation import Generation, Options
 from graphpod_runtime.front.metrics import FrontMetrics
@@ -17,9 +18,6 @@ from graphpod_runtime.front.tokenizer import Tokenizer
 from graphpod_runtime.wire import FinishReason
 
 Result = TypeVar("Result")
-
-LEAST = 1e-5
-"""A temperature or top_p below it draws the likeliest token anyway, and single precision would divide by its 0."""
 
 
 @dataclass(frozen=True, slots=True)

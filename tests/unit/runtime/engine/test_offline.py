@@ -48,3 +48,23 @@ def test_a_request_that_cannot_be_met_ends_with_its_reason(
 ) -> None:
     assert main(["--model", str(folder), *changes]) == code
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("--max-tokens", "0", "1 or more"),
+        ("--temperature", "-1", "0.0 or more and 2.0 or less"),
+        ("--top-p", "0", "1.0 or less"),
+        ("--top-p", "nan", "1.0 or less"),
+    ],
+)
+def test_a_figure_out_of_bounds_is_refused_before_a_start(
+    folder: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str, words: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--model", str(folder), "--prompt", "w5", flag, value])
+    assert caught.value.code == 2
+    printed = capsys.readouterr().err
+    assert f"argument {flag}" in printed
+    assert words in printed
