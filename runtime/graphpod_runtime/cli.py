@@ -41,15 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(arguments: Sequence[str]) -> int:
+    from graphpod_runtime.front.local import LocalError
     from graphpod_runtime.front.serve import ServeOptions, serve
 
-    options = _serve_parser().parse_args(arguments)
+    options = _serve_options(arguments)
     with tempfile.TemporaryDirectory(prefix="graphpod-") as folder:
         path = options.config
         if path is None:
             try:
                 config = _local(options)
-            except (ValueError, ConfigError) as error:
+            except (LocalError, ConfigError) as error:
                 print(f"graphpod-engine serve: {error}", file=sys.stderr)
                 return ExitCode.ConfigInvalid
             path = Path(folder) / "engine.json"
@@ -71,23 +72,37 @@ def _local(options: argparse.Namespace) -> EngineConfig:
     )
 
 
-def _serve_parser() -> argparse.ArgumentParser:
+def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="graphpod-engine serve", description=COMMANDS["serve"])
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="engine.json, as the operator writes it")
     source.add_argument("--model", type=Path, metavar="DIR", help="a model folder; resolves a configuration for it")
     parser.add_argument("--host", default="0.0.0.0")
-    parser.add_argument("--http-port", type=int, default=8000, help="OpenAI API (0: a free port)")
-    parser.add_argument("--admin-port", type=int, default=8001, help="probes, warm-up, metrics (0: a free port)")
+    parser.add_argument("--http-port", type=_port, default=8000, help="OpenAI API (0: a free port)")
+    parser.add_argument("--admin-port", type=_port, default=8001, help="probes, warm-up, metrics (0: a free port)")
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="where the cause of an end is written")
-    local = parser.add_argument_group("with --model")
-    local.add_argument("--name", help="the name clients ask for (default: the folder's)")
-    local.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32")
-    local.add_argument("--max-model-len", type=int, metavar="TOKENS")
-    local.add_argument("--max-batch", type=int, default=8, metavar="SEQUENCES")
-    local.add_argument("--prefill", type=Policy, choices=list(Policy), default=Policy.Auto)
-    local.add_argument("--decode", type=Policy, choices=list(Policy), default=Policy.Auto)
-    return parser
+    group = parser.add_argument_group("with --model")
+    local = (
+        group.add_argument("--name", help="the name clients ask for (default: the folder's)"),
+        group.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32"),
+        group.add_argument("--max-model-len", type=int, metavar="TOKENS"),
+        group.add_argument("--max-batch", type=int, default=8, metavar="SEQUENCES"),
+        group.add_argument("--prefill", type=Policy, choices=list(Policy), default=Policy.Auto),
+        group.add_argument("--decode", type=Policy, choices=list(Policy), default=Policy.Auto),
+    )
+    options = parser.parse_args(arguments)
+    if options.config is not None:
+        for action in local:
+            if getattr(options, action.dest) != action.default:
+                parser.error(f"{action.option_strings[0]} goes with --model; with --config the file says it")
+    return options
+
+
+def _port(word: str) -> int:
+    port = int(word)
+    if not 0 <= port < 2**16:
+        raise argparse.ArgumentTypeError(f"{port} is not 0 to 65535")
+    return port
 
 
 if __name__ == "__main__":

@@ -79,12 +79,9 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
 
 
 def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: MakeRunner, began: float) -> None:
-    runner: Runner | None = None
-
     def report(report: "Report") -> None:
         pulse.beat(report.state.value)
-        samples = [] if runner is None else [Counters(runner.counters.snapshot())]
-        link.send([*samples, Warmup(report.as_dict())])
+        link.send([Counters(runner.counters.snapshot()), Warmup(report.as_dict())])
 
     runner = make_runner(config, report, began)
     runner.start()

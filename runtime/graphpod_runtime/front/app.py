@@ -142,6 +142,10 @@ class Front:
     async def _watch(self) -> Ending:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
+            if self._watchdog.stuck() is None:
+                continue
+            # Had this process itself been stopped, the beats of that time are read only now.
+            await asyncio.sleep(WATCH_SECONDS)
             stuck = self._watchdog.stuck()
             if stuck is not None:
                 self._stuck = Ending(ExitCode.Stuck, f"{stuck}; the engine's stacks are in the log above")

@@ -71,6 +71,8 @@ class EngineClient:
         self._numbers = itertools.count()
         self._fatal: Fatal | None = None
         self._drained = False
+        self._closed: str | None = None
+        """Why no request is taken any more."""
         self._process: asyncio.subprocess.Process | None = None
         folder = Path(self._folder.name)
         self._wire = self._bind(folder, WIRE)
@@ -94,23 +96,32 @@ class EngineClient:
             stdin=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         readers = [asyncio.create_task(self._read(socket)) for socket in (self._wire, self._beat)]
+        exited = asyncio.create_task(self._process.wait())
         try:
-            code = await self._process.wait()
+            # A reader only ends by an error; unread frames would leave every request waiting for ever.
+            done, _ = await asyncio.wait((exited, *readers), return_when=asyncio.FIRST_COMPLETED)
+            code = done.pop().result()
             await asyncio.sleep(LAST_WORDS_SECONDS)
         finally:
-            for reader in readers:
-                reader.cancel()
+            for task in (exited, *readers):
+                task.cancel()
             self.kill()
+            await self._process.wait()
         ending = self._ending(code)
         self.fail_all(ending.line)
         return ending
 
     @contextlib.contextmanager
     def submit(self, requests: Sequence[Callable[[str], Submit]]) -> Iterator[EngineStream]:
-        """Opens a group of requests, each made from its id; what has not ended on leaving is aborted."""
+        """Opens a group of requests, each made from its id; what has not ended on leaving is aborted. After
+        `fail_all` requests end at once: one may have been with the tokenizer at that moment.
+        """
         ids = [f"r{next(self._numbers)}" for _ in requests]
         stream = EngineStream(lambda index: self._abort(ids[index]))
         for index, (id, request) in enumerate(zip(ids, requests, strict=True)):
+            if self._closed is not None:
+                stream.put(index, Finished(id, FinishReason.Error, self._closed))
+                continue
             self._streams[id] = (stream, index)
             self._send([request(id)])
         try:
@@ -125,13 +136,14 @@ class EngineClient:
         self._send([Drain()])
 
     def abort_all(self, message: str) -> None:
-        """Ends every open request with an error and frees it in the engine."""
+        """Ends every request, open or to come, with an error and frees it in the engine."""
         ids = list(self._streams)
         self.fail_all(message)
         self._send([Abort(id) for id in ids])
 
     def fail_all(self, message: str) -> None:
-        """Ends every open request with an error, here only."""
+        """Ends every request, open or to come, with an error, here only."""
+        self._closed = message
         for id, (stream, index) in list(self._streams.items()):
             stream.put(index, Finished(id, FinishReason.Error, message))
         self._streams.clear()

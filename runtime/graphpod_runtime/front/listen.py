@@ -25,7 +25,9 @@ def listen(host: str, port: int) -> socket.socket:
         bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise OSError(
+            f"cannot listen on {host}:{port}: {error.strerror}; give another --host, --http-port or --admin-port"
+        ) from error
     bound.setblocking(False)
     return bound
 

@@ -27,9 +27,11 @@ def local_config(
     path = model / "config.json"
     try:
         positions = int(json.loads(path.read_bytes())["max_position_embeddings"])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise LocalError(f"{path}: no model's configuration ({error}); give the folder that holds it") from error
-    features = Features(max_model_len=max_model_len or min(positions, DEFAULT_CONTEXT), max_batch=max_batch)
+    features = Features(
+        max_model_len=min(positions, DEFAULT_CONTEXT) if max_model_len is None else max_model_len, max_batch=max_batch
+    )
     request = GraphRequest(prefill=prefill, decode=decode)
     if missing := not_built(features, request):
         raise LocalError("; ".join(entry.message for entry in missing))

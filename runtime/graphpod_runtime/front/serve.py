@@ -1,7 +1,7 @@
 """`graphpod-engine serve`: sockets first, everything else after.
 
-Only the standard library is imported before both ports listen; the rest of the front (and with it ZMQ, the HTTP
-server, the tokenizer) is imported when probes can already wait in the sockets' queues.
+Only the standard library and the policy's words are imported before both ports listen; the rest of the front (and
+with it ZMQ, the HTTP server, the tokenizer) is imported when probes can already wait in the sockets' queues.
 """
 
 import logging
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from graphpod_policy.exits import ExitCode
+from graphpod_runtime.front.ending import Ending, tell
 from graphpod_runtime.front.listen import listen
 
 
@@ -35,8 +37,11 @@ def serve(options: ServeOptions) -> int:
         signal.signal(early, _end_at_once)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    http = listen(options.host, options.http_port)
-    admin = listen(options.host, options.admin_port)
+    try:
+        http = listen(options.host, options.http_port)
+        admin = listen(options.host, options.admin_port)
+    except OSError as error:
+        return tell(Ending(ExitCode.ConfigInvalid, str(error)), options.termination_log)
     logging.getLogger("graphpod.front").info(
         "listening: http %s:%d, admin %s:%d", *http.getsockname()[:2], *admin.getsockname()[:2]
     )

@@ -38,11 +38,12 @@ class Watchdog:
 def _limits(plan: Plan) -> dict[str, float]:
     """Seconds without progress by stage. One stage's estimate is its share of the plan's budget: import and load have
     what is not capture's; a size of capture or of the self-check at most what the whole ladder may take, by its part
-    of the ladder's rows.
+    of the ladder's rows, and so does a pass of serving.
     """
     budget = plan.budget
     sizes = [size for phase in Phase for size in plan.phases[phase].sizes]
     one_size = budget.capture_seconds * max(sizes, default=0) / max(1, sum(sizes))
     start = float(budget.start_seconds - 2 * budget.capture_seconds)
-    estimates = {"Import": start, "Loading": start, "Capturing": one_size, "SelfChecking": one_size}
+    # A capture runs the pass that it records, so no pass of serving takes longer than one.
+    estimates = {"Import": start, "Loading": start, "Capturing": one_size, "SelfChecking": one_size, "Ready": one_size}
     return {stage: max(FLOOR_SECONDS, FACTOR * estimate) for stage, estimate in estimates.items()}

@@ -1,0 +1,46 @@
+"""The front's side of the wire, without a front."""
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from graphpod_runtime.front.engine_client import EngineClient
+from graphpod_runtime.wire import Finished, FinishReason, Submit
+
+BABBLE = """
+import sys, zmq
+socket = zmq.Context().socket(zmq.PAIR)
+socket.connect(f"ipc://{sys.argv[4]}/wire")
+socket.send(b"no frame of ours")
+sys.stdin.read()
+"""
+
+
+def test_a_request_that_comes_after_the_end_ends_at_once() -> None:
+    async def late() -> tuple[int, object]:
+        client = EngineClient(lambda event: None)
+        client.abort_all("the server is shutting down")
+        with client.submit([partial(Submit, prompt=[1], max_tokens=1)]) as stream:
+            assert client.open == 0
+            event = await asyncio.wait_for(stream.next(), 10)
+        client.close()
+        return event
+
+    index, event = asyncio.run(late())
+    assert (index, event) == (0, Finished("r0", FinishReason.Error, "the server is shutting down"))
+
+
+def test_a_frame_that_cannot_be_read_ends_the_run_with_its_error(tmp_path: Path) -> None:
+    async def run() -> None:
+        client = EngineClient(lambda event: None, (sys.executable, "-c", BABBLE))
+        try:
+            await asyncio.wait_for(client.run(tmp_path), 60)
+        finally:
+            client.close()
+
+    with pytest.raises(msgspec.DecodeError):
+        asyncio.run(run())
