@@ -98,10 +98,10 @@ class GraphStatus(ApiModel):
         description="Rules that may send a single batch to the eager path.",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
-    pods: tuple[PodPolicies, ...] = Field(
-        (),
+    pods: tuple[PodPolicies, ...] | None = Field(
+        None,
         max_length=64,
-        description="The pods and their effective policies, when they differ.",
+        description="The pods and their effective policies. Absent while they agree.",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     config_hash: Word | None = Field(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphpod_operator.observe import Ended, Pod
-from graphpod_operator.reasons import Reason
+from graphpod_operator.reasons import ConditionType, Reason
 from graphpod_operator.warmup import NoReading, Reading, State
 from graphpod_policy import ExitCode
 
 BY_EXIT: dict[int, Reason] = {
+    ExitCode.Drained: Reason.ProbeFailed,  # nobody else stops the engine of a pod that stays
     ExitCode.ConfigInvalid: Reason.ConfigInvalid,
     ExitCode.ModelInvalid: Reason.ModelInvalid,
     ExitCode.CaptureFailed: Reason.CaptureFailed,
@@ -48,6 +49,7 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.OutOfMemory,
     Reason.EngineStuck,
     Reason.EngineDied,
+    Reason.ProbeFailed,
     Reason.ContainerRefused,
     Reason.ImagePullFailed,
     Reason.ClaimNotFound,
@@ -65,11 +67,15 @@ _UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The cause that keeps a pod from serving. `what` has no next step yet: the reason's row has it."""
+    """The cause that keeps a pod from serving. `what` has no next step yet: the reason's row has it.
+
+    `overcome`: it ended the container's last run, and the present run has got past it.
+    """
 
     reason: Reason
     what: str
     pod: Pod
+    overcome: bool = False
 
     @property
     def exit_code(self) -> int | None:
@@ -81,7 +87,7 @@ class Diagnosis:
 def diagnose(pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading]) -> Diagnosis | None:
     """The most specific failure among the pods, or None while nothing is known to be wrong."""
     found = [diagnosis for pod in pods if (diagnosis := _of(pod, readings.get(pod.uid))) is not None]
-    return min(found, key=lambda diagnosis: PRECEDENCE.index(diagnosis.reason), default=None)
+    return min(found, key=lambda one: (one.overcome, PRECEDENCE.index(one.reason)), default=None)
 
 
 def _of(pod: Pod, reading: Reading | NoReading | None) -> Diagnosis | None:
@@ -91,14 +97,25 @@ def _of(pod: Pod, reading: Reading | NoReading | None) -> Diagnosis | None:
         return _unscheduled(pod, pod.scheduling)
     if pod.waiting is not None and (reason := BY_WAITING.get(pod.waiting[0])) is not None:
         return Diagnosis(reason, f"{pod.waiting[0]}: {pod.waiting[1]}", pod)
-    # a restarted container keeps the diagnosis of its last run until it serves: else the condition would flap
-    if pod.ended is not None and pod.ended.code != ExitCode.Drained:
-        return _ended(pod, pod.ended)
-    if isinstance(reading, Reading) and reading.state is State.Failed and reading.failure is not None:
+    state = reading.state if isinstance(reading, Reading) else None
+    if state is State.Ready:
+        return None
+    if pod.ended is not None:
+        last = _ended(pod, pod.ended)
+        return replace(last, overcome=_is_past(last.reason, state))
+    if isinstance(reading, Reading) and state is State.Failed and reading.failure is not None:
         # the engine tells its end before it ends
         reason = BY_NAME.get(reading.failure.reason, Reason.CrashLoop)
         return Diagnosis(reason, reading.failure.message or reason.row.set_when, pod)
     return None
+
+
+def _is_past(reason: Reason, state: State | None) -> bool:
+    """Whether a run in this state has got past what ended the last one. Before that, telling anything else would
+    make the condition flap with every restart of a pod that fails again and again.
+    """
+    captures = ConditionType.GraphsCaptured in reason.row.types
+    return state in (State.Capturing, State.SelfChecking) and not captures
 
 
 def _unscheduled(pod: Pod, message: str) -> Diagnosis:

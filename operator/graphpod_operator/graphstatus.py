@@ -15,7 +15,7 @@ from graphpod_operator.api_status import (
 )
 from graphpod_operator.observe import Pod
 from graphpod_operator.warmup import DecisionRead, NoReading, Reading, State
-from graphpod_policy import Backend, Decision, Phase, Plan, Policy, Stage
+from graphpod_policy import Backend, Decision, Phase, Plan, Policy
 
 STRENGTH: dict[Phase, tuple[Policy, ...]] = {
     Phase.Prefill: (Policy.Full, Policy.Breakable, Policy.Piecewise, Policy.Disabled),
@@ -95,15 +95,15 @@ def _self_check(results: list[str]) -> str | None:
 
 
 def _decisions(policy: Plan, read: list[Reading]) -> tuple[DecisionStatus, ...]:
-    """The operator's decisions, then those the engines added, each once."""
-    told: dict[tuple[str, str, Stage], DecisionStatus] = {}
+    """The operator's decisions, then those the engines added, each once, whoever of them repeats it."""
+    told: dict[tuple[str, Phase, str], DecisionStatus] = {}
     spoken: list[Decision | DecisionRead] = [
         *policy.decisions,
         *(decision for reading in read for decision in reading.decisions),
     ]
     for decision in spoken:
         told.setdefault(
-            (decision.rule, decision.phase, decision.stage),
+            (decision.rule, decision.phase, decision.because),
             DecisionStatus(
                 rule=decision.rule[:64],
                 phase=decision.phase.value,
@@ -116,7 +116,7 @@ def _decisions(policy: Plan, read: list[Reading]) -> tuple[DecisionStatus, ...]:
     return tuple(told.values())[:MAX_DECISIONS]
 
 
-def _differing(ended: list[tuple[Pod, Reading]]) -> tuple[PodPolicies, ...]:
+def _differing(ended: list[tuple[Pod, Reading]]) -> tuple[PodPolicies, ...] | None:
     """Each pod's policies, if they are not the same everywhere."""
     rows = tuple(
         PodPolicies(
@@ -127,4 +127,4 @@ def _differing(ended: list[tuple[Pod, Reading]]) -> tuple[PodPolicies, ...]:
         for pod, reading in ended
         if Phase.Prefill in reading.graph and Phase.Decode in reading.graph
     )
-    return rows[:MAX_PODS] if len({(row.prefill, row.decode) for row in rows}) > 1 else ()
+    return rows[:MAX_PODS] if len({(row.prefill, row.decode) for row in rows}) > 1 else None

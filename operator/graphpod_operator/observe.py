@@ -146,6 +146,8 @@ class Pod:
     ip: str
     config_hash: str
     deleting: bool
+    gone: str | None
+    """Why it ended for good, though the object is still there: evicted, refused by its node, its node shut down."""
     ready: bool
     scheduling: str | None
     """The scheduler's message while it finds no node."""
@@ -176,6 +178,7 @@ class Pod:
             ip=status.get("podIP", ""),
             config_hash=(metadata.get("annotations") or {}).get(HASH_ANNOTATION, ""),
             deleting="deletionTimestamp" in metadata,
+            gone=_gone(status),
             ready=conditions.get("Ready", {}).get("status") == "True",
             scheduling=scheduled.get("message", "") if scheduled.get("status") == "False" else None,
             container=engine.get("containerID", ""),
@@ -213,6 +216,12 @@ def _pod_owner(metadata: Raw) -> Key | None:
     if not name or controller is None or controller[:2] != ("ReplicaSet", f"{name}-{template}"):
         return None
     return Key(metadata["namespace"], name)
+
+
+def _gone(status: Raw) -> str | None:
+    if status.get("phase") not in ("Failed", "Succeeded"):
+        return None
+    return ": ".join(filter(None, (status.get("reason") or status["phase"], status.get("message"))))
 
 
 def _ended(terminated: Raw) -> Ended:

@@ -1,7 +1,7 @@
 """When a new status is worth a write.
 
 What changes a decision of the reader (a condition's status or reason, the effective policies, the generation) is
-written at once. Details wait until 5 s have passed since the last write; while graphs are captured, also until a fifth
+written at once. Details wait until 5 s have passed since the last write; while graphs are captured, also until a third
 of the sizes more is done, or a minute has passed. So a start costs few writes however long it takes.
 """
 
@@ -14,7 +14,7 @@ from graphpod_operator.observe import Key
 
 DETAIL_SECONDS = 5.0
 CAPTURE_SECONDS = 60.0
-CAPTURE_STEP = 0.2
+CAPTURE_STEP = 1 / 3
 """Part of all planned sizes."""
 
 Status = Mapping[str, Any]

@@ -110,6 +110,9 @@ class Reason(Enum):
 
     # ModelAvailable
     Loaded = Row(_M, _T, "a pod of the planned configuration has loaded the weights", "the configuration changes")
+    Loading = Row(
+        _M, _F, "a pod is loading the weights, and none has loaded them", "a pod has loaded them", consequence=True,
+    )  # fmt: skip
     ModelPending = Row(_M, _U, "no pod has got as far as the weights", "a pod reports", consequence=True)
     ClaimNotFound = Row(
         _M, _F, "the claim in model.uri does not exist", "the claim exists",
@@ -163,6 +166,15 @@ class Reason(Enum):
         _W, _F, "a stage of the start or the loop exceeded its limit (exit code 16)", "the pod serves",
         "read kubectl logs --previous; raise spec.resources if the node is slow", notice=Notice.Warning,
     )  # fmt: skip
+    ProbeFailed = Row(
+        _W, _F, "the kubelet stopped the engine because its startup or liveness probe failed (exit code 0)",
+        "the pod serves", "look at kubectl describe pod; raise spec.resources if the node is slow",
+        notice=Notice.Warning,
+    )  # fmt: skip
+    Restarting = Row(
+        _W, _F, "an engine that failed runs again and has got past where it failed", "the pod serves, or fails again",
+        "see status.lastFailure and kubectl logs --previous",
+    )  # fmt: skip
     ContainerRefused = Row(
         _W, _F, "the kubelet cannot create the container", "the container runs",
         "look at kubectl describe pod", notice=Notice.Warning,
@@ -179,8 +191,13 @@ class Reason(Enum):
         "see status.graph.decisions", notice=Notice.Warning,
     )  # fmt: skip
     NotRequired = Row(_G, _T, "both phases are planned Disabled and the pods run that", "the plan has graphs")
-    CapturePending = Row(_G, _U, "no pod of the planned configuration runs", "a pod runs", consequence=True)
-    Capturing = Row(_G, _F, "a pod has not ended its warm-up", "every pod's warm-up ended")
+    CapturePending = Row(
+        _G, _U, "no pod of the planned configuration has got as far as capturing", "a pod captures", consequence=True,
+    )  # fmt: skip
+    Capturing = Row(_G, _F, "a pod is capturing its graphs", "every pod has captured its graphs")
+    SelfChecking = Row(
+        _G, _F, "a pod is comparing its graphs with uncaptured code", "every pod's self-check ended",
+    )  # fmt: skip
     PreviousServing = Row(
         _G, _F, "a pod of an earlier configuration still serves", "only the planned configuration serves",
     )  # fmt: skip

@@ -17,6 +17,9 @@ from graphpod_operator.render.subject import selector
 from graphpod_operator.warmup import NoReading, Reading, State
 from graphpod_policy import Plan
 
+LOADED = (State.Capturing, State.SelfChecking, State.Ready)
+"""States of a start in which the weights are there."""
+
 MISSES_BORNE = 3
 """A pod that has just started may miss this many reads before its admin port counts as unreachable."""
 
@@ -70,8 +73,10 @@ def status(
 
 
 def _current(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
-    """The pods of the planned configuration."""
-    return tuple(pod for pod in seen.pods if pod.config_hash == desired.config_hash and not pod.deleting)
+    """The pods of the planned configuration that are to serve."""
+    return tuple(
+        pod for pod in seen.pods if pod.config_hash == desired.config_hash and not pod.deleting and pod.gone is None
+    )
 
 
 def _blocked(stop: Refused, seen: Observed) -> dict[ConditionType, Finding]:
@@ -93,24 +98,32 @@ def _findings(
 
 
 def _diagnosed(condition: ConditionType, diagnosis: Diagnosis | None) -> Finding | None:
-    """The diagnosis, if it is about this condition."""
-    if diagnosis is None or condition not in diagnosis.reason.row.types:
+    """The diagnosis, if it is about this condition. One that was overcome is about the restart."""
+    if diagnosis is None:
         return None
-    return Finding(diagnosis.reason, f"pod {diagnosis.pod.name}: {diagnosis.what}")
+    reason, what = diagnosis.reason, f"pod {diagnosis.pod.name}: {diagnosis.what}"
+    if diagnosis.overcome:
+        what = f"pod {diagnosis.pod.name}: start {diagnosis.pod.restarts + 1} after {reason.name}: {diagnosis.what}"
+        reason = Reason.Restarting
+    return Finding(reason, what) if condition in reason.row.types else None
 
 
 def _model(current: tuple[Pod, ...], seen: Observed, diagnosis: Diagnosis | None) -> Finding:
     if (failed := _diagnosed(ConditionType.ModelAvailable, diagnosis)) is not None:
         return failed
-    past_loading = any(
-        isinstance(reading := seen.readings.get(pod.uid), Reading)
-        and reading.state not in (State.Loading, State.Failed)
-        for pod in current
-    )
+    states = _states(current, seen)
     captured_badly = _diagnosed(ConditionType.GraphsCaptured, diagnosis) is not None
-    if past_loading or captured_badly or any(pod.ready for pod in current):
+    if states.intersection(LOADED) or captured_badly or any(pod.ready for pod in current):
         return Finding(Reason.Loaded, "the weights are loaded")
+    if State.Loading in states and diagnosis is None:
+        return Finding(Reason.Loading, "a pod is loading the weights")
     return Finding(Reason.ModelPending, "no pod has loaded the weights yet")
+
+
+def _states(current: tuple[Pod, ...], seen: Observed) -> set[State]:
+    """How far the starts of these pods have got."""
+    answers = (seen.readings.get(pod.uid) for pod in current)
+    return {answer.state for answer in answers if isinstance(answer, Reading)}
 
 
 def _workload(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) -> Finding:
@@ -120,14 +133,20 @@ def _workload(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) -> 
     if (failed := _diagnosed(ConditionType.WorkloadAvailable, diagnosis)) is not None:
         return failed
     if rollout is None or not rollout.observed:
-        return Finding(Reason.Starting, f"0 of {asked} pods of this spec serve")
+        return Finding(Reason.Starting, f"0 of {asked} pods of this spec serve{_lost(desired, seen)}")
     if rollout.updated == rollout.available == rollout.replicas == asked:
         return Finding(Reason.Available, f"{asked} of {asked} pods serve")
     if rollout.refused is not None:
         return Finding(Reason.PodsRefused, rollout.refused)
-    return Finding(
-        Reason.Starting, f"{min(rollout.updated, rollout.available, asked)} of {asked} pods of this spec serve"
-    )
+    serving = min(rollout.updated, rollout.available, asked)
+    return Finding(Reason.Starting, f"{serving} of {asked} pods of this spec serve{_lost(desired, seen)}")
+
+
+def _lost(desired: Desired, seen: Observed) -> str:
+    """How the newest of the pods that ended for good ended; others take their places."""
+    gone = [pod for pod in seen.pods if pod.gone is not None and pod.config_hash == desired.config_hash]
+    newest = max(gone, key=lambda pod: pod.version, default=None)
+    return f"; pod {newest.name} ended for good: {newest.gone}" if newest is not None else ""
 
 
 def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None) -> Finding:
@@ -144,8 +163,13 @@ def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosi
     unread = [pod for pod in current if pod.ready and not isinstance(seen.readings.get(pod.uid), Reading)]
     if not readings or unread:
         return Finding(Reason.CapturePending, "no pod of the planned configuration has reported yet")
-    if any(reading.state is not State.Ready for reading in readings):
+    states = _states(current, seen)
+    if states.intersection((State.Capturing, State.Failed)):
         return Finding(Reason.Capturing, "a pod is capturing its graphs; see status.graph.captured")
+    if State.SelfChecking in states:
+        return Finding(Reason.SelfChecking, "a pod is comparing its captured graphs with uncaptured code")
+    if State.Loading in states:
+        return Finding(Reason.CapturePending, "a pod is loading the weights")
     return _proved(desired.policy, readings)
 
 

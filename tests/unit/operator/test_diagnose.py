@@ -68,6 +68,7 @@ SCHEDULER = "0/3 nodes are available: "
         ({"engine": {"state": ended(15)}}, Reason.EngineDied, "without a word"),
         ({"engine": {"state": ended(16)}}, Reason.EngineStuck, "exceeded its limit"),
         ({"engine": {"state": ended(17, "FeatureNotBuilt: y")}}, Reason.EngineRefused, "y"),
+        ({"engine": {"lastState": ended(0)}}, Reason.ProbeFailed, "probe failed"),
         ({"engine": {"state": ended(137, reason="OOMKilled")}}, Reason.OutOfMemory, "out of memory"),
         ({"engine": {"state": ended(137)}}, Reason.CrashLoop, "exit code 137"),
         ({"engine": {"state": ended(1, "boom\nTraceback")}}, Reason.CrashLoop, "exit code 1: boom"),
@@ -89,9 +90,8 @@ def test_a_pod_that_does_not_serve_has_a_reason(made: dict[str, Any], reason: Re
         {"running": False},
         waiting("ContainerCreating"),
         {"ready": True, "engine": {"lastState": ended(12)}},
-        {"engine": {"lastState": ended(0)}},
     ],
-    ids=["running", "no container yet", "creating", "serves again", "drained"],
+    ids=["running", "no container yet", "creating", "serves again"],
 )
 def test_a_pod_with_nothing_wrong_has_none(made: dict[str, Any]) -> None:
     assert only(**made) is None
@@ -117,7 +117,7 @@ def test_of_several_failures_the_most_specific_is_told() -> None:
 
 
 def test_every_exit_code_of_the_engine_has_a_reason_and_every_reason_a_rank() -> None:
-    assert set(BY_EXIT) == set(ExitCode) - {ExitCode.Drained}
+    assert set(BY_EXIT) == set(ExitCode)
     diagnosable = {*BY_EXIT.values(), *BY_WAITING.values(), *PRECEDENCE}
     assert diagnosable == set(PRECEDENCE)
     assert len(PRECEDENCE) == len(set(PRECEDENCE))

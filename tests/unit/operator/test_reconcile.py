@@ -247,6 +247,8 @@ async def test_a_start_costs_few_writes_however_long_it_takes(world: World) -> N
         sizes = (min(captured, 22), max(0, captured - 22))
         world.ports.report = report(config_hash=HASH, state="Capturing", captured=sizes)
         await world.reconcile()
+    world.ports.report = report(config_hash=HASH, state="SelfChecking")
+    await world.reconcile()
     put_pod(world, ready=True)
     world.ports.report = report(config_hash=HASH)
     await world.reconcile()

@@ -49,6 +49,12 @@ SERVING = rollout()
 STARTING = rollout(available=0)
 READY = seen([pod(config_hash=HASH, ready=True)], {UID: reading()}, SERVING)
 
+DIED = {"lastState": {"terminated": {"exitCode": 15, "message": "EngineDied: segmentation fault"}}}
+EVICTED = {
+    "phase": "Failed", "reason": "Evicted", "message": "the node was low on memory",
+    "containerStatuses": [{"name": "engine", "state": {"terminated": {"exitCode": 137}}}],
+}  # fmt: skip
+
 TABLE: list[tuple[str, Observed, dict[str, Any], tuple[tuple[str, str], ...]]] = [
     # name, observed, spec, (ModelAvailable, WorkloadAvailable, GraphsCaptured, Ready)
     (
@@ -57,11 +63,15 @@ TABLE: list[tuple[str, Observed, dict[str, Any], tuple[tuple[str, str], ...]]] =
     ),
     (
         "loading", seen([pod(config_hash=HASH)], {UID: reading(state="Loading", captured=(0, 0))}, STARTING), {},
-        (("Unknown", "ModelPending"), ("False", "Starting"), ("False", "Capturing"), ("False", "Capturing")),
+        (("False", "Loading"), ("False", "Starting"), ("Unknown", "CapturePending"), ("False", "Loading")),
     ),
     (
         "capturing", seen([pod(config_hash=HASH)], {UID: reading(state="Capturing", captured=(5, 0))}, STARTING), {},
         (("True", "Loaded"), ("False", "Starting"), ("False", "Capturing"), ("False", "Capturing")),
+    ),
+    (
+        "checking itself", seen([pod(config_hash=HASH)], {UID: reading(state="SelfChecking")}, STARTING), {},
+        (("True", "Loaded"), ("False", "Starting"), ("False", "SelfChecking"), ("False", "SelfChecking")),
     ),
     (
         "captured, not yet serving", seen([pod(config_hash=HASH)], {UID: reading()}, STARTING), {},
@@ -139,6 +149,36 @@ TABLE: list[tuple[str, Observed, dict[str, Any], tuple[tuple[str, str], ...]]] =
         (("True", "Loaded"), ("False", "Starting"), ("False", "CaptureFailed"), ("False", "CaptureFailed")),
     ),
     (
+        "died and loads again",
+        seen([pod(config_hash=HASH, engine=DIED)], {UID: reading(state="Loading", captured=(0, 0))}, STARTING), {},
+        (("Unknown", "ModelPending"), ("False", "EngineDied"), ("Unknown", "CapturePending"), ("False", "EngineDied")),
+    ),
+    (
+        "died and captures again",
+        seen([pod(config_hash=HASH, engine=DIED)], {UID: reading(state="Capturing", captured=(5, 0))}, STARTING), {},
+        (("True", "Loaded"), ("False", "Restarting"), ("False", "Capturing"), ("False", "Restarting")),
+    ),
+    (
+        "died and is about to serve again",
+        seen([pod(config_hash=HASH, engine=DIED)], {UID: reading()}, STARTING), {},
+        (("True", "Loaded"), ("False", "Starting"), ("True", "Captured"), ("False", "Starting")),
+    ),
+    (
+        "failed to capture and tries again",
+        seen(
+            [pod(config_hash=HASH, engine={"lastState": {"terminated": {"exitCode": 12}}})],
+            {UID: reading(state="Capturing", captured=(5, 0))}, STARTING,
+        ),
+        {},
+        (("True", "Loaded"), ("False", "Starting"), ("False", "CaptureFailed"), ("False", "CaptureFailed")),
+    ),
+    (
+        "evicted, its successor serves",
+        seen([pod("demo-abc-0", HASH, status=EVICTED), pod(config_hash=HASH, ready=True)], {UID: reading()}, SERVING),
+        {},
+        (("True", "Loaded"), ("True", "Available"), ("True", "Captured"), ("True", "Ready")),
+    ),
+    (
         "old pods' failures are not ours",
         seen([pod(config_hash="old", engine={"state": {"terminated": {"exitCode": 12}}})], {}, STARTING), {},
         (("Unknown", "ModelPending"), ("False", "Starting"), ("Unknown", "CapturePending"), ("False", "Starting")),
@@ -154,6 +194,24 @@ def test_what_is_observed_is_what_is_said(
     kinds = ("ModelAvailable", "WorkloadAvailable", "GraphsCaptured", "Ready")
     assert tuple(found[kind] for kind in kinds) == said
     assert found["Accepted"] == ("True", "Accepted")
+
+
+def test_a_restart_names_the_failure_it_follows_and_keeps_it_as_the_last_one() -> None:
+    observed = seen([pod(config_hash=HASH, restarts=1, engine=DIED)], {UID: reading(state="SelfChecking")}, STARTING)
+    told = the(observed)
+    message = next(condition.message for condition in told.conditions if condition.type == "Ready")
+    assert message.startswith("pod demo-abc-1: start 2 after EngineDied: segmentation fault; see status.lastFailure")
+    assert told.last_failure is not None
+    assert (told.last_failure.reason, told.last_failure.exit_code) == ("EngineDied", 15)
+
+
+def test_pods_that_ended_for_good_are_told_while_a_successor_is_missing() -> None:
+    told = the(seen([pod(config_hash=HASH, status=EVICTED)], {}, rollout(0, 0, 0)))
+    message = next(condition.message for condition in told.conditions if condition.type == "Ready")
+    assert message == (
+        "0 of 1 pods of this spec serve; pod demo-abc-1 ended for good: Evicted: the node was low on memory"
+    )
+    assert told.last_failure is None
 
 
 def test_ready_needs_a_terminal_reading_of_the_planned_configuration_from_every_serving_pod() -> None:
@@ -219,7 +277,7 @@ def test_the_weakest_pod_counts_and_pods_are_listed_when_they_differ() -> None:
     assert [(row.name, row.decode) for row in graph.pods] == [("demo-abc-1", "Full"), ("demo-abc-2", "Breakable")]
     same = the(READY).graph
     assert same is not None
-    assert same.pods == ()
+    assert same.pods is None
 
 
 def test_both_phases_disabled_need_no_capture() -> None:
@@ -235,15 +293,21 @@ def test_both_phases_disabled_need_no_capture() -> None:
 
 def test_the_engines_decisions_join_the_operators_once_each() -> None:
     decision = {"phase": "decode", "stage": "Engine", "outcome": "Degraded", "because": "b", "hint": "h"}
-    same = {**decision, "rule": "NoCuda", "stage": "Spec", "outcome": "Adjusted"}
-    told = reading(decisions=[{**decision, "rule": "CaptureFailed"}, same])
+    (known,) = (row for row in planned().policy.decisions if (row.rule, row.phase) == ("NoCuda", "decode"))
+    same = {**known.as_dict(), "stage": "Engine"}
+    first, second = (
+        {**decision, "rule": "CaptureFailed", "because": because} for because in ("of Full", "of Breakable")
+    )
+    told = reading(decisions=[first, same, second, first])
     graph = the(seen([pod(config_hash=HASH, ready=True)], {UID: told}, SERVING)).graph
     assert graph is not None
     assert [(row.rule, row.phase) for row in graph.decisions] == [
         ("NoCuda", "prefill"),
         ("NoCuda", "decode"),
         ("CaptureFailed", "decode"),
+        ("CaptureFailed", "decode"),
     ]
+    assert [row.because for row in graph.decisions[2:]] == ["of Full", "of Breakable"]
 
 
 def test_a_refused_plan_shows_the_decision_that_refused_it() -> None:
@@ -284,15 +348,15 @@ def capturing(prefill: int) -> dict[str, Any]:
     return the(observed).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def test_captures_are_written_every_fifth_or_minute_details_every_five_seconds_and_conditions_at_once() -> None:
+def test_captures_are_written_every_third_or_minute_details_every_five_seconds_and_conditions_at_once() -> None:
     progress, key = Progress(), observe.Key("ns", "demo")
     assert progress.wait(key, {}, capturing(1), 0.0) == 0
     progress.written(key, 0.0)
     assert progress.wait(key, capturing(1), capturing(1), 100.0) is None
     assert progress.wait(key, capturing(1), capturing(2), 10.0) == 50, "one size more waits for a minute"
-    assert progress.wait(key, capturing(1), capturing(8), 4.0) == 1, "a step of 7/26 waits for 5 s"
+    assert progress.wait(key, capturing(1), capturing(10), 4.0) == 1, "a step of 9/26 waits for 5 s"
     assert progress.wait(key, capturing(1), {**capturing(1), "replicas": 7}, 4.0) == 1, "a detail waits for 5 s"
-    assert progress.wait(key, capturing(1), capturing(8), 5.0) == 0
+    assert progress.wait(key, capturing(1), capturing(10), 5.0) == 0
     done = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
     assert progress.wait(key, capturing(9), done, 0.1) == 0, "a condition waits for nothing"
 
