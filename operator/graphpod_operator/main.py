@@ -1,6 +1,6 @@
 """The running operator: parts put together, and the tasks that keep them going.
 
-Order of start: lists fill the store, every service is queued, workers start, then the watches. Until then nothing is
+Order of start: lists fill the store and queue every service, workers start, then the watches. Until then nothing is
 decided, because an object not heard of yet would pass for one that is absent.
 """
 
@@ -63,11 +63,10 @@ async def run(settings: Settings) -> None:
         reconciler = Reconciler(cluster, warmups, store, meters, SystemClock(), settings.engine_image)
         server = await health.serve(settings.port, pulse, queue, meters, lambda: readiness.trouble)
         try:
-            await _fill(cluster, store, settings.namespaces, readiness)
+            feed = Feed(store, queue, warmups)
+            await _fill(cluster, feed, settings.namespaces, readiness)
             log.info("store filled: %d services", sum(1 for _ in store.services()))
-            await _work(
-                settings, reconciler, cluster, store, queue, meters, readiness, pulse, Feed(store, queue, warmups)
-            )
+            await _work(settings, reconciler, cluster, store, queue, meters, readiness, pulse, feed)
         finally:
             await server.cleanup()
 
@@ -92,12 +91,10 @@ async def _work(
     feed: Feed,
 ) -> None:
     """Watches, workers and clocks, until one of them ends; the others end with it."""
-    for service in store.services():
-        queue.add(service.key)
     stop = asyncio.Event()
     tasks = [
         *(asyncio.create_task(_worker(queue, reconciler, meters)) for _ in range(settings.workers)),
-        asyncio.create_task(_resync(cluster, store, settings.namespaces, queue, reconciler, readiness)),
+        asyncio.create_task(_resync(cluster, feed, store, settings.namespaces, queue, reconciler, readiness)),
         asyncio.create_task(pulse.beat()),
     ]
     # kopf ends the tasks it finds younger than itself, so ours are made first
@@ -139,11 +136,11 @@ async def _worker(queue: KeyQueue, reconciler: Reconciler, meters: Meters) -> No
         meters.observe("controller_runtime_reconcile_time_seconds", time.monotonic() - started, controller=CONTROLLER)
 
 
-async def _fill(cluster: KubernetesCluster, store: Store, namespaces: tuple[str, ...], readiness: Readiness) -> None:
-    """Fill the store, however long the API server takes to answer."""
+async def _fill(cluster: KubernetesCluster, feed: Feed, namespaces: tuple[str, ...], readiness: Readiness) -> None:
+    """Fill the store through the feed, however long the API server takes to answer."""
     while True:
         try:
-            await fill(cluster, store, namespaces)
+            await fill(cluster, feed, namespaces)
         except ApiError as error:
             readiness.trouble = f"the store cannot be filled: {error}"
             hint = "; is the CRD installed (graphpod crd)?" if error.status == 404 else ""
@@ -156,6 +153,7 @@ async def _fill(cluster: KubernetesCluster, store: Store, namespaces: tuple[str,
 
 async def _resync(
     cluster: KubernetesCluster,
+    feed: Feed,
     store: Store,
     namespaces: tuple[str, ...],
     queue: KeyQueue,
@@ -165,7 +163,7 @@ async def _resync(
     """List everything again from time to time: a cut watch may have missed deletions."""
     while True:
         await asyncio.sleep(RESYNC_SECONDS)
-        await _fill(cluster, store, namespaces, readiness)
+        await _fill(cluster, feed, namespaces, readiness)
         keys = [service.key for service in store.services()]
         reconciler.reread(keys)
         for key in keys:

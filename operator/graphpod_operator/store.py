@@ -2,8 +2,8 @@
 
 Three sources report on the same object in no fixed order, so every report carries its resourceVersion and an older
 one is dropped, also one from before the object's deletion. (An object that lost our label looks deleted to the watch;
-with the label back, its newer version is taken in again.) A watch that was cut may miss deletions: `replace` with a
-fresh list removes what that list does not have.
+with the label back, its newer version is taken in again.) A watch that was cut may miss deletions: `missing` finds
+them by a fresh list.
 """
 
 from __future__ import annotations
@@ -46,20 +46,24 @@ class Store:
         return True
 
     def delete(self, item: Projection) -> bool:
-        """Take in a deletion, made at the item's version. False when the object was not known."""
+        """Take in a deletion, made at the item's version. False when the object was not known, or is known to live on:
+        one that lost our label and got it back from us before the watch told of the loss.
+        """
         self._deleted[item.uid] = item.version
         while len(self._deleted) > REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)
         known = self._items.get(address(item))
-        if known is None or known.uid != item.uid:
+        if known is None or known.uid != item.uid or known.version > item.version:
             return False
         self._drop(known)
         return True
 
-    def replace(self, resource: Resource, namespace: str | None, items: Iterable[Projection], version: int) -> None:
-        """Take in a full list of one kind, of one namespace or (None) of all, as it was at `version`."""
-        listed = {address(item): item for item in items}
-        gone = [
+    def missing(
+        self, resource: Resource, namespace: str | None, items: Iterable[Projection], version: int
+    ) -> list[Projection]:
+        """What a full list of one kind, of one namespace or (None) of all, no longer has at `version`."""
+        listed = {address(item) for item in items}
+        return [
             item
             for place, item in self._items.items()
             if place[0] is resource
@@ -67,10 +71,6 @@ class Store:
             and place not in listed
             and item.version <= version
         ]
-        for item in gone:
-            self.delete(item)
-        for item in listed.values():
-            self.observe(item)
 
     def known(self, item: Projection) -> Projection | None:
         """What is known under the address of `item`."""

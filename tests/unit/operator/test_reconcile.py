@@ -8,12 +8,12 @@ import pytest
 from graphpod_operator.feed import Feed, fill
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Key, Pod
-from graphpod_operator.port import Conflict, Refused, Unavailable
+from graphpod_operator.port import Conflict, Listing, Refused, Unavailable
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reconcile import Reconciler
 from graphpod_operator.resource import CHILDREN, Resource
 from graphpod_operator.store import Store
-from graphpod_operator.warmup import Unreachable, Warmups
+from graphpod_operator.warmup import NoReading, Unreachable, Warmups
 from tests.unit.operator.cluster import FakeCluster
 from tests.unit.operator.objects import IMAGE, NAMESPACE, inference_service, planned, pod, report
 
@@ -54,10 +54,11 @@ class World:
         self.meters = Meters.make()
         self.warmups = Warmups(self.ports)
         self.reconciler = Reconciler(self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGE)
-        self.feed = Feed(self.store, KeyQueue(), self.warmups)
+        self.queue = KeyQueue()
+        self.feed = Feed(self.store, self.queue, self.warmups)
 
     async def relist(self) -> None:
-        await fill(self.cluster, self.store, ())
+        await fill(self.cluster, self.feed, ())
 
     async def reconcile(self) -> float | None:
         return await self.reconciler.reconcile(KEY)
@@ -104,7 +105,7 @@ async def test_the_second_reconcile_and_a_restarted_operator_write_nothing(world
 async def test_a_child_the_watch_has_not_told_of_is_looked_at_before_it_is_made(world: World) -> None:
     await world.reconcile()
     world.cluster.writes.clear()
-    world.store.replace(Resource.Service, None, [], version=10**9)
+    world.feed.listed(Resource.Service, None, Listing((), version=10**9))
     await world.reconcile()
     assert world.cluster.writes == []
 
@@ -190,6 +191,22 @@ async def test_an_event_that_cannot_be_written_does_not_hold_up_the_service(worl
     await world.relist()
     assert await world.reconcile() is None
     assert world.condition("Ready") == ("False", "Suspended")
+
+
+async def test_a_list_tells_of_deletions_that_the_watch_missed(world: World) -> None:
+    await world.reconcile()
+    put_pod(world, ready=True)
+    world.ports.report = report(config_hash=HASH)
+    await world.reconcile()
+    await world.queue.take()
+    world.queue.done(KEY)
+    del world.cluster.objects[Resource.Pod, NAMESPACE, "demo-abc-1"]
+    await world.relist()
+    assert await world.queue.take() == KEY
+    assert world.store.pods(KEY) == ()
+    world.ports.report = None
+    answers = await world.warmups.read([Pod.of(pod(config_hash=HASH))])
+    assert [type(answer) for answer in answers.values()] == [NoReading], "its reading is forgotten"
 
 
 async def test_a_service_that_is_gone_is_left_alone(world: World) -> None:

@@ -41,23 +41,28 @@ def test_the_deletion_of_a_predecessor_leaves_the_successor() -> None:
     assert store.child(CONFIG, NAMESPACE, "demo") is not None
 
 
-def test_a_fresh_list_removes_what_it_does_not_have_but_not_what_is_newer() -> None:
+def test_the_loss_of_our_label_heard_of_after_it_was_put_back_deletes_nothing() -> None:
+    store = Store()
+    store.observe(child(CONFIG, version=7))
+    assert not store.delete(child(CONFIG, version=6))
+    assert store.child(CONFIG, NAMESPACE, "demo") is not None
+
+
+def test_a_fresh_list_misses_what_is_gone_but_not_what_is_newer() -> None:
     store = Store()
     store.observe(child(CONFIG, name="old", version=5, uid="a"))
     store.observe(child(CONFIG, name="new", version=50, uid="b"))
     store.observe(child(Resource.Service, name="old", version=5, uid="c"))
-    store.replace(CONFIG, None, [child(CONFIG, name="listed", version=7, uid="d")], version=40)
-    assert store.child(CONFIG, NAMESPACE, "old") is None
-    assert store.child(CONFIG, NAMESPACE, "new") is not None
-    assert store.child(CONFIG, NAMESPACE, "listed") is not None
-    assert store.child(Resource.Service, NAMESPACE, "old") is not None
+    listed = child(CONFIG, name="listed", version=7, uid="d")
+    store.observe(listed)
+    (gone,) = store.missing(CONFIG, None, [listed], version=40)
+    assert gone.uid == "a"
 
 
 def test_a_list_of_one_namespace_says_nothing_of_another() -> None:
     store = Store()
     store.observe(child(CONFIG, version=5))
-    store.replace(CONFIG, "elsewhere", [], version=40)
-    assert store.child(CONFIG, NAMESPACE, "demo") is not None
+    assert store.missing(CONFIG, "elsewhere", [], version=40) == []
 
 
 def test_pods_are_found_by_their_service_in_order_of_name() -> None:
