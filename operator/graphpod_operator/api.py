@@ -8,12 +8,11 @@ the description and its value appears in status.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, model_validator
 
-from graphpod_operator import quantity
+from graphpod_operator.api_model import ABOVE_ZERO, LABEL_MAX, ApiModel, Label, LabelValue, Quantity, rule, rules
 from graphpod_policy import OnCaptureFailure, OnUnsupported, Policy, Role
 
 GROUP = "graphpod.dev"
@@ -27,51 +26,6 @@ NAME_MAX = 40
 MAX_SIZES = 128
 
 
-class ApiModel(BaseModel):
-    """Base of every API value: frozen, camelCase, unknown fields refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
-
-
-def rule(expression: str, message: str) -> dict[str, str]:
-    """One CEL rule; the message is the sentence the user reads, so it names the field."""
-    return {"rule": expression, "message": message}
-
-
-def _rules(*rules: dict[str, str]) -> dict[str, Any]:
-    return {"x-kubernetes-validations": list(rules)}
-
-
-def _as_text(raw: object) -> object:
-    return str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else raw
-
-
-def _is_quantity(text: str) -> str:
-    quantity.value(text)
-    return text
-
-
-Quantity = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    AfterValidator(_is_quantity),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": True,
-            "pattern": quantity.PATTERN,
-            "maxLength": 32,
-        }
-    ),
-]
-
-LABEL_MAX = 317
-"""Longest label key: a DNS name of 253, a slash, 63."""
-
-Label = Annotated[str, Field(max_length=LABEL_MAX)]
-LabelValue = Annotated[str, Field(max_length=63)]
-
-
 class Model(ApiModel):
     """Which weights to serve."""
 
@@ -82,7 +36,7 @@ class Model(ApiModel):
             "Where the weights are: pvc://CLAIM/FOLDER (a folder in a PersistentVolumeClaim of this namespace), "
             "hf://ORG/NAME@REVISION, s3://BUCKET/PREFIX or oci://REFERENCE. Required, no default."
         ),
-        json_schema_extra=_rules(
+        json_schema_extra=rules(
             rule(
                 "self.matches('^(pvc|hf|s3|oci)://.+')",
                 "spec.model.uri must begin with one of pvc://, hf://, s3://, oci://",
@@ -145,13 +99,19 @@ class Speculative(ApiModel):
 class HostCache(ApiModel):
     """A second tier of the KV cache in host memory."""
 
-    size: Quantity = Field(description="Host memory for KV pages, in bytes (a quantity). Required, no default.")
+    size: Quantity = Field(
+        description="Host memory for KV pages, in bytes (a quantity). Required, no default.",
+        json_schema_extra=ABOVE_ZERO,
+    )
 
 
 class CpuOffload(ApiModel):
     """Weights kept in host memory and copied in when needed."""
 
-    size: Quantity = Field(description="Weights kept in host memory, in bytes (a quantity). Required, no default.")
+    size: Quantity = Field(
+        description="Weights kept in host memory, in bytes (a quantity). Required, no default.",
+        json_schema_extra=ABOVE_ZERO,
+    )
 
 
 class LoraAdapter(ApiModel):
@@ -187,6 +147,7 @@ class Engine(ApiModel):
         None,
         min_length=1,
         max_length=512,
+        pattern=r"^\S+$",
         description="Image of the engine. Default: the image the operator was installed with.",
     )
     image_pull_policy: ImagePullPolicy = Field(
@@ -207,6 +168,7 @@ class Engine(ApiModel):
             "Memory for the KV cache, in bytes (a quantity). Default: what is left after the weights and the "
             "graphs on a GPU; room for maxBatch requests of maxModelLen tokens on a CPU."
         ),
+        json_schema_extra=ABOVE_ZERO,
     )
     kv_cache_dtype: KvCacheDtype = Field(
         KvCacheDtype.Auto, description="Element type of the KV cache. Default: Auto (that of the activations)."
@@ -234,7 +196,7 @@ class Parallelism(ApiModel):
     nodes: int = Field(1, ge=1, le=64, description="Machines one replica runs on. Default: 1.")
 
 
-_SIZES_RULES = _rules(
+_SIZES_RULES = rules(
     rule("self.isSorted()", "sizes must be in ascending order"),
     rule("self.all(x, self.exists_one(y, y == x))", "sizes must not repeat"),
 ) | {"x-kubernetes-list-type": "atomic"}
@@ -299,7 +261,7 @@ class Graph(ApiModel):
         return self
 
 
-_KEY_RULES = _rules(rule(f"self.all(key, size(key) <= {LABEL_MAX})", f"keys must have at most {LABEL_MAX} characters"))
+_KEY_RULES = rules(rule(f"self.all(key, size(key) <= {LABEL_MAX})", f"keys must have at most {LABEL_MAX} characters"))
 
 _ResourceMap = Annotated[dict[str, Quantity], Field(max_length=16, json_schema_extra=_KEY_RULES)]
 
@@ -334,8 +296,13 @@ class Toleration(ApiModel):
     """A taint the pods accept."""
 
     model_config = ConfigDict(
-        json_schema_extra=_rules(
-            rule("has(self.key) || self.operator == 'Exists'", "a toleration without a key needs operator Exists")
+        json_schema_extra=rules(
+            rule("has(self.key) || self.operator == 'Exists'", "a toleration without a key needs operator Exists"),
+            rule("!has(self.value) || self.operator == 'Equal'", "a toleration with operator Exists takes no value"),
+            rule(
+                "!has(self.tolerationSeconds) || has(self.effect) && self.effect == 'NoExecute'",
+                "tolerationSeconds needs effect NoExecute",
+            ),
         )
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from graphpod_operator.api import ApiModel
+from graphpod_operator.api_model import ApiModel
 from graphpod_policy import Backend, Outcome, Policy, Stage
 
 MESSAGE_MAX = 256

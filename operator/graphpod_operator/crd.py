@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from graphpod_operator import api
+from graphpod_operator.api_model import rule
 from graphpod_operator.api_status import Status
 from graphpod_operator.schema import structural
 
@@ -28,11 +29,11 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 NAME_RULES = [
-    api.rule(
+    rule(
         f"size(self.metadata.name) <= {api.NAME_MAX}",
         f"metadata.name must have at most {api.NAME_MAX} characters: the names of the children are made from it",
     ),
-    api.rule(
+    rule(
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         "metadata.name must begin with a letter and hold only lower-case letters, digits and '-': it names a Service",
     ),

@@ -72,8 +72,8 @@ class Feature(NamedTuple):
 
 
 FEATURES: tuple[Feature, ...] = (
-    Feature("device cpu", "spec.resources", True, lambda f: f.device is Device.Cpu),
-    Feature("device cuda", "spec.resources", False, lambda f: f.device is Device.Cuda),
+    Feature("CPU", "spec.resources", True, lambda f: f.device is Device.Cpu),
+    Feature("GPU", "spec.resources", False, lambda f: f.device is Device.Cuda and "nvidia.com/gpu"),
     Feature("speculative decoding", "spec.engine.speculative", False, lambda f: f.speculative),
     Feature("host KV cache", "spec.engine.hostCache", False, lambda f: f.host_cache_bytes),
     Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: f.cpu_offload_bytes),
@@ -83,9 +83,9 @@ FEATURES: tuple[Feature, ...] = (
         "KV cache dtype",
         "spec.engine.kvCacheDtype",
         False,
-        lambda f: f.kv_cache_dtype not in ("auto",) and f.kv_cache_dtype,
+        lambda f: f.kv_cache_dtype != "auto" and f.kv_cache_dtype,
     ),
-    Feature("deterministic mode", "spec.engine.deterministic", False, lambda f: f.deterministic),
+    Feature("deterministic mode", "spec.engine.deterministic", False, lambda f: f.deterministic and "true"),
     Feature("disaggregated role", "spec.role", False, lambda f: f.role is not Role.Both and f.role.value),
     Feature("tensor parallelism", "spec.parallelism.tensor", False, lambda f: f.tensor > 1 and f.tensor),
     Feature("pipeline parallelism", "spec.parallelism.pipeline", False, lambda f: f.pipeline > 1 and f.pipeline),

@@ -32,8 +32,20 @@ def create(place: Place, manifest: dict[str, Any]) -> None:
         ({"graph": {"sizes": {"prefill": list(range(1, 130))}}}, "spec.graph.sizes.prefill: Too many: 129"),
         ({"engine": {"maxModelLen": 8}}, "spec.engine.maxModelLen in body should be greater than or equal to 16"),
         ({"engine": {"kvCacheMemory": "lots"}}, "spec.engine.kvCacheMemory in body should match"),
+        ({"engine": {"kvCacheMemory": 0}}, "spec.engine.kvCacheMemory: Invalid value: 0: must be above 0"),
+        ({"engine": {"kvCacheMemory": "0Gi"}}, 'spec.engine.kvCacheMemory: Invalid value: "0Gi": must be above 0'),
+        ({"engine": {"image": "a b"}}, "spec.engine.image in body should match"),
         ({"resources": {"limits": {"cpu": "-1"}}}, "spec.resources.limits.cpu in body should match"),
+        ({"resources": {"limits": {"cpu": -1}}}, "spec.resources.limits[cpu]: Invalid value: -1: must not be negative"),
         ({"placement": {"tolerations": [{}]}}, "a toleration without a key needs operator Exists"),
+        (
+            {"placement": {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}},
+            "a toleration with operator Exists takes no value",
+        ),
+        (
+            {"placement": {"tolerations": [{"key": "a", "tolerationSeconds": 5}]}},
+            "tolerationSeconds needs effect NoExecute",
+        ),
         ({"rollout": {"strategy": "Recreate"}}, 'spec.rollout.strategy: Unsupported value: "Recreate"'),
     ],
 )
