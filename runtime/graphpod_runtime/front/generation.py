@@ -22,6 +22,7 @@ class Options:
     top_p: float
     seed: int | None
     stops: tuple[str, ...]
+    stop_ids: tuple[int, ...]
     ignore_eos: bool
 
 
@@ -107,6 +108,7 @@ class Generation:
             temperature=options.temperature,
             top_p=options.top_p,
             seed=options.seed,
+            stop_ids=list(options.stop_ids),
             ignore_eos=options.ignore_eos,
         )
 

@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
-from graphpod_runtime.front.openai.errors import ApiError, engine_error, invalid
+from graphpod_runtime.front.openai.errors import ApiError, engine_error, invalid, unknown_model
 from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest, ModelCard, ModelList
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
 
 
 def openai_app(service: Service) -> FastAPI:
-    """POST /v1/chat/completions, POST /v1/completions, GET /v1/models."""
+    """POST /v1/chat/completions, POST /v1/completions, GET /v1/models and /v1/models/{model}."""
     app = FastAPI(title="graphpod", openapi_url=None)
 
     @app.post("/v1/chat/completions")
@@ -30,6 +30,12 @@ def openai_app(service: Service) -> FastAPI:
     @app.get("/v1/models")
     async def models() -> Response:
         return json_response(ModelList([_card(service)]))
+
+    @app.get("/v1/models/{model:path}")
+    async def model(model: str) -> Response:
+        if model != service.model:
+            raise unknown_model(model, service.model)
+        return json_response(_card(service))
 
     @app.exception_handler(ApiError)
     async def api_error(request: Request, error: ApiError) -> Response:

@@ -28,7 +28,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "top_k": (0, -1),
     "min_p": (0,),
     "min_tokens": (0,),
-    "stop_token_ids": ([],),
     "allowed_token_ids": ([],),
     "bad_words": ([],),
     "response_format": ({"type": "text"},),
@@ -91,6 +90,7 @@ class GenerationRequest(BaseModel):
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[Tokens, Field(max_length=MAX_STOPS)] | None = None
     max_tokens: int | None = Field(None, ge=1)
     stream: bool | None = False
     stream_options: StreamOptions | None = None

@@ -92,6 +92,7 @@ class Service:
             top_p=1.0 if request.top_p is None else max(LEAST, request.top_p),
             seed=request.seed,
             stops=request.stops,
+            stop_ids=tuple(request.stop_token_ids or ()),
             ignore_eos=bool(request.ignore_eos),
         )
         return Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)

@@ -34,6 +34,12 @@ def test_the_client_lists_the_model(front: Front) -> None:
     assert (model.id, model.object, model.owned_by) == ("echo", "model", "graphpod")
 
 
+def test_the_client_retrieves_the_model_by_name(front: Front) -> None:
+    assert front.client().models.retrieve("echo").id == "echo"
+    with pytest.raises(openai.NotFoundError, match="this service serves 'echo'"):
+        front.client().models.retrieve("other/model")
+
+
 def test_a_chat_is_answered_whole(front: Front) -> None:
     reply = front.client().chat.completions.create(**say("日本語 😀", temperature=0))
     (choice,) = reply.choices
@@ -121,6 +127,13 @@ def test_a_stop_string_across_tokens_ends_the_text_before_it(front: Front) -> No
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert (text, chunks[-1].choices[0].finish_reason) == ("one t", "stop")
     front.eventually("its pages are free", lambda: front.metric("graphpod_kv_cache_usage_ratio") == 0)
+
+
+def test_a_stop_token_ends_the_answer_and_is_no_text(front: Front) -> None:
+    request = {"model": "echo", "prompt": [64, 65, 66], "max_tokens": 8}
+    whole = front.post(TEXT, request).json()["choices"][0]
+    stopped = front.post(TEXT, request | {"stop_token_ids": [65]}).json()["choices"][0]
+    assert (stopped["text"], stopped["finish_reason"]) == (whole["text"][0], "stop")
 
 
 def test_harmless_and_neutral_fields_are_accepted(front: Front) -> None:
