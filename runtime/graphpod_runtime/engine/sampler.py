@@ -17,7 +17,9 @@ def draw(logits: Tensor, sampling: Sampling, position: int) -> int:
     """
     if sampling.temperature == 0:
         return int(greedy(logits))
-    probabilities = torch.softmax(logits.float() / sampling.temperature, dim=-1)
+    # In float64 and below the maximum, so that no temperature above 0 overflows and no top_p above 0 is lost.
+    logits = logits.double()
+    probabilities = torch.softmax((logits - logits.max()) / sampling.temperature, dim=-1)
     if sampling.top_p < 1:
         probabilities = _nucleus(probabilities, sampling.top_p)
     generator = None

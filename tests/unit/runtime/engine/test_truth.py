@@ -116,6 +116,13 @@ def test_draws_follow_temperature_and_top_p() -> None:
     assert {draw(logits, Sampling(1.0, 0.1, seed), 5) for seed in seeds} == {0}
 
 
+@pytest.mark.parametrize("sampling", [Sampling(1e-40, seed=3), Sampling(5e-324, seed=3), Sampling(1.0, 5e-324, seed=3)])
+def test_the_smallest_temperature_and_top_p_draw_the_most_likely_token(sampling: Sampling) -> None:
+    """Requests may ask for them; a draw that raised would end the engine."""
+    logits = torch.randn(100, generator=torch.Generator().manual_seed(1)) * 20
+    assert draw(logits, sampling, 5) == int(logits.argmax())
+
+
 def test_prompts_that_do_not_fit_are_refused(started: Callable[..., Runner]) -> None:
     runner = started(Policy.Disabled, Policy.Disabled)
     with pytest.raises(ValueError, match="prompt 1 has 127 tokens"):
