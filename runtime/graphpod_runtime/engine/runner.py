@@ -34,7 +34,8 @@ class Runner:
         self._starter = Starter(config, report, self.counters, started_at)
         self._backend: Backend = self._starter.plan.backend
         self.counters.start_at_zero(self._backend)
-        self._live: Phase | None = None
+        self._running: Phase | None = None
+        """The phase of the pass that runs now."""
 
     @property
     def report(self) -> Report:
@@ -52,7 +53,11 @@ class Runner:
     def forward(self, batch: Batch) -> list[int]:
         """The next token of each sequence of `batch`, -1 for a chunk that does not end its prompt."""
         inputs = inputs_of(batch, self.config.page_size)
-        results = self._run(inputs)
+        self._running = inputs.phase
+        try:
+            results = self._run(inputs)
+        finally:
+            self._running = None
         if isinstance(batch, DecodeBatch):
             logits, chosen = results
             return self._sample(batch.sequences, logits, chosen)
@@ -76,11 +81,7 @@ class Runner:
             count("graphpod_graph_fallbacks_total", phase=label, reason=choice.value, backend=backend)
             count("graphpod_forward_passes_total", phase=label, policy=Policy.Disabled.value)
             engine.attention.plan(inputs.metadata)
-            self._live = phase
-            try:
-                return engine.passes[phase].eager(inputs, engine.attention.run, inputs.count)
-            finally:
-                self._live = None
+            return engine.passes[phase].eager(inputs, engine.attention.run, inputs.count)
         graphs = engine.graphs[phase]
         results = graphs.replay(inputs, choice)
         policy = graphs.policy.value
@@ -98,6 +99,6 @@ class Runner:
         return tokens
 
     def _count_eager_pass(self, body: nn.Module, arguments: object) -> None:
-        """Hook on the body. Captures, checks and warm-up passes are not live and do not count."""
-        if self._live is not None:
-            self.counters.add("graphpod_eager_passes_total", phase=self._live.value)
+        """Hook on the body. It does not ask what was dispatched: a replay that runs the model's code counts, too."""
+        if self._running is not None:
+            self.counters.add("graphpod_eager_passes_total", phase=self._running.value)

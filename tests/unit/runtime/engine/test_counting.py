@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from graphpod_policy import FallbackReason, Phase, Policy
+from graphpod_runtime.engine.capture import PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
@@ -38,6 +39,18 @@ def test_fallbacks_equal_eager_passes_and_passes_equal_replays_and_fallbacks(
         passes = value("graphpod_forward_passes_total", phase=phase)
         assert passes == value("graphpod_graph_replays_total", phase=phase) + value(FALLBACKS, phase=phase) > 0
         assert value("graphpod_forward_passes_total", phase=phase, policy="Disabled") == value(EAGER, phase=phase)
+
+
+def test_a_replay_that_runs_the_model_s_code_is_seen_by_the_hook(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two counts must be able to differ: this graph claims a replay and computes eagerly."""
+    runner = started()
+    monkeypatch.setattr(PhaseGraphs, "replay", PhaseGraphs.uncaptured)
+    generate(runner, random_prompts(2), 3, ignore_eos=True)
+    for phase in Phase:
+        assert runner.counters.value(FALLBACKS, phase=phase) == 0
+        assert runner.counters.value(EAGER, phase=phase) > 0
 
 
 def test_a_start_counts_no_pass(started: Callable[..., Runner]) -> None:
