@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from graphpod_policy import Policy
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.inputs import inputs_of
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.sequence import Chunk, PrefillBatch, Sequence
+from graphpod_runtime.layers.rope import rope_tables
 from tests.unit.runtime.conftest import random_prompts, write_llama
 
 
@@ -38,6 +40,17 @@ def test_logits_equal_transformers(
         expected = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)(torch.tensor([prompt])).logits[0]
     difference = (prefill_logits(runner, prompt) - expected).abs().max() / expected.abs().max()
     assert difference <= 1e-4
+
+
+def test_rotary_tables_equal_transformers_bit_for_bit() -> None:
+    config = LlamaConfig(hidden_size=128, num_attention_heads=2, rope_theta=100000.0, max_position_embeddings=8192)
+    embedding = LlamaRotaryEmbedding(config)
+    for dtype in (torch.float32, torch.bfloat16):
+        expected = embedding(torch.zeros(1, dtype=dtype), torch.arange(8192)[None])
+        cosines, sines = rope_tables(8192, 64, 100000.0, dtype)
+        sines[..., :32].neg_()
+        assert torch.equal(cosines[:, 0], expected[0][0])
+        assert torch.equal(sines[:, 0], expected[1][0])
 
 
 def test_greedy_text_equals_transformers_over_chunks_and_pages(
