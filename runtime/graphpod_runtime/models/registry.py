@@ -17,6 +17,10 @@ UNSUPPORTED_SWITCHES = ("attention_bias", "mlp_bias")
 """config.json switches that change the arithmetic and are not built; true values are refused."""
 
 
+ACTIVATION = "silu"
+"""The MLP's gate, `hidden_act` of config.json."""
+
+
 def read_shape(folder: Path) -> ModelShape:
     """The model's shape from `folder`/config.json. ModelInvalid when it is missing, broken or not built."""
     config = _read_json(folder / "config.json")
@@ -31,6 +35,9 @@ def read_shape(folder: Path) -> ModelShape:
     for switch in UNSUPPORTED_SWITCHES:
         if config.get(switch):
             raise ModelInvalid(f"{folder}/config.json: {switch}=true is not built for {architecture}")
+    activation = config.get("hidden_act", ACTIVATION)
+    if activation != ACTIVATION:
+        raise ModelInvalid(f"{folder}/config.json: hidden_act {activation!r} is not built; only {ACTIVATION!r} is")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind != "default":
@@ -54,6 +61,8 @@ def read_shape(folder: Path) -> ModelShape:
         )
     except KeyError as error:
         raise ModelInvalid(f"{folder}/config.json: field {error} is missing") from error
+    except (TypeError, ValueError) as error:
+        raise ModelInvalid(f"{folder}/config.json: a field has no usable value ({error})") from error
 
 
 def build(shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> Model:

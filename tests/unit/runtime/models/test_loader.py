@@ -53,6 +53,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: rewrite(folder, lambda tensors: tensors.update(extra=torch.zeros(2))),
         "tensor extra has no place",
     ),
+    "a layer count that is not a number": (
+        lambda folder: edit(folder, num_hidden_layers=None),
+        "config.json: a field has no usable value",
+    ),
+    "another activation": (lambda folder: edit(folder, hidden_act="gelu"), "hidden_act 'gelu' is not built"),
     "biases": (lambda folder: edit(folder, attention_bias=True), "attention_bias=true is not built"),
     "stretched positions": (
         lambda folder: edit(folder, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}),
