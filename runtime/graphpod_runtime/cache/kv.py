@@ -1,5 +1,7 @@
 """The paged KV cache in memory."""
 
+import math
+import mmap
 from dataclasses import dataclass
 
 import torch
@@ -17,9 +19,12 @@ class KvCache:
 
     @classmethod
     def allocate(cls, shape: ModelShape, pages: int, page_size: int, dtype: torch.dtype) -> "KvCache":
-        """A zeroed cache (finite: attention gives NaN for NaN even at masked positions)."""
+        """A zeroed cache (finite: attention gives NaN for NaN even at masked positions).
+
+        It reserves addresses; the system gives a page its memory when it is first written.
+        """
         size = (shape.layers, pages, page_size, shape.kv_heads, shape.head_dim)
-        return cls(torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype))
+        return cls(_reserved(size, dtype), _reserved(size, dtype))
 
     @property
     def pages(self) -> int:
@@ -35,6 +40,17 @@ class KvCache:
         """Sets `pages` [n] of every layer to `value`."""
         self.keys.index_fill_(1, pages, value)
         self.values.index_fill_(1, pages, value)
+
+    def clear(self) -> None:
+        """Zeroes every page."""
+        self.keys.zero_()
+        self.values.zero_()
+
+
+def _reserved(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros of `size`, untouched: torch.zeros would write them all."""
+    memory = mmap.mmap(-1, math.prod(size) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=dtype).view(size)
 
 
 def page_bytes(shape: ModelShape, page_size: int, dtype: torch.dtype) -> int:

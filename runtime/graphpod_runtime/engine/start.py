@@ -266,7 +266,9 @@ class Starter:
     def _drop(self, phase: Phase) -> int:
         """Drops the graphs of `phase`; the bytes they took."""
         graphs = self._graphs.get(phase)
-        taken = 0 if graphs is None else graphs.pool.pool_bytes() + graphs.pool.driver_bytes()
+        if graphs is None:
+            return 0
+        taken = graphs.pool.pool_bytes() + graphs.pool.driver_bytes()
         self._lose(phase)
         self.report.phases[phase].failed = 0
         return taken
@@ -336,6 +338,8 @@ class Starter:
             except SelfCheckFailed as error:
                 self.counters.add("graphpod_graph_selfchecks_total", result="failed", **labels)
                 report.self_check = SelfCheck.Failed
+                # The wrong graph may have written anything anywhere, NaN too, which masked slots hand on.
+                self._attention.cache.clear()
                 self._lose(phase)
                 self._degrade(phase, error)
                 self._capture(phase)

@@ -9,13 +9,13 @@ padding alone does to plain eager, so nobody chooses it.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from graphpod_policy import Phase
-from graphpod_policy.ladder import fit
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
 from graphpod_runtime.engine.inputs import Inputs, inputs_of
@@ -54,51 +54,45 @@ class Checker:
     def sizes(self) -> Iterator[int]:
         """Checks every graph, yielding each size that passed. SelfCheckFailed names the first bad one."""
         sizes = self.subject.sizes
-        for size in sizes:
-            self._against_uncaptured(size)
+        sampled = {sizes[0], sizes[len(sizes) // 2], sizes[-1]}
+        near = {count for size in sampled for count in (size - 1, size, size + 1) if 1 <= count <= sizes[-1]}
+        for below, size in pairwise((0, *sizes)):
+            counts = sorted(count for count in near if below < count <= size)
+            # A replay serves both comparisons; the first count of a size is its most padded one.
+            self._check(size, counts[0] if counts else size - size // 8, uncaptured=True, eager=bool(counts))
+            for count in counts[1:]:
+                self._check(size, count, uncaptured=False, eager=True)
             yield size
-        for size in sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]}):
-            for count in (size - 1, size, size + 1):
-                if 1 <= count <= sizes[-1]:
-                    self._against_eager(count)
 
-    def _against_uncaptured(self, size: int) -> None:
-        scene = self._scene(size - size // 8 if size > 1 else 1, seed=size)
+    def _check(self, size: int, count: int, *, uncaptured: bool, eager: bool) -> None:
+        """Replays `count` rows on the graph of `size`, for the comparisons that are asked for."""
+        scene = self._scene(count, seed=count)
         where = f"{self.phase} size {size} with {scene.inputs.count} rows"
         scene.reset()
-        expected = _copies(self.subject.uncaptured(scene.inputs, size))
-        expected_cache = scene.contents()
-        scene.reset()
         self.subject.poison_results(size)
-        replayed = self.subject.replay(scene.inputs, size)
-        for index, (got, wanted) in enumerate(zip(replayed, expected, strict=True)):
-            if not torch.equal(got, wanted):
-                wrong = int((got != wanted).sum())
-                raise SelfCheckFailed(
-                    f"{where}: {wrong} of {got.numel()} elements of result {index} differ from the uncaptured code"
-                )
-        if not torch.equal(scene.contents(), expected_cache):
-            raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
+        replayed = _copies(self.subject.replay(scene.inputs, size))
+        replayed_cache = scene.contents()
+        if uncaptured:
+            scene.reset()
+            expected = self.subject.uncaptured(scene.inputs, size)
+            _same_bits(where, replayed, expected)
+            if not torch.equal(replayed_cache, scene.contents()):
+                raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
+        if eager:
+            self._against_eager(where, scene, size, replayed)
 
-    def _against_eager(self, count: int) -> None:
-        scene = self._scene(count, seed=-count)
+    def _against_eager(self, where: str, scene: "_Scene", size: int, replayed: tuple[Tensor, ...]) -> None:
         count = scene.inputs.count
-        size = fit(self.subject.sizes, count)
-        assert size is not None
         scene.reset()
         plain = _copies(self.subject.eager(scene.inputs, count))
         scene.reset()
-        padded = plain if size == count else _copies(self.subject.eager(scene.inputs, size))
-        scene.reset()
-        self.subject.poison_results(size)
-        replayed = self.subject.replay(scene.inputs, size)
+        padded = plain if size == count else self.subject.eager(scene.inputs, size)
         # The first result is floating point; a second one is the greedy choice made from it.
         allowed = ROUNDING_ALLOWANCE * float((plain[0].float() - padded[0].float()).abs().max())
-        difference = (replayed[0].float() - plain[0].float()).abs().max()
-        where = f"{self.phase} size {size} with {count} rows"
-        if not float(difference) <= allowed:
+        difference = float((replayed[0].float() - plain[0].float()).abs().max())
+        if not difference <= allowed:
             raise SelfCheckFailed(
-                f"{where}: differs from plain eager by {float(difference):.3g}; padding alone explains {allowed:.3g}"
+                f"{where}: differs from plain eager by {difference:.3g}; padding alone explains {allowed:.3g}"
             )
         for got, wanted in zip(replayed[1:], plain[1:], strict=True):
             logits = plain[0].float()
@@ -163,6 +157,15 @@ class _Scene:
         return torch.stack(
             [self._cache.keys.index_select(1, self._pages), self._cache.values.index_select(1, self._pages)]
         )
+
+
+def _same_bits(where: str, replayed: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
+    for index, (got, wanted) in enumerate(zip(replayed, expected, strict=True)):
+        if not torch.equal(got, wanted):
+            wrong = int((got != wanted).sum())
+            raise SelfCheckFailed(
+                f"{where}: {wrong} of {got.numel()} elements of result {index} differ from the uncaptured code"
+            )
 
 
 def _copies(results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

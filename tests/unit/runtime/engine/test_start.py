@@ -90,7 +90,9 @@ def test_a_failed_decode_capture_steps_down_to_breakable(
     """The fault fires for each policy, so decode steps from Full over Breakable to Disabled."""
     monkeypatch.setenv("GRAPHPOD_FAULT", "capture:decode:2")
     runner = started(**DEGRADE)
-    assert runner.report.as_dict()["graph"]["decode"]["effective"] == "Disabled"
+    decode = runner.report.as_dict()["graph"]["decode"]
+    assert decode["effective"] == "Disabled"
+    assert decode["sizes"] == {"planned": 4, "captured": 0, "failed": 4}
     assert rules(runner) == [("CaptureFailed", "decode", "Degraded")] * 2
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Breakable"
 

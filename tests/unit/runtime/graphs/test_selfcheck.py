@@ -7,13 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_policy import ExitCode, Phase, Policy
+from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Policy
 from graphpod_runtime.engine import capture
 from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.passes import DecodePass, PrefillPass
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs import breakable
 from graphpod_runtime.graphs.buffers import Buffers
+from tests.unit.runtime.conftest import random_prompts
 from tests.unit.runtime.graphs.pooled_breaks import PooledBreaks
 
 BREAKABLE = (Policy.Breakable, Policy.Breakable)
@@ -147,6 +149,42 @@ def test_random_weights_do_not_hide_a_wrong_position(
     failure = failure_of(started, *BREAKABLE)
     assert failure.code is ExitCode.SelfCheckFailed
     assert "padding alone explains" in failure.message
+
+
+def test_what_a_failed_check_wrote_into_the_cache_reaches_no_sequence(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong graph may leave NaN in any page, and attention over NaN is NaN even where it is masked."""
+    prompts = random_prompts(8, longest=6)
+    expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
+    right = breakable.BreakableGraph._break
+
+    def poisoning(self: breakable.BreakableGraph, layer: int, count: int) -> None:
+        right(self, layer, count)
+        if self.site.size == 32:
+            self._arena.out.fill_(torch.nan)
+
+    monkeypatch.setattr(breakable.BreakableGraph, "_break", poisoning)
+    runner = started(Policy.Breakable, Policy.Disabled, on_capture_failure=OnCaptureFailure.Degrade)
+    assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"
+    assert generate(runner, prompts, 8, ignore_eos=True) == expected
+
+
+def test_a_size_counts_as_passed_only_after_both_comparisons(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positions that are never loaded are wrong in the uncaptured code, too: only plain eager shows them."""
+    right = Buffers.load
+
+    def forgetful(self: Buffers, name: str, live: Tensor, size: int) -> None:
+        if name != "positions":
+            right(self, name, live, size)
+
+    monkeypatch.setattr(Buffers, "load", forgetful)
+    runner = started(Policy.Breakable, Policy.Disabled, on_capture_failure=OnCaptureFailure.Degrade)
+    checks = "graphpod_graph_selfchecks_total"
+    assert runner.counters.value(checks, phase="prefill", result="passed") == 0
+    assert runner.counters.value(checks, phase="prefill", result="failed") == 1
 
 
 def test_phases_are_named(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:

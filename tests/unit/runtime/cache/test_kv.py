@@ -1,0 +1,34 @@
+"""The KV cache takes memory where it is written, not where it is reserved."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphpod_runtime.cache.kv import KvCache, page_bytes
+from graphpod_runtime.models.base import ModelShape
+
+SHAPE = ModelShape("toy", 4, 64, 8, 4, 4, 64, 16, 64, 1e-5, 1e4, True, ())
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_new_cache_is_zero_and_takes_no_memory(dtype: torch.dtype) -> None:
+    pages = (256 << 20) // page_bytes(SHAPE, 16, dtype)
+    before = resident_bytes()
+    cache = KvCache.allocate(SHAPE, pages, 16, dtype)
+    assert resident_bytes() - before < 16 << 20
+    assert (cache.keys.dtype, cache.pages, cache.page_size) == (dtype, pages, 16)
+    cache.fill(torch.tensor([3]), 2.0)
+    assert cache.keys[:, :5].sum() == cache.values[:, :5].sum() == 2.0 * 4 * 16 * 4 * 64
+
+
+def test_clearing_takes_every_value_back_to_zero() -> None:
+    cache = KvCache.allocate(SHAPE, 3, 16, torch.float32)
+    cache.fill(torch.arange(3), torch.nan)
+    cache.clear()
+    assert not cache.keys.any()
+    assert not cache.values.any()
