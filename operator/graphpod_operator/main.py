@@ -91,21 +91,19 @@ async def _work(
     feed: Feed,
 ) -> None:
     """Watches, workers and clocks, until one of them ends; the others end with it."""
-    stop = asyncio.Event()
     tasks = [
         *(asyncio.create_task(_worker(queue, reconciler, meters)) for _ in range(settings.workers)),
         asyncio.create_task(_resync(cluster, feed, store, settings.namespaces, queue, reconciler, readiness)),
         asyncio.create_task(pulse.beat()),
     ]
     # kopf ends the tasks it finds younger than itself, so ours are made first
-    watching = asyncio.create_task(watch.run(feed, settings.namespaces, stop))
+    watching = asyncio.create_task(watch.run(feed, settings.namespaces))
     try:
         done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
-        stop.set()
-        for task in tasks:
+        for task in (*tasks, watching):
             task.cancel()
         await asyncio.gather(*tasks, watching, return_exceptions=True)
 

@@ -5,7 +5,6 @@ Only `on.event` handlers exist, so kopf adds no finalizer and no annotation, and
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -49,14 +48,16 @@ def registry(feed: Feed) -> kopf.OperatorRegistry:
     return handlers
 
 
-async def run(feed: Feed, namespaces: tuple[str, ...], stop: asyncio.Event) -> None:
-    """Watch until `stop` is set, SIGTERM comes, or a watch fails for good."""
+async def run(feed: Feed, namespaces: tuple[str, ...]) -> None:
+    """Watch until cancelled, SIGTERM comes, or a watch fails for good.
+
+    There is no stop flag: kopf's wait for one outlives a signal, and would hold up every exit for 5 s.
+    """
     await kopf.operator(
         registry=registry(feed),
         settings=settings(),
         clusterwide=not namespaces,
         namespaces=namespaces,
-        stop_flag=stop,
     )
 
 
