@@ -17,11 +17,8 @@ class Addresses:
 
     def register(self, name: str, tensor: Tensor) -> None:
         """Captured code may read and write `tensor`'s storage from now on. A name given again replaces the old."""
-        if name in self._tensors:
-            self._storages.discard(self._tensors[name][1])
-        address = tensor.untyped_storage().data_ptr()
-        self._tensors[name] = (tensor, address)
-        self._storages.add(address)
+        self._tensors[name] = (tensor, tensor.untyped_storage().data_ptr())
+        self._storages = {address for _, address in self._tensors.values()}
 
     def register_module(self, module: nn.Module) -> None:
         """Registers every parameter and buffer of `module`, and remembers the module: a replaced one is noticed."""

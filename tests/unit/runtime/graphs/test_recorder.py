@@ -146,6 +146,15 @@ def test_a_replaced_parameter_is_noticed() -> None:
         addresses.verify()
 
 
+def test_a_name_given_again_does_not_forget_a_storage_that_another_name_shares() -> None:
+    tensor = torch.zeros(4)
+    addresses = Addresses()
+    addresses.register("whole", tensor)
+    addresses.register("half", tensor[:2])
+    addresses.register("half", torch.zeros(2))
+    assert addresses.knows(tensor)
+
+
 def test_a_block_is_free_when_its_last_view_is_gone() -> None:
     arena = Arena()
     tensor = arena.empty_like(torch.empty(100))
