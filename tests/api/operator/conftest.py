@@ -124,6 +124,13 @@ def place(crd_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Plac
 
 
 @pytest.fixture(scope="session")
+def drafts(crd_cluster: Cluster) -> Place:
+    """A namespace for manifests that the server only checks."""
+    crd_cluster.kubectl("create", "namespace", "drafts")
+    return Place(crd_cluster, "drafts")
+
+
+@pytest.fixture(scope="session")
 def markers(crd_cluster: Cluster) -> Place:
     """A namespace for marker services."""
     crd_cluster.kubectl("create", "namespace", "markers")
@@ -153,11 +160,17 @@ def settled(operator: Operator, markers: Place, eventually) -> Callable[[], None
 
 
 @pytest.fixture
-def applied(place: Place, eventually, settled: Callable[[], None]) -> Place:
-    """A service `demo` whose children exist and whose pod waits."""
+def applied(operator: Operator, place: Place, eventually) -> Place:
+    """A service `demo` whose children exist and whose pod waits. A detail of its status may still be held back."""
     place.apply()
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
     eventually(lambda: len(place.pods()) == 1)
-    eventually(lambda: place.status().get("replicas") == 1)
-    settled()
     return place
+
+
+@pytest.fixture
+def quiet(applied: Place, eventually, settled: Callable[[], None]) -> Place:
+    """The same once its status is written to the last detail, so that no write is due."""
+    eventually(lambda: applied.status().get("replicas") == 1)
+    settled()
+    return applied

@@ -49,25 +49,25 @@ def create(place: Place, manifest: dict[str, Any]) -> None:
         ({"rollout": {"strategy": "Recreate"}}, 'spec.rollout.strategy: Unsupported value: "Recreate"'),
     ],
 )
-def test_the_api_server_refuses_a_wrong_field_and_names_it(place: Place, spec: dict[str, Any], sentence: str) -> None:
+def test_the_api_server_refuses_a_wrong_field_and_names_it(drafts: Place, spec: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TestbedError) as refused:
-        create(place, service(**spec))
+        create(drafts, service(**spec))
     assert sentence in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["9demo", "a.b", "a" * 41])
-def test_the_api_server_refuses_a_name_that_cannot_name_children(place: Place, name: str) -> None:
+def test_the_api_server_refuses_a_name_that_cannot_name_children(drafts: Place, name: str) -> None:
     with pytest.raises(TestbedError, match=r"metadata\.name must"):
-        create(place, service(name))
+        create(drafts, service(name))
 
 
-def test_an_unknown_field_is_refused_by_name(place: Place) -> None:
+def test_an_unknown_field_is_refused_by_name(drafts: Place) -> None:
     with pytest.raises(TestbedError, match=r'unknown field "spec\.graphs"'):
-        create(place, service(graphs={}))
+        create(drafts, service(graphs={}))
 
 
-def test_the_longest_allowed_name_and_ladder_are_accepted(place: Place) -> None:
-    create(place, service("a" * 40, graph={"sizes": {"prefill": list(range(1, 129)), "decode": list(range(1, 129))}}))
+def test_the_longest_allowed_name_and_ladder_are_accepted(drafts: Place) -> None:
+    create(drafts, service("a" * 40, graph={"sizes": {"prefill": list(range(1, 129)), "decode": list(range(1, 129))}}))
 
 
 def test_the_defaults_of_schema_and_models_are_the_same(place: Place) -> None:

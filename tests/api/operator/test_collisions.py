@@ -14,19 +14,20 @@ from tests.api.operator.process import IMAGE, Audit, Operator
 Manifest = dict[str, Any]
 
 
-def config_name() -> str:
-    """The name that a plain service `demo` will want for its ConfigMap."""
+def config_name(service_name: str) -> str:
+    """The name that a plain service will want for its ConfigMap."""
     stored = {
-        "metadata": {"name": "demo", "namespace": "x", "uid": "x", "resourceVersion": "1"},
-        "spec": service()["spec"],
+        "metadata": {"name": service_name, "namespace": "x", "uid": "x", "resourceVersion": "1"},
+        "spec": service(service_name)["spec"],
     }
     planned = desire(Service.of(stored), IMAGE)
     assert isinstance(planned, Desired)
-    return f"demo-engine-{planned.config_hash}"
+    return f"{service_name}-engine-{planned.config_hash}"
 
 
 def theirs(kind: str) -> Manifest:
-    """A user's object of a kind, under the name that the service wants."""
+    """A user's object of a kind, under the name that the service called like the kind wants."""
+    wanted = config_name(kind.lower()) if kind == "ConfigMap" else kind.lower()
     labels = {"app": "mine"}
     pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     rest: dict[str, Manifest] = {
@@ -38,7 +39,7 @@ def theirs(kind: str) -> Manifest:
     return {
         "apiVersion": "apps/v1" if kind == "Deployment" else "v1",
         "kind": kind,
-        "metadata": {"name": config_name() if kind == "ConfigMap" else "demo"},
+        "metadata": {"name": wanted},
         **rest[kind],
     }
 
@@ -50,7 +51,9 @@ def stored(place: Place, kind: str, name: str) -> Manifest:
     return found
 
 
-@pytest.mark.parametrize("kind", ["ServiceAccount", "ConfigMap", "Service", "Deployment"])
+KINDS = ("ServiceAccount", "ConfigMap", "Service", "Deployment")
+
+
 @pytest.mark.parametrize("labelled", [False, True], ids=["plain", "with our label"])
 def test_a_users_object_of_our_name_is_told_and_left_alone(
     operator: Operator,
@@ -58,29 +61,33 @@ def test_a_users_object_of_our_name_is_told_and_left_alone(
     audit: Audit,
     eventually,
     settled: Callable[[], None],
-    kind: str,
     labelled: bool,
 ) -> None:
-    manifest = theirs(kind)
-    name = manifest["metadata"]["name"]
+    """Four services, each with an object of another kind in its way."""
+    manifests = {kind: theirs(kind) for kind in KINDS}
     if labelled:
-        manifest["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "graphpod", LABEL: "demo"}
-    place.kubectl("create", "-f", "-", input=json.dumps(manifest))
-    before = eventually(lambda: stored(place, kind, name))
+        for kind, manifest in manifests.items():
+            labels = {"app.kubernetes.io/managed-by": "graphpod", LABEL: kind.lower()}
+            manifest["metadata"]["labels"] = labels
+    names = {kind: manifest["metadata"]["name"] for kind, manifest in manifests.items()}
+    place.kubectl("create", "-f", "-", input="\n".join(map(json.dumps, manifests.values())))
+    before = {kind: eventually(lambda kind=kind: stored(place, kind, names[kind])) for kind in KINDS}
     mark = audit.mark()
 
-    place.apply()
-    message = eventually(place.reached("Accepted", "False", "NameCollision"))
-    assert f"{kind} {place.namespace}/{name}" in message
-    assert "rename the InferenceService" in message
-    assert place.condition("Ready")[:2] == ("False", "NameCollision")
+    for kind in KINDS:
+        place.apply(kind.lower())
+    for kind in KINDS:
+        message = eventually(place.reached("Accepted", "False", "NameCollision", kind.lower()))
+        assert f"{kind} {place.namespace}/{names[kind]}" in message
+        assert "rename the InferenceService" in message
+        assert place.condition("Ready", kind.lower())[:2] == ("False", "NameCollision")
     settled()
     written = {write.resource for write in audit.writes(mark, place.namespace)}
     assert written == {"inferenceservices", "events"}
 
-    place.kubectl("delete", "gisvc", "demo")
+    place.kubectl("delete", "gisvc", "--all")
     settled()
-    assert place.get(kind.lower(), name) == before
+    assert {kind: place.get(kind.lower(), names[kind]) for kind in KINDS} == before
 
 
 def test_a_users_claim_of_the_same_name_is_no_collision(place: Place, operator: Operator, eventually) -> None:

@@ -183,6 +183,23 @@ def test_a_failure_is_told_by_condition_reason_and_next_step(
     assert applied.status()["lastFailure"]["reason"] == reason
 
 
+def test_an_evicted_pod_is_told_and_its_successor_makes_the_service_ready(
+    ready: Place, admin_ports: AdminPorts, eventually
+) -> None:
+    evicted = the_pod(ready)
+    why = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+    set_status(ready.cluster, evicted, running(ready=False) | why)
+    message = eventually(ready.reached("Ready", "False", "Starting"))
+    assert f"pod {evicted['metadata']['name']} ended for good: Evicted: The node was low" in message
+    (successor,) = eventually(
+        lambda: [pod for pod in ready.pods() if pod["metadata"]["uid"] != evicted["metadata"]["uid"]]
+    )
+    admin_ports.tell(successor, report(successor))
+    set_status(ready.cluster, successor, running(ready=True))
+    eventually(ready.reached("Ready", "True", "Ready"))
+    assert "lastFailure" not in ready.status()
+
+
 def test_a_suspended_service_runs_no_pod_and_comes_back(applied: Place, eventually) -> None:
     applied.apply(suspend=True)
     eventually(applied.reached("Ready", "False", "Suspended"))
