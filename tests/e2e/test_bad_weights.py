@@ -10,6 +10,7 @@ from demo.images import provide
 from demo.objects import Manifest, conditions, read
 from demo.service import CLAIM, EXAMPLE, HERE, NAMESPACE, fill_claim
 from demo.weights import MODEL
+from graphpod_policy import ExitCode
 from testbed import Cluster, images
 from tests.e2e.variant import with_environment
 
