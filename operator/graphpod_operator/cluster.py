@@ -146,7 +146,7 @@ def _error(status: int, method: str, path: str, text: bytes) -> ApiError:
         message = json.loads(text)["message"]
     except (ValueError, KeyError, TypeError):
         message = text.decode(errors="replace")[:200]
-    said = f"{method} {path}: {status}: {message}"
+    said = f"{message} ({status} to {method} {path})"  # a condition has room for the beginning only
     if status == 409:
         return Conflict(status, said)
     if status == 429 or status >= 500:

@@ -71,7 +71,7 @@ def desire(found: observe.Service, default_image: str) -> Desired | Refused:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(["spec", *(str(part) for part in first["loc"])])
-        return Refused(Reason.SpecInvalid, f"{field}: {first['msg']}")
+        return Refused(Reason.SpecInvalid, f"{field}: {first['msg'].removeprefix('Value error, ')}")
     policy = resolve(features(spec), graph_request(spec))
     if lacking := missing(spec):
         return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy)

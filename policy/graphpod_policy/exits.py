@@ -24,8 +24,3 @@ class ExitCode(IntEnum):
     """One size or stage of the start exceeded its limit, or the engine's loop stopped turning."""
     FeatureNotBuilt = 17
     """The configuration asks for a feature this engine does not have."""
-
-    @classmethod
-    def reason_of(cls, code: int) -> str | None:
-        """The name of `code`, or None when it is not one of ours (137 is the kernel's)."""
-        return cls(code).name if code in cls._value2member_map_ else None

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from graphpod_policy.words import Backend, Outcome, Phase, Policy, Stage
 
@@ -63,25 +62,3 @@ class Plan:
     budget: Budget
     refused: Decision | None
     resolver_revision: str
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the plan may run."""
-        return self.refused is None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for status, `explain` and logs."""
-        return {
-            "phases": {
-                phase.value: {
-                    "requested": plan.requested.value,
-                    "planned": plan.planned.value,
-                    "sizes": list(plan.sizes),
-                }
-                for phase, plan in self.phases.items()
-            },
-            "backend": self.backend.value,
-            "decisions": [decision.as_dict() for decision in self.decisions],
-            "gates": list(self.gates),
-            "resolverRevision": self.resolver_revision,
-        }

@@ -86,7 +86,7 @@ def test_an_explicit_request_never_skips_an_unsupported_rule():
     assert degraded.phases[DECODE].planned is Policy.Full
     assert ("PiecewiseDecode", Outcome.Excluded) in {(d.rule, d.outcome) for d in degraded.decisions}
     refused = resolve(Features(), GraphRequest(decode=Policy.Piecewise, on_unsupported=OnUnsupported.Fail))
-    assert not refused.accepted
+    assert refused.refused is not None
     assert refused.refused is not None
     assert refused.refused.outcome is Outcome.Refused
 
