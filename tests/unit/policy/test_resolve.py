@@ -87,7 +87,6 @@ def test_an_explicit_request_never_skips_an_unsupported_rule():
     assert ("PiecewiseDecode", Outcome.Excluded) in {(d.rule, d.outcome) for d in degraded.decisions}
     refused = resolve(Features(), GraphRequest(decode=Policy.Piecewise, on_unsupported=OnUnsupported.Fail))
     assert refused.refused is not None
-    assert refused.refused is not None
     assert refused.refused.outcome is Outcome.Refused
 
 
