@@ -10,6 +10,7 @@ from typing import TypeVar
 from graphpod_policy import ConfigError, EngineConfig, ExitCode, Policy
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import PromptTooLong, generate, refuse_misfits
+from graphpod_runtime.engine.journal import Journal
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.scheduler import DoesNotFit
 from graphpod_runtime.engine.sequence import LEAST, Sampling
@@ -29,7 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
         tokenizer = Tokenizer(options.model)
         prompts = [_encode(tokenizer, text, plain=options.plain) for text in options.prompt]
         refuse_misfits(prompts, options.max_tokens, config.max_model_len)
-        runner = Runner(config, lambda report: None)
+        journal = Journal(lambda line: print(line, file=sys.stderr, flush=True))
+        runner = Runner(config, journal.note)
         runner.start()
         ready = time.time()
         sampling = Sampling(options.temperature, options.top_p, options.seed)

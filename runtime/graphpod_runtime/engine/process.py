@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.journal import Journal
 from graphpod_runtime.engine.loop import Loop, Runner
 from graphpod_runtime.wire import BEAT, WIRE, Counters, EngineEnd, Fatal, Heartbeat, Warmup
 
@@ -79,8 +80,11 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
 
 
 def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: MakeRunner, began: float) -> None:
+    journal = Journal(log.info)
+
     def report(report: "Report") -> None:
         pulse.beat(report.state.value)
+        journal.note(report)
         link.send([Counters(runner.counters.snapshot()), Warmup(report.as_dict())])
 
     runner = make_runner(config, report, began)

@@ -24,6 +24,8 @@ class Tokenizer:
 
     def __init__(self, folder: Path) -> None:
         """TokenizerInvalid for a missing or broken tokenizer.json, tokenizer_config.json or chat template."""
+        if not folder.is_dir():
+            raise TokenizerInvalid(f"{folder} is not a folder; correct the model's path, or copy the model there")
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise TokenizerInvalid(f"{path} is missing; the model folder needs the tokenizer in tokenizers' own format")

@@ -1,0 +1,41 @@
+"""A start in lines: what a log or a terminal shows while an engine gets Ready."""
+
+from collections.abc import Callable
+
+import graphpod_policy
+from graphpod_runtime.graphs.report import Report, State
+
+
+class Journal:
+    """Tells what is new in each report: a state, a stage that ended, a decision taken here, the end."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._state = State.Loading
+        self._stages = 0
+        self._decisions = 0
+
+    def note(self, report: Report) -> None:
+        """Says what `report` has and the one before had not."""
+        stages, self._stages = list(report.stages.items())[self._stages :], len(report.stages)
+        for stage, seconds in stages:
+            self._say(f"{stage}: {seconds:.1f} s")
+        decisions, self._decisions = report.decisions[self._decisions :], len(report.decisions)
+        for decision in decisions:
+            if decision.stage is graphpod_policy.Stage.Engine:
+                self._say(
+                    f"{decision.rule} ({decision.phase}, {decision.outcome}): {decision.because}; {decision.hint}"
+                )
+        if report.state is self._state:
+            return
+        self._state = report.state
+        if report.failure is not None:
+            self._say(f"{report.failure[0]}: {report.failure[1]}")
+        elif report.terminal:
+            phases = ", ".join(
+                f"{phase} {part.effective} {part.captured}/{part.planned_sizes}"
+                for phase, part in report.phases.items()
+            )
+            self._say(f"{report.state}: {phases}, backend {report.backend}, {report.kv_pages} KV pages")
+        else:
+            self._say(f"{report.state} …")

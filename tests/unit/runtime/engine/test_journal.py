@@ -1,0 +1,40 @@
+"""A start is told line by line, each thing once."""
+
+from graphpod_policy import Backend, Decision, Outcome, Phase, Policy, Stage
+from graphpod_runtime.engine.journal import Journal
+from graphpod_runtime.graphs import report as reports
+from graphpod_runtime.graphs.report import PhaseReport, Report, State
+
+
+def a_report() -> Report:
+    part = PhaseReport(Policy.Auto, Policy.Full, Policy.Breakable, planned_sizes=4, captured=4)
+    return Report(Backend.Recorder, {Phase.Decode: part}, kv_pages=9)
+
+
+def test_stages_states_and_decisions_are_told_once():
+    lines: list[str] = []
+    journal, report = Journal(lines.append), a_report()
+    journal.note(report)
+    report.stages[reports.Stage.Load] = 1.25
+    report.state = State.Capturing
+    journal.note(report)
+    journal.note(report)
+    spec = Decision("NoCuda", Phase.Decode, Stage.Spec, Outcome.Adjusted, "on a CPU", "nothing")
+    here = Decision("CaptureFailed", Phase.Decode, Stage.Engine, Outcome.Degraded, "size 2: boom", "read the log")
+    report.decisions = (spec, here)
+    report.state = State.Ready
+    journal.note(report)
+    assert lines == [
+        "Load: 1.2 s",
+        "Capturing …",
+        "CaptureFailed (decode, Degraded): size 2: boom; read the log",
+        "Ready: decode Breakable 4/4, backend Recorder, 9 KV pages",
+    ]
+
+
+def test_a_failed_start_ends_with_its_cause():
+    lines: list[str] = []
+    journal, report = Journal(lines.append), a_report()
+    report.state, report.failure = State.Failed, ("CaptureFailed", "decode size 2: boom")
+    journal.note(report)
+    assert lines == ["CaptureFailed: decode size 2: boom"]
