@@ -50,8 +50,10 @@ def fill_claim(cluster: Cluster, image: str, say: Say) -> bool:
 
 
 def apply(cluster: Cluster, manifest: Path) -> str:
-    """kubectl's line about it. Server-side, so that applying the same again is no write."""
-    return cluster.kubectl("apply", "--server-side", "-f", str(manifest)).strip()
+    """kubectl's line about it. Server-side, so that applying the same again is no write; what was edited by hand
+    in between is the demo's again.
+    """
+    return cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(manifest)).strip()
 
 
 def wait_condition(cluster: Cluster, wanted: str, progress: Say, limit: float = START_LIMIT) -> Manifest:

@@ -73,7 +73,7 @@ class Feature(NamedTuple):
 
 FEATURES: tuple[Feature, ...] = (
     Feature("CPU", "spec.resources", True, lambda f: f.device is Device.Cpu),
-    Feature("GPU", "spec.resources", False, lambda f: f.device is Device.Cuda and "nvidia.com/gpu"),
+    Feature("GPU", "spec.resources.limits[nvidia.com/gpu]", False, lambda f: f.device is Device.Cuda),
     Feature("speculative decoding", "spec.engine.speculative", False, lambda f: f.speculative),
     Feature("host KV cache", "spec.engine.hostCache", False, lambda f: f.host_cache_bytes),
     Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: f.cpu_offload_bytes),
@@ -104,7 +104,7 @@ class NotBuilt(NamedTuple):
 def not_built(features: Features, request: GraphRequest) -> tuple[NotBuilt, ...]:
     """Every asked feature the engine does not have; empty when all of them are built."""
     missing = [
-        NotBuilt(row.field, f"{row.field}: {row.name} ({asked}) is not built in this version; remove the field")
+        NotBuilt(row.field, f"{row.field}: {_asked(row, asked)} is not built in this version; remove the field")
         for row in FEATURES
         if not row.built and (asked := row.asked(features))
     ]
@@ -119,3 +119,8 @@ def not_built(features: Features, request: GraphRequest) -> tuple[NotBuilt, ...]
                 )
             )
     return tuple(missing)
+
+
+def _asked(row: Feature, value: object) -> str:
+    """The feature's name, with what was asked of it where there is a choice."""
+    return row.name if value is True else f"{row.name} ({value})"

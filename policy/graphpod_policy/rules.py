@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         Severity.Adjust,
         lambda features, phase, policy: features.device is Device.Cpu,
         "no GPU was asked for: graphs are captured and replayed by the CPU recorder, which brings no speed-up",
-        "ask for a GPU in spec.resources to run CUDA graphs",
+        "expected on a CPU; this version does not run on GPUs yet",
         "contract: backend Recorder, short ladders",
     ),
     Rule(
