@@ -34,7 +34,8 @@ class Model(ApiModel):
         max_length=512,
         description=(
             "Where the weights are: pvc://CLAIM/FOLDER (a folder in a PersistentVolumeClaim of this namespace), "
-            "hf://ORG/NAME@REVISION, s3://BUCKET/PREFIX or oci://REFERENCE. Required, no default."
+            "hf://ORG/NAME@REVISION, s3://BUCKET/PREFIX or oci://REFERENCE. Only pvc:// is built in this version. "
+            "Required, no default."
         ),
         json_schema_extra=rules(
             rule(
@@ -243,7 +244,7 @@ class Graph(ApiModel):
         OnUnsupported.Degrade,
         description=(
             "When a rule says that the asked policy cannot work: Degrade takes the next weaker one and records "
-            "why, Fail refuses the service. Default: Degrade."
+            "why, Fail refuses the service. A policy that is not built is refused either way. Default: Degrade."
         ),
     )
     on_capture_failure: OnCaptureFailure = Field(

@@ -11,6 +11,7 @@ from graphpod_operator import api
 from graphpod_operator.api_model import rule
 from graphpod_operator.api_status import Status
 from graphpod_operator.schema import structural
+from graphpod_policy import BUILT_POLICIES, FEATURES, Policy
 
 FILE = Path(f"{api.GROUP}_{api.PLURAL}.yaml")
 
@@ -86,6 +87,29 @@ def render() -> str:
     return HEADER + yaml.safe_dump(definition(), sort_keys=False, width=110)
 
 
+def _spec() -> dict[str, Any]:
+    """The schema of the spec; what the engine does not have yet is said where the user reads about the field."""
+    spec = structural(api.Spec)
+    for row in FEATURES:
+        field = _field(spec, row.field)
+        if not row.built and field is not None:
+            field["description"] += " Not built in this version: asking for it gives FeatureNotBuilt."
+    for phase, built in BUILT_POLICIES.items():
+        field = spec["properties"]["graph"]["properties"][phase.value]
+        lacking = [word for word in field["enum"] if word not in (Policy.Auto, *built)]
+        if lacking:
+            field["description"] += f" Not built in this version: {', '.join(lacking)}."
+    return spec
+
+
+def _field(spec: dict[str, Any], path: str) -> dict[str, Any] | None:
+    """The schema at `path` (spec.engine.lora), or None for a part of a field (spec.resources.limits[…])."""
+    node: dict[str, Any] | None = spec
+    for name in path.split(".")[1:]:
+        node = node.get("properties", {}).get(name) if node is not None else None
+    return node
+
+
 def _root() -> dict[str, Any]:
     return {
         "type": "object",
@@ -96,7 +120,7 @@ def _root() -> dict[str, Any]:
             "apiVersion": {"type": "string", "description": f"Always {api.API_VERSION}."},
             "kind": {"type": "string", "description": f"Always {api.KIND}."},
             "metadata": {"type": "object"},
-            "spec": structural(api.Spec),
+            "spec": _spec(),
             "status": structural(Status),
         },
     }

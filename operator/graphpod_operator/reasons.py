@@ -83,7 +83,7 @@ class Reason(Enum):
     )  # fmt: skip
     FeatureNotBuilt = Row(
         _A, _F, "the spec asks for a feature this version does not have", "the field is removed or changed",
-        "see the field in kubectl explain", stalled=True, notice=Notice.Warning,
+        "kubectl explain says of each field what is built", stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     PolicyRefused = Row(
         _A, _F, "a rule excludes the asked policy and graph.onUnsupported is Fail", "graph or the feature is changed",
@@ -91,11 +91,12 @@ class Reason(Enum):
     )  # fmt: skip
     NameCollision = Row(
         _A, _F, "an object of a name we need exists and is not ours; nothing is written", "that object is gone",
-        "rename the InferenceService, or remove that object yourself", stalled=True, notice=Notice.Warning,
+        "rename the InferenceService, or remove that object yourself; looked at again every minute",
+        stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     ApplyRefused = Row(
         _A, _F, "the API server refused one of the objects", "the object is accepted",
-        "mend what the server names; it is retried", notice=Notice.Warning,
+        "mend what the server names, or delete that object: it is made again", notice=Notice.Warning,
     )  # fmt: skip
     PreviousDeleting = Row(
         _A, _U, "objects of a deleted InferenceService of this name are still being removed", "they are gone",

@@ -81,7 +81,7 @@ def _current(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
 
 def _blocked(stop: Refused, seen: Observed) -> dict[ConditionType, Finding]:
     serving = sum(pod.ready and not pod.deleting for pod in seen.pods)
-    beside = f"{serving} pods of an earlier spec still serve" if serving else "nothing runs for this spec"
+    beside = f"pods that serve all the same: {serving}" if serving else "nothing runs for this spec"
     rest = {root: Finding(Reason.NotAccepted, beside) for root in ROOTS[1:]}
     return {ConditionType.Accepted: Finding(stop.reason, stop.what), **rest}
 
@@ -92,7 +92,7 @@ def _findings(
     return {
         ConditionType.Accepted: Finding(Reason.Accepted, "the spec is planned and its objects are applied"),
         ConditionType.ModelAvailable: _model(current, seen, diagnosis),
-        ConditionType.WorkloadAvailable: _workload(desired, seen, diagnosis),
+        ConditionType.WorkloadAvailable: _workload(desired, seen, current, diagnosis),
         ConditionType.GraphsCaptured: _graphs(desired, seen, current, diagnosis),
     }
 
@@ -126,7 +126,7 @@ def _states(current: tuple[Pod, ...], seen: Observed) -> set[State]:
     return {answer.state for answer in answers if isinstance(answer, Reading)}
 
 
-def _workload(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) -> Finding:
+def _workload(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None) -> Finding:
     rollout, asked = seen.rollout, desired.replicas
     if asked == 0:
         return Finding(Reason.Suspended, "no pods are asked for")
@@ -138,7 +138,8 @@ def _workload(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) -> 
         return Finding(Reason.Available, f"{asked} of {asked} pods serve")
     if rollout.refused is not None:
         return Finding(Reason.PodsRefused, rollout.refused)
-    serving = min(rollout.updated, rollout.available, asked)
+    # Updated pods may all be waiting while older ones are available: only a ready pod of this spec serves it.
+    serving = min(rollout.updated, sum(pod.ready for pod in current), asked)
     return Finding(Reason.Starting, f"{serving} of {asked} pods of this spec serve{_lost(desired, seen)}")
 
 

@@ -14,6 +14,7 @@ from graphpod_operator.metrics import COUNTED_ON_SCRAPE, Meters
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reasons import MEANING, ConditionType, Reason
 from graphpod_operator.store import Store
+from graphpod_policy import FEATURES
 from graphpod_policy.metrics import Kind, Process, of
 
 ROOT = Path(__file__).parents[3]
@@ -69,6 +70,14 @@ def test_every_field_is_described_and_a_spec_field_tells_its_default(path: str, 
     assert node["description"].endswith(".")
     if path.startswith("spec"):
         assert "Default:" in node["description"] or "Required" in node["description"]
+
+
+@pytest.mark.parametrize("path", [row.field for row in FEATURES if not row.built and "[" not in row.field])
+def test_what_is_not_built_is_said_where_the_field_is_explained(path: str) -> None:
+    node = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for name in path.split("."):
+        node = node["properties"][name]
+    assert "Not built in this version" in node["description"]
 
 
 def test_the_sizes_of_names_leave_room_for_the_childrens() -> None:

@@ -214,6 +214,12 @@ def test_pods_that_ended_for_good_are_told_while_a_successor_is_missing() -> Non
     assert told.last_failure is None
 
 
+def test_a_pod_of_an_earlier_spec_is_not_counted_for_this_one() -> None:
+    observed = seen([pod("demo-old-1", "earlier", ready=True), pod("demo-abc-1", HASH)], {}, rollout(2, 1, 1))
+    message = next(row.message for row in the(observed, replicas=2).conditions if row.type == "WorkloadAvailable")
+    assert message.startswith("0 of 2 pods of this spec serve")
+
+
 def test_ready_needs_a_terminal_reading_of_the_planned_configuration_from_every_serving_pod() -> None:
     proved = pod("demo-abc-1", HASH, ready=True)
     others: list[Reading | NoReading | None] = [
@@ -244,7 +250,7 @@ def test_a_refused_spec_says_so_everywhere_and_tells_what_still_serves() -> None
     assert words(told)["Accepted"] == ("False", "FeatureNotBuilt")
     assert words(told)["Ready"] == ("False", "FeatureNotBuilt")
     assert words(told)["GraphsCaptured"] == ("Unknown", "NotAccepted")
-    assert "1 pods of an earlier spec still serve" in told.conditions[1].message
+    assert "pods that serve all the same: 1" in told.conditions[1].message
 
 
 def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
