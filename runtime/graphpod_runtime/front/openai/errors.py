@@ -48,11 +48,13 @@ def unknown_model(asked: str, served: str) -> ApiError:
 
 
 def too_long(limit: int, prompt: int, completion: int, param: str) -> ApiError:
-    """400: prompt and answer do not fit the model's context. All figures are tokens."""
+    """400: prompt and answer do not fit the model's context. All figures are tokens; `param` is the prompt's field,
+    blamed only when the prompt alone is too long.
+    """
     return invalid(
         f"This model's maximum context length is {limit} tokens. However, you requested {prompt + completion} tokens "
         f"({prompt} in the {param}, {completion} in the completion). Shorten the {param} or ask for fewer tokens.",
-        param=param,
+        param=param if prompt >= limit else "max_tokens",
         code="context_length_exceeded",
     )
 

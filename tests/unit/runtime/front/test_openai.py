@@ -205,6 +205,11 @@ def test_a_prompt_longer_than_the_model_is_refused_with_both_numbers(front: Fron
         assert number in error["message"]
 
 
+def test_an_answer_longer_than_the_model_blames_its_own_field(front: Front) -> None:
+    error = error_of(front.post(CHAT, say("hi", max_tokens=10_000_000)))
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "max_tokens")
+
+
 def test_a_body_beyond_the_limit_is_refused_whether_it_says_its_length_or_not(front: Front) -> None:
     body = json.dumps(say("x" * BODY_LIMIT)).encode()
     declared = front.post(CHAT, body)
