@@ -260,7 +260,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     try:
         for target in args.targets:
-            build(target, weights=args.weights if target == "demo-weights" else None)
+            print(build(target, weights=args.weights if target == "demo-weights" else None))
     except TestbedError as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
