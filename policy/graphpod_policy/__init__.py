@@ -9,7 +9,6 @@ from graphpod_policy.config import (
     FeatureConfig,
     GraphConfig,
     ModelConfig,
-    PhaseConfig,
     ServingConfig,
     config_hash,
 )
@@ -58,7 +57,6 @@ __all__ = [
     "OnUnsupported",
     "Outcome",
     "Phase",
-    "PhaseConfig",
     "PhasePlan",
     "Plan",
     "Policy",

@@ -14,8 +14,8 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from graphpod_policy.features import Features, GraphRequest
-from graphpod_policy.plan import Plan
-from graphpod_policy.words import Device, OnCaptureFailure, OnUnsupported, Phase, Policy, Role
+from graphpod_policy.plan import PhasePlan, Plan
+from graphpod_policy.words import Device, OnCaptureFailure, OnUnsupported, Phase, Role
 
 
 class ConfigError(ValueError):
@@ -31,20 +31,11 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseConfig:
-    """One phase as planned. `sizes` are tokens (prefill) or sequences (decode), ascending."""
-
-    requested: Policy
-    planned: Policy
-    sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class GraphConfig:
     """The graph policy the engine starts from."""
 
-    prefill: PhaseConfig
-    decode: PhaseConfig
+    prefill: PhasePlan
+    decode: PhasePlan
     on_capture_failure: OnCaptureFailure = OnCaptureFailure.Degrade
 
 
@@ -121,10 +112,6 @@ class EngineConfig:
         serving: ServingConfig | None = None,
     ) -> "EngineConfig":
         """The engine's part of a resolved plan."""
-        prefill, decode = (
-            PhaseConfig(plan.phases[phase].requested, plan.phases[phase].planned, plan.phases[phase].sizes)
-            for phase in (Phase.Prefill, Phase.Decode)
-        )
         return cls(
             model=model,
             dtype=dtype,
@@ -132,14 +119,14 @@ class EngineConfig:
             max_batch=features.max_batch,
             prefill_chunk=plan.prefill_chunk,
             page_size=page_size,
-            graph=GraphConfig(prefill, decode, request.on_capture_failure),
+            graph=GraphConfig(plan.phases[Phase.Prefill], plan.phases[Phase.Decode], request.on_capture_failure),
             kv_cache_bytes=kv_cache_bytes,
             threads=threads,
             features=FeatureConfig(**{name: getattr(features, name) for name in _FEATURE_NAMES}),
             serving=serving or ServingConfig(),
         )
 
-    def phase(self, phase: Phase) -> PhaseConfig:
+    def phase(self, phase: Phase) -> PhasePlan:
         """The planned policy of `phase`."""
         return self.graph.prefill if phase is Phase.Prefill else self.graph.decode
 

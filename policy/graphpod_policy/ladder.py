@@ -5,7 +5,6 @@ The prefill steps are SGLang's schedule (4..32 by 4, 48..256 by 16, 288..512 by 
 it is padded further than one step.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable
 
 Ladder = tuple[int, ...]
@@ -40,12 +39,6 @@ def cpu_decode_ladder(maximum: int) -> Ladder:
 def cuda_decode_ladder(maximum: int) -> Ladder:
     """The default decode ladder on a GPU: 1, 2, 4, 8, 12, by 8 to 256, by 16 to 511, then by 32."""
     return _capped((1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, maximum + 1, 32)), maximum)
-
-
-def fit(ladder: Ladder, tokens: int) -> int | None:
-    """The smallest size that holds `tokens`, or None when the ladder ends below it."""
-    index = bisect_left(ladder, tokens)
-    return ladder[index] if index < len(ladder) else None
 
 
 def _capped(sizes: Iterable[int], maximum: int) -> Ladder:

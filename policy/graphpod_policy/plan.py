@@ -31,7 +31,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class PhasePlan:
-    """One phase: what was asked, what is planned, and the sizes to capture (empty when Disabled)."""
+    """One phase: what was asked, what is planned, and the ascending sizes to capture, tokens (prefill) or sequences
+    (decode); empty when Disabled.
+    """
 
     requested: Policy
     planned: Policy

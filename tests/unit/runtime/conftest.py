@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, OnCaptureFailure, Phase, PhaseConfig, Policy
+from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, OnCaptureFailure, Phase, PhasePlan, Policy
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.report import Report
 
@@ -66,7 +66,7 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
     } | changes
     sizes = {Phase.Prefill: settings.pop("prefill_sizes"), Phase.Decode: settings.pop("decode_sizes")}
     phases = [
-        PhaseConfig(policy, policy, () if policy is Policy.Disabled else sizes[phase])
+        PhasePlan(policy, policy, () if policy is Policy.Disabled else sizes[phase])
         for phase, policy in ((Phase.Prefill, prefill), (Phase.Decode, decode))
     ]
     graph = GraphConfig(*phases, on_capture_failure=settings.pop("on_capture_failure"))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhaseConfig, Policy, ServingConfig
+from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, ServingConfig
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.loop import Loop
@@ -51,7 +51,7 @@ class ListLink:
 
 
 def config() -> EngineConfig:
-    disabled = PhaseConfig(Policy.Disabled, Policy.Disabled, ())
+    disabled = PhasePlan(Policy.Disabled, Policy.Disabled, ())
     return EngineConfig(
         ModelConfig("counting", "/nowhere"), "float32", 40, 2, 8, 4, GraphConfig(disabled, disabled),
         serving=ServingConfig(max_queue=1),

@@ -16,7 +16,7 @@ import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhaseConfig, Policy, ServingConfig
+from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, ServingConfig
 
 HERE = Path(__file__).parent
 WAIT_SECONDS = 60.0
@@ -55,7 +55,7 @@ def engine_json(folder: Path, model: Path, **changes: Any) -> Path:
         "serving": ServingConfig(max_queue=4, drain_seconds=30),
     } | changes
     graph = GraphConfig(
-        PhaseConfig(Policy.Auto, Policy.Breakable, (4, 8, 16)), PhaseConfig(Policy.Auto, Policy.Full, (1, 2, 4))
+        PhasePlan(Policy.Auto, Policy.Breakable, (4, 8, 16)), PhasePlan(Policy.Auto, Policy.Full, (1, 2, 4))
     )
     path = folder / "engine.json"
     path.write_bytes(EngineConfig(model=ModelConfig("echo", str(model)), graph=graph, **settings).canonical())

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from graphpod_policy import EngineConfig, ExitCode, Phase, PhaseConfig
+from graphpod_policy import EngineConfig, ExitCode, Phase, PhasePlan
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.counters import Counters
@@ -46,7 +46,7 @@ class ScriptedRunner:
         report.stages[Stage.Load] = 0.25
         report.state, report.kv_pages = State.Ready, self.pages.capacity
         for phase in Phase:
-            planned: PhaseConfig = self.config.phase(phase)
+            planned: PhasePlan = self.config.phase(phase)
             report.phases[phase].captured = len(planned.sizes)
         self._report(report)
 
