@@ -70,6 +70,7 @@ IMAGES = {
             1_500_000_000,
         ),
         Image("demo-weights", "graphpod.dev/demo-weights:smollm2-135m", ()),
+        Image("stubs", "graphpod.dev/stubs:0.1.0", ("stubs",)),
     )
 }
 
