@@ -1,22 +1,36 @@
-"""Objects that a cluster offers from its first minute: cluster DNS and a default StorageClass with volumes."""
+"""Objects that a cluster offers from its first minute: cluster DNS and two StorageClasses with volumes."""
 
 import socket
 import struct
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from testbed.network import Addresses
 from testbed.node import Node
 
 STORAGE_CLASS = "testbed"
+SHARED_CLASS = "testbed-shared"
+SHARED_VOLUMES = 6
 VOLUME_SIZE = "4Gi"
 
 Manifest = dict[str, Any]
 
 
-def manifests(addresses: Addresses, nodes: Iterable[Node]) -> Manifest:
-    items = [*_dns(addresses), _storage_class(), *(volume for node in nodes for volume in _volumes(node))]
+def manifests(addresses: Addresses, nodes: Iterable[Node], shared: Iterable[Path]) -> Manifest:
+    """`shared`: the folders of `shared_volumes`, which must exist where the nodes look."""
+    classes = [
+        _storage_class(STORAGE_CLASS, "WaitForFirstConsumer", default=True),
+        _storage_class(SHARED_CLASS, "Immediate", default=False),  # as network file systems have it
+    ]
+    own = [_own_volume(node, path) for node in nodes for path in node.volumes]
+    items = [*_dns(addresses), *classes, *own, *(_shared_volume(path) for path in shared)]
     return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def shared_volumes(testbed: Path) -> tuple[Path, ...]:
+    """Folders that every node of the testbed sees under the same path."""
+    return tuple(testbed / "shared" / f"{n:02}" for n in range(1, SHARED_VOLUMES + 1))
 
 
 def _dns(addresses: Addresses) -> list[Manifest]:
@@ -59,38 +73,44 @@ def _dns(addresses: Addresses) -> list[Manifest]:
     ]
 
 
-def _storage_class() -> Manifest:
+def _storage_class(name: str, binding: str, default: bool) -> Manifest:
+    marks = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}} if default else {}
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
-        "metadata": {
-            "name": STORAGE_CLASS,
-            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-        },
+        "metadata": {"name": name, **marks},
         "provisioner": "kubernetes.io/no-provisioner",
-        "volumeBindingMode": "WaitForFirstConsumer",
+        "volumeBindingMode": binding,
     }
 
 
-def _volumes(node: Node) -> list[Manifest]:
-    """Local volumes made in advance; a released one stays released until `down`."""
+def _own_volume(node: Node, path: Path) -> Manifest:
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node.name]}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": f"{node.name}-{path.name}"},
-            "spec": {
-                "storageClassName": STORAGE_CLASS,
-                "capacity": {"storage": VOLUME_SIZE},
-                "accessModes": ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Retain",
-                "local": {"path": str(path)},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-            },
-        }
-        for path in node.volumes
-    ]
+    return _volume(f"{node.name}-{path.name}", STORAGE_CLASS, ["ReadWriteOnce"], path, here)
+
+
+def _shared_volume(path: Path) -> Manifest:
+    """A local volume, unlike a hostPath one, honours `fsGroup`; that it is local to every node is the trick."""
+    anywhere = {"key": "kubernetes.io/hostname", "operator": "Exists"}
+    modes = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"]
+    return _volume(f"shared-{path.name}", SHARED_CLASS, modes, path, anywhere)
+
+
+def _volume(name: str, storage_class: str, modes: list[str], path: Path, where: Manifest) -> Manifest:
+    """Made in advance; a released one stays released until `down`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "storageClassName": storage_class,
+            "capacity": {"storage": VOLUME_SIZE},
+            "accessModes": modes,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": str(path)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}},
+        },
+    }
 
 
 def question(name: str) -> bytes:

@@ -183,7 +183,10 @@ class Cluster:
         for node in nodes:
             kubelet = self._component(f"kubelet-{node.name}", node.kubelet(), node=node.index)
             proxy = self._component(f"kube-proxy-{node.name}", node.kube_proxy(), node=node.index)
-        self.kubectl("apply", "-f", "-", input=json.dumps(addons.manifests(addresses, nodes)))
+        shared = addons.shared_volumes(self.folder)
+        for folder in shared:
+            folder.mkdir(parents=True)
+        self.kubectl("apply", "-f", "-", input=json.dumps(addons.manifests(addresses, nodes, shared)))
         dns = self._component("coredns", plane.coredns())  # after its role: refused once, it waits long to ask again
         with _step(f"{len(nodes)} node(s) Ready", report):
             self._wait(f"kubelet-{nodes[-1].name}", kubelet, lambda: api.ready_nodes() == len(nodes))

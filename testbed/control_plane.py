@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.network import Addresses
-from testbed.pki import Identities
+from testbed.pki import AGGREGATOR, Identities
 
 Binary = Callable[[str], Path]
 
@@ -76,6 +76,16 @@ class ControlPlane:
             # without a client certificate `kubectl logs` and `exec` are refused by the kubelet
             f"--kubelet-client-certificate={ids.certificate('kubelet-client')}",
             f"--kubelet-client-key={ids.key('kubelet-client')}",
+            # APIServices: the server behind one is told who asks, and believes it because of this certificate
+            f"--proxy-client-cert-file={ids.certificate(AGGREGATOR)}",
+            f"--proxy-client-key-file={ids.key(AGGREGATOR)}",
+            f"--requestheader-client-ca-file={ids.front_proxy_ca}",
+            f"--requestheader-allowed-names={AGGREGATOR}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            # straight to the endpoints: works without kube-proxy (level api) and without node 1
+            "--enable-aggregator-routing=true",
             f"--audit-policy-file={self.folder}/audit-policy.json",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-maxsize=4096",  # MiB: one file, a test must not lose lines to rotation

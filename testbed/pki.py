@@ -11,6 +11,8 @@ from testbed.errors import TestbedError
 from testbed.network import Addresses
 
 MASTERS = "system:masters"
+AUTHORITY = "basicConstraints=critical,CA:TRUE"
+AGGREGATOR = "front-proxy-client"  # the API server, when it hands a request on to an APIService
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,11 @@ class Identities:
         return self.folder / "ca.crt"
 
     @property
+    def front_proxy_ca(self) -> Path:
+        """Its holders may say `X-Remote-User`. An authority of its own: users' certificates must not."""
+        return self.folder / "front-proxy-ca.crt"
+
+    @property
     def tokens(self) -> Path:
         return self.folder / "tokens.csv"
 
@@ -101,10 +108,12 @@ class Identities:
     def create(self, cluster: str, addresses: Addresses, nodes: int) -> None:
         self.folder.mkdir(parents=True, mode=0o700)
         run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", self.key("service-accounts")])
-        self._certificate("ca", "/CN=graphpod-testbed", "basicConstraints=critical,CA:TRUE", signed=False)
+        self._certificate("ca", "/CN=graphpod-testbed", AUTHORITY, by=None)
         names = f"subjectAltName=IP:{addresses.api},IP:{addresses.kubernetes},IP:127.0.0.1,DNS:kubernetes.default.svc"
         self._certificate("apiserver", "/CN=kube-apiserver", names)
         self._certificate("kubelet-client", f"/O={MASTERS}/CN=kubelet-client", "extendedKeyUsage=clientAuth")
+        self._certificate("front-proxy-ca", "/CN=graphpod-testbed-front-proxy", AUTHORITY, by=None)
+        self._certificate(AGGREGATOR, f"/CN={AGGREGATOR}", "extendedKeyUsage=clientAuth", by="front-proxy-ca")
         tokens = {user: secrets.token_hex(16) for user in users(nodes)}
         self.tokens.write_text(token_lines(tokens))
         server = f"https://{addresses.api}:6443"
@@ -113,11 +122,12 @@ class Identities:
             self.kubeconfig(user.name).write_text(text)
             self.kubeconfig(user.name).chmod(0o600)
 
-    def _certificate(self, name: str, subject: str, extension: str, signed: bool = True) -> None:
+    def _certificate(self, name: str, subject: str, extension: str, by: str | None = "ca") -> None:
+        """A key and a certificate, signed by the authority `by`; self-signed with None."""
         request = self.folder / "request.cnf"  # without it openssl's own file would add CA:TRUE to every certificate
         request.write_text("[req]\ndistinguished_name = dn\n[dn]\n")
-        by: list[str | Path] = ["-CA", self.ca, "-CAkey", self.key("ca")] if signed else []
+        signer: list[str | Path] = ["-CA", self.certificate(by), "-CAkey", self.key(by)] if by else []
         new: list[str | Path] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "365"]
         new += ["-subj", subject, "-addext", extension]
         files: list[str | Path] = ["-keyout", self.key(name), "-out", self.certificate(name)]
-        run(["openssl", "req", "-x509", "-config", request, *new, *files, *by])
+        run(["openssl", "req", "-x509", "-config", request, *new, *files, *signer])

@@ -18,6 +18,7 @@ from testbed.pki import Identities, User, kubeconfig, read_token, token_lines, u
 ADDRESSES = Addresses(5)
 STATE = Path("/state/demo")
 NODE = Node("demo", 1, STATE / "node1", ADDRESSES, Identities(STATE / "pki"), lambda name: Path("/bin") / name)
+DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 PLANE = ControlPlane(STATE, ADDRESSES, Identities(STATE / "pki"), lambda name: Path("/bin") / name)
 
 
@@ -54,18 +55,25 @@ def test_dns_asks_nobody_outside():
 
 
 def test_nodes_ask_the_dns_service_that_the_manifests_make():
-    (service,) = (m for m in addons.manifests(ADDRESSES, [NODE])["items"] if m["kind"] == "Service")
+    (service,) = (m for m in addons.manifests(ADDRESSES, [NODE], [])["items"] if m["kind"] == "Service")
     assert NODE._kubelet_config()["clusterDNS"] == [service["spec"]["clusterIP"]]
 
 
 def test_each_volume_belongs_to_the_node_that_holds_its_folder_and_to_the_default_class():
-    items = addons.manifests(ADDRESSES, [NODE])["items"]
-    (default,) = (m for m in items if m["kind"] == "StorageClass")
+    items = addons.manifests(ADDRESSES, [NODE], [])["items"]
+    (default,) = (m["metadata"]["name"] for m in items if m["metadata"].get("annotations") == DEFAULT)
     volumes = [m for m in items if m["kind"] == "PersistentVolume"]
-    assert default["metadata"]["annotations"] == {"storageclass.kubernetes.io/is-default-class": "true"}
-    assert {v["spec"]["storageClassName"] for v in volumes} == {default["metadata"]["name"]}
+    assert {v["spec"]["storageClassName"] for v in volumes} == {default}
     assert {v["spec"]["local"]["path"] for v in volumes} == {str(p) for p in NODE.volumes}
     assert "node1" in json.dumps(volumes[0]["spec"]["nodeAffinity"])
+
+
+def test_a_shared_volume_is_for_many_writers_and_on_every_node():
+    items = addons.manifests(ADDRESSES, [], addons.shared_volumes(STATE))["items"]
+    volume = next(m for m in items if m["kind"] == "PersistentVolume")["spec"]
+    assert volume["storageClassName"] == "testbed-shared"
+    assert "ReadWriteMany" in volume["accessModes"]
+    assert '"Exists"' in json.dumps(volume["nodeAffinity"])
 
 
 def test_containerd_keeps_everything_of_its_own_in_the_node_folder():

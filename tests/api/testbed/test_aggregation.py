@@ -1,0 +1,97 @@
+"""An APIService's server is asked by the API server, on behalf of a user it names and vouches for."""
+
+import json
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import Cluster, record
+from testbed.network import Addresses
+
+GROUP, VERSION = "stub.graphpod.dev", "v1"
+
+
+class _Server(BaseHTTPRequestHandler):
+    """Answers discovery, and for a resource the user that it was told of, with the name in the caller's certificate."""
+
+    def do_GET(self) -> None:
+        certificate = self.connection.getpeercert()  # type: ignore[attr-defined]
+        caller = [value for rdn in certificate.get("subject", ()) for key, value in rdn if key == "commonName"]
+        answer: dict[str, Any] = {"kind": "APIResourceList", "groupVersion": f"{GROUP}/{VERSION}", "resources": []}
+        if self.path.endswith("/whoami"):
+            answer = {"user": self.headers["X-Remote-User"], "vouched for by": caller}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def server(api_cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """A TLS server on the host's end of the testbed's wire. Only the front proxy gets in."""
+    host = Addresses(record.load(api_cluster.name).id).host
+    pair = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    new = "openssl req -x509 -nodes -days 1 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -subj /CN=stub"
+    subprocess.run([*new.split(), "-keyout", pair[0], "-out", pair[1]], check=True, capture_output=True, timeout=30)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair[1], pair[0])
+    context.verify_mode = ssl.CERT_REQUIRED
+    settings = api_cluster.kubectl(
+        "-n", "kube-system", "get", "configmap", "extension-apiserver-authentication", "-o", "json"
+    )
+    context.load_verify_locations(cadata=json.loads(settings)["data"]["requestheader-client-ca-file"])
+    with ThreadingHTTPServer((host, 0), _Server) as http:
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield host, http.server_port
+        http.shutdown()
+
+
+def test_an_api_service_is_asked_in_the_name_of_the_user_by_the_front_proxy(
+    api_cluster: Cluster, server: tuple[str, int], eventually: Any
+):
+    host, port = server
+    name = {"name": "stub", "namespace": "default"}
+    objects = [
+        {"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 443}]}},
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {**name, "labels": {"kubernetes.io/service-name": "stub"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [host]}],
+            "ports": [{"port": port, "name": ""}],
+        },
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": f"{VERSION}.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "version": VERSION,
+                "groupPriorityMinimum": 100,
+                "versionPriority": 10,
+                "insecureSkipTLSVerify": True,
+                "service": {**name, "port": 443},
+            },
+        },
+    ]
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    api_cluster.kubectl("apply", "-f", "-", input=listed)
+    try:
+        state = "jsonpath={.status.conditions[?(@.type=='Available')].status}"
+        eventually(lambda: api_cluster.kubectl("get", "apiservice", f"{VERSION}.{GROUP}", "-o", state) == "True")
+        said = json.loads(api_cluster.kubectl("get", "--raw", f"/apis/{GROUP}/{VERSION}/whoami"))
+        assert said == {"user": "admin", "vouched for by": ["front-proxy-client"]}
+    finally:
+        api_cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=listed)
