@@ -105,6 +105,8 @@ class ControlPlane:
             # the default of 20 a second makes its forty controllers start for 5 s
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
+            # the default of 15 s is a long wait for a test of an autoscaler
+            "--horizontal-pod-autoscaler-sync-period=1s",
         ]
 
     def scheduler(self) -> list[str | Path]:
