@@ -19,7 +19,7 @@ from testbed.errors import TestbedError
 from testbed.paths import PACKAGE, cache_root
 from testbed.process import tail
 
-KUBERNETES, ETCD, COREDNS, HELM4, HELM3 = "1.36.3", "3.7.1", "1.13.1", "4.2.4", "3.21.4"
+KUBERNETES, ETCD, COREDNS, KWOK, HELM4, HELM3 = "1.36.3", "3.7.1", "1.13.1", "0.8.0", "4.2.4", "3.21.4"
 _MAJOR, _MINOR, _ = KUBERNETES.split(".")
 GO_AT_LEAST = (1, 26)
 BUILD_LIMIT = 1800.0  # s for one binary: cold kube-apiserver needs 170 s on two idle cores
@@ -73,6 +73,8 @@ def _helm(major: int, version: str) -> Tool:
     return Tool(name, name, f"{module}/cmd/helm", "helm", words, f"v{version}", tuple(stamps.items()))
 
 
+_KWOK, _KWOK_STAMP = "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok/pkg/consts.Version"
+
 # In the order of use: an API server is there first.
 TOOLS = (
     Tool("etcd", "etcd", "go.etcd.io/etcd/server/v3", "etcd", ("--version",), f"etcd Version: {ETCD}"),
@@ -83,11 +85,13 @@ TOOLS = (
     _kube("kubelet"),
     _kube("kube-proxy"),
     Tool("coredns", "coredns", "github.com/coredns/coredns", "coredns", ("-version",), f"CoreDNS-{COREDNS}"),
+    Tool("kwok", "kwok", _KWOK, "kwok", ("--version",), f"kwok version v{KWOK}", ((_KWOK_STAMP, KWOK),)),
     _helm(4, HELM4),
     _helm(3, HELM3),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}
 API_TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+SIM_TOOLS = (*API_TOOLS, "kube-scheduler", "kwok")
 NODE_TOOLS = (*API_TOOLS, "kube-scheduler", "kubelet", "kube-proxy", "coredns")
 
 

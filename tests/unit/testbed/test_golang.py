@@ -39,6 +39,7 @@ def test_every_family_has_its_module_files_and_pins_the_version_of_the_table():
         "kube": f"k8s.io/kubernetes v{golang.KUBERNETES}",
         "etcd": f"go.etcd.io/etcd/server/v3 v{golang.ETCD}",
         "coredns": f"github.com/coredns/coredns v{golang.COREDNS}",
+        "kwok": f"sigs.k8s.io/kwok v{golang.KWOK}",
         "helm4": f"helm.sh/helm/v4 v{golang.HELM4}",
         "helm3": f"helm.sh/helm/v3 v{golang.HELM3}",
     }
