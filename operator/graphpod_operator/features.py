@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from graphpod_operator import quantity
-from graphpod_operator.api import KvCacheDtype, Spec
+from graphpod_operator.api import Spec
 from graphpod_operator.model_uri import ModelUri
-from graphpod_policy import Device, Features, GraphRequest, NotBuilt, not_built
+from graphpod_policy import (
+    Device,
+    Features,
+    GraphRequest,
+    KvCacheDtype,
+    NotBuilt,
+    Quantization,
+    SpeculativeMethod,
+    not_built,
+)
 
 GPU = "nvidia.com/gpu"
 
@@ -13,30 +22,39 @@ BUILT_SCHEMES = ("pvc",)
 """Schemes of `spec.model.uri` this version can mount; the API has the others on their final names."""
 
 
+def gpus(spec: Spec) -> int:
+    """GPUs that one pod asks for."""
+    asked = spec.resources.limits.get(GPU) or spec.resources.requests.get(GPU)
+    return quantity.whole(asked) if asked is not None else 0
+
+
 def wants_gpu(spec: Spec) -> bool:
     """Whether a pod asks for at least one GPU."""
-    asked = spec.resources.limits.get(GPU) or spec.resources.requests.get(GPU)
-    return asked is not None and quantity.value(asked) > 0
+    return gpus(spec) > 0
 
 
 def features(spec: Spec) -> Features:
     """The features in use."""
-    engine = spec.engine
+    engine, parallel = spec.engine, spec.parallelism
+    unused = Features()
     return Features(
         device=Device.Cuda if wants_gpu(spec) else Device.Cpu,
+        gpus=gpus(spec),
+        nodes=parallel.nodes,
         max_model_len=engine.max_model_len,
         max_batch=engine.max_batch,
-        speculative=engine.speculative.method.value if engine.speculative else None,
+        tensor=parallel.tensor,
+        pipeline=parallel.pipeline,
+        speculative=SpeculativeMethod(engine.speculative.method) if engine.speculative else None,
+        speculative_steps=engine.speculative.steps if engine.speculative else unused.speculative_steps,
+        speculative_topk=engine.speculative.topk if engine.speculative else unused.speculative_topk,
         host_cache_bytes=quantity.whole(engine.host_cache.size) if engine.host_cache else None,
         cpu_offload_bytes=quantity.whole(engine.cpu_offload.size) if engine.cpu_offload else None,
         lora=tuple(adapter.name for adapter in engine.lora),
-        quantization=engine.quantization.value if engine.quantization else None,
-        kv_cache_dtype="auto" if engine.kv_cache_dtype is KvCacheDtype.Auto else engine.kv_cache_dtype.value.lower(),
+        quantization=Quantization(engine.quantization) if engine.quantization else None,
+        kv_cache_dtype=KvCacheDtype(engine.kv_cache_dtype),
         deterministic=engine.deterministic,
         role=spec.role,
-        tensor=spec.parallelism.tensor,
-        pipeline=spec.parallelism.pipeline,
-        nodes=spec.parallelism.nodes,
     )
 
 

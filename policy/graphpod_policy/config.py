@@ -15,7 +15,19 @@ from typing import Any, ClassVar
 
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.plan import PhasePlan, Plan
-from graphpod_policy.words import Device, OnCaptureFailure, OnUnsupported, Phase, Role
+from graphpod_policy.words import (
+    AllToAll,
+    AttentionBackend,
+    CompileMode,
+    Device,
+    KvCacheDtype,
+    OnCaptureFailure,
+    OnUnsupported,
+    Phase,
+    Quantization,
+    Role,
+    SpeculativeMethod,
+)
 
 
 class ConfigError(ValueError):
@@ -36,25 +48,46 @@ class GraphConfig:
 
     prefill: PhasePlan
     decode: PhasePlan
+    compile: CompileMode = CompileMode.Nothing
+    on_unsupported: OnUnsupported = OnUnsupported.Degrade
     on_capture_failure: OnCaptureFailure = OnCaptureFailure.Degrade
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureConfig:
-    """The features in use; the engine refuses to start with one it does not have."""
+    """The features in use, as in `Features`; the engine refuses to start with one it does not have.
+
+    What is not used is not written: a feature that a later version learns changes no bytes of a service without it.
+    """
+
+    SPARSE: ClassVar[bool] = True
 
     device: Device = Device.Cpu
-    speculative: str | None = None
-    host_cache_bytes: int | None = None
-    cpu_offload_bytes: int | None = None
-    lora: tuple[str, ...] = ()
-    quantization: str | None = None
-    kv_cache_dtype: str = "auto"
-    deterministic: bool = False
-    role: Role = Role.Both
+    gpus: int = 0
+    nodes: int = 1
     tensor: int = 1
     pipeline: int = 1
-    nodes: int = 1
+    data: int = 1
+    expert: int = 1
+    context: int = 1
+    all_to_all: AllToAll | None = None
+    two_batch_overlap: bool = False
+    expert_rebalancing: bool = False
+    symmetric_memory: bool = False
+    speculative: SpeculativeMethod | None = None
+    speculative_steps: int = 3
+    speculative_topk: int = 1
+    host_cache_bytes: int | None = None
+    cpu_offload_bytes: int | None = None
+    cpu_offload_staging: bool = False
+    lora: tuple[str, ...] = ()
+    quantization: Quantization | None = None
+    kv_cache_dtype: KvCacheDtype = KvCacheDtype.Auto
+    attention: AttentionBackend = AttentionBackend.Auto
+    full_compile: bool = False
+    deterministic: bool = False
+    sleep: bool = False
+    role: Role = Role.Both
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +152,13 @@ class EngineConfig:
             max_batch=features.max_batch,
             prefill_chunk=plan.prefill_chunk,
             page_size=page_size,
-            graph=GraphConfig(plan.phases[Phase.Prefill], plan.phases[Phase.Decode], request.on_capture_failure),
+            graph=GraphConfig(
+                prefill=plan.phases[Phase.Prefill],
+                decode=plan.phases[Phase.Decode],
+                compile=plan.compile,
+                on_unsupported=request.on_unsupported,
+                on_capture_failure=request.on_capture_failure,
+            ),
             kv_cache_bytes=kv_cache_bytes,
             threads=threads,
             features=FeatureConfig(**{name: getattr(features, name) for name in _FEATURE_NAMES}),
@@ -147,6 +186,7 @@ class EngineConfig:
             decode=decode.planned,
             prefill_sizes=prefill.sizes or None,
             decode_sizes=decode.sizes or None,
+            compile=self.graph.compile,
             on_unsupported=OnUnsupported.Degrade,
             on_capture_failure=self.graph.on_capture_failure,
         )
@@ -182,7 +222,10 @@ def _camel(name: str) -> str:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        return {_camel(row.name): _plain(getattr(value, row.name)) for row in fields(value)}
+        told = fields(value)
+        if getattr(value, "SPARSE", False):
+            told = tuple(row for row in told if getattr(value, row.name) != row.default)
+        return {_camel(row.name): _plain(getattr(value, row.name)) for row in told}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value.value if isinstance(value, Enum) else value
@@ -198,10 +241,10 @@ def _typed(kind: Any, raw: Any, path: str) -> Any:
         names = {_camel(row.name): row.name for row in fields(kind)}
         if unknown := sorted(raw.keys() - names.keys()):
             raise ConfigError(f"{where}: unknown field {unknown[0]!r}; this engine reads {', '.join(sorted(names))}")
-        if missing := sorted(names.keys() - raw.keys()):
+        if not getattr(kind, "SPARSE", False) and (missing := sorted(names.keys() - raw.keys())):
             raise ConfigError(f"{where}: field {missing[0]!r} is missing")
         prefix = f"{path}." if path else ""
-        return kind(**{name: _typed(hints[name], raw[key], prefix + key) for key, name in names.items()})  # type: ignore[operator]
+        return kind(**{names[key]: _typed(hints[names[key]], entry, prefix + key) for key, entry in raw.items()})  # type: ignore[operator]
     origin = typing.get_origin(kind)
     if origin is tuple:
         if not isinstance(raw, list):

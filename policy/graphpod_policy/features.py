@@ -4,43 +4,89 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from graphpod_policy.words import Device, OnCaptureFailure, OnUnsupported, Phase, Policy, Role
+from graphpod_policy.words import (
+    AllToAll,
+    AttentionBackend,
+    CompileMode,
+    Device,
+    KvCacheDtype,
+    OnCaptureFailure,
+    OnUnsupported,
+    Phase,
+    Policy,
+    Quantization,
+    Role,
+    SpeculativeMethod,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of one service. A default means: not used.
+    """The features of one service, as its spec says them. A default means: not used.
 
     `max_model_len` is in tokens (prompt and answer), `max_batch` in sequences that decode together,
     `prefill_chunk` in tokens of one prefill pass (None: the largest prefill size); sizes ending in `_bytes`
-    are bytes.
+    are bytes; `tensor` to `context` count devices or parts, 1 means undivided; `gpus` are those of one pod.
     """
 
     device: Device = Device.Cpu
+    gpus: int = 0
+    nodes: int = 1
     max_model_len: int = 2048
     max_batch: int = 8
     prefill_chunk: int | None = None
-    speculative: str | None = None
-    host_cache_bytes: int | None = None
-    cpu_offload_bytes: int | None = None
-    lora: tuple[str, ...] = ()
-    quantization: str | None = None
-    kv_cache_dtype: str = "auto"
-    deterministic: bool = False
-    role: Role = Role.Both
+
     tensor: int = 1
     pipeline: int = 1
-    nodes: int = 1
+    data: int = 1
+    """Data-parallel attention ranks."""
+    expert: int = 1
+    context: int = 1
+    """Parts one sequence is split into."""
+    all_to_all: AllToAll | None = None
+    two_batch_overlap: bool = False
+    expert_rebalancing: bool = False
+    symmetric_memory: bool = False
+
+    speculative: SpeculativeMethod | None = None
+    speculative_steps: int = 3
+    """Draft tokens proposed in one pass."""
+    speculative_topk: int = 1
+    """Branches kept at each draft step."""
+    host_cache_bytes: int | None = None
+    cpu_offload_bytes: int | None = None
+    cpu_offload_staging: bool = False
+    """Offloaded weights are copied from pinned memory to fixed staging addresses."""
+    lora: tuple[str, ...] = ()
+    quantization: Quantization | None = None
+    kv_cache_dtype: KvCacheDtype = KvCacheDtype.Auto
+    attention: AttentionBackend = AttentionBackend.Auto
+    full_compile: bool = False
+    """The whole model through torch.compile (`graph.compile` compiles the halves of a layer instead)."""
+    deterministic: bool = False
+    sleep: bool = False
+    """Weights and cache leave the device while idle and come back at their addresses."""
+    role: Role = Role.Both
+
+    @property
+    def verify_width(self) -> int:
+        """Tokens of one sequence in a decode pass: 1, or the draft and the token before it."""
+        return 1 if self.speculative is None else self.speculative_steps * self.speculative_topk + 1
 
 
 @dataclass(frozen=True, slots=True)
 class GraphRequest:
-    """What the user wrote under `spec.graph`. Sizes None: the default ladder."""
+    """What the user wrote under `spec.graph`. Sizes None: the default ladder. `budget_bytes` and `budget_seconds` are
+    what the captures of both phases may take together; None: what the ladders take.
+    """
 
     prefill: Policy = Policy.Auto
     decode: Policy = Policy.Auto
     prefill_sizes: tuple[int, ...] | None = None
     decode_sizes: tuple[int, ...] | None = None
+    compile: CompileMode = CompileMode.Auto
+    budget_bytes: int | None = None
+    budget_seconds: int | None = None
     on_unsupported: OnUnsupported = OnUnsupported.Degrade
     on_capture_failure: OnCaptureFailure = OnCaptureFailure.Degrade
 
@@ -83,7 +129,7 @@ FEATURES: tuple[Feature, ...] = (
         "KV cache dtype",
         "spec.engine.kvCacheDtype",
         False,
-        lambda f: f.kv_cache_dtype != "auto" and f.kv_cache_dtype,
+        lambda f: f.kv_cache_dtype is not KvCacheDtype.Auto and f.kv_cache_dtype,
     ),
     Feature("deterministic mode", "spec.engine.deterministic", False, lambda f: f.deterministic and "true"),
     Feature("disaggregated role", "spec.role", False, lambda f: f.role is not Role.Both and f.role.value),

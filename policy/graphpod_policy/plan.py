@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphpod_policy.words import Backend, Outcome, Phase, Policy, Stage
+from graphpod_policy.words import Backend, CompileMode, Outcome, Phase, Policy, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Plan:
 
     phases: Mapping[Phase, PhasePlan]
     backend: Backend
+    compile: CompileMode
     prefill_chunk: int
     decisions: tuple[Decision, ...]
     gates: tuple[str, ...]

@@ -16,7 +16,7 @@ from graphpod_policy.ladder import (
 )
 from graphpod_policy.plan import Budget, Decision, PhasePlan, Plan
 from graphpod_policy.rules import BY_ID, RULES, Rule
-from graphpod_policy.words import Backend, Device, OnUnsupported, Outcome, Phase, Policy, Severity, Stage
+from graphpod_policy.words import Backend, CompileMode, Device, OnUnsupported, Outcome, Phase, Policy, Severity, Stage
 
 RESOLVER_REVISION = "2026-11-21.1"
 """Changes whenever the table or the search may give another plan for the same input."""
@@ -69,6 +69,7 @@ def resolve(features: Features, request: GraphRequest) -> Plan:
     return Plan(
         phases=phases,
         backend=Backend.CudaGraph if features.device is Device.Cuda else Backend.Recorder,
+        compile=CompileMode.Nothing if request.compile is CompileMode.Auto else request.compile,
         prefill_chunk=features.prefill_chunk or (prefill_sizes[-1] if prefill_sizes else chunk),
         decisions=tuple(decisions),
         gates=_gates(phases),

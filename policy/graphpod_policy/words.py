@@ -48,6 +48,65 @@ class Role(StrEnum):
     Decode = "Decode"
 
 
+class CompileMode(StrEnum):
+    """How the two halves of a layer, before and after attention, are compiled."""
+
+    Auto = "Auto"
+    """Let the rules choose (request only, never planned)."""
+    Nothing = "None"
+    """Not compiled: the operators as the model's code calls them."""
+    Inductor = "Inductor"
+    """Compiled once for all sizes."""
+    Autotune = "Autotune"
+    """Compiled, and at most four decode sizes tuned by measuring (13 to 32 s each when the cache is cold)."""
+
+
+class SpeculativeMethod(StrEnum):
+    """How draft tokens are proposed."""
+
+    Ngram = "Ngram"
+    DraftModel = "DraftModel"
+    Eagle = "Eagle"
+    Eagle3 = "Eagle3"
+    Mtp = "Mtp"
+    """The model's own multi-token prediction layers."""
+
+
+class Quantization(StrEnum):
+    """Format of the weights."""
+
+    Fp8 = "Fp8"
+    Gguf = "Gguf"
+    """Weights kept quantised as in the GGUF file (a converted file is not quantised any more)."""
+
+
+class KvCacheDtype(StrEnum):
+    """Element type of the KV cache."""
+
+    Auto = "Auto"
+    """That of the activations."""
+    Fp8 = "Fp8"
+
+
+class AttentionBackend(StrEnum):
+    """Which kernels compute attention."""
+
+    Auto = "Auto"
+    Torch = "Torch"
+    FlashInfer = "FlashInfer"
+    Fa3 = "Fa3"
+    Triton = "Triton"
+
+
+class AllToAll(StrEnum):
+    """How tokens travel to their experts and back."""
+
+    DeepEp = "DeepEp"
+    MegaMoe = "MegaMoe"
+    FlashInfer = "FlashInfer"
+    Mooncake = "Mooncake"
+
+
 class Severity(StrEnum):
     """How strongly a rule speaks."""
 

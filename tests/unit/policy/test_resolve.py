@@ -13,11 +13,13 @@ from graphpod_policy import (
     FallbackReason,
     Features,
     GraphRequest,
+    KvCacheDtype,
     OnUnsupported,
     Outcome,
     Phase,
     Policy,
     Severity,
+    SpeculativeMethod,
     Stage,
     not_built,
     refine,
@@ -159,10 +161,10 @@ def test_a_model_whose_layers_are_not_all_found_runs_eagerly():
 @pytest.mark.parametrize(
     ("features", "field"),
     [
-        (Features(speculative="eagle"), "spec.engine.speculative"),
+        (Features(speculative=SpeculativeMethod.Eagle), "spec.engine.speculative"),
         (Features(host_cache_bytes=1), "spec.engine.hostCache"),
         (Features(tensor=2), "spec.parallelism.tensor"),
-        (Features(kv_cache_dtype="fp8"), "spec.engine.kvCacheDtype"),
+        (Features(kv_cache_dtype=KvCacheDtype.Fp8), "spec.engine.kvCacheDtype"),
     ],
 )
 def test_a_feature_that_is_not_built_is_named_by_its_field(features: Features, field: str):
