@@ -3,12 +3,12 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from testbed import addons, golang, kernel, ledger, mounts, network, packages, pause, record
+from testbed import steps as timing
 from testbed.api import Api
 from testbed.cleaning import clean, left_over
 from testbed.command import run
@@ -21,6 +21,7 @@ from testbed.node import Node, file_digest
 from testbed.pki import PEOPLE, Identities, read_token
 from testbed.process import Identity, spawn, wait_until
 from testbed.record import Component, Record
+from testbed.steps import Steps
 
 READY_LIMIT = 60.0  # s; etcd and the API server need 3 on two idle cores
 Report = Callable[[str], None]
@@ -114,14 +115,18 @@ class Cluster:
                 gone = ", ".join(c.name for c in old.dead()) if old else ""
                 report(f"testbed {self.name}: cleaning what an earlier one left" + (f" (dead: {gone})" if gone else ""))
                 clean(self.name, old)
-            kernel.check(self.level)
-            began = time.monotonic()
+            nodes = f", {self.nodes} node{'s' * (self.nodes > 1)}" if self.nodes else ""
+            report(f"testbed {self.name}: level {self.level}{nodes}")
+            steps = Steps(report)
             try:
-                self._start(binaries.__getitem__, report)
+                with steps.step("kernel has what is needed"):
+                    kernel.check(self.level)
+                self._start(binaries.__getitem__, steps)
+                timing.save(steps, self.folder)
             except TestbedError as e:
                 hint = f"`python -m testbed down --name {self.name}` removes what is there; logs: {self.folder}/log"
                 raise TestbedError(f"{e}\n{hint}") from e
-            report(f"testbed {self.name}: up in {time.monotonic() - began:.1f} s, KUBECONFIG={self.kubeconfig}")
+            report(f"testbed {self.name}: up in {steps.seconds:.1f} s, KUBECONFIG={self.kubeconfig}")
 
     def down(self, report: Report = print) -> None:
         """Leaves the machine as it was before `up`, also after a kill -9 of anything. Nothing to do is fine."""
@@ -141,11 +146,13 @@ class Cluster:
                 f" {self.nodes}: take it down first (`python -m testbed down --name {self.name}`) or use another --name"
             )
 
-    def _start(self, binary: Callable[[str], Path], report: Report) -> None:
+    def _start(self, binary: Callable[[str], Path], steps: Steps) -> None:
         self._record = self._reserve()
         addresses, ids = Addresses(self._record.id), self._identities
-        network.raise_up(self.name, addresses, self.nodes)
-        ids.create(f"graphpod-{self.name}", addresses, self.nodes)
+        with steps.step("namespaces, links, routes"):
+            network.raise_up(self.name, addresses, self.nodes)
+        with steps.step("keys, certificates, users"):
+            ids.create(f"graphpod-{self.name}", addresses, self.nodes)
         plane = ControlPlane(self.folder, addresses, ids, binary)
         plane.write_files()
         nodes = [self._node(i, addresses, binary) for i in range(1, self.nodes + 1)]
@@ -156,14 +163,14 @@ class Cluster:
         if nodes:
             ledger.borrow(self.folder)
         for node in nodes:  # meanwhile
-            with _step(f"containerd on {node.name} ready", report):
+            with steps.step(f"containerd on {node.name}"):
                 self._start_runtime(node)
-        with _step("kube-apiserver ready", report):
+        with steps.step("etcd, kube-apiserver ready"):
             self._wait("kube-apiserver", server, api.ready)
         manager = self._component("kube-controller-manager", plane.controller_manager())
         if nodes:
-            self._start_nodes(plane, nodes, api, report)
-        with _step("kube-controller-manager ready", report):
+            self._start_nodes(plane, nodes, api, steps)
+        with steps.step("kube-controller-manager ready"):
             self._wait("kube-controller-manager", manager, api.has_service_account)
         self._record = replace(self._record, ready=True)
         record.save(self._record)
@@ -177,7 +184,7 @@ class Cluster:
         self._wait(name, runtime, node.runtime_answers)
         node.load(pause.archive(), "pause")
 
-    def _start_nodes(self, plane: ControlPlane, nodes: list[Node], api: Api, report: Report) -> None:
+    def _start_nodes(self, plane: ControlPlane, nodes: list[Node], api: Api, steps: Steps) -> None:
         addresses = plane.addresses
         self._component("kube-scheduler", plane.scheduler())
         for node in nodes:
@@ -186,14 +193,16 @@ class Cluster:
         shared = addons.shared_volumes(self.folder)
         for folder in shared:
             folder.mkdir(parents=True)
-        self.kubectl("apply", "-f", "-", input=json.dumps(addons.manifests(addresses, nodes, shared)))
+        with steps.step("DNS service, volumes created"):
+            objects = json.dumps(addons.manifests(addresses, nodes, shared))
+            self.kubectl("create", "--validate=false", "-f", "-", input=objects)  # no schema fetched: 2 s less
         dns = self._component("coredns", plane.coredns())  # after its role: refused once, it waits long to ask again
-        with _step(f"{len(nodes)} node(s) Ready", report):
+        with steps.step("every node Ready"):
             self._wait(f"kubelet-{nodes[-1].name}", kubelet, lambda: api.ready_nodes() == len(nodes))
-        with _step("services ready", report):
+        with steps.step("services reachable"):
             service = replace(api, server=f"https://{addresses.kubernetes}")
             self._wait(f"kube-proxy-{nodes[-1].name}", proxy, service.ready)
-        with _step("cluster DNS ready", report):
+        with steps.step("cluster DNS answers"):
             self._wait("coredns", dns, lambda: addons.resolves(addresses.api, "kubernetes.default.svc.cluster.local"))
 
     def _node(self, index: int, addresses: Addresses, binary: Callable[[str], Path]) -> Node:
@@ -240,10 +249,3 @@ class Cluster:
     def _api(self, number: int) -> Api:
         ids = self._identities
         return Api(f"https://{Addresses(number).api}:6443", ids.ca, read_token(ids.tokens.read_text(), "admin"))
-
-
-@contextmanager
-def _step(what: str, report: Report) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    report(f"  {what}: {time.monotonic() - began:.1f} s")
