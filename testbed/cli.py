@@ -3,16 +3,16 @@
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed import golang, packages, record
+from testbed import golang, inventory, packages, record
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
 from testbed.level import Level
 from testbed.paths import cache_root
 from testbed.status import table
+from testbed.steps import Steps
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
     build = verbs.add_parser("build", help="build the binaries and install the Debian packages that are missing")
     build.add_argument("tools", nargs="*", metavar="TOOL", help=f"only these, of: {', '.join(golang.BY_NAME)}")
+    build.add_argument("--check", action="store_true", help="only ask each cached binary for its version")
     build.set_defaults(action=_build)
 
     up = verbs.add_parser("up", help="bring a testbed up")
@@ -88,13 +89,21 @@ def _running(name: str) -> Cluster:
 
 
 def _build(args: argparse.Namespace) -> int:
-    began = time.monotonic()
     unknown = [t for t in args.tools if t not in golang.BY_NAME]
     if unknown:
         raise TestbedError(f"no tool is called {', '.join(unknown)}; there are: {', '.join(golang.BY_NAME)}")
-    packages.ensure()
-    places = golang.build(args.tools or golang.BY_NAME)
-    print(f"{len(places)} binaries ready in {time.monotonic() - began:.1f} s, under {cache_root()}/bin")
+    names = args.tools or list(golang.BY_NAME)
+    if args.check:
+        found = inventory.look([golang.BY_NAME[name] for name in names], golang.go_version())
+        print(inventory.table(found))
+        return int(any(f.state is not inventory.State.RIGHT for f in found))
+    print("build:")
+    steps = Steps(print)
+    with steps.step("Debian packages"):
+        packages.ensure()
+    with steps.step("binaries"):
+        places = golang.build(names)
+    print(f"build: {len(places)} binaries ready in {steps.seconds:.1f} s, under {cache_root()}/bin")
     return 0
 
 

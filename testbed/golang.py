@@ -6,6 +6,7 @@ raise one tool's libraries with another's. A binary appears under its final name
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -24,6 +25,7 @@ _MAJOR, _MINOR, _ = KUBERNETES.split(".")
 GO_AT_LEAST = (1, 26)
 BUILD_LIMIT = 1800.0  # s for one binary: cold kube-apiserver needs 170 s on two idle cores
 HEARTBEAT = 10.0  # s
+BUILT = "built.json"  # beside each binary: how it was built
 
 Report = Callable[[str], None]
 
@@ -148,6 +150,7 @@ def build(names: Iterable[str] = tuple(BY_NAME), report: Report = print) -> dict
     places = {name: location(BY_NAME[name], go) for name in names}
     if all(path.exists() for path in places.values()):
         return places
+    began = time.monotonic()
     cache_root().mkdir(parents=True, exist_ok=True)
     with (cache_root() / "build.lock").open("w") as lock:
         _lock(lock.fileno(), report)
@@ -157,6 +160,8 @@ def build(names: Iterable[str] = tuple(BY_NAME), report: Report = print) -> dict
             report(f"{label}: building with {go} …")
             seconds = _build(BY_NAME[name], places[name], label, report)
             report(f"{label}: {seconds:.0f} s, {places[name].stat().st_size / 1e6:.0f} MB")
+        there = len(places) - len(missing)
+        report(f"binaries: {len(missing)} built in {time.monotonic() - began:.0f} s, {there} were there")
     return places
 
 
@@ -200,8 +205,16 @@ def _build(tool: Tool, place: Path, label: str, report: Report) -> float:
             f"{tool.name} says {said.strip()!r} but must say {tool.version!r}:"
             f" testbed/go/{tool.family}/go.mod and the table in golang.py disagree"
         )
+    seconds = time.monotonic() - began
+    (place.parent / BUILT).write_text(json.dumps({"tool": tool.name, "go": go_version(), "seconds": round(seconds, 1)}))
     draft.rename(place)
-    return time.monotonic() - began
+    return seconds
+
+
+def build_seconds(place: Path) -> float | None:
+    """How long this binary's build took, with whatever Go's own cache had then; None when that is not known."""
+    note = place.parent / BUILT
+    return float(json.loads(note.read_text())["seconds"]) if note.exists() else None
 
 
 def _beat(go: subprocess.Popen[bytes], began: float, log: Path, label: str, report: Report) -> None:
@@ -211,5 +224,11 @@ def _beat(go: subprocess.Popen[bytes], began: float, log: Path, label: str, repo
         elapsed = time.monotonic() - began
         if elapsed > BUILD_LIMIT:
             raise TestbedError(f"{label}: not built within {BUILD_LIMIT:.0f} s\n{tail(log)}") from None
-        last = log.read_text(errors="replace").splitlines()[-1:] or ["compiling"]
-        report(f"{label}: {elapsed:.0f} s, {last[0]}")
+        quiet = time.time() - log.stat().st_mtime
+        report(f"{label}: {elapsed:.0f} s, {doing(log.read_text(errors='replace'), quiet)}")
+
+
+def doing(said: str, quiet: float) -> str:
+    """What `go build` does now: it prints its downloads as they begin and is silent for `quiet` s while it compiles."""
+    lines = said.splitlines()
+    return lines[-1] if lines and quiet < HEARTBEAT else "compiling"

@@ -10,7 +10,7 @@ from testbed.command import run
 from testbed.errors import TestbedError
 from testbed.golang import Tool
 
-COLUMNS = ("TOOL", "WANTED", "SAID", "FAMILY", "SIZE", "STATE")
+COLUMNS = ("TOOL", "WANTED", "SAID", "FAMILY", "SIZE", "BUILT IN", "STATE")
 LONGEST = 60  # characters of an answer in the table
 Ask = Callable[[Tool, Path], str]
 
@@ -28,6 +28,7 @@ class Finding:
     state: State
     said: str  # the line of its answer that names a version; empty when it is missing
     size: int  # bytes
+    seconds: float | None  # that its build took
 
 
 def ask(tool: Tool, path: Path) -> str:
@@ -46,18 +47,26 @@ def look(tools: Sequence[Tool], go: str, ask: Ask = ask) -> list[Finding]:
 
 def _look(tool: Tool, path: Path, ask: Ask) -> Finding:
     if not path.exists():
-        return Finding(tool, path, State.MISSING, "", 0)
+        return Finding(tool, path, State.MISSING, "", 0, None)
     said = ask(tool, path)
     state = State.RIGHT if tool.version in said else State.WRONG
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["(nothing)"]
     shown = next((line for line in lines if tool.version in line), lines[0])
-    return Finding(tool, path, state, shown[:LONGEST], path.stat().st_size)
+    return Finding(tool, path, state, shown[:LONGEST], path.stat().st_size, golang.build_seconds(path))
 
 
 def table(findings: Sequence[Finding]) -> str:
     """One line a binary; below it, what to do about each that is not as it should be."""
     rows = [
-        (f.tool.name, f.tool.version, f.said or "-", f.tool.family, columns.megabytes(f.size), f.state)
+        (
+            f.tool.name,
+            f.tool.version,
+            f.said or "-",
+            f.tool.family,
+            columns.megabytes(f.size),
+            "-" if f.seconds is None else f"{f.seconds:.0f} s",
+            f.state,
+        )
         for f in findings
     ]
     bad = [f for f in findings if f.state is not State.RIGHT]

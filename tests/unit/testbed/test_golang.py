@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from testbed import golang
@@ -17,6 +19,27 @@ def test_the_cache_key_changes_with_toolchain_flags_and_module_files():
     }
     assert base == golang.key("go1.26.8", TOOL, b"mod", b"sum")
     assert len(others | {base}) == 6
+
+
+def test_a_changed_go_sum_rebuilds_its_family_and_no_other(tmp_path, monkeypatch):
+    """What is there is not built again, and what is there is found by this path alone."""
+    shutil.copytree(golang.PACKAGE / "go", tmp_path / "go")
+    monkeypatch.setattr(golang, "PACKAGE", tmp_path)
+    before = {tool.name: golang.location(tool, "go1.26.8") for tool in golang.TOOLS}
+    for family in {tool.family for tool in golang.TOOLS}:
+        sums = tmp_path / "go" / family / "go.sum"
+        text = sums.read_text()
+        sums.write_text(text + "example.org/more v1.0.0 h1:AAAA=\n")
+        changed = {tool.family for tool in golang.TOOLS if golang.location(tool, "go1.26.8") != before[tool.name]}
+        assert changed == {family}
+        sums.write_text(text)
+
+
+def test_while_go_compiles_the_progress_line_does_not_repeat_its_last_download():
+    log = "go: downloading a v1\ngo: downloading b v2\n"
+    assert golang.doing(log, quiet=0.5) == "go: downloading b v2"
+    assert golang.doing(log, quiet=golang.HEARTBEAT) == "compiling"
+    assert golang.doing("", quiet=0.5) == "compiling"
 
 
 def test_bytes_that_move_between_module_file_and_checksums_give_another_key():
