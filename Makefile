@@ -67,6 +67,7 @@ lock: venv ## locks/ from pyproject.toml
 	$(call step,locks,grep -oE 'uv>=[^"]*' pyproject.toml | $(COMPILE) - -o locks/uv.txt; \
 		$(COMPILE) pyproject.toml --extra operator -o locks/operator.txt; \
 		$(COMPILE) pyproject.toml --extra runtime -c locks/cpu.in $(TORCH_FROM) -o locks/runtime-cpu.txt; \
+		$(COMPILE) pyproject.toml --extra gpu -c locks/cuda.in -o locks/runtime-cuda.txt; \
 		$(COMPILE) pyproject.toml --extra dev -c locks/cpu.in $(TORCH_FROM) -o locks/dev.txt)
 
 tools: venv ## Debian packages and Kubernetes binaries

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
-LOCKS = {"operator.txt": "operator", "runtime-cpu.txt": "runtime", "dev.txt": "dev"}
+LOCKS = {"operator.txt": "operator", "runtime-cpu.txt": "runtime", "runtime-cuda.txt": "gpu", "dev.txt": "dev"}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ \\]+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 
 
@@ -58,6 +58,18 @@ def test_torch_comes_without_cuda(lock: str) -> None:
     assert [name for name in there if name.startswith(("nvidia-", "cuda-", "triton"))] == []
 
 
+def test_torch_of_the_gpu_is_the_same_version_built_for_cuda() -> None:
+    cpu, cuda = pins("runtime-cpu.txt"), pins("runtime-cuda.txt")
+    assert cpu["torch"] == f"{cuda['torch']}+cpu"
+    assert {"nvidia-cublas", "nvidia-nccl-cu13", "triton"} <= cuda.keys()
+
+
+def test_flashinfer_brings_no_compilers_and_no_kernels_for_other_chips() -> None:
+    there = pins("runtime-cuda.txt")
+    assert {"apache-tvm-ffi", "nvidia-ml-py"} <= there.keys()
+    assert [name for name in there if name.startswith(("nvidia-cutlass", "nvidia-cuda-nvcc", "cuda-tile"))] == []
+
+
 def test_the_operator_needs_no_torch() -> None:
     assert "torch" not in pins("operator.txt")
 
@@ -66,3 +78,7 @@ def test_locks_agree_with_each_other() -> None:
     dev = pins("dev.txt")
     for lock in ("operator.txt", "runtime-cpu.txt", "uv.txt"):
         assert {name: dev.get(name) for name in pins(lock)} == pins(lock)
+    cuda = pins("runtime-cuda.txt")
+    assert {name: cuda.get(name) for name in pins("runtime-cpu.txt") if name != "torch"} == {
+        name: version for name, version in pins("runtime-cpu.txt").items() if name != "torch"
+    }
