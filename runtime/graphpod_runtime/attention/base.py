@@ -21,7 +21,8 @@ class Metadata:
     slots [tokens]: page · page_size + offset of each row's key and value. tables [sequences, pages]: the pages of
     each sequence in order. lengths [sequences]: tokens each sequence can attend to, this pass included.
     starts [sequences + 1]: sequence i owns rows starts[i] to starts[i + 1]; they are its last tokens.
-    A pass with as many sequences as rows is a decode pass: one row each.
+    A pass with as many sequences as rows is a decode pass: one row each. On a GPU the lengths and starts of a prefill
+    are on the host, where its break reads them; all else is on the device.
     """
 
     slots: Tensor

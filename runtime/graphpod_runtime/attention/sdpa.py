@@ -21,7 +21,7 @@ torch.library.define(
 )
 
 
-@torch.library.impl("graphpod::paged_attention", "CPU")
+@torch.library.impl("graphpod::paged_attention", ("cpu", "cuda"))
 def _paged_attention(
     q: Tensor,
     k: Tensor,
@@ -50,15 +50,16 @@ def _decode(q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Te
     """
     rows, heads, width = q.shape
     kv_heads, page_size = keys.shape[2], keys.shape[1]
-    longest = int(lengths.max())
+    # A read on the host would break a capture, so a GPU attends over the whole table and masks the rest.
+    longest = tables.shape[1] * page_size if q.is_cuda else int(lengths.max())
     used = tables[:, : -(-longest // page_size)]
     own_keys, own_values = (
         cache.index_select(0, used.flatten()).view(rows, -1, kv_heads, width)[:, :longest].transpose(1, 2)
         for cache in (keys, values)
     )
     mask = None
-    if rows > 1:
-        mask = (torch.arange(longest) < lengths[:, None])[:, None, None]
+    if rows > 1 or q.is_cuda:
+        mask = (torch.arange(longest, device=q.device) < lengths[:, None])[:, None, None]
     result = functional.scaled_dot_product_attention(
         q.view(rows, kv_heads, heads // kv_heads, width), own_keys, own_values, attn_mask=mask
     )
@@ -89,7 +90,7 @@ def _prefill(
             used = tables[index, : -(-context // page_size)]
             own_k = keys.index_select(0, used).flatten(0, 1)[:context]
             own_v = values.index_select(0, used).flatten(0, 1)[:context]
-            mask = torch.ones(count, context, dtype=torch.bool).tril(context - count)
+            mask = torch.ones(count, context, dtype=torch.bool, device=q.device).tril(context - count)
         result = functional.scaled_dot_product_attention(
             own_q,
             own_k.transpose(0, 1)[None],

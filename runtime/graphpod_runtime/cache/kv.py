@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphpod_runtime.models.base import ModelShape
+from graphpod_runtime.models.base import HOST, ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,16 @@ class KvCache:
     values: Tensor
 
     @classmethod
-    def allocate(cls, shape: ModelShape, pages: int, page_size: int, dtype: torch.dtype) -> "KvCache":
+    def allocate(
+        cls, shape: ModelShape, pages: int, page_size: int, dtype: torch.dtype, device: torch.device = HOST
+    ) -> "KvCache":
         """A zeroed cache (finite: attention gives NaN for NaN even at masked positions).
 
-        It reserves addresses; the system gives a page its memory when it is first written.
+        On the host it reserves addresses; the system gives a page its memory when it is first written.
         """
         size = (shape.layers, pages, page_size, shape.kv_heads, shape.head_dim)
+        if device != HOST:
+            return cls(*(torch.zeros(size, dtype=dtype, device=device) for _ in range(2)))
         return cls(_reserved(size, dtype), _reserved(size, dtype))
 
     @property

@@ -15,7 +15,7 @@ from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
 from graphpod_runtime.engine.passes import Code, DecodePass, Pass
 from graphpod_runtime.engine.switches import FaultKind, Switches
-from graphpod_runtime.graphs.breakable import BreakArena, Site, capture_breakable, narrowed
+from graphpod_runtime.graphs.breakable import BreakArena, Site, capture_breakable, located, narrowed
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
 from graphpod_runtime.graphs.full import capture_full
 from graphpod_runtime.graphs.segment import Pool
@@ -90,14 +90,24 @@ class PhaseGraphs:
         else:
             self._attention.plan(inputs.metadata)
 
+    def warm(self, size: int, site: Site, page_size: int) -> None:
+        """Runs the code of `size` once, uncaptured, on the scratch page. Fails as its capture would."""
+        try:
+            self.uncaptured(self._dummy(size, page_size), size)
+        except Exception as error:
+            raise located(error, f"{site}, before its capture") from error
+
     def capture(self, size: int, code: Code, site: Site, breaks: BreakArena, page_size: int) -> None:
         """Adds the graph of `size`. CaptureFailed and CaptureOutOfMemory say where."""
-        self._load(dummy_inputs(self._pass.phase, size, page_size), size)
+        self._load(self._dummy(size, page_size), size)
         if self.policy is Policy.Breakable:
             self.graphs[size] = capture_breakable(code, site, self._attention.run, breaks, self.pool)
         else:
             self.graphs[size] = capture_full(code, site, self._attention.run, self.pool)
         self.poison_results(size)
+
+    def _dummy(self, size: int, page_size: int) -> Inputs:
+        return dummy_inputs(self._pass.phase, size, page_size, self._pass.results(1)[0].device)
 
 
 @dataclass(slots=True)
@@ -133,13 +143,18 @@ class Capturer:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            for done, size in enumerate(sorted(sizes, reverse=True), 1):
-                began = time.perf_counter()
-                code = self._code(passing, size)
-                graphs.capture(size, code, Site(self.model, phase.value, size), self.breaks, self.page_size)
-                self.counters.add("graphpod_graph_captures_total", result="ok", **labels)
-                self.counters.observe("graphpod_graph_capture_duration_seconds", time.perf_counter() - began, **labels)
-                captured(done)
+            with graphs.pool.capturing():
+                if graphs.pool.warms_up:
+                    for size in {max(sizes), min(sizes)}:
+                        graphs.warm(size, Site(self.model, phase.value, size), self.page_size)
+                for done, size in enumerate(sorted(sizes, reverse=True), 1):
+                    began = time.perf_counter()
+                    code = self._code(passing, size)
+                    graphs.capture(size, code, Site(self.model, phase.value, size), self.breaks, self.page_size)
+                    took = time.perf_counter() - began
+                    self.counters.add("graphpod_graph_captures_total", result="ok", **labels)
+                    self.counters.observe("graphpod_graph_capture_duration_seconds", took, **labels)
+                    captured(done)
         except GraphError as error:
             self.counters.add("graphpod_graph_captures_total", result="error", **labels)
             self.counters.add(

@@ -9,6 +9,7 @@ from graphpod_policy import Phase
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch
+from graphpod_runtime.models.base import HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class Inputs:
         return self.tokens.shape[0]
 
 
-def inputs_of(batch: Batch, page_size: int) -> Inputs:
-    """The unpadded inputs of `batch`."""
+def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inputs:
+    """The unpadded inputs of `batch`, on `device` but for the lengths and starts of a prefill (see Metadata)."""
     if isinstance(batch, DecodeBatch):
         phase = Phase.Decode
         chunks = tuple(Chunk(seq, len(seq.tokens) - 1, len(seq.tokens)) for seq in batch.sequences)
@@ -49,24 +50,26 @@ def inputs_of(batch: Batch, page_size: int) -> Inputs:
         yields.append(len(tokens) - 1 if chunk.last else -1)
     width = max(len(chunk.sequence.pages) for chunk in chunks)
     tables = [chunk.sequence.pages + [SCRATCH_PAGE] * (width - len(chunk.sequence.pages)) for chunk in chunks]
+    rows_at = device if phase is Phase.Decode else HOST
     metadata = Metadata(
-        slots=torch.tensor(slots),
-        tables=torch.tensor(tables),
-        lengths=torch.tensor([chunk.end for chunk in chunks]),
-        starts=torch.tensor(starts),
+        slots=torch.tensor(slots, device=device),
+        tables=torch.tensor(tables, device=device),
+        lengths=torch.tensor([chunk.end for chunk in chunks], device=rows_at),
+        starts=torch.tensor(starts, device=rows_at),
     )
-    return Inputs(phase, torch.tensor(tokens), torch.tensor(positions), metadata, tuple(yields))
+    on_device = (torch.tensor(values, device=device) for values in (tokens, positions))
+    return Inputs(phase, *on_device, metadata, tuple(yields))
 
 
-def dummy_inputs(phase: Phase, size: int, page_size: int) -> Inputs:
+def dummy_inputs(phase: Phase, size: int, page_size: int, device: torch.device = HOST) -> Inputs:
     """`size` rows that read and write the scratch page only, for captures and measurements."""
-    zeros = torch.zeros(size, dtype=torch.int64)
+    zeros = torch.zeros(size, dtype=torch.int64, device=device)
     if phase is Phase.Decode:
-        metadata = Metadata(zeros, zeros[:, None], torch.ones_like(zeros), torch.arange(size + 1))
+        metadata = Metadata(zeros, zeros[:, None], torch.ones_like(zeros), torch.arange(size + 1, device=device))
         return Inputs(phase, zeros, zeros, metadata, tuple(range(size)))
     metadata = Metadata(
-        slots=torch.arange(size) % page_size,
-        tables=torch.full((1, -(-size // page_size)), SCRATCH_PAGE),
+        slots=torch.arange(size, device=device) % page_size,
+        tables=torch.full((1, -(-size // page_size)), SCRATCH_PAGE, device=device),
         lengths=torch.tensor([size]),
         starts=torch.tensor([0, size]),
     )

@@ -16,7 +16,7 @@ from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.inputs import Inputs
 from graphpod_runtime.engine.sampler import greedy
 from graphpod_runtime.graphs.buffers import Buffers, Slot
-from graphpod_runtime.models.base import Attend, Model
+from graphpod_runtime.models.base import HOST, Attend, Model
 
 Code = Callable[[Attend], None]
 """The stretch a graph captures: reads static buffers, writes static buffers, calls attention through its argument."""
@@ -53,13 +53,14 @@ class PrefillPass:
 
     phase = Phase.Prefill
 
-    def __init__(self, model: Model, rows: int, dtype: torch.dtype) -> None:
+    def __init__(self, model: Model, rows: int, dtype: torch.dtype, device: torch.device = HOST) -> None:
         self.model = model
         width = model.shape.hidden
         self.buffers = Buffers(
             Slot("hidden", rows, (width,), dtype),
             Slot("positions", rows, (), torch.int64),
             Slot("result", rows, (width,), dtype, padding=None),
+            device=device,
         )
 
     def code(self, size: int) -> Code:
@@ -88,7 +89,7 @@ class DecodePass:
 
     phase = Phase.Decode
 
-    def __init__(self, model: Model, rows: int, pages: int, dtype: torch.dtype) -> None:
+    def __init__(self, model: Model, rows: int, pages: int, dtype: torch.dtype, device: torch.device = HOST) -> None:
         """`pages`: most pages of one sequence."""
         self.model = model
         self.buffers = Buffers(
@@ -101,6 +102,7 @@ class DecodePass:
             Slot("starts", rows + 1, (), torch.int64, padding=None),
             Slot("logits", rows, (model.shape.vocab,), dtype, padding=None),
             Slot("next", rows, (), torch.int64, padding=None),
+            device=device,
         )
         self.buffers.load("starts", torch.arange(rows + 1), rows + 1)
 

@@ -52,7 +52,7 @@ class Runner:
     @torch.no_grad()
     def forward(self, batch: Batch) -> list[int]:
         """The next token of each sequence of `batch`, -1 for a chunk that does not end its prompt."""
-        inputs = inputs_of(batch, self.config.page_size)
+        inputs = inputs_of(batch, self.config.page_size, self._engine.device)
         self._running = inputs.phase
         try:
             results = self._run(inputs)
@@ -64,7 +64,7 @@ class Runner:
         ending = [index for index, row in enumerate(inputs.yields) if row >= 0]
         tokens = [-1] * len(inputs.yields)
         if ending:
-            rows = torch.tensor([inputs.yields[index] for index in ending])
+            rows = torch.tensor([inputs.yields[index] for index in ending], device=self._engine.device)
             logits = self._engine.model.head(results[0][rows])
             sequences = tuple(batch.chunks[index].sequence for index in ending)
             for index, token in zip(ending, self._sample(sequences, logits, greedy(logits)), strict=True):
@@ -95,7 +95,7 @@ class Runner:
         tokens: list[int] = chosen.tolist()
         for index, sequence in enumerate(sequences):
             if sequence.sampling.temperature > 0:
-                tokens[index] = draw(logits[index], sequence.sampling, len(sequence.tokens))
+                tokens[index] = draw(logits[index].cpu(), sequence.sampling, len(sequence.tokens))
         return tokens
 
     def _count_eager_pass(self, body: nn.Module, arguments: object) -> None:

@@ -35,10 +35,12 @@ from graphpod_policy import (
     weaken,
 )
 from graphpod_runtime.attention.sdpa import TorchAttention
-from graphpod_runtime.cache.kv import KvCache, page_bytes
+from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine import kv_room
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.device import place_of
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
 from graphpod_runtime.engine.passes import DecodePass, Pass, PrefillPass
@@ -47,9 +49,7 @@ from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.breakable import BreakArena
 from graphpod_runtime.graphs.dispatch import Ladder
 from graphpod_runtime.graphs.errors import CaptureOutOfMemory, GraphError, SelfCheckFailed
-from graphpod_runtime.graphs.memory import MARGIN, available_bytes, peak_of
 from graphpod_runtime.graphs.report import PhaseReport, Report, SelfCheck, Stage, State
-from graphpod_runtime.graphs.segment import RecorderPool
 from graphpod_runtime.graphs.selfcheck import Checker
 from graphpod_runtime.models.base import Model, ModelInvalid, dtype_of
 from graphpod_runtime.models.loader import load_model
@@ -64,6 +64,7 @@ class Started:
     """A Ready engine's parts."""
 
     model: Model
+    device: torch.device
     attention: TorchAttention
     capturer: Capturer
     passes: dict[Phase, Pass]
@@ -139,30 +140,41 @@ class Starter:
         with self._stage(Stage.SelfCheck):
             for phase in Phase:
                 self._check(phase)
-        self._attention.cache.fill(torch.tensor([SCRATCH_PAGE]), SCRATCH_VALUE)
+        self._fill_scratch()
         self._capturer.closed = True
         self.report.state = State.Ready
         self._tell()
-        return Started(self._model, self._attention, self._capturer, self._passes, self._graphs, self._ladders())
+        return Started(
+            self._model,
+            self._device,
+            self._attention,
+            self._capturer,
+            self._passes,
+            self._graphs,
+            self._ladders(),
+        )
 
     def _prepare(self) -> None:
         """Weights, attention over a scratch cache, static buffers: all that captures need."""
         config, dtype = self.config, dtype_of(self.config.dtype)
+        self._place = place_of(config.features.device)
+        self._device = self._place.device
         self._model = self._load(dtype)
         shape = self._model.shape
         self._addresses = Addresses()
         self._addresses.register_module(self._model.module())
         self._attention = TorchAttention()
-        self._bind(KvCache.allocate(shape, 1, config.page_size, dtype))
+        self._bind(KvCache.allocate(shape, 1, config.page_size, dtype, self._device))
         rows = {
             Phase.Prefill: max(config.prefill_chunk, *config.graph.prefill.sizes[-1:], 1),
             Phase.Decode: max(config.max_batch, *config.graph.decode.sizes[-1:], 1),
         }
+        table = kv_room.pages_of_one(config)
         self._passes: dict[Phase, Pass] = {
-            Phase.Prefill: PrefillPass(self._model, rows[Phase.Prefill], dtype),
-            Phase.Decode: DecodePass(self._model, rows[Phase.Decode], self._pages_of_one(), dtype),
+            Phase.Prefill: PrefillPass(self._model, rows[Phase.Prefill], dtype, self._device),
+            Phase.Decode: DecodePass(self._model, rows[Phase.Decode], table, dtype, self._device),
         }
-        breaks = BreakArena(shape, max(rows.values()), dtype)
+        breaks = BreakArena(shape, max(rows.values()), dtype, self._device)
         for phase, passing in self._passes.items():
             for name, tensor in passing.buffers:
                 self._addresses.register(f"{phase}.{name}", tensor)
@@ -176,12 +188,12 @@ class Starter:
             page_size=config.page_size,
             counters=self.counters,
             switches=self._switches,
-            new_pool=lambda: RecorderPool(self._addresses, limit=available_bytes()),
+            new_pool=lambda: self._place.pool(self._addresses),
         )
 
     def _load(self, dtype: torch.dtype) -> Model:
         try:
-            model = load_model(Path(self.config.model.path), dtype, self.config.max_model_len)
+            model = load_model(Path(self.config.model.path), dtype, self.config.max_model_len, self._device)
         except ModelInvalid as error:
             raise StartFailure(ExitCode.ModelInvalid, str(error)) from error
         if self.config.max_model_len > model.shape.max_position:
@@ -200,7 +212,7 @@ class Starter:
             layers.add(layer)
             return q.flatten(1)
 
-        inputs = dummy_inputs(Phase.Prefill, 1, self.config.page_size)
+        inputs = dummy_inputs(Phase.Prefill, 1, self.config.page_size, self._device)
         self._passes[Phase.Prefill].eager(inputs, attend, 1)
         self.plan = refine(self.plan, Facts(len(layers), self._model.shape.layers))
         self.report.decisions = self.plan.decisions
@@ -209,10 +221,13 @@ class Starter:
 
     def _bind(self, cache: KvCache) -> None:
         """`cache` for attention, with its scratch page filled, known to captures."""
-        cache.fill(torch.tensor([SCRATCH_PAGE]), SCRATCH_VALUE)
         self._attention.bind(cache)
+        self._fill_scratch()
         self._addresses.register("kv.keys", cache.keys)
         self._addresses.register("kv.values", cache.values)
+
+    def _fill_scratch(self) -> None:
+        self._attention.cache.fill(torch.tensor([SCRATCH_PAGE], device=self._device), SCRATCH_VALUE)
 
     # capture
 
@@ -230,12 +245,12 @@ class Starter:
             try:
                 graphs = self._capturer.capture(self._passes[phase], planned.planned, planned.sizes, progress)
             except GraphError as error:
-                self._attention.cache.fill(torch.tensor([SCRATCH_PAGE]), SCRATCH_VALUE)
+                self._fill_scratch()
                 self._lose(phase)
                 self._degrade(phase, error)
                 continue
             # A break at capture wrote what a capture has: nothing valid.
-            self._attention.cache.fill(torch.tensor([SCRATCH_PAGE]), SCRATCH_VALUE)
+            self._fill_scratch()
             self._graphs[phase] = graphs
             report.failed = report.planned_sizes - report.captured
             report.segments = graphs.segments
@@ -280,38 +295,19 @@ class Starter:
         report.capture_seconds = 0.0
         report.failed = report.planned_sizes
 
-    # KV cache
-
-    def _pages_of_one(self) -> int:
-        """Pages of one sequence of maxModelLen tokens."""
-        return -(-self.config.max_model_len // self.config.page_size)
-
     def _allocate_cache(self, decode_bytes: int) -> None:
-        """Binds the KV cache: what stays free beside the decode graphs and the measured peak of an eager prefill,
-        at most maxBatch full contexts.
-        """
-        config, model, dtype = self.config, self._model, dtype_of(self.config.dtype)
-        one_page = page_bytes(model.shape, config.page_size, dtype)
-        if config.kv_cache_bytes is not None:
-            room, pages = config.kv_cache_bytes, config.kv_cache_bytes // one_page
-        else:
-            inputs = dummy_inputs(Phase.Prefill, config.prefill_chunk, config.page_size)
-            self._attention.plan(inputs.metadata)
-            prefill = self._passes[Phase.Prefill]
-            peak = peak_of(
-                lambda: model.head(prefill.eager(inputs, self._attention.run, inputs.count)[0][-config.max_batch :])
-            )
-            room = int(available_bytes() * (1 - MARGIN)) - peak - decode_bytes
-            pages = min(config.max_batch * self._pages_of_one(), room // one_page)
-        if pages < self._pages_of_one():
-            raise StartFailure(
-                ExitCode.ConfigInvalid,
-                f"the KV cache has room for {max(0, pages)} pages ({max(0, room)} bytes), one sequence of maxModelLen "
-                f"{config.max_model_len} needs {self._pages_of_one()} of {one_page} bytes; "
-                "raise the memory limit or kvCacheMemory, or lower maxModelLen",
-            )
+        config, model = self.config, self._model
+        inputs = dummy_inputs(Phase.Prefill, config.prefill_chunk, config.page_size, self._device)
+        self._attention.plan(inputs.metadata)
+
+        def prefill() -> Tensor:
+            (hidden,) = self._passes[Phase.Prefill].eager(inputs, self._attention.run, inputs.count)
+            return model.head(hidden[-config.max_batch :])
+
+        pages = kv_room.pages(config, model.shape, self._place, prefill, decode_bytes)
         self.report.kv_pages = pages
-        self._bind(KvCache.allocate(model.shape, pages + 1, config.page_size, dtype))
+        dtype = dtype_of(config.dtype)
+        self._bind(KvCache.allocate(model.shape, pages + 1, config.page_size, dtype, self._device))
 
     # truth
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, ReplayFailed
 from graphpod_runtime.graphs.segment import Pool, Segment
-from graphpod_runtime.models.base import Attend, ModelShape
+from graphpod_runtime.models.base import HOST, Attend, ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Site:
 class BreakArena:
     """The slots breaks read and write, allocated before any capture for `rows` rows."""
 
-    def __init__(self, shape: ModelShape, rows: int, dtype: torch.dtype) -> None:
-        self.q = torch.zeros(rows, shape.heads, shape.head_dim, dtype=dtype)
-        self.k = torch.zeros(rows, shape.kv_heads, shape.head_dim, dtype=dtype)
-        self.v = torch.zeros(rows, shape.kv_heads, shape.head_dim, dtype=dtype)
-        self.out = torch.zeros(rows, shape.heads * shape.head_dim, dtype=dtype)
+    def __init__(self, shape: ModelShape, rows: int, dtype: torch.dtype, device: torch.device = HOST) -> None:
+        self.q = torch.zeros(rows, shape.heads, shape.head_dim, dtype=dtype, device=device)
+        self.k = torch.zeros(rows, shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
+        self.v = torch.zeros(rows, shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
+        self.out = torch.zeros(rows, shape.heads * shape.head_dim, dtype=dtype, device=device)
 
     def tensors(self) -> dict[str, Tensor]:
         """Every slot by name, for registration."""

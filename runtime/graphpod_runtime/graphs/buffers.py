@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graphpod_runtime.models.base import HOST
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -21,12 +23,13 @@ class Slot:
 class Buffers:
     """Slots allocated once, for the largest size; smaller sizes use their first rows."""
 
-    def __init__(self, *slots: Slot) -> None:
+    def __init__(self, *slots: Slot, device: torch.device = HOST) -> None:
         self._slots = {slot.name: slot for slot in slots}
         if len(self._slots) != len(slots):
             raise ValueError(f"two slots of one name among {[slot.name for slot in slots]}")
         self._tensors = {
-            slot.name: torch.full((slot.rows, *slot.row), slot.padding or 0, dtype=slot.dtype) for slot in slots
+            slot.name: torch.full((slot.rows, *slot.row), slot.padding or 0, dtype=slot.dtype, device=device)
+            for slot in slots
         }
 
     def view(self, name: str, size: int) -> Tensor:

@@ -1,10 +1,10 @@
 """A segment: one captured stretch. A pool: the memory that the segments of a phase share.
 
-Two kinds exist behind these protocols: the recorder below, and `torch.cuda.CUDAGraph` with a private memory pool,
-whose capture_begin, capture_end and replay have the same meaning.
+Two kinds exist behind these protocols: the recorder below, and `cuda.py`.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
@@ -29,6 +29,13 @@ class Segment(Protocol):
 
 class Pool(Protocol):
     """Memory of one phase's graphs."""
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether code must have run once before it can be captured: libraries set themselves up at a first call."""
+
+    def capturing(self) -> AbstractContextManager[None]:
+        """Where segments of this pool are captured, breaks between them included."""
 
     def segment(self) -> Segment:
         """A new segment in this pool."""
@@ -91,9 +98,14 @@ class RecorderSegment:
 class RecorderPool:
     """A Pool over one arena."""
 
+    warms_up = False
+
     def __init__(self, addresses: Addresses, limit: int | None = None) -> None:
         self.arena = Arena() if limit is None else Arena(limit)
         self._addresses = addresses
+
+    def capturing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def segment(self) -> RecorderSegment:
         return RecorderSegment(self.arena, self._addresses)

@@ -105,7 +105,8 @@ class Checker:
         generator = torch.Generator().manual_seed(1_000_003 + seed)
         allocator = PageAllocator(self.cache.pages)
         batch = (self._decode if self.phase is Phase.Decode else self._prefill)(count, allocator, generator)
-        return _Scene(inputs_of(batch, self.cache.page_size), self.cache, generator)
+        inputs = inputs_of(batch, self.cache.page_size, self.cache.keys.device)
+        return _Scene(inputs, self.cache, generator)
 
     def _decode(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
         """Sequences of different lengths, up to a few pages each."""
@@ -145,7 +146,7 @@ class _Scene:
         owned = torch.unique(inputs.metadata.tables)
         self._pages = owned[owned != SCRATCH_PAGE]
         shape = (cache.keys.shape[0], self._pages.shape[0], *cache.keys.shape[2:])
-        self._past = [torch.randn(shape, generator=generator).to(cache.keys.dtype) for _ in range(2)]
+        self._past = [torch.randn(shape, generator=generator).to(cache.keys) for _ in range(2)]
 
     def reset(self) -> None:
         """The past, with nothing of this pass written."""

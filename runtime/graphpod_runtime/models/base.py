@@ -6,6 +6,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+HOST = torch.device("cpu")
+"""Where tensors are unless somebody says otherwise."""
+
 
 class ModelInvalid(Exception):
     """The model's folder cannot be served: no weights, corrupt weights, unknown architecture, wrong shapes.

@@ -8,19 +8,21 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from graphpod_runtime.models.base import Model, ModelInvalid
+from graphpod_runtime.models.base import HOST, Model, ModelInvalid
 from graphpod_runtime.models.registry import build, read_shape
 
 IGNORED = ("rotary_emb.inv_freq",)
 """Suffixes of tensors that old checkpoints carry and that are computed here."""
 
 
-def load_model(folder: Path, dtype: torch.dtype, max_model_len: int) -> Model:
-    """The model in `folder` with its weights as `dtype`. ModelInvalid names file and tensor of what is wrong."""
+def load_model(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device = HOST) -> Model:
+    """The model in `folder`, weights as `dtype` on `device`. ModelInvalid names file and tensor of what is wrong."""
     if not folder.is_dir():
         raise ModelInvalid(f"{folder}: no such folder; check the model's path and that its volume is mounted")
     shape = read_shape(folder)
-    model = build(shape, dtype, min(max_model_len, shape.max_position))
+    with device:
+        model = build(shape, dtype, min(max_model_len, shape.max_position))
+    model.module().to(device)  # tables that were computed on the host
     targets = model.targets()
     missing = set(targets)
     for file, name, tensor in _tensors(folder):

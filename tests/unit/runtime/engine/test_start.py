@@ -154,7 +154,7 @@ def test_out_of_memory_shortens_the_ladder_once(
 def test_a_pool_without_room_runs_out_of_memory_by_itself(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphpod_runtime.engine.start.available_bytes", lambda: 12_000)
+    monkeypatch.setattr("graphpod_runtime.graphs.memory.available_bytes", lambda: 12_000)
     runner = started(decode=Policy.Disabled, **DEGRADE)
     assert rules(runner)[0] == ("LadderMemory", "prefill", "Adjusted")
     assert runner.report.as_dict()["graph"]["prefill"]["poolBytes"] <= 12_000
@@ -198,12 +198,12 @@ def test_gradients_stay_as_they_were(started: Callable[..., Runner]) -> None:
 
 
 def test_the_cache_is_sized_from_what_is_free(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphpod_runtime.engine.start.peak_of", lambda run: 1_000_000)
-    monkeypatch.setattr("graphpod_runtime.engine.start.available_bytes", lambda: 2_000_000)
+    monkeypatch.setattr("graphpod_runtime.graphs.memory.peak_of", lambda run: 1_000_000)
+    monkeypatch.setattr("graphpod_runtime.graphs.memory.available_bytes", lambda: 2_000_000)
     runner = started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None)
     one_page = 2 * 3 * 4 * 3 * 16 * 4  # keys and values, layers, tokens, heads, width, bytes
     assert runner.report.kv_pages == (1_800_000 - 1_000_000) // one_page
-    monkeypatch.setattr("graphpod_runtime.engine.start.available_bytes", lambda: 10**12)
+    monkeypatch.setattr("graphpod_runtime.graphs.memory.available_bytes", lambda: 10**12)
     assert started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None).report.kv_pages == 8 * 128 // 4
 
 

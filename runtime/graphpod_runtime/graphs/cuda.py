@@ -1,0 +1,80 @@
+"""Segments of CUDA stream capture: `torch.cuda.CUDAGraph`s that share one private memory pool."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from graphpod_runtime.graphs.addresses import Addresses
+
+
+class CudaSegment:
+    """A Segment of one CUDA graph. Capture it inside its pool's `capturing()`."""
+
+    def __init__(self, pool: "CudaPool") -> None:
+        self._pool = pool
+        self._graph = torch.cuda.CUDAGraph()
+
+    def begin(self) -> None:
+        # thread_local: another thread (a heartbeat, a weight loader) may call the driver meanwhile.
+        self._graph.capture_begin(pool=self._pool.handle, capture_error_mode="thread_local")
+
+    def end(self) -> None:
+        self._graph.capture_end()
+
+    def abort(self) -> None:
+        # Of a capture that CUDA itself gave up, ending says so once more; what broke it is what the caller raises.
+        with contextlib.suppress(RuntimeError):
+            self._graph.capture_end()
+        self._graph.reset()
+
+    def replay(self) -> None:
+        self._graph.replay()
+
+
+class CudaPool:
+    """A Pool of one device: the private pool of the allocator, and what the driver takes beside it."""
+
+    warms_up = True
+
+    def __init__(self, device: torch.device, addresses: Addresses) -> None:
+        self.handle = torch.cuda.graph_pool_handle()
+        self._device = device
+        self._addresses = addresses
+        self._stream = torch.cuda.Stream(device)
+        self._driver_bytes = 0
+
+    def segment(self) -> CudaSegment:
+        return CudaSegment(self)
+
+    @contextlib.contextmanager
+    def capturing(self) -> Iterator[None]:
+        """A stream of our own, which capture demands. Breaks run on it too, so all work stays in order.
+
+        Blocks that an eager pass left to the allocator are given back first and last, so that the free memory before
+        and after differs by what the graphs took.
+        """
+        torch.cuda.synchronize(self._device)
+        before = self._outside()
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            torch.cuda.synchronize(self._device)
+            self._driver_bytes += max(0, self._outside() - before)
+
+    def pool_bytes(self) -> int:
+        segments = torch.cuda.memory_snapshot()
+        return sum(part["total_size"] for part in segments if tuple(part["segment_pool_id"]) == tuple(self.handle))
+
+    def driver_bytes(self) -> int:
+        return self._driver_bytes
+
+    def verify(self) -> None:
+        self._addresses.verify()
+
+    def _outside(self) -> int:
+        """Bytes in use on the device that torch's allocator does not hold: graphs, modules, other processes."""
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info(self._device)
+        return total - free - torch.cuda.memory_reserved(self._device)
