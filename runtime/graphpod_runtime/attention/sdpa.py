@@ -59,7 +59,8 @@ def _decode(q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Te
     )
     mask = None
     if rows > 1 or q.is_cuda:
-        mask = (torch.arange(longest, device=q.device) < lengths[:, None])[:, None, None]
+        # The lengths of a prefill, even one of single rows, are on the host.
+        mask = (torch.arange(longest, device=q.device) < lengths.to(q.device)[:, None])[:, None, None]
     result = functional.scaled_dot_product_attention(
         q.view(rows, kv_heads, heads // kv_heads, width), own_keys, own_values, attn_mask=mask
     )
