@@ -1,10 +1,9 @@
 """Clusters for the tests that want one, and the one way to wait."""
 
-import fcntl
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import pytest
 
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
-from testbed.level import Level
-from testbed.paths import cache_root
+from tests.clusters import own_cluster
+from tests.places import Place, PodSecurity
 
 TESTS = Path(__file__).parent
 LEVELS = ("api", "sim", "e2e", "gpu")
@@ -25,7 +24,6 @@ EVIDENCE = (
     ("get", "events", "-A", "--sort-by=.lastTimestamp"),
     ("logs", "-n", "graphpod-system", "deployment/graphpod-operator", "--tail=60"),
 )
-OTHER_RUN_LIMIT = 1800.0  # s; a whole run of the e2e tests is shorter
 EVIDENCE_LINES = 120  # of each, counted from the end
 
 # One profile everywhere: hypothesis would otherwise choose another where it believes to be in CI.
@@ -72,42 +70,38 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture(scope="session")
 def api_cluster() -> Iterator[Cluster]:
     """A real etcd, kube-apiserver and kube-controller-manager; started by the first test that asks."""
-    yield from _cluster("test-api", Level.API)
+    with own_cluster("test-api", "api") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def sim_cluster() -> Iterator[Cluster]:
+    """The same with a scheduler and simulated nodes; started by the first test that asks."""
+    with own_cluster("test-sim", "sim") as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
 def node_cluster() -> Iterator[Cluster]:
-    """The same with a scheduler and one node; started by the first test that asks."""
-    yield from _cluster("test-node", Level.NODE)
+    """The same with two real nodes; started by the first test that asks."""
+    with own_cluster("test-node", "node", nodes=2) as cluster:
+        yield cluster
 
 
-def _cluster(name: str, level: Level) -> Iterator[Cluster]:
-    cluster = Cluster(name, level)
-    with _alone(name):
-        cluster.down()  # what an aborted run left is no state to test on
-        cluster.up()
-        try:
-            yield cluster
-        finally:
-            cluster.down()
+@pytest.fixture
+def make_place() -> Iterator[Callable[..., Place]]:
+    """`make_place(cluster)`: a fresh namespace, `restricted` unless told otherwise; gone after the test."""
+    made: list[Place] = []
 
+    def make(cluster: Cluster, security: PodSecurity = PodSecurity.Restricted) -> Place:
+        place = Place(cluster, f"t-{uuid.uuid4().hex[:8]}")
+        place.create(security)
+        made.append(place)
+        return place
 
-@contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """One test run per cluster and machine: a second one waits, and the kernel frees the lock with its process."""
-    place = cache_root() / f"{name}.lock"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + OTHER_RUN_LIMIT
-    with place.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    pytest.fail(f"another test run has held {name} for {OTHER_RUN_LIMIT:.0f} s: wait for it or end it")
-                time.sleep(0.5)
-        yield
+    yield make
+    for place in made:
+        place.delete()
 
 
 @dataclass
@@ -153,5 +147,5 @@ def _cluster_evidence(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture
 def eventually(request: pytest.FixtureRequest) -> Eventually:
     """Waits for what a cluster or a process does in its own time, and shows why it did not."""
-    used = [name for name in ("api_cluster", "node_cluster") if name in request.fixturenames]
+    used = [name for name in ("api_cluster", "sim_cluster", "node_cluster") if name in request.fixturenames]
     return Eventually(lambda: [request.getfixturevalue(name) for name in used])

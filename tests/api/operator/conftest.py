@@ -1,10 +1,7 @@
 """An operator for the whole folder, a namespace for each test, and short ways to say what a test says often."""
 
-import json
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -12,10 +9,7 @@ from graphpod_operator import crd
 from testbed import Cluster
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import Audit, Operator, grant
-
-Manifest = dict[str, Any]
-LABEL = "graphpod.dev/inferenceservice"
-URI = "pvc://weights/model"
+from tests.places import LABEL, Place
 
 
 @pytest.fixture(scope="session")
@@ -57,70 +51,10 @@ def audit(crd_cluster: Cluster) -> Audit:
     return Audit(crd_cluster.audit_log)
 
 
-@dataclass(frozen=True)
-class Place:
-    """One namespace of the API server, as a test's admin sees it."""
-
-    cluster: Cluster
-    namespace: str
-
-    def kubectl(self, *args: str, **kwargs: Any) -> str:
-        return self.cluster.kubectl("-n", self.namespace, *args, **kwargs)
-
-    def apply(self, name: str = "demo", metadata: Manifest | None = None, **spec: Any) -> None:
-        """Apply an InferenceService."""
-        self.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(service(name, metadata, **spec)))
-
-    def get(self, kind: str, name: str) -> Manifest:
-        found: Manifest = json.loads(self.kubectl("get", kind, name, "-o", "json", "--show-managed-fields"))
-        return found
-
-    def names(self, kinds: str) -> list[str]:
-        return self.kubectl("get", kinds, "-l", LABEL, "-o", "name").split()
-
-    def pods(self, name: str = "demo") -> list[Manifest]:
-        items = json.loads(self.kubectl("get", "pods", "-l", f"{LABEL}={name}", "-o", "json"))["items"]
-        return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
-
-    def status(self, name: str = "demo") -> Manifest:
-        return self.get("gisvc", name).get("status") or {}
-
-    def condition(self, kind: str, name: str = "demo") -> tuple[str, str, str]:
-        """(status, reason, message) of a condition, of the current generation only."""
-        found = self.get("gisvc", name)
-        for condition in (found.get("status") or {}).get("conditions", []):
-            if condition["type"] == kind and condition["observedGeneration"] == found["metadata"]["generation"]:
-                return condition["status"], condition["reason"], condition["message"]
-        return "", "", ""
-
-    def reached(self, kind: str, status: str, reason: str, name: str = "demo") -> Callable[[], str]:
-        """A check for `eventually`: the message of a condition, once it has that status and reason."""
-
-        def check() -> str:
-            found = self.condition(kind, name)
-            assert found[:2] == (status, reason), f"{kind} is {found}"
-            return found[2]
-
-        return check
-
-
-def service(name: str = "demo", metadata: Manifest | None = None, **spec: Any) -> Manifest:
-    """An InferenceService with the given spec beside its model."""
-    return {
-        "apiVersion": "graphpod.dev/v1alpha1",
-        "kind": "InferenceService",
-        "metadata": {"name": name, **(metadata or {})},
-        "spec": {"model": {"uri": URI}, **spec},
-    }
-
-
 @pytest.fixture
-def place(crd_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Place]:
+def place(crd_cluster: Cluster, make_place: Callable[..., Place]) -> Place:
     """A fresh namespace."""
-    namespace = f"t-{uuid.uuid4().hex[:8]}"
-    crd_cluster.kubectl("create", "namespace", namespace)
-    yield Place(crd_cluster, namespace)
-    crd_cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+    return make_place(crd_cluster)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 from graphpod_operator.api import Spec
 from testbed import Cluster
 from testbed.errors import TestbedError
-from tests.api.operator.conftest import Place, service
+from tests.places import Place, service
 
 
 def create(place: Place, manifest: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from graphpod_operator.ownership import desired_fields, owned_fields
 from graphpod_operator.plan import Desired, desire
 from graphpod_operator.resource import CHILDREN
 from graphpod_policy import EngineConfig, config_hash
-from tests.api.operator.conftest import LABEL, Place, service
 from tests.api.operator.process import IMAGE, Audit, Operator
+from tests.places import LABEL, Place, service
 
 KINDS = ("serviceaccount", "configmap", "service", "deployment")
 

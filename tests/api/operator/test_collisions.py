@@ -8,8 +8,8 @@ import pytest
 
 from graphpod_operator.observe import Service
 from graphpod_operator.plan import Desired, desire
-from tests.api.operator.conftest import LABEL, Place, service
 from tests.api.operator.process import IMAGE, Audit, Operator
+from tests.places import LABEL, Place, service
 
 Manifest = dict[str, Any]
 

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from testbed import Cluster
-from tests.api.operator.conftest import Place
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import Operator, grant
+from tests.places import Place
 
 USER = "user1"
 

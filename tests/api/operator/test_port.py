@@ -9,7 +9,7 @@ import pytest
 from graphpod_operator.cluster import PAGE, KubernetesCluster, connect
 from graphpod_operator.port import Conflict, Refused, Unavailable
 from graphpod_operator.resource import Resource
-from tests.api.operator.conftest import Place, service
+from tests.places import Place, service
 
 ANSWERS: list[tuple[str, str]] = []
 

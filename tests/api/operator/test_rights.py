@@ -4,8 +4,8 @@ import json
 
 import yaml
 
-from tests.api.operator.conftest import Place
 from tests.api.operator.process import RULES, USER, Audit, Operator
+from tests.places import Place
 
 
 def granted() -> set[tuple[str, str, str]]:

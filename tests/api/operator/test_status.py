@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.api.operator.conftest import Place
 from tests.api.operator.pods import AdminPorts, crashed, report, running, set_status, unscheduled
 from tests.api.operator.process import Audit, Operator
+from tests.places import Place
 
 Manifest = dict[str, Any]
 
