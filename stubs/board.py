@@ -29,10 +29,14 @@ class Armed(Generic[Request]):
             if not self._changed.wait_for(lambda: self.hits >= hits, timeout):
                 raise TimeoutError(f"{self.fault} befell {self.hits} of {hits} requests within {timeout:g} s")
 
-    def until_lifted(self) -> None:
-        """Hold the calling thread while the fault is in force."""
+    @property
+    def lifted(self) -> bool:
+        return self._lifted
+
+    def until_lifted(self, timeout: float | None = None) -> None:
+        """Hold the calling thread while the fault is in force, at most so many seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: self._lifted)
+            self._changed.wait_for(lambda: self._lifted, timeout)
 
     def when_lifted(self, tell: Callable[[], None]) -> None:
         """Call `tell` once it is lifted, at once when it is already."""

@@ -45,7 +45,7 @@ def error_event(code: int) -> bytes:
 
 
 def pieces(body: bytes, bytes_per_second: int | None) -> list[bytes]:
-    """The body as it is written: at a given rate, one piece every 1/`TICKS` seconds."""
+    """The body as it is written: at a given rate, about one piece every 1/`TICKS` seconds."""
     size = len(body) if bytes_per_second is None else max(1, bytes_per_second // TICKS)
     return [body[start : start + size] for start in range(0, len(body), max(1, size))]
 

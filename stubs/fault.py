@@ -53,7 +53,7 @@ class WatchError:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """`delay` seconds before the work; the answer's body at `bytes_per_second` (None: at once)."""
+    """`delay` seconds before the work; the answer's body at `bytes_per_second` (None: at once). Lifted: at once."""
 
     delay: float = 0.0
     bytes_per_second: int | None = None

@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from yarl import URL
 from stubs import certificate, fault, kubecall
 from stubs.board import Armed, Board
 from stubs.control import Control
-from stubs.delivery import TICKS, Delivery, pieces, status
+from stubs.delivery import Delivery, pieces, status
 from stubs.fault import Answer, Effect, Fault, FaultError, Freeze, Point, Slow, Turn
 from stubs.kubecall import Call, Verb, Which
 from stubs.kubeconfig import Kubeconfig
@@ -184,7 +184,7 @@ class Proxy:
         for armed in struck:
             effect = armed.fault.effect
             if isinstance(effect, Slow):
-                await asyncio.sleep(effect.delay)
+                await self._lifted(armed, effect.delay)
             elif isinstance(effect, Freeze) and effect.point is Point.Request:
                 await self._lifted(armed)
             elif isinstance(effect, Answer):
@@ -228,13 +228,14 @@ class Proxy:
         if isinstance(effect, Freeze):
             await self._lifted(armed)
         elif isinstance(effect, Slow):
-            stream.rate = effect.bytes_per_second
+            stream.slow = armed
         return stream.delivery.meet(effect)
 
-    async def _lifted(self, armed: Armed[Call]) -> None:
+    async def _lifted(self, armed: Armed[Call], at_most: float | None = None) -> None:
         lifted = asyncio.Event()
         armed.when_lifted(lambda: self._loop.call_soon_threadsafe(lifted.set))
-        await lifted.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(lifted.wait(), at_most)
 
 
 class _Stream:
@@ -244,17 +245,19 @@ class _Stream:
         self._call, self._seen = call, set(struck)
         self.inbox: asyncio.Queue[bytes | Armed[Call] | None] = asyncio.Queue()
         self.delivery = Delivery()
-        self.rate: int | None = None
+        self.slow: Armed[Call] | None = None
 
     def meet(self, armed: Armed[Call]) -> None:
         if armed not in self._seen and armed.befalls(self._call):
             self.inbox.put_nowait(armed)
 
     async def write(self, response: web.StreamResponse, passing: bytes) -> None:
-        for piece in pieces(passing, self.rate):
+        effect = self.slow.fault.effect if self.slow and not self.slow.lifted else None
+        rate = effect.bytes_per_second if isinstance(effect, Slow) else None
+        for piece in pieces(passing, rate):
             await response.write(piece)
-            if self.rate is not None:
-                await asyncio.sleep(1 / TICKS)
+            if rate is not None and self.slow is not None and not self.slow.lifted:
+                await asyncio.sleep(len(piece) / rate)
 
     async def fill(self, answer: aiohttp.ClientResponse) -> None:
         """The body's events or pieces, then None, also when the API server breaks off."""

@@ -48,7 +48,7 @@ def free_port() -> int:
 
 @dataclass
 class Operator:
-    """One operator process; `log` keeps what every run of it said."""
+    """One operator process; `log` keeps what every run of it said. `kubeconfig`: another than the static user's."""
 
     cluster: Cluster
     admin_url: str
@@ -57,6 +57,7 @@ class Operator:
     namespaces: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    kubeconfig: Path | None = None
 
     def start(self) -> None:
         executable = Path(sys.executable).with_name("graphpod")
@@ -76,7 +77,7 @@ class Operator:
                 [executable, *arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "KUBECONFIG": str(self.cluster.token_kubeconfig(self.user))},
+                env={**os.environ, "KUBECONFIG": str(self.kubeconfig or self.cluster.token_kubeconfig(self.user))},
             )
 
     def stop(self) -> int:
@@ -84,6 +85,12 @@ class Operator:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(STOP_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL: no last word."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
 
     def ask(self, path: str) -> tuple[int, str]:
         """Status and body of a GET on the operator's own port; status 0 while nothing listens."""
