@@ -10,9 +10,24 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from graphpod_operator.api_model import ABOVE_ZERO, LABEL_MAX, ApiModel, Label, LabelValue, Quantity, rule, rules
+from graphpod_operator.api_model import (
+    ATOMIC,
+    KEY_LENGTH,
+    ApiModel,
+    Boolean,
+    Integer,
+    Keyed,
+    Label,
+    LabelValue,
+    PositiveQuantity,
+    Quantity,
+    Rule,
+    Ruled,
+    matches,
+)
+from graphpod_operator.api_pod import PodTemplate
 from graphpod_policy import OnCaptureFailure, OnUnsupported, Policy, Role
 
 GROUP = "graphpod.dev"
@@ -26,28 +41,36 @@ NAME_MAX = 40
 MAX_SIZES = 128
 
 
+_URI = "^(pvc|hf|s3|oci)://.+"
+_PVC_URI = "^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9_][-A-Za-z0-9._]*)*$"
+_is_pvc_uri = matches(_PVC_URI)
+
+
 class Model(ApiModel):
     """Which weights to serve."""
 
-    uri: str = Field(
+    uri: Annotated[
+        str,
+        Ruled(
+            Rule(
+                f"self.matches('{_URI}')",
+                "spec.model.uri must begin with one of pvc://, hf://, s3://, oci://",
+                matches(_URI),
+            ),
+            Rule(
+                f"!self.startsWith('pvc://') || self.matches('{_PVC_URI}')",
+                "spec.model.uri with pvc:// must read pvc://CLAIM/FOLDER: a claim name, then folders of letters, "
+                "digits, '.', '_' and '-' that do not begin with '.' or '-'",
+                lambda uri: not uri.startswith("pvc://") or _is_pvc_uri(uri),
+            ),
+        ),
+    ] = Field(
         min_length=7,
         max_length=512,
         description=(
             "Where the weights are: pvc://CLAIM/FOLDER (a folder in a PersistentVolumeClaim of this namespace), "
             "hf://ORG/NAME@REVISION, s3://BUCKET/PREFIX or oci://REFERENCE. Only pvc:// is built in this version. "
             "Required, no default."
-        ),
-        json_schema_extra=rules(
-            rule(
-                "self.matches('^(pvc|hf|s3|oci)://.+')",
-                "spec.model.uri must begin with one of pvc://, hf://, s3://, oci://",
-            ),
-            rule(
-                "!self.startsWith('pvc://') || "
-                "self.matches('^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9_][-A-Za-z0-9._]*)*$')",
-                "spec.model.uri with pvc:// must read pvc://CLAIM/FOLDER: a claim name, then folders of letters, "
-                "digits, '.', '_' and '-' that do not begin with '.' or '-'",
-            ),
         ),
     )
     name: str | None = Field(
@@ -93,25 +116,23 @@ class Speculative(ApiModel):
         max_length=512,
         description="Weights of the draft model, written as spec.model.uri is. Default: none (Ngram needs none).",
     )
-    steps: int = Field(3, ge=1, le=16, description="Draft tokens proposed per pass, in tokens. Default: 3.")
-    topk: int = Field(1, ge=1, le=16, description="Branches kept at each draft step. Default: 1 (a chain).")
+    steps: Integer = Field(3, ge=1, le=16, description="Draft tokens proposed per pass, in tokens. Default: 3.")
+    topk: Integer = Field(1, ge=1, le=16, description="Branches kept at each draft step. Default: 1 (a chain).")
 
 
 class HostCache(ApiModel):
     """A second tier of the KV cache in host memory."""
 
-    size: Quantity = Field(
+    size: PositiveQuantity = Field(
         description="Host memory for KV pages, in bytes (a quantity). Required, no default.",
-        json_schema_extra=ABOVE_ZERO,
     )
 
 
 class CpuOffload(ApiModel):
     """Weights kept in host memory and copied in when needed."""
 
-    size: Quantity = Field(
+    size: PositiveQuantity = Field(
         description="Weights kept in host memory, in bytes (a quantity). Required, no default.",
-        json_schema_extra=ABOVE_ZERO,
     )
 
 
@@ -158,69 +179,68 @@ class Engine(ApiModel):
         None,
         description="Element type of weights and activations. Default: bfloat16 with GPUs, float32 without.",
     )
-    max_model_len: int = Field(
+    max_model_len: Integer = Field(
         2048, ge=16, le=1_048_576, description="Longest prompt plus answer, in tokens. Default: 2048."
     )
-    max_batch: int = Field(8, ge=1, le=1024, description="Most requests decoded in one pass. Default: 8.")
-    page_size: int = Field(16, ge=1, le=256, description="Tokens held by one page of the KV cache. Default: 16.")
-    kv_cache_memory: Quantity | None = Field(
+    max_batch: Integer = Field(8, ge=1, le=1024, description="Most requests decoded in one pass. Default: 8.")
+    page_size: Integer = Field(16, ge=1, le=256, description="Tokens held by one page of the KV cache. Default: 16.")
+    kv_cache_memory: PositiveQuantity | None = Field(
         None,
         description=(
             "Memory for the KV cache, in bytes (a quantity). Default: what is left after the weights and the "
             "graphs on a GPU; room for maxBatch requests of maxModelLen tokens on a CPU."
         ),
-        json_schema_extra=ABOVE_ZERO,
     )
     kv_cache_dtype: KvCacheDtype = Field(
         KvCacheDtype.Auto, description="Element type of the KV cache. Default: Auto (that of the activations)."
     )
     quantization: Quantization | None = Field(None, description="Format of the weights. Default: not quantized.")
-    deterministic: bool = Field(
+    deterministic: Boolean = Field(
         False, description="Same tokens for the same request whatever else runs in the batch. Default: false."
     )
     speculative: Speculative | None = Field(None, description="Speculative decoding. Default: off.")
     host_cache: HostCache | None = Field(None, description="KV cache tier in host memory. Default: off.")
     cpu_offload: CpuOffload | None = Field(None, description="Weights kept in host memory. Default: off.")
-    lora: tuple[LoraAdapter, ...] = Field(
+    lora: Annotated[tuple[LoraAdapter, ...], Field(max_length=32), Keyed("name")] = Field(
         (),
-        max_length=32,
         description="LoRA adapters served beside the model. Default: none.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
 
 
 class Parallelism(ApiModel):
     """How one replica is spread over devices."""
 
-    tensor: int = Field(1, ge=1, le=64, description="Devices one layer is split over. Default: 1.")
-    pipeline: int = Field(1, ge=1, le=64, description="Stages the layers are split into. Default: 1.")
-    nodes: int = Field(1, ge=1, le=64, description="Machines one replica runs on. Default: 1.")
+    tensor: Integer = Field(1, ge=1, le=64, description="Devices one layer is split over. Default: 1.")
+    pipeline: Integer = Field(1, ge=1, le=64, description="Stages the layers are split into. Default: 1.")
+    nodes: Integer = Field(1, ge=1, le=64, description="Machines one replica runs on. Default: 1.")
 
 
-_SIZES_RULES = rules(
-    rule("self.isSorted()", "sizes must be in ascending order"),
-    rule("self.all(x, self.exists_one(y, y == x))", "sizes must not repeat"),
-) | {"x-kubernetes-list-type": "atomic"}
+Size = Annotated[Integer, Field(ge=1, le=1_048_576)]
 
-Size = Annotated[int, Field(ge=1, le=1_048_576)]
+Ladder = Annotated[
+    tuple[Size, ...],
+    Field(min_length=1, max_length=MAX_SIZES, json_schema_extra=ATOMIC),
+    Ruled(
+        Rule("self.isSorted()", "sizes must be in ascending order", lambda sizes: list(sizes) == sorted(sizes)),
+        Rule(
+            "self.all(x, self.exists_one(y, y == x))",
+            "sizes must not repeat",
+            lambda sizes: len(set(sizes)) == len(sizes),
+        ),
+    ),
+]
 
 
 class Sizes(ApiModel):
     """The ladders: which padded sizes get a graph."""
 
-    prefill: tuple[Size, ...] | None = Field(
+    prefill: Ladder | None = Field(
         None,
-        min_length=1,
-        max_length=MAX_SIZES,
         description="Padded token counts that get a prefill graph, ascending. Default: the resolver's ladder.",
-        json_schema_extra=_SIZES_RULES,
     )
-    decode: tuple[Size, ...] | None = Field(
+    decode: Ladder | None = Field(
         None,
-        min_length=1,
-        max_length=MAX_SIZES,
         description="Batch sizes that get a decode graph, ascending. Default: the resolver's ladder.",
-        json_schema_extra=_SIZES_RULES,
     )
 
 
@@ -262,9 +282,7 @@ class Graph(ApiModel):
         return self
 
 
-_KEY_RULES = rules(rule(f"self.all(key, size(key) <= {LABEL_MAX})", f"keys must have at most {LABEL_MAX} characters"))
-
-_ResourceMap = Annotated[dict[str, Quantity], Field(max_length=16, json_schema_extra=_KEY_RULES)]
+_ResourceMap = Annotated[dict[str, Quantity], Field(max_length=16), Ruled(KEY_LENGTH)]
 
 
 class Resources(ApiModel):
@@ -296,15 +314,22 @@ class TaintEffect(StrEnum):
 class Toleration(ApiModel):
     """A taint the pods accept."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule("has(self.key) || self.operator == 'Exists'", "a toleration without a key needs operator Exists"),
-            rule("!has(self.value) || self.operator == 'Equal'", "a toleration with operator Exists takes no value"),
-            rule(
-                "!has(self.tolerationSeconds) || has(self.effect) && self.effect == 'NoExecute'",
-                "tolerationSeconds needs effect NoExecute",
-            ),
-        )
+    RULES = (
+        Rule(
+            "has(self.key) || self.operator == 'Exists'",
+            "a toleration without a key needs operator Exists",
+            lambda taint: taint.key is not None or taint.operator is TolerationOperator.Exists,
+        ),
+        Rule(
+            "!has(self.value) || self.operator == 'Equal'",
+            "a toleration with operator Exists takes no value",
+            lambda taint: taint.value is None or taint.operator is TolerationOperator.Equal,
+        ),
+        Rule(
+            "!has(self.tolerationSeconds) || has(self.effect) && self.effect == 'NoExecute'",
+            "tolerationSeconds needs effect NoExecute",
+            lambda taint: taint.toleration_seconds is None or taint.effect is TaintEffect.NoExecute,
+        ),
     )
 
     key: Label | None = Field(None, description="Taint key. Default: every key (operator must be Exists).")
@@ -313,7 +338,7 @@ class Toleration(ApiModel):
     )
     value: LabelValue | None = Field(None, description="Taint value when the operator is Equal. Default: empty.")
     effect: TaintEffect | None = Field(None, description="Taint effect. Default: every effect.")
-    toleration_seconds: int | None = Field(
+    toleration_seconds: Integer | None = Field(
         None, ge=0, le=31_536_000, description="Seconds a NoExecute taint is borne. Default: for ever."
     )
 
@@ -321,14 +346,14 @@ class Toleration(ApiModel):
 class Placement(ApiModel):
     """Where the pods may run."""
 
-    node_selector: dict[str, LabelValue] = Field(
-        {}, max_length=32, description="Labels a node must carry. Default: none.", json_schema_extra=_KEY_RULES
+    node_selector: Annotated[dict[str, LabelValue], Field(max_length=32), Ruled(KEY_LENGTH)] = Field(
+        {}, description="Labels a node must carry. Default: none."
     )
     tolerations: tuple[Toleration, ...] = Field(
         (),
         max_length=16,
         description="Taints the pods accept. Default: none.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        json_schema_extra=ATOMIC,
     )
     priority_class_name: str | None = Field(
         None, min_length=1, max_length=253, description="Priority class of the pods. Default: the cluster's."
@@ -355,7 +380,7 @@ class Rollout(ApiModel):
             "one first. Default: Replace with GPUs, Surge without."
         ),
     )
-    drain_seconds: int = Field(
+    drain_seconds: Integer = Field(
         30, ge=0, le=3600, description="Time open requests get when a pod stops, in seconds. Default: 30."
     )
 
@@ -370,8 +395,11 @@ class Spec(ApiModel):
     )
     role: Role = Field(Role.Both, description="Which phases the replicas serve. Default: Both.")
     graph: Graph = Field(Graph(), description="What is asked of CUDA graphs. Default: Auto for both phases.")
-    replicas: int = Field(1, ge=0, le=1000, description="Pods that serve the model. Default: 1.")
+    replicas: Integer = Field(1, ge=0, le=1000, description="Pods that serve the model. Default: 1.")
     resources: Resources = Field(Resources(), description="Compute resources of one pod. Default: none asked.")
     placement: Placement = Field(Placement(), description="Where the pods may run. Default: anywhere.")
+    pod_template: PodTemplate = Field(
+        PodTemplate(), description="What the pods carry beside what the operator puts there. Default: nothing."
+    )
     rollout: Rollout = Field(Rollout(), description="How changes reach the pods. Default: see its fields.")
-    suspend: bool = Field(False, description="Keep the object and its Service, run no pod. Default: false.")
+    suspend: Boolean = Field(False, description="Keep the object and its Service, run no pod. Default: false.")

@@ -1,29 +1,142 @@
-"""What every value of the API is made of: the frozen model, CEL rules, quantities, labels."""
+"""What every value of the API is made of: the frozen model, rules told twice, keyed lists, quantities, labels.
+
+The API server judges a spec by the schema, the operator and `explain` by these models, and both must come to the same
+answer. So each rule stands in one place as CEL and as a predicate, and numbers and booleans are taken as strictly as
+the server takes them.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+from pydantic_core import CoreSchema, core_schema
 
 from graphpod_operator import quantity
 
+CEL = "x-kubernetes-validations"
+LIST_TYPE = "x-kubernetes-list-type"
+LIST_KEYS = "x-kubernetes-list-map-keys"
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, twice: `cel` for the API server, `holds` for everybody without one.
+
+    `message` is the sentence the user reads. The server puts the field's path before it.
+    """
+
+    cel: str
+    message: str
+    holds: Callable[[Any], bool]
+
+    def schema(self) -> dict[str, str]:
+        """The rule as the server reads it."""
+        return {"rule": self.cel, "message": self.message}
+
+    def check(self, value: object) -> None:
+        """Raises ValueError with the message when the rule does not hold."""
+        if not self.holds(value):
+            raise ValueError(self.message)
+
+
+def _with_rules(schema: dict[str, Any], rules: tuple[Rule, ...]) -> dict[str, Any]:
+    return {**schema, CEL: [*schema.get(CEL, ()), *(rule.schema() for rule in rules)]} if rules else schema
+
+
+class Ruled:
+    """Rules of an annotated value: `Annotated[str, Ruled(…)]`."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self._rules = rules
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return _with_rules(handler(schema), self._rules)
+
+    def _check(self, value: Any) -> Any:
+        for rule in self._rules:
+            rule.check(value)
+        return value
+
+
+class Keyed:
+    """An annotated list whose items are told apart by one of their fields, named as in Python."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), LIST_TYPE: "map", LIST_KEYS: [to_camel(self._key)]}
+
+    def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        keys = [getattr(item, self._key) for item in items]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ValueError(f"two items with {to_camel(self._key)} {key!r}")
+        return items
+
+
+ATOMIC: JsonDict = {LIST_TYPE: "atomic"}
+"""Of a list that one writer owns as a whole."""
+
 
 class ApiModel(BaseModel):
-    """Base of every API value: frozen, camelCase, unknown fields refused."""
+    """Base of every API value: frozen, camelCase, unknown fields refused, the class's own rules checked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    """Rules about several fields of the value."""
 
-def rule(expression: str, message: str) -> dict[str, str]:
-    """One CEL rule; the message is the sentence the user reads, so it names the field."""
-    return {"rule": expression, "message": message}
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = handler(schema)
+        handler.resolve_ref_schema(made).update(_with_rules({}, cls.RULES))
+        return made
+
+    @model_validator(mode="after")
+    def _obeys_its_rules(self) -> Self:
+        for rule in self.RULES:
+            rule.check(self)
+        return self
 
 
-def rules(*rules: dict[str, str]) -> dict[str, Any]:
-    """CEL rules as a part of a field's schema."""
-    return {"x-kubernetes-validations": list(rules)}
+def one_of(names: Iterable[str]) -> str:
+    """A list of CEL."""
+    return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+def matches(pattern: str) -> Callable[[str], bool]:
+    """A predicate for CEL's `matches`; `$` is the end of the text in both (Python's own also precedes a newline)."""
+    found = re.compile(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern)
+    return lambda text: found.search(text) is not None
+
+
+Integer = Annotated[int, Strict()]
+Boolean = Annotated[bool, Strict()]
 
 
 def _as_text(raw: object) -> object:
@@ -35,27 +148,49 @@ def _is_quantity(text: str) -> str:
     return text
 
 
+_QUANTITY = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+    "pattern": quantity.PATTERN,
+    "maxLength": 32,
+}
+
 Quantity = Annotated[
     str,
     BeforeValidator(_as_text),
     AfterValidator(_is_quantity),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": True,
-            "pattern": quantity.PATTERN,
-            "maxLength": 32,
-            # the pattern holds for text only
-            **rules(rule("type(self) == string || self >= 0", "must not be negative")),
-        }
-    ),
+    WithJsonSchema(_QUANTITY),
+    # the pattern holds for text only
+    Ruled(Rule("type(self) == string || self >= 0", "must not be negative", lambda text: not text.startswith("-"))),
 ]
 
-ABOVE_ZERO = rules(rule("type(self) == string ? self.matches('[1-9]') : self > 0", "must be above 0"))
-"""Of a quantity that makes no sense as 0; takes the place of a quantity's own rule."""
+PositiveQuantity = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    AfterValidator(_is_quantity),
+    WithJsonSchema(_QUANTITY),
+    Ruled(
+        Rule(
+            "type(self) == string ? self.matches('[1-9]') : self > 0",
+            "must be above 0",
+            lambda text: quantity.value(text) > 0,
+        )
+    ),
+]
+"""Of a quantity that makes no sense as 0."""
+
+Passthrough = Annotated[dict[str, Any], WithJsonSchema({"type": "object", PRESERVE: True})]
+"""A part of a pod, as Kubernetes has it: typing it here would make the CRD several times as large."""
 
 LABEL_MAX = 317
 """Longest label key: a DNS name of 253, a slash, 63."""
 
 Label = Annotated[str, Field(max_length=LABEL_MAX)]
-LabelValue = Annotated[str, Field(max_length=63)]
+LabelValue = Annotated[str, Field(max_length=63, pattern=r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")]
+
+KEY_LENGTH = Rule(
+    f"self.all(key, size(key) <= {LABEL_MAX})",
+    f"keys must have at most {LABEL_MAX} characters",
+    lambda keyed: all(len(key) <= LABEL_MAX for key in keyed),
+)
+"""A schema cannot bound the keys of a map."""

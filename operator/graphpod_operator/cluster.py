@@ -26,6 +26,9 @@ CONNECTIONS = 32
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 JSON = "application/json"
 
+_UNTYPED = "failed to create typed patch object"
+"""An apply with a field of the wrong name or type is answered with a 500; asking again would not help."""
+
 Answered = Callable[[str, str], None]
 """Told of every answer: HTTP status (or `<error>`) and method."""
 
@@ -149,6 +152,8 @@ def _error(status: int, method: str, path: str, text: bytes) -> ApiError:
     said = f"{message} ({status} to {method} {path})"  # a condition has room for the beginning only
     if status == 409:
         return Conflict(status, said)
+    if _UNTYPED in message:
+        return Refused(status, said)
     if status == 429 or status >= 500:
         return Unavailable(status, said)
     return Refused(status, said)

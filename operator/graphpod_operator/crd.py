@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from graphpod_operator import api
-from graphpod_operator.api_model import rule
+from graphpod_operator.api_model import CEL, Rule, matches
 from graphpod_operator.api_status import Status
 from graphpod_operator.schema import structural
 from graphpod_policy import BUILT_POLICIES, FEATURES, Policy
@@ -29,16 +29,22 @@ COLUMNS: tuple[Column, ...] = (
     ("Age", "date", ".metadata.creationTimestamp", "Time since creation."),
 )
 
-NAME_RULES = [
-    rule(
+_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+_is_name = matches(_NAME)
+
+NAME_RULES = (
+    Rule(
         f"size(self.metadata.name) <= {api.NAME_MAX}",
         f"metadata.name must have at most {api.NAME_MAX} characters: the names of the children are made from it",
+        lambda body: len(body["metadata"]["name"]) <= api.NAME_MAX,
     ),
-    rule(
-        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    Rule(
+        f"self.metadata.name.matches('{_NAME}')",
         "metadata.name must begin with a letter and hold only lower-case letters, digits and '-': it names a Service",
+        lambda body: _is_name(body["metadata"]["name"]),
     ),
-]
+)
+"""Rules about the whole object: the schema of a spec cannot speak of its name."""
 
 
 def definition() -> dict[str, Any]:
@@ -82,9 +88,16 @@ def definition() -> dict[str, Any]:
     }
 
 
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: who reads the file should not have to jump."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def render() -> str:
     """The file under `crds/`."""
-    return HEADER + yaml.safe_dump(definition(), sort_keys=False, width=110)
+    return HEADER + yaml.dump(definition(), Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110)
 
 
 def _spec() -> dict[str, Any]:
@@ -115,7 +128,7 @@ def _root() -> dict[str, Any]:
         "type": "object",
         "description": "A model served by graphpod's engine, with the CUDA-graph policy that fits it.",
         "required": ["spec"],
-        "x-kubernetes-validations": NAME_RULES,
+        CEL: [rule.schema() for rule in NAME_RULES],
         "properties": {
             "apiVersion": {"type": "string", "description": f"Always {api.API_VERSION}."},
             "kind": {"type": "string", "description": f"Always {api.KIND}."},

@@ -16,6 +16,7 @@ from graphpod_operator.engineconfig import engine_file
 from graphpod_operator.features import features, graph_request, missing
 from graphpod_operator.ownership import desired_fields, fingerprint
 from graphpod_operator.reasons import Reason
+from graphpod_operator.render import podtemplate
 from graphpod_operator.render.configmap import config_map
 from graphpod_operator.render.deployment import deployment, replicas
 from graphpod_operator.render.service import service
@@ -71,7 +72,8 @@ def desire(found: observe.Service, default_image: str) -> Desired | Refused:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(["spec", *(str(part) for part in first["loc"])])
-        return Refused(Reason.SpecInvalid, f"{field}: {first['msg'].removeprefix('Value error, ')}")
+        reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
+        return Refused(reason, f"{field}: {first['msg'].removeprefix('Value error, ')}")
     policy = resolve(features(spec), graph_request(spec))
     if lacking := missing(spec):
         return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy)
@@ -111,6 +113,14 @@ class Repair:
 
 
 Write = Create | Repair
+
+
+def not_applied(message: str) -> Refused:
+    """What it means that the API server refused one of the children, with the server's words."""
+    reason = Reason.PodTemplateInvalid if podtemplate.is_blamed(message) else Reason.ApplyRefused
+    return Refused(reason, message)
+
+
 Look = Callable[[Wanted], observe.Child | None]
 
 

@@ -36,7 +36,7 @@ class Conflict(ApiError):
 
 
 class Refused(ApiError):
-    """Any other 4xx: the API server will not do it as asked; the message is the server's."""
+    """The API server will not do it as asked, now or later; the message is the server's."""
 
 
 class Cluster(Protocol):

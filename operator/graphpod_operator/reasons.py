@@ -89,6 +89,11 @@ class Reason(Enum):
         _A, _F, "a rule excludes the asked policy and graph.onUnsupported is Fail", "graph or the feature is changed",
         "choose another policy or set graph.onUnsupported: Degrade", stalled=True, notice=Notice.Warning,
     )  # fmt: skip
+    PodTemplateInvalid = Row(
+        _A, _F, "spec.podTemplate claims a name of the operator's, or the API server refuses the Deployment for a part "
+        "that stands there", "spec.podTemplate is corrected",
+        "correct spec.podTemplate; the pods that run stay as they are", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
     NameCollision = Row(
         _A, _F, "an object of a name we need exists and is not ours; nothing is written", "that object is gone",
         "rename the InferenceService, or remove that object yourself; looked at again every minute",

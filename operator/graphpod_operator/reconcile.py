@@ -17,7 +17,7 @@ from graphpod_operator.api_status import Status
 from graphpod_operator.clock import Clock
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Child, Key, Service, project
-from graphpod_operator.plan import Create, Desired, Refused, Repair, Wanted, Write, desire, foreign, writes
+from graphpod_operator.plan import Create, Desired, Refused, Repair, Wanted, Write, desire, foreign, not_applied, writes
 from graphpod_operator.port import ApiError, Cluster, Conflict
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
@@ -75,7 +75,7 @@ class Reconciler:
             try:
                 stopped = await self._apply(found, outcome)
             except ServerRefused as error:
-                stopped, failure = Refused(Reason.ApplyRefused, str(error)), error
+                stopped, failure = not_applied(str(error)), error
         seen = await self._observe(key)
         held_back = await self._report(found, status(found, outcome, stopped, seen, self._clock.timestamp()))
         if failure is not None:

@@ -10,6 +10,7 @@ from graphpod_operator.api import RolloutStrategy, Spec, Toleration
 from graphpod_operator.engineconfig import cpu_threads
 from graphpod_operator.features import wants_gpu
 from graphpod_operator.model_uri import MOUNT, ModelUri
+from graphpod_operator.render import podtemplate
 from graphpod_operator.render.configmap import KEY
 from graphpod_operator.render.subject import HASH_ANNOTATION, Body, Subject
 from graphpod_operator.resource import Resource
@@ -44,7 +45,10 @@ def deployment(subject: Subject, plan: Plan, config_hash: str, default_image: st
             "selector": {"matchLabels": subject.selector},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(spec)},
             "template": {
-                "metadata": {"labels": subject.labels, "annotations": {HASH_ANNOTATION: config_hash}},
+                "metadata": {
+                    "labels": {**spec.pod_template.labels, **subject.labels},
+                    "annotations": {**spec.pod_template.annotations, HASH_ANNOTATION: config_hash},
+                },
                 "spec": _pod(subject, plan, config_hash, default_image),
             },
         },
@@ -127,6 +131,7 @@ def _container(spec: Spec, plan: Plan, default_image: str) -> Body:
                 {"name": "model", "mountPath": MOUNT, "readOnly": True},
                 {"name": "tmp", "mountPath": "/tmp"},
                 {"name": "shm", "mountPath": "/dev/shm"},
+                *map(podtemplate.mount, spec.pod_template.volume_mounts),
             ],
         }
     )
@@ -142,7 +147,8 @@ def _environment(spec: Spec) -> list[Body]:
     values = {"HOME": "/tmp"}
     if (threads := cpu_threads(spec)) is not None:
         values["OMP_NUM_THREADS"] = str(threads)
-    return named + [{"name": name, "value": value} for name, value in values.items()]
+    ours = named + [{"name": name, "value": value} for name, value in values.items()]
+    return ours + [podtemplate.variable(variable) for variable in spec.pod_template.env]
 
 
 def _volumes(subject: Subject, config_hash: str) -> list[Body]:
@@ -152,6 +158,7 @@ def _volumes(subject: Subject, config_hash: str) -> list[Body]:
         {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+        *map(podtemplate.volume, subject.spec.pod_template.volumes),
     ]
 
 
