@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from testbed import addons, golang, kernel, ledger, mounts, network, packages, pause, record
+from testbed import addons, golang, kernel, kwok, ledger, mounts, network, packages, pause, record
 from testbed import steps as timing
 from testbed.api import Api
 from testbed.cleaning import clean, left_over
@@ -24,19 +24,27 @@ from testbed.record import Component, Record
 from testbed.steps import Steps
 
 READY_LIMIT = 60.0  # s; etcd and the API server need 3 on two idle cores
+TOOLS = {Level.API: golang.API_TOOLS, Level.SIM: golang.SIM_TOOLS, Level.NODE: golang.NODE_TOOLS}
+NODES = {Level.API: 0, Level.SIM: 3, Level.NODE: 1}  # unless told otherwise
+NODE_LIMIT = {Level.API: 0, Level.SIM: kwok.NODE_LIMIT, Level.NODE: network.NODE_LIMIT}
 Report = Callable[[str], None]
 
 
 class Cluster:
     """One testbed by name. Making the object touches nothing; `up` and `down` do, and need root."""
 
-    def __init__(self, name: str = "demo", level: Level | str = Level.NODE, nodes: int = 1) -> None:
+    def __init__(self, name: str = "demo", level: Level | str = Level.NODE, nodes: int | None = None) -> None:
         check_name(name)
         self.name, self.level = name, Level(level)
-        self.nodes = nodes if self.level is Level.NODE else 0
-        if self.level is Level.NODE and not 1 <= nodes <= network.NODE_LIMIT:
-            raise TestbedError(f"--nodes {nodes}: a testbed has 1 to {network.NODE_LIMIT} nodes")
+        self.nodes = NODES[self.level] if nodes is None or self.level is Level.API else nodes
+        if self.level is not Level.API and not 1 <= self.nodes <= NODE_LIMIT[self.level]:
+            raise TestbedError(f"--nodes {nodes}: level {self.level} has 1 to {NODE_LIMIT[self.level]} nodes")
         self.folder = record.folder(name)
+
+    @property
+    def _machines(self) -> int:
+        """Nodes with a kubelet."""
+        return self.nodes if self.level is Level.NODE else 0
 
     # --- what one asks of a running testbed
 
@@ -83,7 +91,7 @@ class Cluster:
         if not image.is_file():
             raise TestbedError(f"there is no image archive {image}: build it first")
         addresses = self._addresses()
-        if not self.nodes:
+        if not self._machines:
             raise TestbedError(f"testbed {self.name} has level {self.level}, which has no nodes to load {image} into")
         digest = file_digest(image)
         for index in range(1, self.nodes + 1):
@@ -104,12 +112,12 @@ class Cluster:
         """Brings it up, or says that it is. What a killed one left behind is removed first."""
         kernel.check_root()
         packages.ensure(report)
-        binaries = golang.build(golang.NODE_TOOLS if self.level is Level.NODE else golang.API_TOOLS, report)
+        binaries = golang.build(TOOLS[self.level], report)
         with record.locked(self.name):
             old = record.load(self.name)
             if old is not None and old.ready and not old.dead() and self._api(old.id).ready():
                 self._same(old)
-                report(f"testbed {self.name}: already up (level {old.level}), KUBECONFIG={self.kubeconfig}")
+                report(f"testbed {self.name}: already up")
                 return
             if left_over(self.name):
                 gone = ", ".join(c.name for c in old.dead()) if old else ""
@@ -126,7 +134,7 @@ class Cluster:
             except TestbedError as e:
                 hint = f"`python -m testbed down --name {self.name}` removes what is there; logs: {self.folder}/log"
                 raise TestbedError(f"{e}\n{hint}") from e
-            report(f"testbed {self.name}: up in {steps.seconds:.1f} s, KUBECONFIG={self.kubeconfig}")
+            report(f"testbed {self.name}: up in {steps.seconds:.1f} s")
 
     def down(self, report: Report = print) -> None:
         """Leaves the machine as it was before `up`, also after a kill -9 of anything. Nothing to do is fine."""
@@ -150,16 +158,18 @@ class Cluster:
         self._record = self._reserve()
         addresses, ids = Addresses(self._record.id), self._identities
         with steps.step("namespaces, links, routes"):
-            network.raise_up(self.name, addresses, self.nodes)
+            network.raise_up(self.name, addresses, self._machines)
         with steps.step("keys, certificates, users"):
-            ids.create(f"graphpod-{self.name}", addresses, self.nodes)
+            ids.create(f"graphpod-{self.name}", addresses, self._machines)
         plane = ControlPlane(self.folder, addresses, ids, binary)
         plane.write_files()
-        nodes = [self._node(i, addresses, binary) for i in range(1, self.nodes + 1)]
+        nodes = [self._node(i, addresses, binary) for i in range(1, self._machines + 1)]
+        simulated = self.level is Level.SIM
         api = self._api(addresses.id)
 
         self._component("etcd", plane.etcd())
-        server = self._component("kube-apiserver", plane.apiserver())
+        faster = kwok.APISERVER_FLAGS if simulated else []
+        server = self._component("kube-apiserver", [*plane.apiserver(), *faster])
         if nodes:
             ledger.borrow(self.folder)
         for node in nodes:  # meanwhile
@@ -167,9 +177,12 @@ class Cluster:
                 self._start_runtime(node)
         with steps.step("etcd, kube-apiserver ready"):
             self._wait("kube-apiserver", server, api.ready)
-        manager = self._component("kube-controller-manager", plane.controller_manager())
+        faster = kwok.CONTROLLER_MANAGER_FLAGS if simulated else []
+        manager = self._component("kube-controller-manager", [*plane.controller_manager(), *faster])
         if nodes:
             self._start_nodes(plane, nodes, api, steps)
+        elif simulated:
+            self._simulate_nodes(plane, server, api, steps)
         with steps.step("kube-controller-manager ready"):
             self._wait("kube-controller-manager", manager, api.has_service_account)
         self._record = replace(self._record, ready=True)
@@ -204,6 +217,18 @@ class Cluster:
             self._wait(f"kube-proxy-{nodes[-1].name}", proxy, service.ready)
         with steps.step("cluster DNS answers"):
             self._wait("coredns", dns, lambda: addons.resolves(addresses.api, "kubernetes.default.svc.cluster.local"))
+
+    def _simulate_nodes(self, plane: ControlPlane, server: Identity, api: Api, steps: Steps) -> None:
+        self._component("kube-scheduler", plane.scheduler())
+        simulation = kwok.Simulation(self.folder, plane.addresses, self._identities, plane.binary)
+        simulation.write_files()
+        with steps.step("Stages, simulated nodes applied"):
+            self.kubectl("create", "-f", "-", input=json.dumps(kwok.manifests(self.nodes)))
+            self._wait("kube-apiserver", server, lambda: api.get(kwok.STAGES_PATH) is not None)
+            self.kubectl("create", "-f", str(kwok.STAGES))
+        player = self._component("kwok", simulation.kwok())
+        with steps.step("every node Ready"):
+            self._wait("kwok", player, lambda: api.ready_nodes() == self.nodes)
 
     def _node(self, index: int, addresses: Addresses, binary: Callable[[str], Path]) -> Node:
         return Node(self.name, index, self.folder / f"node{index}", addresses, self._identities, binary)

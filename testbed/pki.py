@@ -28,6 +28,7 @@ COMPONENTS = (
     User("system:kube-scheduler"),
     User("system:kube-proxy"),
     User("system:coredns"),
+    User("system:kwok", (MASTERS,)),
 )
 
 
