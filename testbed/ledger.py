@@ -40,12 +40,22 @@ class Ledger:
         return Ledger(tuple(u for u in self.users if u != user), self.sysctls, self.folders)
 
 
+def values() -> dict[str, str]:
+    """The kernel's settings now."""
+    return {name: (Path("/proc/sys") / name).read_text().strip() for name in SYSCTLS}
+
+
+def read() -> Ledger:
+    """Who borrows now, and what the host had before."""
+    path = host_ledger()
+    return decode(path.read_text()) if path.exists() else Ledger()
+
+
 def borrow(user: Path) -> None:
     """Notes the host's values, once. Call before the first kubelet starts."""
     with _open() as (ledger, write):
-        now = {name: (Path("/proc/sys") / name).read_text().strip() for name in SYSCTLS}
         missing = tuple(f for f in FOLDERS if not Path(f).exists())
-        write(ledger.joined(str(user), now, missing))
+        write(ledger.joined(str(user), values(), missing))
         for folder in FOLDERS:
             Path(folder).mkdir(parents=True, exist_ok=True)
 
@@ -74,7 +84,7 @@ def _open() -> Iterator[tuple[Ledger, Callable[[Ledger], None]]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        ledger = decode(path.read_text()) if path.exists() else Ledger()
+        ledger = read()
 
         def write(new: Ledger) -> None:
             draft = path.with_suffix(".draft")

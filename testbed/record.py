@@ -63,10 +63,10 @@ def save(record: Record) -> None:
 def load(name: str) -> Record | None:
     """None when there is no such testbed. An unreadable file is an error: it names what runs."""
     path = folder(name) / FILE
-    if not path.exists():
-        return None
     try:
         return decode(path.read_text())
+    except FileNotFoundError:
+        return None
     except (ValueError, KeyError, TypeError) as e:
         raise TestbedError(
             f"{path} cannot be read ({e}): delete that one file, then `python -m testbed down --name {name}`"
@@ -89,3 +89,12 @@ def locked(what: str, *, patient: bool = False) -> Iterator[None]:
         except BlockingIOError:
             raise TestbedError(f"another `up` or `down` of {what} is running: wait for it, or end it") from None
         yield
+
+
+def busy(name: str) -> bool:
+    """Does an `up` or `down` hold this testbed's lock? Read from the kernel's list: trying it could fail theirs."""
+    place = state_root() / "locks" / name
+    if not place.exists():
+        return False
+    inode = place.stat().st_ino
+    return any(f":{inode} " in line and "FLOCK" in line for line in Path("/proc/locks").read_text().splitlines())

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from testbed import Cluster, TestbedError, record
+from testbed import Cluster, TestbedError, record, snapshot
 from testbed.cleaning import left_over
-from testbed.ledger import SYSCTLS
 from testbed.network import Addresses
 from testbed.paths import PACKAGE, cache_root
 from testbed.pause import architecture, docker_archive
@@ -29,27 +27,8 @@ Eventually = Callable[..., Any]  # the fixture of tests/conftest.py
 SAFE = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
-def machine() -> dict[str, list[str]]:
-    """Everything of the host that a testbed could leave changed, without what other testbeds own just now."""
-    others = [r for r in record.load_all() if r.name not in OURS]
-    marks = "|".join(rf"graphpod-{r.name}\b|gp-h{r.id}\b|{record.folder(r.name)}/" for r in others)
-
-    def said(*argv: str) -> list[str]:
-        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
-
-    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    seen = {
-        "links": [line.split()[0] for line in said("ip", "-br", "link")],
-        "addresses": said("ip", "-br", "address"),
-        "routes": said("ip", "route", "show", "table", "all"),
-        "namespaces": said("ip", "netns", "list"),
-        "nft": said("nft", "list", "ruleset"),
-        "mounts": sorted(m for m in mounts if not m.startswith((str(cache_root()), "/run/netns"))),  # image builds
-        "cgroups": sorted(str(p) for p in Path("/sys/fs/cgroup").rglob("*") if p.is_dir()),
-        "sysctls": [f"{name} {(Path('/proc/sys') / name).read_text()}" for name in SYSCTLS],
-        "folders": [str(p) for p in map(Path, ("/var/lib/kubelet", "/var/lib/cni", "/run/containerd")) if p.exists()],
-    }
-    return {kind: [e for e in entries if not (marks and re.search(marks, e))] for kind, entries in seen.items()}
+def machine() -> snapshot.Machine:
+    return snapshot.take(OURS)
 
 
 @pytest.fixture(scope="module")

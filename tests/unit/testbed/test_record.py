@@ -11,7 +11,6 @@ from testbed.ledger import Ledger
 from testbed.level import Level
 from testbed.process import Identity
 from testbed.record import Component, Record
-from testbed.status import table
 
 RECORD = Record("demo", 3, Level.NODE, 1, True, (Component("etcd", Identity(1, 42, "no such boot"), "/log/etcd.log"),))
 
@@ -44,12 +43,12 @@ def test_two_at_the_same_testbed_are_told_of_each_other():
         pass
 
 
-def test_status_of_a_killed_testbed_says_broken_and_how_to_go_on():
-    text = table(RECORD, "demo", Path("/k"), ["test-api"])
-    assert "broken" in text
-    assert "dead" in text
-    assert "python -m testbed down --name demo" in text
-    assert "test-api" in text
+def test_a_testbed_at_which_somebody_works_is_seen_as_busy_without_touching_its_lock():
+    assert not record.busy("demo")
+    with record.locked("demo"):
+        assert record.busy("demo")
+        assert not record.busy("demo-2")
+    assert not record.busy("demo")
 
 
 def test_the_first_testbed_notes_the_host_and_the_last_one_leaves_it_restorable():
