@@ -17,7 +17,7 @@ OTHER_RUN_LIMIT = 1800.0  # s; a whole run of the tests is shorter
 
 
 @contextmanager
-def own_cluster(name: str, level: Level | str, nodes: int = 1) -> Iterator[Cluster]:
+def own_cluster(name: str, level: Level | str, nodes: int | None = None) -> Iterator[Cluster]:
     """A fresh cluster of this name, held by this test run alone, and taken down at the end."""
     cluster = Cluster(cluster_name(name), level, nodes)
     with _alone(cluster.name):
