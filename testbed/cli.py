@@ -6,12 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed import golang, inventory, packages, record
+from testbed import golang, inventory, packages, record, status, telling
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
 from testbed.level import Level
 from testbed.paths import cache_root
-from testbed.status import table
 from testbed.steps import Steps
 
 
@@ -55,17 +54,20 @@ def _parser() -> argparse.ArgumentParser:
     up = verbs.add_parser("up", help="bring a testbed up")
     _name(up)
     up.add_argument("--level", type=Level, choices=list(Level), default=Level.NODE, help="default: %(default)s")
-    up.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes at level node, default: %(default)s")
-    up.set_defaults(action=lambda a: Cluster(a.name, a.level, a.nodes).up())
+    up.add_argument("--nodes", type=int, metavar="N", help="nodes, default: 1 at level node, 3 simulated ones at sim")
+    up.set_defaults(action=_up)
 
     for verb, text, action in (
         ("down", "take it down and leave the machine as it was", lambda a: _running(a.name).down()),
-        ("status", "what runs, and where its logs are", _status),
         ("kubeconfig", "print the path of the admin's kubeconfig", _kubeconfig),
     ):
         sub = verbs.add_parser(verb, help=text)
         _name(sub)
         sub.set_defaults(action=action)
+
+    state = verbs.add_parser("status", help="every testbed of the machine; with --name one in full: what runs where")
+    state.add_argument("--name", help="which one, default: all")
+    state.set_defaults(action=_status)
 
     load = verbs.add_parser("load", help="give an image (docker or OCI archive) to every node")
     _name(load)
@@ -85,7 +87,7 @@ def _name(parser: argparse.ArgumentParser) -> None:
 def _running(name: str) -> Cluster:
     """The testbed as it was brought up: nobody repeats level and nodes."""
     found = record.load(name)
-    return Cluster(name, found.level, found.nodes or 1) if found else Cluster(name)
+    return Cluster(name, found.level, found.nodes) if found else Cluster(name)
 
 
 def _build(args: argparse.Namespace) -> int:
@@ -107,11 +109,25 @@ def _build(args: argparse.Namespace) -> int:
     return 0
 
 
+def _up(args: argparse.Namespace) -> int:
+    cluster = Cluster(args.name, args.level, args.nodes)
+    cluster.up()
+    print(telling.commands(cluster.name, cluster.folder))
+    return 0
+
+
 def _status(args: argparse.Namespace) -> int:
-    found = record.load(args.name)
-    others = [r.name for r in record.load_all() if r.name != args.name]
-    print(table(found, args.name, _running(args.name).kubeconfig, others))
-    return 0 if found and found.ready and not found.dead() else 3
+    """Without a name every testbed; 0 when what was asked for is up."""
+    everyone = record.load_all()
+    asked = [r for r in everyone if args.name in (None, r.name)]
+    views = [status.observe(r) for r in asked]
+    if args.name is None:
+        print(telling.overview(views))
+    elif views:
+        print(telling.detail(views[0], record.folder(args.name)))
+    else:
+        print(telling.absent(args.name, [r.name for r in everyone]))
+    return 0 if views and all(v.state is status.State.UP for v in views) else 3
 
 
 def _kubeconfig(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Text for people: tables whose columns stand under their titles, and sizes."""
+"""Text for people: tables whose columns stand under their titles, sizes, durations."""
 
 from collections.abc import Sequence
 
@@ -13,3 +13,10 @@ def align(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def megabytes(size: float) -> str:
     return f"{size / 1e6:.0f} MB" if size else "-"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    minutes, hours = seconds / 60, seconds / 3600
+    return f"{seconds:.0f} s" if minutes < 2 else f"{minutes:.0f} min" if hours < 2 else f"{hours:.0f} h"

@@ -1,40 +1,109 @@
-"""The table of `python -m testbed status`."""
+"""What `python -m testbed status` says: observed here as values, told by `telling`."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from testbed.process import alive, rss_bytes
+from testbed import record
+from testbed.cleaning import cgroups
+from testbed.command import run
+from testbed.errors import TestbedError
+from testbed.level import Level
+from testbed.network import Addresses, netns
+from testbed.process import Identity, alive, identify, rss_bytes
 from testbed.record import Component, Record
 
-COLUMNS = ("COMPONENT", "STATE", "PID", "RSS", "LOG")
+
+class State(StrEnum):
+    UP = "up"
+    BUSY = "busy"  # an `up` or `down` is at it
+    BROKEN = "broken"  # a part is dead, or `up` was cut short
 
 
-def table(record: Record | None, name: str, kubeconfig: Path, others: Sequence[str]) -> str:
-    """What runs in testbed `name`, what it costs, where to look, how to go on."""
-    also = [f"other testbeds: {', '.join(others)} (choose with --name)"] if others else []
-    if record is None:
-        return "\n".join([f"testbed {name} is not up: `python -m testbed up --name {name}` brings it up", *also])
-    state = "up" if record.ready and not record.dead() else "broken: the next `up` or `down` cleans it"
-    nodes = f", {record.nodes} node(s)" if record.nodes else ""
-    rows = [COLUMNS, *(_row(c) for c in record.components)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    total = sum(rss_bytes(c.process) for c in record.components)
-    return "\n".join(
-        [
-            f"testbed {name}: level {record.level}{nodes}, {state}",
-            "",
-            *lines,
-            "",
-            f"memory together: {total / 1e6:.0f} MB",
-            f"use it: export KUBECONFIG={kubeconfig}   or: python -m testbed kubectl --name {name} get pods -A",
-            f"stop it: python -m testbed down --name {name}",
-            *also,
-        ]
-    )
+@dataclass(frozen=True)
+class Running:
+    component: Component
+    alive: bool
+    rss: int  # bytes
 
 
-def _row(component: Component) -> tuple[str, ...]:
-    process = component.process
-    state, rss = ("running", f"{rss_bytes(process) / 1e6:.0f} MB") if alive(process) else ("dead", "-")
-    return component.name, state, str(process.pid), rss, component.log
+@dataclass(frozen=True)
+class NodeView:
+    name: str
+    address: str
+    pods: str  # network
+    containers: int  # processes' cgroups with somebody in them, sandboxes included
+    rss: int  # bytes of all their processes
+    images: tuple[str, ...] | None  # None: its containerd does not answer
+
+
+@dataclass(frozen=True)
+class View:
+    record: Record
+    state: State
+    age: float | None  # s since its first component started; None when that one is dead
+    components: tuple[Running, ...]
+    nodes: tuple[NodeView, ...] = ()
+
+    @property
+    def addresses(self) -> Addresses:
+        return Addresses(self.record.id)
+
+    @property
+    def memory(self) -> int:
+        """Bytes: components, and what runs in pods."""
+        return sum(c.rss for c in self.components) + sum(n.rss for n in self.nodes)
+
+    @property
+    def dead(self) -> list[str]:
+        return [c.component.name for c in self.components if not c.alive]
+
+
+def observe(found: Record) -> View:
+    components = tuple(Running(c, alive(c.process), rss_bytes(c.process)) for c in found.components)
+    if record.busy(found.name):
+        state = State.BUSY
+    elif found.ready and all(c.alive for c in components):
+        state = State.UP
+    else:
+        state = State.BROKEN
+    real = found.nodes if found.level is Level.NODE else 0
+    nodes = tuple(_node(found, i) for i in range(1, real + 1))
+    age = _age(components[0].component.process) if components and components[0].alive else None
+    return View(found, state, age, components, nodes)
+
+
+def _age(process: Identity) -> float:
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    return uptime - process.started / os.sysconf("SC_CLK_TCK")
+
+
+def _node(found: Record, index: int) -> NodeView:
+    addresses = Addresses(found.id)
+    groups = list(_containers(found.name, index))
+    rss = sum(rss_bytes(i) for pids in groups for pid in pids if (i := identify(pid)) is not None)
+    images = _images(record.folder(found.name) / f"node{index}" / "containerd.sock")
+    return NodeView(f"node{index}", addresses.node(index), addresses.pods(index), len(groups), rss, images)
+
+
+def _containers(name: str, index: int) -> Iterator[list[int]]:
+    """Process ids of each container of a node, from one hierarchy: `memory`, or the only one of cgroup v2."""
+    roots = [g for g in cgroups(name) if g.name == netns(name, index)]
+    root = next((g for g in roots if g.parent.name == "memory"), next(iter(roots), None))
+    for file in sorted(root.glob("kubepods/**/cgroup.procs")) if root else ():
+        try:
+            pids = [int(pid) for pid in file.read_text().split()]
+        except FileNotFoundError:
+            continue  # its container ended just now
+        if pids:
+            yield pids
+
+
+def _images(socket: Path) -> tuple[str, ...] | None:
+    try:
+        names = run(["ctr", "-a", socket, "-n", "k8s.io", "images", "ls", "-q"], timeout=10).split()
+    except TestbedError:
+        return None
+    return tuple(sorted(n for n in names if not n.startswith("sha256:") and "@sha256:" not in n))
