@@ -33,16 +33,22 @@ define step
 @SECONDS=0; $(2); echo "$(1): $$SECONDS s"
 endef
 
+# $(call option,NAME,VARIABLE): --NAME=value when the variable is set. docs/install.md tells them all.
+option = $(if $($(2)),--$(1)='$($(2))')
+DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
+
 .PHONY: help demo demo-down test lint bench images crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
 
-demo: venv tools ## from nothing to an answer on a real cluster; it stays up
-	@$(RUN) -m demo up
+demo: venv $(if $(CLUSTER),,tools) ## from nothing to an answer on a cluster made for it; CLUSTER=current: on your own
+	@$(RUN) -m demo up $(DEMO_CLUSTER) $(call option,images,IMAGES) $(call option,load,LOAD) \
+		$(call option,operator-image,OPERATOR_IMAGE) $(call option,runtime-image,RUNTIME_IMAGE) \
+		$(call option,demo-weights-image,WEIGHTS_IMAGE) $(call option,storage-class,CLASS)
 
-demo-down: venv ## take the demo's cluster down
-	@$(RUN) -m demo down
+demo-down: venv ## take away what demo made, there or (CLUSTER=current) in your own cluster
+	@$(RUN) -m demo down $(DEMO_CLUSTER)
 
 test: lint tools images ## every check: lint, unit, api and e2e on real clusters
 	@$(RUN) -m pytest -m 'not gpu' --durations 10

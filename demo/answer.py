@@ -1,25 +1,25 @@
-"""One question to the service, through its Service address, as any OpenAI client would ask it."""
+"""One question to the service, as any OpenAI client would ask it."""
 
 import json
 import urllib.error
 import urllib.request
 from typing import Any
 
+from demo.ground import Kubectl
 from demo.objects import GaveUp, read
 from demo.service import NAME, NAMESPACE
-from testbed import Cluster
 
 QUESTION = "What is the capital of France?"
 TOKENS = 32
 ANSWER_LIMIT = 120.0  # s
 
 
-def address(cluster: Cluster) -> str:
-    """http://CLUSTER-IP of the Service; the testbed's host has a route to it."""
-    service = read(cluster, "service", NAME, NAMESPACE)
-    if service is None:
-        raise GaveUp(f"service {NAMESPACE}/{NAME} does not exist: kubectl -n {NAMESPACE} describe gisvc {NAME}")
-    return f"http://{service['spec']['clusterIP']}"
+def address(cluster: Kubectl, namespace: str = NAMESPACE, service: str = NAME) -> str:
+    """http://CLUSTER-IP of the Service, for a machine that has a route to it."""
+    found = read(cluster, "service", service, namespace)
+    if found is None:
+        raise GaveUp(f"service {namespace}/{service} does not exist: kubectl -n {namespace} describe gisvc {service}")
+    return f"http://{found['spec']['clusterIP']}"
 
 
 def body(question: str = QUESTION) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from demo.ground import Kubectl
 from demo.objects import GaveUp, listed
 from demo.service import NAMESPACE, SELECTOR
-from testbed import Cluster
 
 SHOWN = (
     "graphpod_graphs",
@@ -18,16 +18,16 @@ SHOWN = (
 Counters = dict[tuple[str, str], float]
 
 
-def serving_pod(cluster: Cluster) -> str:
+def serving_pod(cluster: Kubectl) -> str:
     """Name of the pod that serves."""
-    for pod in listed(cluster, "pods", NAMESPACE, SELECTOR):
+    for pod in listed(cluster, "pods", "-n", NAMESPACE, "-l", SELECTOR):
         ready = [one for one in pod["status"].get("conditions", []) if one["type"] == "Ready"]
         if ready and ready[0]["status"] == "True" and "deletionTimestamp" not in pod["metadata"]:
             return str(pod["metadata"]["name"])
     raise GaveUp(f"no pod with {SELECTOR} in {NAMESPACE} is ready: kubectl -n {NAMESPACE} describe pods")
 
 
-def exposition(cluster: Cluster, pod: str) -> str:
+def exposition(cluster: Kubectl, pod: str) -> str:
     """The text of /metrics."""
     return cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:8001/proxy/metrics")
 

@@ -1,32 +1,52 @@
-"""Our images on the cluster's nodes, and pods that still run an older one of the same tag."""
+"""Our images: built and loaded where the demo does that, and pods that still run an older one of the same tag."""
 
 import json
 import tarfile
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from demo.objects import listed
+from demo.ground import Image, Kubectl, Say
+from demo.objects import evidence, read, wait
+from demo.trouble import trouble
 from demo.weights import model_folder
 from testbed import Cluster, images
 
 TARGETS = ("operator", "runtime", "demo-weights")
+RUNS = "graphpod.dev/demo-image"  # annotation of a Deployment: identity of the image its pods were started with
+APPEAR_LIMIT = 60.0  # s
 
-Say = Callable[[str], None]
+
+def archives(say: Say) -> dict[str, Path]:
+    """The docker-archive of every target, built where something changed."""
+    weights = {"demo-weights": model_folder(say)}
+    return {target: images.build(target, say, weights=weights.get(target)) for target in TARGETS}
 
 
-def provide(cluster: Cluster, say: Say) -> dict[str, str]:
-    """Build what changed, load what is missing; the image id of every target."""
-    ids = {}
-    for target in TARGETS:
-        weights = model_folder(say) if target == "demo-weights" else None
-        archive = images.build(target, say, weights=weights)
+def provide(cluster: Cluster, say: Say) -> dict[str, Image]:
+    """Build what changed, load what is missing."""
+    found = archives(say)
+    for archive in found.values():
         cluster.load(archive, say)
-        ids[target] = image_id(archive)
-    return ids
+    return built(found)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Images built here and loaded into every node of a testbed."""
+
+    cluster: Cluster
+
+    def provide(self, say: Say) -> dict[str, Image]:
+        return provide(self.cluster, say)
+
+
+def built(found: dict[str, Path]) -> dict[str, Image]:
+    """The images in our archives, under the references the archives carry."""
+    return {target: Image(images.IMAGES[target].tag, image_id(archive)) for target, archive in found.items()}
 
 
 def image_id(archive: Path) -> str:
-    """`sha256:…` of the image's configuration, which is what a pod's status calls its imageID."""
+    """`sha256:…` of the image's configuration."""
     with tarfile.open(archive) as tar:
         manifest = tar.extractfile("manifest.json")
         if manifest is None:
@@ -34,18 +54,24 @@ def image_id(archive: Path) -> str:
         return "sha256:" + Path(json.load(manifest)[0]["Config"]).stem
 
 
-def renew(cluster: Cluster, namespace: str, deployment: str, selector: str, image: str) -> bool:
-    """Restart the Deployment when a pod of it runs another image than `image`; whether that was so.
+def renew(cluster: Kubectl, namespace: str, deployment: str, selector: str, image: Image) -> bool:
+    """Restart the Deployment when its pods were started with another build, or cannot start; whether that was so.
 
-    The tag is the same for every build of a version, so a new build alone would leave the old pods running.
+    The tag is the same for every build of a version, so a new build alone would leave the old pods running. And a pod
+    that could not pull its image pauses for minutes, where a new one tries at once.
     """
-    running = {
-        status["imageID"]
-        for pod in listed(cluster, "pods", namespace, selector)
-        for status in pod.get("status", {}).get("containerStatuses", [])
-        if status.get("imageID")
-    }
-    if running <= {image}:
-        return False
-    cluster.kubectl("rollout", "restart", f"deployment/{deployment}", "-n", namespace)
-    return True
+    wait(
+        f"deployment {namespace}/{deployment}",
+        lambda: read(cluster, "deployment", deployment, namespace) is not None,
+        APPEAR_LIMIT,
+        lambda: evidence(cluster, namespace),
+    )
+    found = read(cluster, "deployment", deployment, namespace) or {}
+    runs = found.get("metadata", {}).get("annotations", {}).get(RUNS)
+    again = runs not in (None, image.identity) or trouble(cluster, namespace, selector) is not None
+    if again:
+        cluster.kubectl("rollout", "restart", f"deployment/{deployment}", "-n", namespace)
+    if runs != image.identity:
+        mark = f"{RUNS}={image.identity}"
+        cluster.kubectl("annotate", f"deployment/{deployment}", "-n", namespace, "--overwrite", mark)
+    return again

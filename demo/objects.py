@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from testbed import Cluster
+from demo.ground import Kubectl
 from testbed.errors import TestbedError
 
 POLL = 0.5  # s
+LOOK = 3.0  # s between two looks for trouble: more requests than the wait itself
 LOG_LINES = 25
 
 Manifest = dict[str, Any]
@@ -18,24 +19,37 @@ class GaveUp(Exception):
     """A wait ended without what it waited for; the text holds the object, its events and the log tails."""
 
 
-def read(cluster: Cluster, kind: str, name: str, namespace: str) -> Manifest | None:
+def read(cluster: Kubectl, kind: str, name: str, namespace: str = "") -> Manifest | None:
     """The object, or None when there is none."""
-    text = cluster.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+    place = ("-n", namespace) if namespace else ()
+    text = cluster.kubectl("get", kind, name, *place, "-o", "json", "--ignore-not-found")
     return json.loads(text) if text.strip() else None
 
 
-def listed(cluster: Cluster, kind: str, namespace: str, selector: str) -> list[Manifest]:
-    found: list[Manifest] = json.loads(cluster.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json"))[
-        "items"
-    ]
+def listed(cluster: Kubectl, kind: str, *where: str) -> list[Manifest]:
+    """Objects of a kind; `where` is kubectl's: `-n NAMESPACE`, `-l SELECTOR`, `-A`."""
+    found: list[Manifest] = json.loads(cluster.kubectl("get", kind, *where, "-o", "json"))["items"]
     return found
 
 
-def wait(what: str, probe: Callable[[], bool], limit: float, evidence: Callable[[], str]) -> None:
-    """Until `probe` is true. After `limit` seconds raises GaveUp with what `evidence` finds then."""
-    end = time.monotonic() + limit
+def wait(
+    what: str,
+    probe: Callable[[], bool],
+    limit: float,
+    evidence: Callable[[], str],
+    trouble: Callable[[], str | None] = lambda: None,
+) -> None:
+    """Until `probe` is true. Raises GaveUp with what `evidence` finds then: after `limit` seconds, or as soon as
+    `trouble` has words for why waiting will not help.
+    """
+    end, look = time.monotonic() + limit, time.monotonic() + LOOK
     while not probe():
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now >= look:
+            look = now + LOOK
+            if words := trouble():
+                raise GaveUp(f"{what}: {words}\n{evidence()}\n{what}: {words}")
+        if now > end:
             raise GaveUp(f"{what}: not within {limit:.0f} s\n{evidence()}")
         time.sleep(POLL)
 
@@ -58,7 +72,7 @@ def rolled_out(deployment: Manifest | None) -> bool:
     return status.get("observedGeneration") == deployment["metadata"]["generation"] and counts == [wanted] * 3
 
 
-def evidence(cluster: Cluster, namespace: str, *objects: str) -> str:
+def evidence(cluster: Kubectl, namespace: str, *objects: str) -> str:
     """`objects` (kind/name) as YAML, then the namespace's events, then the log tail of each of its pods."""
     asked: list[tuple[str, tuple[str, ...]]] = [(name, ("get", name, "-o", "yaml")) for name in objects]
     asked.append(("pods", ("get", "pods", "-o", "wide")))
@@ -72,7 +86,7 @@ def evidence(cluster: Cluster, namespace: str, *objects: str) -> str:
     return "\n".join(parts)
 
 
-def _answer(cluster: Cluster, *words: str) -> str:
+def _answer(cluster: Kubectl, *words: str) -> str:
     """kubectl's answer or its complaint: evidence is collected while something is already wrong."""
     try:
         return cluster.kubectl(*words).rstrip()

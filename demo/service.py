@@ -1,10 +1,12 @@
 """The demo's InferenceService: its weights, its object, and the way to Ready."""
 
-from collections.abc import Callable
 from pathlib import Path
 
+import yaml
+
+from demo.ground import Image, Kubectl, Say
 from demo.objects import GaveUp, Manifest, conditions, evidence, read, rolled_out, wait
-from testbed import Cluster
+from demo.trouble import trouble
 
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE.parent / "examples" / "smollm2.yaml"
@@ -12,22 +14,21 @@ NAMESPACE = "graphpod-demo"
 NAME = "smollm2"
 CLAIM = "smollm2-weights"
 SELECTOR = f"graphpod.dev/inferenceservice={NAME}"
-FILLED = "graphpod.dev/filled"  # annotation of the claim: id of the image whose model is in it, whole
+FILLED = "graphpod.dev/filled"  # annotation of the claim: identity of the image whose model is in it, whole
 FILL_LIMIT = 300.0  # s
 START_LIMIT = 600.0  # s; the service's own budget is shorter, and it ends in a condition that says why
 
-Say = Callable[[str], None]
 
-
-def fill_claim(cluster: Cluster, image: str, say: Say) -> bool:
+def fill_claim(cluster: Kubectl, image: Image, say: Say, storage_class: str = "") -> bool:
     """The weights of `image` in the claim; False, and no Job, when they are there."""
     apply(cluster, HERE / "namespace.yaml")
-    apply(cluster, HERE / "claim.yaml")
-    claim = read(cluster, "pvc", CLAIM, NAMESPACE)
-    if claim and claim["metadata"].get("annotations", {}).get(FILLED) == image:
+    there = read(cluster, "pvc", CLAIM, NAMESPACE)
+    if there is None:
+        _apply(cluster, claim(storage_class))  # once: the class of a claim cannot be changed
+    elif there["metadata"].get("annotations", {}).get(FILLED) == image.identity:
         return False
     cluster.kubectl("delete", "job", CLAIM, "-n", NAMESPACE, "--ignore-not-found", "--wait", timeout=90)
-    apply(cluster, HERE / "weights-job.yaml")
+    _apply(cluster, weights_job(image))
     say("copying the weights into the claim")
 
     def finished() -> bool:
@@ -44,19 +45,35 @@ def fill_claim(cluster: Cluster, image: str, say: Say) -> bool:
         finished,
         FILL_LIMIT,
         lambda: evidence(cluster, NAMESPACE, f"job/{CLAIM}", f"pvc/{CLAIM}"),
+        lambda: trouble(cluster, NAMESPACE, f"app.kubernetes.io/name={CLAIM}"),
     )
-    cluster.kubectl("annotate", "pvc", CLAIM, "-n", NAMESPACE, "--overwrite", f"{FILLED}={image}")
+    cluster.kubectl("annotate", "pvc", CLAIM, "-n", NAMESPACE, "--overwrite", f"{FILLED}={image.identity}")
     return True
 
 
-def apply(cluster: Cluster, manifest: Path) -> str:
+def claim(storage_class: str) -> Manifest:
+    """claim.yaml; without a class it is the cluster's default that provides the volume."""
+    found: Manifest = yaml.safe_load((HERE / "claim.yaml").read_text())
+    if storage_class:
+        found["spec"]["storageClassName"] = storage_class
+    return found
+
+
+def weights_job(image: Image) -> Manifest:
+    """weights-job.yaml with the image to copy from."""
+    found: Manifest = yaml.safe_load((HERE / "weights-job.yaml").read_text())
+    found["spec"]["template"]["spec"]["containers"][0]["image"] = image.reference
+    return found
+
+
+def apply(cluster: Kubectl, manifest: Path) -> str:
     """kubectl's line about it. Server-side, so that applying the same again is no write; what was edited by hand
     in between is the demo's again.
     """
-    return cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(manifest)).strip()
+    return _apply(cluster, yaml.safe_load(manifest.read_text()))
 
 
-def wait_condition(cluster: Cluster, wanted: str, progress: Say, limit: float = START_LIMIT) -> Manifest:
+def wait_condition(cluster: Kubectl, wanted: str, progress: Say, limit: float = START_LIMIT) -> Manifest:
     """The service once condition `wanted` is True. Ends at once, with evidence, when it is refused or stalled."""
 
     def reached() -> bool:
@@ -70,14 +87,20 @@ def wait_condition(cluster: Cluster, wanted: str, progress: Say, limit: float = 
             raise GaveUp(f"{NAMESPACE}/{NAME}: {said['reason']}: {said['message']}\n{_evidence(cluster)}")
         return now.get(wanted, {}).get("status") == "True"
 
-    wait(f"{NAMESPACE}/{NAME} {wanted}", reached, limit, lambda: _evidence(cluster))
+    wait(
+        f"{NAMESPACE}/{NAME} {wanted}",
+        reached,
+        limit,
+        lambda: _evidence(cluster),
+        lambda: trouble(cluster, NAMESPACE, SELECTOR),
+    )
     found = read(cluster, "inferenceservice", NAME, NAMESPACE)
     if found is None:
         raise GaveUp(f"{NAMESPACE}/{NAME} was deleted meanwhile; apply it again")
     return found
 
 
-def wait_rollout(cluster: Cluster, limit: float = START_LIMIT) -> None:
+def wait_rollout(cluster: Kubectl, limit: float = START_LIMIT) -> None:
     """Until only pods of the present template serve."""
     wait(
         f"deployment {NAMESPACE}/{NAME} rolled out",
@@ -92,6 +115,11 @@ def captured(found: Manifest) -> str:
     return str(found.get("status", {}).get("graph", {}).get("captured", ""))
 
 
+def _apply(cluster: Kubectl, manifest: Manifest) -> str:
+    text = yaml.safe_dump(manifest)
+    return cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text).strip()
+
+
 def _where(found: Manifest | None, now: dict[str, Manifest]) -> str:
     """The one line that says how far it is."""
     ready = now.get("Ready", {})
@@ -101,7 +129,7 @@ def _where(found: Manifest | None, now: dict[str, Manifest]) -> str:
     return " · ".join(part for part in (count and f"captured {count}", ready.get("reason"), *said) if part)
 
 
-def _evidence(cluster: Cluster) -> str:
+def _evidence(cluster: Kubectl) -> str:
     service = evidence(cluster, NAMESPACE, f"inferenceservice/{NAME}")
     log = cluster.kubectl("logs", "-n", "graphpod-system", "deployment/graphpod-operator", "--tail=25")
     return f"{service}\n--- log of the operator\n{log}"

@@ -7,6 +7,7 @@ import yaml
 
 from demo.chart import install, wait_operator
 from demo.images import provide
+from demo.local import Testbed
 from demo.objects import Manifest, conditions, read
 from demo.service import CLAIM, EXAMPLE, HERE, NAMESPACE, fill_claim
 from demo.weights import MODEL
@@ -33,7 +34,7 @@ Apply = Callable[..., None]
 def installed(node_cluster: Cluster) -> Cluster:
     """Everything in place, and beside the good folder two broken ones: `empty` and `corrupt`."""
     ids = provide(node_cluster, print)
-    install(node_cluster)
+    install(Testbed(node_cluster))
     wait_operator(node_cluster)
     fill_claim(node_cluster, ids["demo-weights"], print)
     job = yaml.safe_load((HERE / "weights-job.yaml").read_text())

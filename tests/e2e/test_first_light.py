@@ -13,9 +13,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from demo.answer import QUESTION, TOKENS, address
 from demo.chart import NAMESPACE as SYSTEM
-from demo.chart import RELEASE, install, run_helm, wait_operator
+from demo.chart import RELEASE, install, wait_operator
 from demo.counters import Counters, counters, exposition, serving_pod
 from demo.images import provide
+from demo.local import Testbed
 from demo.objects import GaveUp, Manifest, conditions, read
 from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, apply, fill_claim, wait_condition
 from demo.weights import model_folder
@@ -28,7 +29,7 @@ OWNED = "deployments,replicasets,pods,services,endpointslices,configmaps,service
 def installed(node_cluster: Cluster) -> Cluster:
     """The chart by helm 4, our images, and the weights in their claim."""
     ids = provide(node_cluster, print)
-    install(node_cluster)
+    install(Testbed(node_cluster))
     wait_operator(node_cluster)
     fill_claim(node_cluster, ids["demo-weights"], print)
     return node_cluster
@@ -142,9 +143,9 @@ def test_without_the_operator_it_goes_on_serving_and_helm_3_brings_it_back(
     installed: Cluster, client: OpenAI, service: Manifest, eventually
 ) -> None:
     pod = serving_pod(installed)
-    run_helm(installed, "helm4", "uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
+    Testbed(installed).helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
     assert "Paris" in ask(client)
-    assert install(installed, "helm3")
+    assert install(Testbed(installed, "helm3"))
     wait_operator(installed)
     assert serving_pod(installed) == pod
     again = read(installed, "inferenceservice", NAME, NAMESPACE)
