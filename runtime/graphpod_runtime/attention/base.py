@@ -1,11 +1,12 @@
 """The contract between the runner and an attention backend.
 
-Planning happens outside any graph: before every pass, replayed or eager, the runner calls `plan` with the metadata
-that this pass reads. `run` then computes one layer, inside a captured step or as a break between two segments; it
-takes keys and values from the backend's bound cache and lengths from the planned metadata, never from arguments
-that a capture could have frozen.
+Planning happens outside any graph: before every pass, replayed or eager, the runner plans once for all layers, from
+metadata on the host. `run` then computes one layer, inside a captured step or as a break between two segments; it
+takes keys and values from the backend's bound cache and the rest from what was planned, never from arguments that a
+capture could have frozen.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,13 +17,11 @@ from graphpod_runtime.cache.kv import KvCache
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Where the rows of one pass live. All int64.
+    """Where the rows of one pass live. All int64, on the host; a backend puts on the device what its kernels read.
 
     slots [tokens]: page · page_size + offset of each row's key and value. tables [sequences, pages]: the pages of
     each sequence in order. lengths [sequences]: tokens each sequence can attend to, this pass included.
     starts [sequences + 1]: sequence i owns rows starts[i] to starts[i + 1]; they are its last tokens.
-    A pass with as many sequences as rows is a decode pass: one row each. On a GPU the lengths and starts of a prefill
-    are on the host, where its break reads them; all else is on the device.
     """
 
     slots: Tensor
@@ -30,15 +29,32 @@ class Metadata:
     lengths: Tensor
     starts: Tensor
 
+    @property
+    def one_row_each(self) -> bool:
+        """Whether every sequence has one row, as in decode."""
+        return self.lengths.shape[0] == self.slots.shape[0]
+
 
 class Backend(Protocol):
     """An attention backend. Not re-entrant: one pass at a time."""
 
+    cache: KvCache
+    """The bound one."""
+
     def bind(self, cache: KvCache) -> None:
         """Reads and writes `cache` from now on."""
 
+    def reserve(self, rows: int, pages: int) -> Iterable[tuple[str, Tensor]]:
+        """Makes the static buffers of captured steps, up to `rows` sequences of `pages` pages; by name."""
+
     def plan(self, metadata: Metadata) -> None:
-        """The next `run` calls are of a pass over these rows."""
+        """The next `run` calls are breaks or eager, over these rows."""
+
+    def plan_step(self, metadata: Metadata, size: int) -> None:
+        """The next `run` calls are of a decode step of `size` rows in a graph, or of its replay.
+
+        The live rows of `metadata` go into static buffers; rows beyond them read and write the scratch page.
+        """
 
     def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Writes k and v into the cache, then attends: -> [tokens, heads · head_dim]. Is an Attend."""

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.graphs.buffers import Buffers, Slot
+from graphpod_runtime.models.base import HOST
 
 torch.library.define(
     "graphpod::paged_attention",
@@ -59,8 +62,7 @@ def _decode(q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Te
     )
     mask = None
     if rows > 1 or q.is_cuda:
-        # The lengths of a prefill, even one of single rows, are on the host.
-        mask = (torch.arange(longest, device=q.device) < lengths.to(q.device)[:, None])[:, None, None]
+        mask = (torch.arange(longest, device=q.device) < lengths[:, None])[:, None, None]
     result = functional.scaled_dot_product_attention(
         q.view(rows, kv_heads, heads // kv_heads, width), own_keys, own_values, attn_mask=mask
     )
@@ -104,19 +106,50 @@ def _prefill(
 
 
 class TorchAttention:
-    """The Backend on scaled_dot_product_attention."""
+    """The Backend on scaled_dot_product_attention, for any device and dtype."""
 
     cache: KvCache
-    metadata: Metadata
+    _rows: Metadata
+    """On the cache's device, but for the lengths and starts of a prefill, which its loop reads on the host."""
 
     def bind(self, cache: KvCache) -> None:
         self.cache = cache
 
+    def reserve(self, rows: int, pages: int) -> Buffers:
+        self._static = Buffers(
+            Slot("slots", rows, (), torch.int64, padding=SCRATCH_PAGE),
+            Slot("tables", rows, (pages,), torch.int64, padding=SCRATCH_PAGE),
+            # One token of the scratch page: attention over nothing would be NaN.
+            Slot("lengths", rows, (), torch.int64, padding=1),
+            Slot("starts", rows + 1, (), torch.int64, padding=None),
+            device=self.cache.device,
+        )
+        self._static.load("starts", torch.arange(rows + 1), rows + 1)
+        return self._static
+
     def plan(self, metadata: Metadata) -> None:
-        self.metadata = metadata
+        device = self.cache.device
+        for_loop = device if metadata.one_row_each else HOST
+        self._rows = Metadata(
+            slots=metadata.slots.to(device),
+            tables=metadata.tables.to(device),
+            lengths=metadata.lengths.to(for_loop),
+            starts=metadata.starts.to(for_loop),
+        )
+
+    def plan_step(self, metadata: Metadata, size: int) -> None:
+        static = self._static
+        for name, live in (("slots", metadata.slots), ("tables", metadata.tables), ("lengths", metadata.lengths)):
+            static.load(name, live, size)
+        self._rows = Metadata(
+            slots=static.view("slots", size),
+            tables=static.view("tables", size),
+            lengths=static.view("lengths", size),
+            starts=static.view("starts", size + 1),
+        )
 
     def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        rows = self.metadata
+        rows = self._rows
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
         torch.ops.graphpod.paged_attention(
             q,

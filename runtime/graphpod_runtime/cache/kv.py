@@ -31,6 +31,11 @@ class KvCache:
         return cls(_reserved(size, dtype), _reserved(size, dtype))
 
     @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.keys.device
+
+    @property
     def pages(self) -> int:
         """All pages, scratch included."""
         return self.keys.shape[1]

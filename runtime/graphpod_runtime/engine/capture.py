@@ -13,7 +13,7 @@ from graphpod_policy import Backend, Policy
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
-from graphpod_runtime.engine.passes import Code, DecodePass, Pass
+from graphpod_runtime.engine.passes import Code, Pass
 from graphpod_runtime.engine.switches import FaultKind, Switches
 from graphpod_runtime.graphs.breakable import BreakArena, Site, capture_breakable, located, narrowed
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
@@ -85,8 +85,7 @@ class PhaseGraphs:
         self._pass.load(inputs, size)
         # A break sees the live, unpadded batch; a captured step reads the padded one from static buffers.
         if self.policy is Policy.Full:
-            assert isinstance(self._pass, DecodePass), f"{self._pass.phase} cannot run attention inside a graph"
-            self._attention.plan(self._pass.metadata(size))
+            self._attention.plan_step(inputs.metadata, size)
         else:
             self._attention.plan(inputs.metadata)
 

@@ -31,7 +31,7 @@ class Inputs:
 
 
 def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inputs:
-    """The unpadded inputs of `batch`, on `device` but for the lengths and starts of a prefill (see Metadata)."""
+    """The unpadded inputs of `batch`, its tokens and positions on `device`."""
     if isinstance(batch, DecodeBatch):
         phase = Phase.Decode
         chunks = tuple(Chunk(seq, len(seq.tokens) - 1, len(seq.tokens)) for seq in batch.sequences)
@@ -50,12 +50,11 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
         yields.append(len(tokens) - 1 if chunk.last else -1)
     width = max(len(chunk.sequence.pages) for chunk in chunks)
     tables = [chunk.sequence.pages + [SCRATCH_PAGE] * (width - len(chunk.sequence.pages)) for chunk in chunks]
-    rows_at = device if phase is Phase.Decode else HOST
     metadata = Metadata(
-        slots=torch.tensor(slots, device=device),
-        tables=torch.tensor(tables, device=device),
-        lengths=torch.tensor([chunk.end for chunk in chunks], device=rows_at),
-        starts=torch.tensor(starts, device=rows_at),
+        slots=torch.tensor(slots),
+        tables=torch.tensor(tables),
+        lengths=torch.tensor([chunk.end for chunk in chunks]),
+        starts=torch.tensor(starts),
     )
     on_device = (torch.tensor(values, device=device) for values in (tokens, positions))
     return Inputs(phase, *on_device, metadata, tuple(yields))
@@ -65,11 +64,12 @@ def dummy_inputs(phase: Phase, size: int, page_size: int, device: torch.device =
     """`size` rows that read and write the scratch page only, for captures and measurements."""
     zeros = torch.zeros(size, dtype=torch.int64, device=device)
     if phase is Phase.Decode:
-        metadata = Metadata(zeros, zeros[:, None], torch.ones_like(zeros), torch.arange(size + 1, device=device))
+        scratch = torch.full((size,), SCRATCH_PAGE)
+        metadata = Metadata(scratch, scratch[:, None], torch.ones_like(scratch), torch.arange(size + 1))
         return Inputs(phase, zeros, zeros, metadata, tuple(range(size)))
     metadata = Metadata(
-        slots=torch.arange(size, device=device) % page_size,
-        tables=torch.full((1, -(-size // page_size)), SCRATCH_PAGE, device=device),
+        slots=torch.arange(size) % page_size,
+        tables=torch.full((1, -(-size // page_size)), SCRATCH_PAGE),
         lengths=torch.tensor([size]),
         starts=torch.tensor([0, size]),
     )

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase
-from graphpod_runtime.attention.base import Metadata
-from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.inputs import Inputs
 from graphpod_runtime.engine.sampler import greedy
 from graphpod_runtime.graphs.buffers import Buffers, Slot
@@ -89,22 +87,15 @@ class DecodePass:
 
     phase = Phase.Decode
 
-    def __init__(self, model: Model, rows: int, pages: int, dtype: torch.dtype, device: torch.device = HOST) -> None:
-        """`pages`: most pages of one sequence."""
+    def __init__(self, model: Model, rows: int, dtype: torch.dtype, device: torch.device = HOST) -> None:
         self.model = model
         self.buffers = Buffers(
             Slot("tokens", rows, (), torch.int64),
             Slot("positions", rows, (), torch.int64),
-            Slot("slots", rows, (), torch.int64, padding=SCRATCH_PAGE),
-            Slot("tables", rows, (pages,), torch.int64, padding=SCRATCH_PAGE),
-            # One token of the scratch page: attention over nothing would be NaN.
-            Slot("lengths", rows, (), torch.int64, padding=1),
-            Slot("starts", rows + 1, (), torch.int64, padding=None),
             Slot("logits", rows, (model.shape.vocab,), dtype, padding=None),
             Slot("next", rows, (), torch.int64, padding=None),
             device=device,
         )
-        self.buffers.load("starts", torch.arange(rows + 1), rows + 1)
 
     def code(self, size: int) -> Code:
         tokens, positions = self.buffers.view("tokens", size), self.buffers.view("positions", size)
@@ -118,24 +109,8 @@ class DecodePass:
         return captured
 
     def load(self, inputs: Inputs, size: int) -> None:
-        rows = inputs.metadata
-        for name, live in (
-            ("tokens", inputs.tokens),
-            ("positions", inputs.positions),
-            ("slots", rows.slots),
-            ("tables", rows.tables),
-            ("lengths", rows.lengths),
-        ):
-            self.buffers.load(name, live, size)
-
-    def metadata(self, size: int) -> Metadata:
-        """Attention's metadata of `size` rows in static buffers, for steps that run attention inside the graph."""
-        return Metadata(
-            slots=self.buffers.view("slots", size),
-            tables=self.buffers.view("tables", size),
-            lengths=self.buffers.view("lengths", size),
-            starts=self.buffers.view("starts", size + 1),
-        )
+        self.buffers.load("tokens", inputs.tokens, size)
+        self.buffers.load("positions", inputs.positions, size)
 
     def results(self, count: int) -> tuple[Tensor, ...]:
         return self.buffers.view("logits", count), self.buffers.view("next", count)

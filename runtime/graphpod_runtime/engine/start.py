@@ -34,7 +34,8 @@ from graphpod_policy import (
     shorten,
     weaken,
 )
-from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.attention.base import Backend as AttentionBackend
+from graphpod_runtime.attention.choice import attention_for
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine import kv_room
@@ -65,7 +66,7 @@ class Started:
 
     model: Model
     device: torch.device
-    attention: TorchAttention
+    attention: AttentionBackend
     capturer: Capturer
     passes: dict[Phase, Pass]
     graphs: dict[Phase, PhaseGraphs]
@@ -163,16 +164,15 @@ class Starter:
         shape = self._model.shape
         self._addresses = Addresses()
         self._addresses.register_module(self._model.module())
-        self._attention = TorchAttention()
+        self._attention = attention_for(shape, dtype, self._device)
         self._bind(KvCache.allocate(shape, 1, config.page_size, dtype, self._device))
         rows = {
             Phase.Prefill: max(config.prefill_chunk, *config.graph.prefill.sizes[-1:], 1),
             Phase.Decode: max(config.max_batch, *config.graph.decode.sizes[-1:], 1),
         }
-        table = kv_room.pages_of_one(config)
         self._passes: dict[Phase, Pass] = {
             Phase.Prefill: PrefillPass(self._model, rows[Phase.Prefill], dtype, self._device),
-            Phase.Decode: DecodePass(self._model, rows[Phase.Decode], table, dtype, self._device),
+            Phase.Decode: DecodePass(self._model, rows[Phase.Decode], dtype, self._device),
         }
         breaks = BreakArena(shape, max(rows.values()), dtype, self._device)
         for phase, passing in self._passes.items():
@@ -180,6 +180,8 @@ class Starter:
                 self._addresses.register(f"{phase}.{name}", tensor)
         for name, tensor in breaks.tensors().items():
             self._addresses.register(name, tensor)
+        for name, tensor in self._attention.reserve(rows[Phase.Decode], kv_room.pages_of_one(config)):
+            self._addresses.register(f"attention.{name}", tensor)
         self._capturer = Capturer(
             model=config.model.name,
             backend=self.plan.backend,

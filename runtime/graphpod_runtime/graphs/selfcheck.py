@@ -105,7 +105,7 @@ class Checker:
         generator = torch.Generator().manual_seed(1_000_003 + seed)
         allocator = PageAllocator(self.cache.pages)
         batch = (self._decode if self.phase is Phase.Decode else self._prefill)(count, allocator, generator)
-        inputs = inputs_of(batch, self.cache.page_size, self.cache.keys.device)
+        inputs = inputs_of(batch, self.cache.page_size, self.cache.device)
         return _Scene(inputs, self.cache, generator)
 
     def _decode(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
@@ -144,7 +144,7 @@ class _Scene:
         self.inputs = inputs
         self._cache = cache
         owned = torch.unique(inputs.metadata.tables)
-        self._pages = owned[owned != SCRATCH_PAGE]
+        self._pages = owned[owned != SCRATCH_PAGE].to(cache.device)
         shape = (cache.keys.shape[0], self._pages.shape[0], *cache.keys.shape[2:])
         self._past = [torch.randn(shape, generator=generator).to(cache.keys) for _ in range(2)]
 

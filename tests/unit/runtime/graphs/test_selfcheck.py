@@ -1,5 +1,6 @@
 """The self-check fails on each way a graph can be wrong, and passes when it is right."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Policy
+from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.engine import capture
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
@@ -106,14 +109,13 @@ def test_keys_written_to_a_wrong_page_are_caught(
 
 def test_attention_over_a_wrong_page_is_caught(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture that froze the block table of another layout: every sequence reads the first one's pages."""
-    right = DecodePass.load
+    right = TorchAttention.plan_step
 
-    def frozen(self: DecodePass, inputs: Any, size: int) -> None:
-        right(self, inputs, size)
-        tables = self.buffers.view("tables", size)
-        tables[:] = tables[0].clone()
+    def frozen(self: TorchAttention, metadata: Metadata, size: int) -> None:
+        first = metadata.tables[:1].expand_as(metadata.tables)
+        right(self, dataclasses.replace(metadata, tables=first), size)
 
-    monkeypatch.setattr(DecodePass, "load", frozen)
+    monkeypatch.setattr(TorchAttention, "plan_step", frozen)
     failure = failure_of(started, *FULL)
     assert failure.code is ExitCode.SelfCheckFailed
     assert "plain eager" in failure.message

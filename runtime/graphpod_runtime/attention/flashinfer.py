@@ -1,0 +1,149 @@
+"""Paged attention by flashinfer's kernels, for 16-bit types on a GPU.
+
+flashinfer plans on the host: it splits the work of a batch over the device once, and `run` uses that split for every
+layer. A captured step freezes the launch, so its planner works in fixed buffers, one set for each size; that planner
+chooses a split whose grid is the same for every batch of the size.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.graphs.buffers import Buffers, Slot
+from graphpod_runtime.models.base import ModelShape
+
+WORKSPACE, PLAN_WORKSPACE = 256 << 20, 8 << 20
+"""Bytes for partial results of split work, and for a plan. All planners share them: a pass is planned just before it
+runs, and passes run one after the other."""
+LAYOUT = "NHD"
+"""[pages, page_size, kv_heads, head_dim], as our cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Pages as flashinfer reads them: sequence i has pages indices[indptr[i]:indptr[i + 1]], the last of which holds
+    last[i] tokens. All int32, on the host.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    last: Tensor
+
+    @classmethod
+    def of(cls, tables: Tensor, lengths: Tensor, page_size: int) -> "Pages":
+        """From a block table [sequences, pages] and the tokens of each sequence."""
+        counts = (lengths + page_size - 1) // page_size
+        used = torch.arange(tables.shape[1]) < counts[:, None]
+        indptr = torch.zeros(lengths.shape[0] + 1, dtype=torch.int32)
+        torch.cumsum(counts, 0, out=indptr[1:])
+        return cls(indptr, tables[used].int(), (lengths - (counts - 1) * page_size).int())
+
+
+class FlashInferAttention:
+    """The Backend on flashinfer 0.6. Prefill by `prefill` (fa2 or fa3), decode by its tensor-core kernel."""
+
+    cache: KvCache
+
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device, prefill: str) -> None:
+        import flashinfer
+
+        self._flashinfer = flashinfer
+        self._shape, self._dtype, self._device = shape, dtype, device
+        self._workspace = torch.zeros(WORKSPACE, dtype=torch.uint8, device=device)
+        self._plan_workspace = torch.empty(PLAN_WORKSPACE, dtype=torch.uint8, device=device)
+        self._prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(self._workspace, LAYOUT, backend=prefill)
+        self._decode = self._decode_planner()
+        self._steps: dict[int, Any] = {}
+
+    def bind(self, cache: KvCache) -> None:
+        self.cache = cache
+        # Their launches were planned for another cache.
+        self._steps.clear()
+
+    def reserve(self, rows: int, pages: int) -> Buffers:
+        self._pages_of_one = pages
+        self._static = Buffers(
+            Slot("slots", rows, (), torch.int64, padding=SCRATCH_PAGE),
+            Slot("indptr", rows + 1, (), torch.int32, padding=None),
+            Slot("indices", rows * pages, (), torch.int32, padding=None),
+            Slot("last", rows, (), torch.int32, padding=None),
+            device=self._device,
+        )
+        return self._static
+
+    def plan(self, metadata: Metadata) -> None:
+        self._slots = metadata.slots.to(self._device, non_blocking=True)
+        pages = Pages.of(metadata.tables, metadata.lengths, self.cache.page_size)
+        if metadata.one_row_each:
+            self._planned = self._decode
+            self._plan_decode(self._decode, pages)
+        else:
+            self._planned = self._prefill
+            self._prefill.plan(
+                metadata.starts.int(),
+                pages.indptr,
+                pages.indices,
+                pages.last,
+                self._shape.heads,
+                self._shape.kv_heads,
+                self._shape.head_dim,
+                self.cache.page_size,
+                causal=True,
+                q_data_type=self._dtype,
+                kv_data_type=self.cache.keys.dtype,
+            )
+
+    def plan_step(self, metadata: Metadata, size: int) -> None:
+        count = metadata.lengths.shape[0]
+        tables = torch.full((size, metadata.tables.shape[1]), SCRATCH_PAGE)
+        tables[:count] = metadata.tables
+        # A row beyond the live ones attends to one token of the scratch page: over nothing it would be NaN.
+        lengths = torch.ones(size, dtype=torch.int64)
+        lengths[:count] = metadata.lengths
+        self._static.load("slots", metadata.slots, size)
+        self._slots = self._static.view("slots", size)
+        if size not in self._steps:
+            self._steps[size] = self._decode_planner(size)
+        self._planned = self._steps[size]
+        self._plan_decode(self._planned, Pages.of(tables, lengths, self.cache.page_size))
+
+    def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        keys.flatten(0, 1).index_copy_(0, self._slots, k)
+        values.flatten(0, 1).index_copy_(0, self._slots, v)
+        out: Tensor = self._planned.run(q, (keys, values))
+        return out.flatten(1)
+
+    def _decode_planner(self, size: int | None = None) -> Any:
+        """Of eager batches of any size, or of captured steps of `size` rows."""
+        fixed: dict[str, object] = {}
+        if size is not None:
+            fixed = {
+                "use_cuda_graph": True,
+                "paged_kv_indptr_buffer": self._static.view("indptr", size + 1),
+                "paged_kv_indices_buffer": self._static.view("indices", size * self._pages_of_one),
+                "paged_kv_last_page_len_buffer": self._static.view("last", size),
+            }
+        planner = self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+            self._workspace, LAYOUT, use_tensor_cores=True, backend="fa2", **fixed
+        )
+        planner.reset_workspace_buffer(self._workspace, self._plan_workspace)
+        return planner
+
+    def _plan_decode(self, planner: Any, pages: Pages) -> None:
+        planner.plan(
+            pages.indptr,
+            pages.indices,
+            pages.last,
+            self._shape.heads,
+            self._shape.kv_heads,
+            self._shape.head_dim,
+            self.cache.page_size,
+            q_data_type=self._dtype,
+            kv_data_type=self.cache.keys.dtype,
+        )
