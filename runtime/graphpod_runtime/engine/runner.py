@@ -16,9 +16,10 @@ from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, inputs_of
 from graphpod_runtime.engine.sampler import draw, greedy
 from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Sequence
-from graphpod_runtime.engine.start import Started, Starter
+from graphpod_runtime.engine.start import LoadModel, Started, Starter
 from graphpod_runtime.graphs.dispatch import dispatch
 from graphpod_runtime.graphs.report import Report
+from graphpod_runtime.models.loader import load_model
 
 
 class Runner:
@@ -27,11 +28,17 @@ class Runner:
     pages: PageAllocator
     eos_ids: tuple[int, ...]
 
-    def __init__(self, config: EngineConfig, report: Callable[[Report], None], started_at: float | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        report: Callable[[Report], None],
+        started_at: float | None = None,
+        load: LoadModel = load_model,
+    ) -> None:
         """`started_at`: time.time() when the process began, for the Import stage; None leaves that stage out."""
         self.config = config
         self.counters = Counters()
-        self._starter = Starter(config, report, self.counters, started_at)
+        self._starter = Starter(config, report, self.counters, started_at, load)
         self._backend: Backend = self._starter.plan.backend
         self.counters.start_at_zero(self._backend)
         self._running: Phase | None = None

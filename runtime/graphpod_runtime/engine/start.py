@@ -60,6 +60,10 @@ SCRATCH_VALUE = 100.0
 that a real row that reads it is wrong beyond doubt."""
 
 
+LoadModel = Callable[[Path, torch.dtype, int, torch.device], Model]
+"""(folder, dtype, max_model_len, device) -> the model; raises ModelInvalid."""
+
+
 @dataclass(slots=True)
 class Started:
     """A Ready engine's parts."""
@@ -77,12 +81,18 @@ class Starter:
     """One start. It reports after every stage and every captured size."""
 
     def __init__(
-        self, config: EngineConfig, report: Callable[[Report], None], counters: Counters, started_at: float | None
+        self,
+        config: EngineConfig,
+        report: Callable[[Report], None],
+        counters: Counters,
+        started_at: float | None,
+        load: LoadModel = load_model,
     ) -> None:
         self.config = config
         self.counters = counters
         self._started_at = started_at
         self._send = report
+        self._read_model = load
         # The engine's own resolution starts from the operator's plan as an explicit request.
         self.plan: Plan = resolve(config.feature_set(), config.planned_request())
         self._shortened: set[Phase] = set()
@@ -195,7 +205,7 @@ class Starter:
 
     def _load(self, dtype: torch.dtype) -> Model:
         try:
-            model = load_model(Path(self.config.model.path), dtype, self.config.max_model_len, self._device)
+            model = self._read_model(Path(self.config.model.path), dtype, self.config.max_model_len, self._device)
         except ModelInvalid as error:
             raise StartFailure(ExitCode.ModelInvalid, str(error)) from error
         if self.config.max_model_len > model.shape.max_position:

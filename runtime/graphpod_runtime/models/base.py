@@ -34,6 +34,9 @@ class ModelShape:
     rope_theta: float
     tied: bool
     eos_ids: tuple[int, ...]
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    """Whether each head's query and key is normalised before its rotation."""
 
 
 class Attend(Protocol):

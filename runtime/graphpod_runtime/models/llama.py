@@ -1,4 +1,5 @@
-"""Llama family: pre-norm decoder with rotary positions, grouped-query attention and a gated MLP."""
+"""Llama family: pre-norm decoder with rotary positions, grouped-query attention and a gated MLP. Qwen2 is one with
+biases on q, k and v; Qwen3 is one with normalised q and k."""
 
 import torch
 import torch.nn.functional as functional
@@ -10,14 +11,15 @@ from graphpod_runtime.models.base import Attend, ModelShape, Target
 
 
 class Linear(nn.Module):
-    """x · weightᵀ without bias. `weight` is [out, in] and may hold several fused projections."""
+    """x · weightᵀ (+ bias). `weight` is [out, in] and may hold several fused projections."""
 
-    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype) -> None:
+    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs, dtype=dtype), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(outputs, dtype=dtype), requires_grad=False) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight)
+        return functional.linear(x, self.weight, self.bias)
 
 
 class LlamaLayer(nn.Module):
@@ -28,7 +30,10 @@ class LlamaLayer(nn.Module):
         self.shape, self.index = shape, index
         attention = shape.heads * shape.head_dim
         self.norm_before_attention = RmsNorm(shape.hidden, shape.norm_eps, dtype)
-        self.qkv = Linear(shape.hidden, attention + 2 * shape.kv_heads * shape.head_dim, dtype)
+        heads = attention + 2 * shape.kv_heads * shape.head_dim
+        self.qkv = Linear(shape.hidden, heads, dtype, bias=shape.qkv_bias)
+        self.norm_q = RmsNorm(shape.head_dim, shape.norm_eps, dtype) if shape.qk_norm else None
+        self.norm_k = RmsNorm(shape.head_dim, shape.norm_eps, dtype) if shape.qk_norm else None
         self.out = Linear(attention, shape.hidden, dtype)
         self.norm_before_mlp = RmsNorm(shape.hidden, shape.norm_eps, dtype)
         self.gate_up = Linear(shape.hidden, 2 * shape.intermediate, dtype)
@@ -38,9 +43,12 @@ class LlamaLayer(nn.Module):
         """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
         shape = self.shape
         heads = self.qkv(self.norm_before_attention(x)).view(x.shape[0], -1, shape.head_dim)
-        rotated = apply_rope(heads[:, : shape.heads + shape.kv_heads], cosines, sines)
-        q, k = rotated[:, : shape.heads], rotated[:, shape.heads :]
-        v = heads[:, shape.heads + shape.kv_heads :]
+        q, k, v = heads.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
+        if self.norm_q is not None and self.norm_k is not None:
+            q, k = apply_rope(self.norm_q(q), cosines, sines), apply_rope(self.norm_k(k), cosines, sines)
+        else:
+            rotated = apply_rope(heads[:, : shape.heads + shape.kv_heads], cosines, sines)
+            q, k = rotated.split((shape.heads, shape.kv_heads), dim=1)
         x = x + self.out(attend(self.index, q, k, v))
         gate, up = self.gate_up(self.norm_before_mlp(x)).chunk(2, dim=-1)
         down: Tensor = self.down(functional.silu(gate) * up)
@@ -105,13 +113,19 @@ class Llama(nn.Module):
         for index, layer in enumerate(self.body.layers):
             assert isinstance(layer, LlamaLayer)
             qkv, gate_up = layer.qkv.weight, layer.gate_up.weight
+            thirds = (("q", 0, q_rows), ("k", q_rows, kv_rows), ("v", q_rows + kv_rows, kv_rows))
+            prefix = f"model.layers.{index}"
+            if layer.qkv.bias is not None:
+                for letter, first, rows in thirds:
+                    targets[f"{prefix}.self_attn.{letter}_proj.bias"] = Target(layer.qkv.bias, first, rows)
+            if layer.norm_q is not None and layer.norm_k is not None:
+                targets[f"{prefix}.self_attn.q_norm.weight"] = _whole(layer.norm_q.weight)
+                targets[f"{prefix}.self_attn.k_norm.weight"] = _whole(layer.norm_k.weight)
             targets |= {
-                f"model.layers.{index}.{name}.weight": target
+                f"{prefix}.{name}.weight": target
                 for name, target in {
                     "input_layernorm": _whole(layer.norm_before_attention.weight),
-                    "self_attn.q_proj": Target(qkv, 0, q_rows),
-                    "self_attn.k_proj": Target(qkv, q_rows, kv_rows),
-                    "self_attn.v_proj": Target(qkv, q_rows + kv_rows, kv_rows),
+                    **{f"self_attn.{letter}_proj": Target(qkv, first, rows) for letter, first, rows in thirds},
                     "self_attn.o_proj": _whole(layer.out.weight),
                     "post_attention_layernorm": _whole(layer.norm_before_mlp.weight),
                     "mlp.gate_proj": Target(gate_up, 0, shape.intermediate),

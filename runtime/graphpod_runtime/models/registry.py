@@ -3,17 +3,31 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from graphpod_runtime.models.base import Model, ModelInvalid, ModelShape
 from graphpod_runtime.models.llama import Llama
 
-ARCHITECTURES: dict[str, Callable[[ModelShape, torch.dtype, int], Model]] = {"LlamaForCausalLM": Llama}
-"""`architectures[0]` of config.json -> constructor(shape, dtype, max_model_len)."""
 
-UNSUPPORTED_SWITCHES = ("attention_bias", "mlp_bias")
+class Architecture(NamedTuple):
+    """How one architecture is built, and what its config.json leaves unsaid."""
+
+    build: Callable[[ModelShape, torch.dtype, int], Model]
+    """(shape, dtype, max_model_len) -> the model with unset weights."""
+    qkv_bias: bool = False
+    qk_norm: bool = False
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "LlamaForCausalLM": Architecture(Llama),
+    "Qwen2ForCausalLM": Architecture(Llama, qkv_bias=True),
+    "Qwen3ForCausalLM": Architecture(Llama, qk_norm=True),
+}
+"""By `architectures[0]` of config.json."""
+
+UNSUPPORTED_SWITCHES = ("attention_bias", "mlp_bias", "use_sliding_window")
 """config.json switches that change the arithmetic and are not built; true values are refused."""
 
 
@@ -58,6 +72,8 @@ def read_shape(folder: Path) -> ModelShape:
             rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
             tied=bool(config.get("tie_word_embeddings", False)),
             eos_ids=_eos_ids(folder, config),
+            qkv_bias=ARCHITECTURES[architecture].qkv_bias,
+            qk_norm=ARCHITECTURES[architecture].qk_norm,
         )
     except KeyError as error:
         raise ModelInvalid(f"{folder}/config.json: field {error} is missing") from error
@@ -67,7 +83,7 @@ def read_shape(folder: Path) -> ModelShape:
 
 def build(shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> Model:
     """The model with unset weights."""
-    return ARCHITECTURES[shape.architecture](shape, dtype, max_model_len)
+    return ARCHITECTURES[shape.architecture].build(shape, dtype, max_model_len)
 
 
 def _eos_ids(folder: Path, config: dict[str, Any]) -> tuple[int, ...]:

@@ -9,7 +9,16 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, OnCaptureFailure, Phase, PhasePlan, Policy
 from graphpod_runtime.engine.runner import Runner
@@ -42,6 +51,38 @@ def write_llama(folder: Path, *, tied: bool = True, heads: int = 9, kv_heads: in
         rope_theta=100000.0,
     )
     LlamaForCausalLM(config).eval().save_pretrained(folder)
+    return folder
+
+
+FAMILIES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+
+
+def write_family(folder: Path, family: str, *, tied: bool = True) -> Path:
+    """A random model of another family, as `write_llama`. Its heads are wider than hidden / heads."""
+    torch.manual_seed(0)
+    make_config, make_model = FAMILIES[family]
+    config = make_config(
+        vocab_size=211,
+        hidden_size=96,
+        head_dim=32,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=6 if family == "qwen3" else 3,
+        num_key_value_heads=3,
+        max_position_embeddings=512,
+        tie_word_embeddings=tied,
+        initializer_range=0.2,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    model = make_model(config).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name or name.endswith("bias"):
+            parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
+    model.save_pretrained(folder)
     return folder
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from graphpod_policy import Policy
@@ -14,7 +14,7 @@ from graphpod_runtime.engine.inputs import inputs_of
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.sequence import Chunk, PrefillBatch, Sequence
 from graphpod_runtime.layers.rope import rope_tables
-from tests.unit.runtime.conftest import random_prompts, write_llama
+from tests.unit.runtime.conftest import FAMILIES, random_prompts, write_family, write_llama
 
 
 def prefill_logits(runner: Runner, prompt: list[int]) -> torch.Tensor:
@@ -38,6 +38,21 @@ def test_logits_equal_transformers(
     (prompt,) = random_prompts(1, shortest=30, longest=32)
     with torch.no_grad():
         expected = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)(torch.tensor([prompt])).logits[0]
+    difference = (prefill_logits(runner, prompt) - expected).abs().max() / expected.abs().max()
+    assert difference <= 1e-4
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_of_its_relatives_equal_transformers(
+    tmp_path: Path, started: Callable[..., Runner], family: str, tied: bool
+) -> None:
+    folder = write_family(tmp_path, family, tied=tied)
+    runner = started(folder=folder)
+    (prompt,) = random_prompts(1, shortest=30, longest=32)
+    with torch.no_grad():
+        reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        expected = reference(torch.tensor([prompt])).logits[0]
     difference = (prefill_logits(runner, prompt) - expected).abs().max() / expected.abs().max()
     assert difference <= 1e-4
 

@@ -1,0 +1,26 @@
+"""A model of a given config.json with random weights: what benchmarks and tests run where weights cannot be had."""
+
+from pathlib import Path
+
+import torch
+
+from graphpod_runtime.models.base import HOST, Model
+from graphpod_runtime.models.registry import build, read_shape
+
+DEVIATION = 0.02
+"""Of matrices: what trained models start from. Norm weights are 1, biases 0."""
+
+
+def random_model(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device = HOST) -> Model:
+    """As `load_model`, but only config.json is read; the same folder gives the same weights on the same device."""
+    shape = read_shape(folder)
+    with device:
+        model = build(shape, dtype, min(max_model_len, shape.max_position))
+    model.module().to(device)
+    generator = torch.Generator(device).manual_seed(0)
+    for name, parameter in model.module().named_parameters():
+        if parameter.dim() > 1:
+            parameter.data.normal_(0, DEVIATION, generator=generator)
+        else:
+            parameter.data.fill_(0.0 if name.endswith("bias") else 1.0)
+    return model
