@@ -92,10 +92,26 @@ def _pod(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> 
             "volumes": _volumes(subject, config_hash),
             "nodeSelector": placement.node_selector,
             "tolerations": [_toleration(toleration) for toleration in placement.tolerations],
+            "affinity": _apart(subject),
             "priorityClassName": placement.priority_class_name,
             "runtimeClassName": placement.runtime_class_name,
         }
     )
+
+
+def _apart(subject: Subject) -> Body:
+    """Replicas prefer nodes without another one, so that the loss or drain of a node takes one of them.
+
+    Pods of the same template only: with one replica it changes nothing, not in a rollout either, and so it can stand
+    in every template, and scaling restarts no pod.
+    """
+    term = {
+        "labelSelector": {"matchLabels": subject.selector},
+        "matchLabelKeys": ["pod-template-hash"],
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    preferred = {"weight": 100, "podAffinityTerm": term}
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
 
 
 def _container(spec: Spec, plan: Plan, default_image: str) -> Body:

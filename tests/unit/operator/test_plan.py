@@ -121,6 +121,19 @@ def test_exactly_the_children_that_differ_are_written(
     assert {write.wanted.resource for write in needed if isinstance(write, Repair)} == edited - absent
 
 
+@pytest.mark.parametrize("replicas", [0, 2, 8])
+def test_scaling_restarts_no_pod(replicas: int) -> None:
+    """The wish to be spread over nodes is in every template, not only in those with several replicas."""
+    one, other = (
+        child.body["spec"]["template"]
+        for spec in ({"replicas": 1}, {"replicas": replicas})
+        for child in planned(**spec).children
+        if child.resource is Resource.Deployment
+    )
+    assert one == other
+    assert "podAntiAffinity" in one["spec"]["affinity"]
+
+
 @given(specs)
 def test_no_map_or_list_of_a_child_is_empty(spec: dict[str, Any]) -> None:
     """An empty struct of ours would make every foreign field in it ours, too."""
