@@ -202,7 +202,8 @@ class Cluster:
         self._component("kube-scheduler", plane.scheduler())
         for node in nodes:
             kubelet = self._component(f"kubelet-{node.name}", node.kubelet(), node=node.index)
-            proxy = self._component(f"kube-proxy-{node.name}", node.kube_proxy(), node=node.index)
+            self._component(f"kube-proxy-{node.name}", node.kube_proxy(), node=node.index)
+        proxy = self._component("kube-proxy", plane.kube_proxy())
         shared = addons.shared_volumes(self.folder)
         for folder in shared:
             folder.mkdir(parents=True)
@@ -214,7 +215,7 @@ class Cluster:
             self._wait(f"kubelet-{nodes[-1].name}", kubelet, lambda: api.ready_nodes() == len(nodes))
         with steps.step("services reachable"):
             service = replace(api, server=f"https://{addresses.kubernetes}")
-            self._wait(f"kube-proxy-{nodes[-1].name}", proxy, service.ready)
+            self._wait("kube-proxy", proxy, service.ready)
         with steps.step("cluster DNS answers"):
             self._wait("coredns", dns, lambda: addons.resolves(addresses.api, "kubernetes.default.svc.cluster.local"))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from testbed.network import Addresses
 from testbed.pki import AGGREGATOR, Identities
+from testbed.service_proxy import ServiceProxy
 
 Binary = Callable[[str], Path]
 
@@ -35,6 +36,9 @@ class ControlPlane:
 
     def write_files(self) -> None:
         (self.folder / "audit-policy.json").write_text(json.dumps(AUDIT_POLICY))
+        # Without a Node of its name it would wait half a minute. Being node 1 matters for traffic policy Local only.
+        proxy = ServiceProxy("node1", self.addresses, self.identities)
+        (self.folder / "kube-proxy.json").write_text(json.dumps(proxy.config(), indent=1))
         (self.folder / "Corefile").write_text(corefile(self.addresses, self.identities.kubeconfig("system:coredns")))
 
     def etcd(self) -> list[str | Path]:
@@ -114,6 +118,10 @@ class ControlPlane:
         kubeconfig = ids.kubeconfig("system:kube-scheduler")
         rates = ["--kube-api-qps=500", "--kube-api-burst=1000"]
         return [self.binary("kube-scheduler"), *_leaderless(kubeconfig, ids.folder), *rates]
+
+    def kube_proxy(self) -> list[str | Path]:
+        """For the host: its way to a service leads through no node, so every one of them may die."""
+        return [self.binary("kube-proxy"), f"--config={self.folder}/kube-proxy.json"]
 
     def coredns(self) -> list[str | Path]:
         return [self.binary("coredns"), "-conf", self.folder / "Corefile"]

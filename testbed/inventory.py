@@ -35,10 +35,8 @@ def ask(tool: Tool, path: Path) -> str:
     """What the binary prints when asked for its version, or why it cannot be run."""
     try:
         return run([path, *tool.version_args], timeout=60)
-    except OSError as e:  # not executable, not for this machine, cut short
-        return f"cannot be run: {e.strerror}"
     except TestbedError as e:
-        return str(e)
+        return str(e).splitlines()[-1]  # the program's own last word, or why it is none
 
 
 def look(tools: Sequence[Tool], go: str, ask: Ask = ask) -> list[Finding]:

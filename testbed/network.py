@@ -152,8 +152,6 @@ def raise_up(name: str, addresses: Addresses, nodes: int) -> None:
         )
         _forward(node)
         _batch(control, f"route add {addresses.pods(i)} via {addresses.node(i)}")
-    if nodes:  # the host reaches services through node 1's kube-proxy
-        _batch(control, f"route add {addresses.services} via {addresses.node(1)}")
 
 
 def cut(id: int) -> None:

@@ -13,6 +13,7 @@ from testbed.kernel import CGROUPS, V2_CONTROLLERS, unified
 from testbed.network import Addresses, netns
 from testbed.pause import IMAGE
 from testbed.pki import Identities
+from testbed.service_proxy import ServiceProxy
 
 IMPORT_LIMIT = 300.0  # s; 265 MB took 4 s
 VOLUMES = 12
@@ -52,7 +53,7 @@ class Node:
         network = cni_config(self.folder, self.addresses.pods(self.index), self.addresses.pod_gateway(self.index))
         (self.folder / "cni" / "10-testbed.conflist").write_text(json.dumps(network))
         (self.folder / "kubelet.json").write_text(json.dumps(self._kubelet_config(), indent=1))
-        (self.folder / "kube-proxy.json").write_text(json.dumps(self._proxy_config(), indent=1))
+        (self.folder / "kube-proxy.json").write_text(json.dumps(self._proxy.config(), indent=1))
 
     def containerd(self) -> list[str | Path]:
         return ["containerd", "--config", self.folder / "containerd.toml"]
@@ -70,6 +71,10 @@ class Node:
 
     def kube_proxy(self) -> list[str | Path]:
         return [self.binary("kube-proxy"), f"--config={self.folder}/kube-proxy.json"]
+
+    @property
+    def _proxy(self) -> ServiceProxy:
+        return ServiceProxy(self.name, self.addresses, self.identities)
 
     def _kubelet_config(self) -> dict[str, object]:
         return {
@@ -99,20 +104,6 @@ class Node:
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        }
-
-    def _proxy_config(self) -> dict[str, object]:
-        return {
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "mode": "nftables",
-            "clusterCIDR": self.addresses.cluster,
-            "clientConnection": {"kubeconfig": str(self.identities.kubeconfig("system:kube-proxy"))},
-            "hostnameOverride": self.name,
-            "healthzBindAddress": "127.0.0.1:10256",
-            "metricsBindAddress": "127.0.0.1:10249",
-            # zero: leave the kernel's connection tracking settings alone
-            "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         }
 
     # --- effects

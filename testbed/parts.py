@@ -24,7 +24,7 @@ PARTS = {
     "kwok": Part("plays kubelet for nodes that do not exist", "127.0.0.1:10247, inside"),
     "containerd": Part("runs containers, keeps images", "{place}/containerd.sock"),
     "kubelet": Part("starts and probes its node's pods; logs, exec", "{node}:10250"),
-    "kube-proxy": Part("leads a service's address to its pods", "rules in its node's nftables"),
+    "kube-proxy": Part("leads a service's address to its pods", "nftables of {place}"),
 }
 UNKNOWN = Part("", "")
 
@@ -53,5 +53,8 @@ def listens(component: str, addresses: Addresses) -> str:
     index = component.rpartition("-node")[2]
     node = int(index) if index.isdigit() else 0
     return part(component).listens.format(
-        api=addresses.api, dns=addresses.dns, node=addresses.node(node), place=f"node{node}"
+        api=addresses.api,
+        dns=addresses.dns,
+        node=addresses.node(node),
+        place=f"node{node}" if node else "the control plane",
     )
