@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic_core import CoreSchema, core_schema
 
-from graphpod_operator import quantity
+from graphpod_operator import duration, quantity
 
 CEL = "x-kubernetes-validations"
 LIST_TYPE = "x-kubernetes-list-type"
@@ -57,7 +57,27 @@ class Rule:
             raise ValueError(self.message)
 
 
-def _with_rules(schema: dict[str, Any], rules: tuple[Rule, ...]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One rule about a change, which only the API server sees: it knows the value before (`oldSelf`)."""
+
+    cel: str
+    message: str
+
+    def schema(self) -> dict[str, str]:
+        """The rule as the server reads it."""
+        return {"rule": self.cel, "message": self.message}
+
+
+def unchanging(field: str, message: str) -> Transition:
+    """Of an optional field that cannot be set later, changed or removed. It stands on the parent: a transition rule
+    on an optional field does not fire when the field comes or goes.
+    """
+    here, before = f"self.{field}", f"oldSelf.{field}"
+    return Transition(f"has({here}) == has({before}) && (!has({here}) || {here} == {before})", message)
+
+
+def _with_rules(schema: dict[str, Any], rules: tuple[Rule | Transition, ...]) -> dict[str, Any]:
     return {**schema, CEL: [*schema.get(CEL, ()), *(rule.schema() for rule in rules)]} if rules else schema
 
 
@@ -110,11 +130,13 @@ class ApiModel(BaseModel):
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
     """Rules about several fields of the value."""
+    TRANSITIONS: ClassVar[tuple[Transition, ...]] = ()
+    """Rules about its changes."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         made = handler(schema)
-        handler.resolve_ref_schema(made).update(_with_rules({}, cls.RULES))
+        handler.resolve_ref_schema(made).update(_with_rules({}, (*cls.RULES, *cls.TRANSITIONS)))
         return made
 
     @model_validator(mode="after")
@@ -147,6 +169,9 @@ def _is_quantity(text: str) -> str:
     quantity.value(text)
     return text
 
+
+Duration = Annotated[str, Field(max_length=16, pattern=duration.PATTERN)]
+"""One number and one unit: 200ms, 90s, 5m."""
 
 _QUANTITY = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -181,6 +206,9 @@ PositiveQuantity = Annotated[
 
 Passthrough = Annotated[dict[str, Any], WithJsonSchema({"type": "object", PRESERVE: True})]
 """A part of a pod, as Kubernetes has it: typing it here would make the CRD several times as large."""
+
+ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
+"""Name of another object. Whether there is one, and how names of its kind are made, is the server's to say."""
 
 LABEL_MAX = 317
 """Longest label key: a DNS name of 253, a slash, 63."""

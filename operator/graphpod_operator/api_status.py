@@ -111,6 +111,17 @@ class GraphStatus(ApiModel):
     budget_seconds: Count = Field(description="Longest time a pod may take to start, in seconds.")
 
 
+class ServicePhase(StrEnum):
+    """How it stands, in one word."""
+
+    Refused = "Refused"
+    Suspended = "Suspended"
+    Starting = "Starting"
+    Stalled = "Stalled"
+    Degraded = "Degraded"
+    Ready = "Ready"
+
+
 class Failure(ApiModel):
     """The last failure of a pod of the current generation that is still unresolved."""
 
@@ -125,6 +136,9 @@ class Status(ApiModel):
     """What the operator observed."""
 
     observed_generation: Count = Field(description="Generation of the spec this status speaks of.")
+    phase: ServicePhase | None = Field(
+        None, description="One word for humans, made from the conditions; nothing reads it."
+    )
     conditions: tuple[Condition, ...] = Field(
         (),
         max_length=16,
@@ -136,6 +150,7 @@ class Status(ApiModel):
         None, description="Address of the OpenAI API inside the cluster."
     )
     replicas: Count = Field(0, description="Pods that exist.")
+    updated_replicas: Count = Field(0, description="Pods of the current spec.")
     ready_replicas: Count = Field(0, description="Pods that serve.")
     selector: Annotated[str, Field(max_length=512)] | None = Field(
         None, description="Label selector of the pods, for autoscalers."

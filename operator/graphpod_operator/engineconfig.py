@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpod_operator import quantity
-from graphpod_operator.api import Dtype, Spec
+from graphpod_operator.api import Spec
+from graphpod_operator.api_engine import Dtype
 from graphpod_operator.features import features, graph_request, wants_gpu
 from graphpod_operator.model_uri import ModelUri
 from graphpod_policy import EngineConfig, ModelConfig, Plan, ServingConfig, config_hash

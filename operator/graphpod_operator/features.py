@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphpod_operator import quantity
+from graphpod_operator import operator_features, quantity
 from graphpod_operator.api import Spec
 from graphpod_operator.model_uri import ModelUri
 from graphpod_policy import (
@@ -79,4 +79,4 @@ def missing(spec: Spec) -> tuple[NotBuilt, ...]:
         lacking.append(
             NotBuilt("spec.model.uri", f"spec.model.uri: {uri.scheme}:// is not built in this version; use pvc://")
         )
-    return tuple(lacking)
+    return (*lacking, *operator_features.lacking(spec))

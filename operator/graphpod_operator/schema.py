@@ -17,6 +17,14 @@ Schema = dict[str, Any]
 _DROPPED = frozenset({"title", "$defs", "default", "description", "anyOf", "$ref", "const", "additionalProperties"})
 
 
+_FIRST = ("type", "enum", "minLength", "maxLength", "pattern", "minimum", "maximum", "minItems", "maxItems")
+
+
+def _place(key: str) -> tuple[int, str]:
+    """Sort key: what a value must be, in reading order, then the rest."""
+    return (_FIRST.index(key) if key in _FIRST else len(_FIRST), key)
+
+
 def structural(model: type[BaseModel]) -> Schema:
     """The structural schema of a model, by its wire names."""
     raw = model.model_json_schema(by_alias=True, mode="validation")
@@ -41,7 +49,7 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
 
 
 def _plain(node: Mapping[str, Any], described: Schema, definitions: Mapping[str, Any]) -> Schema:
-    schema = {key: value for key, value in node.items() if key not in _DROPPED} | described
+    schema = {key: node[key] for key in sorted(node.keys() - _DROPPED, key=_place)} | described
     if node.get("x-kubernetes-int-or-string"):
         schema["anyOf"] = node["anyOf"]
     if "properties" in node:
@@ -50,8 +58,7 @@ def _plain(node: Mapping[str, Any], described: Schema, definitions: Mapping[str,
         schema["additionalProperties"] = _convert(node["additionalProperties"], definitions)
     if "items" in node:
         schema["items"] = _convert(node["items"], definitions)
-    if schema.get("type") == "integer":
-        schema["format"] = "int64"
+        schema["items"].pop("description", None)  # `kubectl explain` tells the list's own
     return schema
 
 

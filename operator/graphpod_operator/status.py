@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphpod_operator import observe
-from graphpod_operator.api_status import Condition, ConditionStatus, Failure, Status
+from graphpod_operator.api_status import Condition, ConditionStatus, Failure, ServicePhase, Status
 from graphpod_operator.diagnose import Diagnosis, diagnose
 from graphpod_operator.graphstatus import graph_status, is_weaker
 from graphpod_operator.observe import Pod, Rollout
@@ -60,11 +60,14 @@ def status(
         assert stop is not None
         findings = _blocked(stop, seen)
     config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
+    conditions = _conditions(found, findings, now)
     return Status(
         observed_generation=found.generation,
-        conditions=_conditions(found, findings, now),
+        phase=_phase(conditions),
+        conditions=conditions,
         url=url(found.key.name, found.key.namespace),
         replicas=seen.rollout.replicas if seen.rollout else 0,
+        updated_replicas=seen.rollout.updated if seen.rollout else 0,
         ready_replicas=seen.rollout.ready if seen.rollout else 0,
         selector=",".join(f"{key}={value}" for key, value in selector(found.key.name).items()),
         graph=graph_status(policy, config_hash, seen.pods, seen.readings) if policy is not None else None,
@@ -218,6 +221,19 @@ def _conditions(found: observe.Service, findings: dict[ConditionType, Finding], 
         )
         for kind, (state, reason, what) in whole.items()
     )
+
+
+def _phase(conditions: tuple[Condition, ...]) -> ServicePhase:
+    """The conditions in one word."""
+    told = {condition.type: condition for condition in conditions}
+    if told[ConditionType.Accepted].status is ConditionStatus.false:
+        return ServicePhase.Refused
+    if told[ConditionType.Ready].status is ConditionStatus.true:
+        degraded = told[ConditionType.Ready].reason == Reason.Degraded.name
+        return ServicePhase.Degraded if degraded else ServicePhase.Ready
+    if told[ConditionType.WorkloadAvailable].reason == Reason.Suspended.name:
+        return ServicePhase.Suspended
+    return ServicePhase.Stalled if ConditionType.Stalled in told else ServicePhase.Starting
 
 
 def _explains(reason: Reason) -> tuple[bool, bool, bool, bool]:

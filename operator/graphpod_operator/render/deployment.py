@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 from graphpod_operator import quantity
-from graphpod_operator.api import RolloutStrategy, Spec, Toleration
+from graphpod_operator.api import Spec
+from graphpod_operator.api_running import RolloutStrategy
 from graphpod_operator.engineconfig import cpu_threads
 from graphpod_operator.features import wants_gpu
 from graphpod_operator.model_uri import MOUNT, ModelUri
-from graphpod_operator.render import podtemplate
+from graphpod_operator.render import placement, podtemplate
 from graphpod_operator.render.configmap import KEY
 from graphpod_operator.render.subject import HASH_ANNOTATION, Body, Subject
 from graphpod_operator.resource import Resource
@@ -63,7 +64,7 @@ def replicas(spec: Spec) -> int:
 def _rolling(spec: Spec) -> dict[str, int]:
     default = RolloutStrategy.Replace if wants_gpu(spec) else RolloutStrategy.Surge
     if (spec.rollout.strategy or default) is RolloutStrategy.Replace:
-        return {"maxSurge": 0, "maxUnavailable": 1}
+        return {"maxSurge": 0, "maxUnavailable": spec.rollout.max_unavailable or 1}
     return {"maxSurge": 1, "maxUnavailable": 0}
 
 
@@ -73,7 +74,7 @@ def _startup_threshold(plan: Plan) -> int:
 
 
 def _pod(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> Body:
-    spec, placement = subject.spec, subject.spec.placement
+    spec = subject.spec
     return _without_empty(
         {
             "serviceAccountName": subject.name,
@@ -90,28 +91,10 @@ def _pod(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> 
             },
             "containers": [_container(spec, plan, default_image)],
             "volumes": _volumes(subject, config_hash),
-            "nodeSelector": placement.node_selector,
-            "tolerations": [_toleration(toleration) for toleration in placement.tolerations],
-            "affinity": _apart(subject),
-            "priorityClassName": placement.priority_class_name,
-            "runtimeClassName": placement.runtime_class_name,
+            "imagePullSecrets": [{"name": secret.name} for secret in spec.engine.image_pull_secrets],
+            **placement.fields(subject),
         }
     )
-
-
-def _apart(subject: Subject) -> Body:
-    """Replicas prefer nodes without another one, so that the loss or drain of a node takes one of them.
-
-    Pods of the same template only: with one replica it changes nothing, not in a rollout either, and so it can stand
-    in every template, and scaling restarts no pod.
-    """
-    term = {
-        "labelSelector": {"matchLabels": subject.selector},
-        "matchLabelKeys": ["pod-template-hash"],
-        "topologyKey": "kubernetes.io/hostname",
-    }
-    preferred = {"weight": 100, "podAffinityTerm": term}
-    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
 
 
 def _container(spec: Spec, plan: Plan, default_image: str) -> Body:
@@ -169,11 +152,12 @@ def _environment(spec: Spec) -> list[Body]:
 
 def _volumes(subject: Subject, config_hash: str) -> list[Body]:
     claim = ModelUri.parse(subject.spec.model.uri).authority
+    resources = subject.spec.resources
     return [
         {"name": "config", "configMap": {"name": subject.config_name(config_hash)}},
         {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
-        {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": quantity.canonical(resources.scratch)}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity.canonical(resources.shared_memory)}},
         *map(podtemplate.volume, subject.spec.pod_template.volumes),
     ]
 
@@ -185,10 +169,6 @@ def _probe(path: str, *, period: int, timeout: int, threshold: int) -> Body:
         "timeoutSeconds": timeout,
         "failureThreshold": threshold,
     }
-
-
-def _toleration(toleration: Toleration) -> Body:
-    return toleration.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _quantities(resources: dict[str, str]) -> dict[str, str]:

@@ -1,0 +1,112 @@
+"""`spec.graph`: what is asked of CUDA graphs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from graphpod_operator.api_model import ATOMIC, ApiModel, Duration, Integer, PositiveQuantity, Rule, Ruled
+from graphpod_policy import CompileMode, OnCaptureFailure, OnUnsupported, Policy
+
+MAX_SIZES = 128
+
+Size = Annotated[Integer, Field(ge=1, le=1_048_576)]
+
+Ladder = Annotated[
+    tuple[Size, ...],
+    Field(min_length=1, max_length=MAX_SIZES, json_schema_extra=ATOMIC),
+    Ruled(
+        Rule("self.isSorted()", "sizes must be in ascending order", lambda sizes: list(sizes) == sorted(sizes)),
+        Rule(
+            "self.all(x, self.exists_one(y, y == x))",
+            "sizes must not repeat",
+            lambda sizes: len(set(sizes)) == len(sizes),
+        ),
+    ),
+]
+
+
+class Sizes(ApiModel):
+    """The ladders: which padded sizes get a graph."""
+
+    prefill: Ladder | None = Field(
+        None,
+        description="Padded token counts that get a prefill graph, ascending. A batch takes the next larger size; "
+        "what the engine cannot reach is cut. Default: the resolver's ladder, see status.graph.",
+    )
+    decode: Ladder | None = Field(
+        None,
+        description="Batch sizes that get a decode graph, ascending. A batch takes the next larger size. "
+        "Default: the resolver's ladder.",
+    )
+
+
+class CaptureBudget(ApiModel):
+    """The most that captures may take. The largest sizes are left out until the rest fits, and a decision says so."""
+
+    memory: PositiveQuantity | None = Field(
+        None, description="Bytes of the graphs of both phases (a quantity). Default: what the ladders take."
+    )
+    time: Duration | None = Field(
+        None, description="Time of the captures of both phases (90s, 5m). Default: what the ladders take."
+    )
+
+
+DECODE_POLICIES = (Policy.Auto, Policy.Full, Policy.Breakable, Policy.Disabled)
+
+
+class Graph(ApiModel):
+    """What is asked of CUDA graphs. The answer is in status.graph."""
+
+    prefill: Policy = Field(
+        Policy.Auto,
+        description=(
+            "Graph policy of prefill. Breakable: captured in segments, attention runs between them. Piecewise: traced "
+            "once, split at attention, each piece captured for each size. Full: one graph for the whole pass. "
+            "Disabled: no graphs. Default: Auto (Breakable, else Piecewise, else Disabled)."
+        ),
+    )
+    decode: Policy = Field(
+        Policy.Auto,
+        description=(
+            "Graph policy of decode. Full: one graph for the whole step. Breakable: captured in segments, attention "
+            "runs between them. Disabled: no graphs. Default: Auto (Full, else Breakable, else Disabled)."
+        ),
+        json_schema_extra={"enum": [policy.value for policy in DECODE_POLICIES]},
+    )
+    sizes: Sizes = Field(Sizes(), description="Sizes that get a graph. Default: the resolver's ladders.")
+    compile: CompileMode = Field(
+        CompileMode.Auto,
+        description="How the two halves of a layer, before and after attention, are compiled before capture. "
+        "Default: Auto (the resolver's choice).",
+    )
+    budget: CaptureBudget = Field(
+        CaptureBudget(), description="The most that captures may take. Default: what the ladders take."
+    )
+    on_unsupported: OnUnsupported = Field(
+        OnUnsupported.Degrade,
+        description=(
+            "When a rule says that the asked policy cannot work: Degrade takes the next weaker one and records "
+            "why, Fail refuses the service. A policy that is not built is refused either way. Default: Degrade."
+        ),
+    )
+    on_capture_failure: OnCaptureFailure = Field(
+        OnCaptureFailure.Degrade,
+        description=(
+            "When a capture or its self-check fails: Degrade runs a weaker policy and records why, Fail keeps "
+            "the pod from getting Ready. Default: Degrade."
+        ),
+    )
+    retries: Integer | None = Field(
+        None,
+        ge=0,
+        le=10,
+        description="Starts that may die in a capture before the operator plans a weaker policy. Default: 3.",
+    )
+
+    @model_validator(mode="after")
+    def _decode_is_never_piecewise(self) -> Graph:
+        if self.decode not in DECODE_POLICIES:
+            raise ValueError("graph.decode must be one of Auto, Full, Breakable, Disabled")
+        return self

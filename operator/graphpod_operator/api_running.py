@@ -1,0 +1,111 @@
+"""How a service is kept running: its autoscaling, rollouts, updates, objectives and monitoring."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from graphpod_operator.api_model import ApiModel, Boolean, Duration, Integer, PositiveQuantity, Rule
+
+
+class ScalingProvider(StrEnum):
+    """Who changes the number of replicas."""
+
+    HPA = "HPA"
+    KEDA = "KEDA"
+
+
+class ScalingMetric(StrEnum):
+    """What a replica's load is measured by."""
+
+    RunningRequests = "RunningRequests"
+    WaitingRequests = "WaitingRequests"
+    KvCacheUsage = "KvCacheUsage"
+
+
+class Autoscaling(ApiModel):
+    """Replicas by load. spec.replicas is ignored meanwhile."""
+
+    RULES = (
+        Rule(
+            "self.min <= self.max",
+            "autoscaling.min must not be above autoscaling.max",
+            lambda scaling: scaling.min <= scaling.max,
+        ),
+        Rule(
+            "self.min > 0 || self.provider == 'KEDA'",
+            "autoscaling.min 0 needs provider KEDA",
+            lambda scaling: scaling.min > 0 or scaling.provider is ScalingProvider.KEDA,
+        ),
+    )
+
+    min: Integer = Field(1, ge=0, le=1000, description="Fewest replicas; 0 with KEDA only. Default: 1.")
+    max: Integer = Field(ge=1, le=1000, description="Most replicas. Required, no default.")
+    metric: ScalingMetric = Field(
+        ScalingMetric.WaitingRequests,
+        description="Load of a replica: requests that run, requests that wait, or the share of its KV cache in use. "
+        "Default: WaitingRequests.",
+    )
+    target: PositiveQuantity = Field(
+        description="Load of a replica to keep to: requests, or a share such as 800m. Required, no default."
+    )
+    provider: ScalingProvider = Field(
+        ScalingProvider.HPA,
+        description="HorizontalPodAutoscaler, or a ScaledObject of KEDA. Default: HPA.",
+    )
+
+
+class RolloutStrategy(StrEnum):
+    """How pods of a new configuration take over."""
+
+    Replace = "Replace"
+    Surge = "Surge"
+
+
+class Rollout(ApiModel):
+    """How a change of the engine's configuration reaches the pods. Always rolling."""
+
+    RULES = (
+        Rule(
+            "!has(self.maxUnavailable) || has(self.strategy) && self.strategy == 'Replace'",
+            "rollout.maxUnavailable needs rollout.strategy Replace: Surge stops no pod before a new one serves",
+            lambda rollout: rollout.max_unavailable is None or rollout.strategy is RolloutStrategy.Replace,
+        ),
+    )
+
+    strategy: RolloutStrategy | None = Field(
+        None,
+        description=(
+            "Replace stops an old pod before it starts a new one and needs no spare device; Surge starts the new "
+            "one first. Default: Replace with GPUs, Surge without."
+        ),
+    )
+    max_unavailable: Integer | None = Field(
+        None, ge=1, le=1000, description="Pods replaced at the same time by strategy Replace. Default: 1."
+    )
+    drain_seconds: Integer = Field(
+        30, ge=0, le=3600, description="Time open requests get when a pod stops, in seconds. Default: 30."
+    )
+
+
+class Updates(StrEnum):
+    """Whether a newer operator's image, rules and rendering reach a service by themselves."""
+
+    Pinned = "Pinned"
+    Auto = "Auto"
+
+
+class Slo(ApiModel):
+    """What is promised to clients; alerts and histogram buckets follow from it."""
+
+    ttft: Duration | None = Field(None, description="Time to the first token (300ms, 2s). Default: not promised.")
+    itl: Duration | None = Field(None, description="Time between tokens (50ms). Default: not promised.")
+
+
+class Monitoring(ApiModel):
+    """Objects for Prometheus."""
+
+    enabled: Boolean = Field(
+        False, description="Make a PodMonitor for the pods where the cluster has that kind. Default: false."
+    )
