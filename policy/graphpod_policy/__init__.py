@@ -3,6 +3,7 @@
 Operator, engine and command line share this package, so what is planned and what is explained cannot drift.
 """
 
+from graphpod_policy.built import BUILT_COMPILE, BUILT_POLICIES, FEATURES, NotBuilt, not_built
 from graphpod_policy.config import (
     ConfigError,
     EngineConfig,
@@ -12,17 +13,20 @@ from graphpod_policy.config import (
     ServingConfig,
     config_hash,
 )
+from graphpod_policy.cost import Budget, Cost
 from graphpod_policy.exits import ExitCode
-from graphpod_policy.features import BUILT_POLICIES, FEATURES, Features, GraphRequest, NotBuilt, not_built
-from graphpod_policy.plan import Budget, Decision, PhasePlan, Plan
-from graphpod_policy.resolve import RESOLVER_REVISION, Facts, refine, resolve, shorten, weaken
-from graphpod_policy.rules import RULES, Rule
+from graphpod_policy.facts import GPU_MEMORY, Facts, ModelFacts, ModelUnreadable
+from graphpod_policy.features import Features, GraphRequest
+from graphpod_policy.plan import Decision, PhasePlan, Plan
+from graphpod_policy.resolve import RESOLVER_REVISION, refine, resolve, shorten, weaken
+from graphpod_policy.rules import POSSIBLE_FALLBACKS, RULES, Batch, Rule, refusing_gate
 from graphpod_policy.words import (
     AllToAll,
     AttentionBackend,
     Backend,
     CompileMode,
     Device,
+    Duty,
     FallbackReason,
     KvCacheDtype,
     OnCaptureFailure,
@@ -40,18 +44,24 @@ from graphpod_policy.words import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "BUILT_COMPILE",
     "BUILT_POLICIES",
     "FEATURES",
+    "GPU_MEMORY",
+    "POSSIBLE_FALLBACKS",
     "RESOLVER_REVISION",
     "RULES",
     "AllToAll",
     "AttentionBackend",
     "Backend",
+    "Batch",
     "Budget",
     "CompileMode",
     "ConfigError",
+    "Cost",
     "Decision",
     "Device",
+    "Duty",
     "EngineConfig",
     "ExitCode",
     "Facts",
@@ -62,6 +72,8 @@ __all__ = [
     "GraphRequest",
     "KvCacheDtype",
     "ModelConfig",
+    "ModelFacts",
+    "ModelUnreadable",
     "NotBuilt",
     "OnCaptureFailure",
     "OnUnsupported",
@@ -80,6 +92,7 @@ __all__ = [
     "config_hash",
     "not_built",
     "refine",
+    "refusing_gate",
     "resolve",
     "shorten",
     "weaken",

@@ -1,8 +1,6 @@
-"""What a service asks of its engine, as far as graphs care, and which of it the engine really has."""
+"""What a service asks of its engine, as far as graphs care."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from graphpod_policy.words import (
     AllToAll,
@@ -97,76 +95,3 @@ class GraphRequest:
     def sizes(self, phase: Phase) -> tuple[int, ...] | None:
         """The sizes asked for `phase`."""
         return self.prefill_sizes if phase is Phase.Prefill else self.decode_sizes
-
-
-BUILT_POLICIES: dict[Phase, tuple[Policy, ...]] = {
-    Phase.Prefill: (Policy.Breakable, Policy.Disabled),
-    Phase.Decode: (Policy.Full, Policy.Breakable, Policy.Disabled),
-}
-"""The policies this version's engine can run."""
-
-
-class Feature(NamedTuple):
-    """One row of the feature table."""
-
-    name: str
-    field: str
-    """Path in the API, as the user wrote it."""
-    built: bool
-    asked: Callable[[Features], object]
-    """A true value when the feature is in use; it is shown to the user."""
-
-
-FEATURES: tuple[Feature, ...] = (
-    Feature("CPU", "spec.resources", True, lambda f: f.device is Device.Cpu),
-    Feature("GPU", "spec.resources.limits[nvidia.com/gpu]", False, lambda f: f.device is Device.Cuda),
-    Feature("speculative decoding", "spec.engine.speculative", False, lambda f: f.speculative),
-    Feature("host KV cache", "spec.engine.hostCache", False, lambda f: f.host_cache_bytes),
-    Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: f.cpu_offload_bytes),
-    Feature("LoRA adapters", "spec.engine.lora", False, lambda f: ", ".join(f.lora)),
-    Feature("quantization", "spec.engine.quantization", False, lambda f: f.quantization),
-    Feature(
-        "KV cache dtype",
-        "spec.engine.kvCacheDtype",
-        False,
-        lambda f: f.kv_cache_dtype is not KvCacheDtype.Auto and f.kv_cache_dtype,
-    ),
-    Feature("deterministic mode", "spec.engine.deterministic", False, lambda f: f.deterministic and "true"),
-    Feature("disaggregated role", "spec.role", False, lambda f: f.role is not Role.Both and f.role.value),
-    Feature("tensor parallelism", "spec.parallelism.tensor", False, lambda f: f.tensor > 1 and f.tensor),
-    Feature("pipeline parallelism", "spec.parallelism.pipeline", False, lambda f: f.pipeline > 1 and f.pipeline),
-    Feature("several nodes", "spec.parallelism.nodes", False, lambda f: f.nodes > 1 and f.nodes),
-)
-"""Every feature the API can ask for, and whether the engine has it. Nothing is accepted and ignored."""
-
-
-class NotBuilt(NamedTuple):
-    """A feature that was asked for and that this engine does not have yet."""
-
-    field: str
-    message: str
-
-
-def not_built(features: Features, request: GraphRequest) -> tuple[NotBuilt, ...]:
-    """Every asked feature the engine does not have; empty when all of them are built."""
-    missing = [
-        NotBuilt(row.field, f"{row.field}: {_asked(row, asked)} is not built in this version; remove the field")
-        for row in FEATURES
-        if not row.built and (asked := row.asked(features))
-    ]
-    for phase, built in BUILT_POLICIES.items():
-        asked_policy = request.policy(phase)
-        if asked_policy is not Policy.Auto and asked_policy not in built:
-            choices = ", ".join([Policy.Auto, *built])
-            missing.append(
-                NotBuilt(
-                    f"spec.graph.{phase}",
-                    f"spec.graph.{phase}: {asked_policy} is not built in this version; use one of {choices}",
-                )
-            )
-    return tuple(missing)
-
-
-def _asked(row: Feature, value: object) -> str:
-    """The feature's name, with what was asked of it where there is a choice."""
-    return row.name if value is True else f"{row.name} ({value})"

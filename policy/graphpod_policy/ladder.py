@@ -1,34 +1,79 @@
 """Ladders: the ascending sizes that are captured. Prefill sizes are tokens, decode sizes are sequences.
 
-The prefill steps are SGLang's schedule (4..32 by 4, 48..256 by 16, 288..512 by 32, 576..1024 by 64,
-1280..4096 by 256, then by 512); unlike there, the maximum itself is always on the ladder, so no pass below
+The steps are SGLang's schedules; unlike there, the maximum itself is on the prefill ladder too, so that no pass below
 it is padded further than one step.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
+
+from graphpod_policy.facts import GIB
 
 Ladder = tuple[int, ...]
+Steps = tuple[tuple[int, int, int], ...]
 
-PREFILL_STEPS: tuple[tuple[int, int, int], ...] = (
-    (4, 32, 4),
-    (48, 256, 16),
-    (288, 512, 32),
-    (576, 1024, 64),
-    (1280, 4096, 256),
-)
+PREFILL_STEPS: Steps = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256))
 """(first, last, step) in tokens; beyond the last row the step is 512."""
+PREFILL_STEP_BEYOND = 512
+
+DECODE_STEPS: Steps = ((1, 2, 1), (4, 12, 4), (16, 256, 8), (272, 511, 16))
+"""(first, last, step) in sequences of one token; beyond the last row the step is 32, from 512."""
+DECODE_STEP_BEYOND = 32
+
+VERIFY_STEPS: Steps = ((1, 8, 1), (10, 32, 2), (40, 64, 4), (72, 256, 8))
+"""The same in sequences of several draft tokens: a padded sequence costs more. Beyond, the step is 16."""
+VERIFY_STEP_BEYOND = 16
 
 CPU_PREFILL_MAX = 256
 """Largest default prefill size on a CPU, in tokens: the recorder brings no speed, so ladders stay short."""
-CPU_DECODE = (1, 2, 4, 8)
+CPU_DECODE: Ladder = (1, 2, 4, 8)
 """Default decode sizes on a CPU, in sequences."""
+
+LATENT_ATTENTION_MAX = 2048
+"""Largest default prefill size with latent attention, in tokens."""
+
+
+class MemoryRow(NamedTuple):
+    """Default maxima on a GPU with less than `below` bytes: prefill tokens, decode sequences, and decode sequences
+    when a layer is split over four devices or more.
+    """
+
+    below: float
+    prefill: int
+    decode: int
+    decode_split: int
+
+
+MEMORY_ROWS: tuple[MemoryRow, ...] = (
+    MemoryRow(20 * GIB, 2048, 8, 8),
+    MemoryRow(35 * GIB, 2048, 24, 80),
+    MemoryRow(60 * GIB, 4096, 32, 160),
+    MemoryRow(160 * GIB, 8192, 256, 512),
+    MemoryRow(float("inf"), 16384, 512, 512),
+)
+"""By GPU memory, ascending. Before the GPU is known a plan uses the last row; the engine then removes sizes."""
+
+
+def memory_row(gpu_memory_bytes: int | None) -> MemoryRow:
+    """The row of a GPU with this memory; the largest when it is not known."""
+    if gpu_memory_bytes is None:
+        return MEMORY_ROWS[-1]
+    return next(row for row in MEMORY_ROWS if gpu_memory_bytes < row.below)
 
 
 def prefill_ladder(maximum: int) -> Ladder:
     """The default prefill ladder up to and including `maximum` tokens."""
-    sizes = [size for first, last, step in PREFILL_STEPS for size in range(first, last + 1, step)]
-    sizes += range(4608, maximum + 1, 512)
-    return _capped(sizes, maximum)
+    return _scheduled(PREFILL_STEPS, PREFILL_STEP_BEYOND, maximum)
+
+
+def decode_ladder(maximum: int) -> Ladder:
+    """The default decode ladder of a GPU up to and including `maximum` sequences."""
+    return _scheduled(DECODE_STEPS, DECODE_STEP_BEYOND, maximum)
+
+
+def verify_ladder(maximum: int) -> Ladder:
+    """The default decode ladder with speculative decoding, up to and including `maximum` sequences."""
+    return _scheduled(VERIFY_STEPS, VERIFY_STEP_BEYOND, maximum)
 
 
 def cpu_decode_ladder(maximum: int) -> Ladder:
@@ -36,9 +81,20 @@ def cpu_decode_ladder(maximum: int) -> Ladder:
     return _capped(CPU_DECODE, maximum)
 
 
-def cuda_decode_ladder(maximum: int) -> Ladder:
-    """The default decode ladder on a GPU: 1, 2, 4, 8, 12, by 8 to 256, by 16 to 511, then by 32."""
-    return _capped((1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, maximum + 1, 32)), maximum)
+def aligned(sizes: Ladder, multiple: int, maximum: int) -> Ladder:
+    """`sizes` rounded up to multiples of `multiple`, each once; above `maximum`, its largest multiple is the last."""
+    rounded = {-(-size // multiple) * multiple for size in sizes}
+    largest = maximum // multiple * multiple
+    if rounded and max(rounded) > maximum and largest:
+        rounded.add(largest)
+    return tuple(sorted(size for size in rounded if size <= maximum))
+
+
+def _scheduled(steps: Steps, beyond: int, maximum: int) -> Ladder:
+    sizes = [size for first, last, step in steps for size in range(first, last + 1, step)]
+    start = sizes[-1] + steps[-1][2]
+    beyond_from = -(-start // beyond) * beyond
+    return _capped((*sizes, *range(beyond_from, maximum + 1, beyond)), maximum)
 
 
 def _capped(sizes: Iterable[int], maximum: int) -> Ladder:

@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphpod_policy.words import Backend, CompileMode, Outcome, Phase, Policy, Stage
+from graphpod_policy.cost import Budget, Cost
+from graphpod_policy.facts import Facts
+from graphpod_policy.features import Features, GraphRequest
+from graphpod_policy.words import Backend, CompileMode, Duty, Outcome, Phase, Policy, Stage
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One step of the resolver that changed something: which rule, where, what it did, why, and what to do."""
+    """One step of the resolver that changed something: which rule, where, what it did, why, and what to do.
+
+    `policy` is the candidate that was excluded, overridden or adjusted.
+    """
 
     rule: str
     phase: Phase
@@ -16,6 +22,7 @@ class Decision:
     outcome: Outcome
     because: str
     hint: str
+    policy: Policy | None = None
 
     def as_dict(self) -> dict[str, str]:
         """Plain strings, in the API's words."""
@@ -41,27 +48,40 @@ class PhasePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """Seconds that capture, and the whole start, are expected to take at most."""
-
-    capture_seconds: int
-    start_seconds: int
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """The resolved graph policy of a service.
+    """The resolved graph policy of a service, with what it was resolved from.
 
-    `refused` is the decision that ended the search under `onUnsupported: Fail`; the plan is then not to be run.
-    `gates` names the rules that may send a single batch to the eager path.
+    `duties` are what rules ask of the engine beyond capturing, `gates` names the rules that may send a single batch
+    to the eager path, in the order they are asked, `costs` are estimates. `refused` is the decision that ended the
+    search under `onUnsupported: Fail`; the plan is then not to be run.
     """
 
+    features: Features
+    request: GraphRequest
+    facts: Facts
     phases: Mapping[Phase, PhasePlan]
     backend: Backend
     compile: CompileMode
     prefill_chunk: int
-    decisions: tuple[Decision, ...]
+    duties: Mapping[Phase, tuple[Duty, ...]]
     gates: tuple[str, ...]
+    costs: Mapping[Phase, Cost]
     budget: Budget
+    decisions: tuple[Decision, ...]
     refused: Decision | None
     resolver_revision: str
+
+    def as_request(self) -> GraphRequest:
+        """The plan as an explicit request: resolving it again gives this plan."""
+        prefill, decode = self.phases[Phase.Prefill], self.phases[Phase.Decode]
+        return GraphRequest(
+            prefill=prefill.planned,
+            decode=decode.planned,
+            prefill_sizes=prefill.sizes or self.request.prefill_sizes,
+            decode_sizes=decode.sizes or self.request.decode_sizes,
+            compile=self.compile,
+            budget_bytes=self.request.budget_bytes,
+            budget_seconds=self.request.budget_seconds,
+            on_unsupported=self.request.on_unsupported,
+            on_capture_failure=self.request.on_capture_failure,
+        )

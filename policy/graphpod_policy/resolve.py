@@ -4,21 +4,20 @@ Two callers share it. The operator resolves what the spec says; the engine start
 weaken it, by `refine` with facts, by `shorten` when memory runs out, by `weaken` when a capture fails.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from graphpod_policy.built import BUILT_COMPILE
+from graphpod_policy.cost import NOTHING, Cost, budget, phase_cost
+from graphpod_policy.facts import NOTHING_KNOWN, Facts
 from graphpod_policy.features import Features, GraphRequest
-from graphpod_policy.ladder import (
-    CPU_PREFILL_MAX,
-    Ladder,
-    cpu_decode_ladder,
-    cuda_decode_ladder,
-    prefill_ladder,
-)
-from graphpod_policy.plan import Budget, Decision, PhasePlan, Plan
-from graphpod_policy.rules import BY_ID, RULES, Rule
-from graphpod_policy.words import Backend, CompileMode, Device, OnUnsupported, Outcome, Phase, Policy, Severity, Stage
+from graphpod_policy.ladder import Ladder
+from graphpod_policy.plan import Decision, PhasePlan, Plan
+from graphpod_policy.rules import BY_NAME, RULES
+from graphpod_policy.search import Search
+from graphpod_policy.sizing import Allowance, asked_ladder, budget_cut, device_cut, prefill_chunk
+from graphpod_policy.words import Backend, CompileMode, Device, Outcome, Phase, Policy, Severity, Stage
 
-RESOLVER_REVISION = "2026-11-21.1"
+RESOLVER_REVISION = "2026-11-21.2"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {
@@ -27,84 +26,93 @@ AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {
 }
 """Strongest first. An explicit policy that is not listed ranks above all of them."""
 
-CUDA_PREFILL_CHUNK = 4096
-"""Tokens of one prefill pass on a GPU unless the service says otherwise."""
-
-IMPORT_AND_LOAD_SECONDS = 120
-"""Allowance for interpreter, torch and weights before the first capture."""
-CPU_SECONDS_PER_TOKEN = 0.03
-"""Allowance for one padded row through warm-up, capture and self-check on a slow, shared CPU."""
-CUDA_SECONDS_PER_SIZE = 0.5
-"""Allowance for capturing and checking one size on a GPU (measured: about 0.02 s)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What only the engine knows, after loading the model."""
-
-    attention_layers: int
-    configured_layers: int
+PHASES = (Phase.Decode, Phase.Prefill)
+"""Decode first: what its ladder takes of a budget is not prefill's."""
 
 
 def resolve(features: Features, request: GraphRequest) -> Plan:
     """The plan for a service. Never raises; `plan.refused` says when `onUnsupported: Fail` ends the search."""
-    decisions: list[Decision] = []
-    refused: Decision | None = None
+    search = Search(features, NOTHING_KNOWN, request.on_unsupported, Stage.Spec)
+    chosen = {
+        phase: search.choose(phase, request.policy(phase), candidates(phase, request.policy(phase))) for phase in Phase
+    }
+    compile = search.compile(_compile_mode(features, request), [search.case(*item) for item in chosen.items()])
+    chunk = prefill_chunk(features, request)
     phases: dict[Phase, PhasePlan] = {}
-    chunk = _prefill_chunk(features, request)
-    for phase in Phase:
-        policy, refusal = _choose(phase, features, request, decisions)
-        refused = refused or refusal
+    reserved = NOTHING
+    for phase in PHASES:
+        case = search.case(phase, chosen[phase])
         sizes: Ladder = ()
-        if policy is not Policy.Disabled:
-            sizes = _ladder(phase, policy, features, request, chunk, decisions)
+        if case.policy is not Policy.Disabled:
+            adjusting = search.rules(case, Severity.Adjust)
+            for rule in adjusting:
+                if rule.backend is not None:
+                    search.decide(rule, case, Outcome.Adjusted)
+            sizes, changes = asked_ladder(case, request, chunk, adjusting)
+            search.resize(case, changes)
+            allowance = Allowance.of(request.budget_bytes, request.budget_seconds, compile, reserved)
+            sizes, changes = budget_cut(sizes, case, allowance)
+            search.resize(case, changes)
             if not sizes:
-                decision = _decide(BY_ID["LadderEmpty"], phase, Stage.Spec, Outcome.Excluded)
-                decisions.append(decision)
-                if request.on_unsupported is OnUnsupported.Fail and request.policy(phase) is not Policy.Auto:
-                    refused = refused or replace(decision, outcome=Outcome.Refused)
-                policy = Policy.Disabled
-        phases[phase] = PhasePlan(request.policy(phase), policy, sizes)
-    prefill_sizes = phases[Phase.Prefill].sizes
-    return Plan(
-        phases=phases,
+                search.empty(case, request.policy(phase))
+        phases[phase] = PhasePlan(request.policy(phase), case.policy if sizes else Policy.Disabled, sizes)
+        reserved = _cost(phase, phases[phase], features, NOTHING_KNOWN)
+    top = phases[Phase.Prefill].sizes[-1:]
+    plan = Plan(
+        features=features,
+        request=request,
+        facts=NOTHING_KNOWN,
+        phases={},
         backend=Backend.CudaGraph if features.device is Device.Cuda else Backend.Recorder,
-        compile=CompileMode.Nothing if request.compile is CompileMode.Auto else request.compile,
-        prefill_chunk=features.prefill_chunk or (prefill_sizes[-1] if prefill_sizes else chunk),
-        decisions=tuple(decisions),
-        gates=_gates(phases),
-        budget=_budget(features, phases),
-        refused=refused,
+        compile=compile,
+        prefill_chunk=top[0] if top and features.prefill_chunk is None else chunk,
+        duties=dict.fromkeys(Phase, ()),
+        gates=(),
+        costs={},
+        budget=budget({}, compile, features, None),
+        decisions=(),
+        refused=None,
         resolver_revision=RESOLVER_REVISION,
     )
+    return _concluded(plan, search, {phase: phases[phase] for phase in Phase})
 
 
 def refine(plan: Plan, facts: Facts) -> Plan:
-    """The plan after the engine has seen the model; it is never stronger than `plan`."""
-    if facts.attention_layers == facts.configured_layers:
-        return plan
-    because = f"{facts.attention_layers} attention layers found, {facts.configured_layers} configured"
-    for phase in Phase:
-        if plan.phases[phase].planned is not Policy.Disabled:
-            plan = _replace_phase(plan, phase, Policy.Disabled, (), "UnknownLayers", Outcome.Degraded, because)
-    return plan
+    """The plan with what the engine knows of model, device and memory; it is never stronger than `plan`."""
+    search = Search(plan.features, facts, plan.request.on_unsupported, Stage.Engine)
+    reserved = _cost(Phase.Decode, plan.phases[Phase.Decode], plan.features, facts)
+    limits = [amount for amount in (plan.request.budget_bytes, facts.free_bytes) if amount is not None]
+    allowance = Allowance.of(min(limits, default=None), plan.request.budget_seconds, plan.compile, reserved)
+    phases: dict[Phase, PhasePlan] = {}
+    for phase, current in plan.phases.items():
+        policy = current.planned
+        if policy is not Policy.Disabled:
+            policy = search.choose(phase, current.requested, candidates(phase, policy), heard=policy)
+        case = search.case(phase, policy)
+        sizes: Ladder = ()
+        if policy is not Policy.Disabled:
+            sizes, changes = device_cut(current.sizes, case, plan.prefill_chunk)
+            search.resize(case, changes)
+            sizes, changes = budget_cut(sizes, case, allowance)
+            search.resize(case, changes)
+            if not sizes:
+                search.empty(case, current.requested)
+        phases[phase] = PhasePlan(current.requested, policy if sizes else Policy.Disabled, sizes)
+    return _concluded(replace(plan, facts=facts), search, phases)
 
 
 def weaken(plan: Plan, phase: Phase, rule: str, because: str) -> Plan:
-    """`plan` with `phase` one step down the Auto order, by `rule` (CaptureFailed, CaptureOutOfMemory or
-    SelfCheckFailed). A phase that is Disabled already stays so: ValueError.
+    """`plan` with `phase` at the next weaker policy that no rule excludes, by `rule` (CaptureFailed,
+    CaptureOutOfMemory or SelfCheckFailed). A phase that is Disabled already stays so: ValueError.
     """
     current = plan.phases[phase]
-    order = AUTO_ORDER[phase]
     if current.planned is Policy.Disabled:
         raise ValueError(f"{phase} is Disabled already: nothing weaker is left")
-    start = order.index(current.planned) + 1 if current.planned in order else 0
-    features = Features(device=Device.Cuda if plan.backend is Backend.CudaGraph else Device.Cpu)
-    weaker = next(
-        policy for policy in order[start:] if policy is Policy.Disabled or not _excluding(phase, policy, features)
-    )
-    sizes = () if weaker is Policy.Disabled else current.sizes
-    return _replace_phase(plan, phase, weaker, sizes, rule, Outcome.Degraded, because)
+    search = Search(plan.features, plan.facts, plan.request.on_unsupported, Stage.Engine)
+    search.decide(BY_NAME[rule], search.case(phase, current.planned), Outcome.Degraded, because)
+    policy = search.choose(phase, Policy.Auto, candidates(phase, current.planned)[1:])
+    sizes = () if policy is Policy.Disabled else current.sizes
+    return _concluded(plan, search, {**plan.phases, phase: replace(current, planned=policy, sizes=sizes)})
 
 
 def shorten(plan: Plan, phase: Phase, sizes: Ladder, because: str) -> Plan:
@@ -112,107 +120,47 @@ def shorten(plan: Plan, phase: Phase, sizes: Ladder, because: str) -> Plan:
     current = plan.phases[phase]
     if not sizes or not set(sizes) < set(current.sizes):
         raise ValueError(f"a shorter ladder for {phase} must be a non-empty part of {current.sizes}, not {sizes}")
-    return _replace_phase(plan, phase, current.planned, sizes, "LadderMemory", Outcome.Adjusted, because)
+    search = Search(plan.features, plan.facts, plan.request.on_unsupported, Stage.Engine)
+    search.decide(BY_NAME["LadderMemory"], search.case(phase, current.planned), Outcome.Adjusted, because)
+    return _concluded(plan, search, {**plan.phases, phase: replace(current, sizes=sizes)})
 
 
-def _choose(
-    phase: Phase, features: Features, request: GraphRequest, decisions: list[Decision]
-) -> tuple[Policy, Decision | None]:
-    """The first candidate no rule excludes, and the refusal when `onUnsupported: Fail` forbids to go on."""
-    asked = request.policy(phase)
+def candidates(phase: Phase, first: Policy) -> tuple[Policy, ...]:
+    """`first` and what is weaker, strongest first; Auto stands for the whole order."""
     order = AUTO_ORDER[phase]
-    if asked is Policy.Auto:
-        candidates = order
-    else:
-        candidates = (asked, *(order[order.index(asked) + 1 :] if asked in order else order))
-    for candidate in candidates:
-        rules = _excluding(phase, candidate, features)
-        explicit = candidate is asked
-        unsupported = [rule for rule in rules if rule.severity is Severity.Unsupported]
-        if explicit and rules and not unsupported:
-            decisions += [_decide(rule, phase, Stage.Spec, Outcome.Forced) for rule in rules]
-            return candidate, None
-        if not rules:
-            return candidate, None
-        if explicit and request.on_unsupported is OnUnsupported.Fail:
-            refusal = _decide(unsupported[0], phase, Stage.Spec, Outcome.Refused)
-            decisions.append(refusal)
-            return Policy.Disabled, refusal
-        decisions += [_decide(rule, phase, Stage.Spec, Outcome.Excluded) for rule in rules]
-    return Policy.Disabled, None
+    if first is Policy.Auto:
+        return order
+    return order[order.index(first) :] if first in order else (first, *order)
 
 
-def _excluding(phase: Phase, policy: Policy, features: Features) -> list[Rule]:
-    """The rules of the table that exclude `policy` for `phase`; empty for Disabled."""
-    return [
-        rule
-        for rule in RULES
-        if rule.severity in (Severity.Unsupported, Severity.Unproven)
-        and rule.when is not None
-        and phase in rule.phases
-        and policy in rule.policies
-        and rule.when(features, phase, policy)
-    ]
+def _compile_mode(features: Features, request: GraphRequest) -> CompileMode:
+    """What was asked, or the best that this version has for the device."""
+    if request.compile is not CompileMode.Auto:
+        return request.compile
+    if features.device is Device.Cuda and CompileMode.Inductor in BUILT_COMPILE:
+        return CompileMode.Inductor
+    return CompileMode.Nothing
 
 
-def _prefill_chunk(features: Features, request: GraphRequest) -> int:
-    """Most tokens of one prefill pass: the user's, else the largest asked size, else the device's default."""
-    default = CUDA_PREFILL_CHUNK if features.device is Device.Cuda else CPU_PREFILL_MAX
-    asked = features.prefill_chunk or (max(request.prefill_sizes) if request.prefill_sizes else default)
-    return min(asked, features.max_model_len * features.max_batch)
+def _cost(phase: Phase, planned: PhasePlan, features: Features, facts: Facts) -> Cost:
+    return phase_cost(phase, planned.planned, planned.sizes, features, facts.model)
 
 
-def _ladder(
-    phase: Phase,
-    policy: Policy,
-    features: Features,
-    request: GraphRequest,
-    chunk: int,
-    decisions: list[Decision],
-) -> Ladder:
-    limit = chunk if phase is Phase.Prefill else features.max_batch
-    asked = request.sizes(phase)
-    if features.device is Device.Cpu:
-        decisions.append(_decide(BY_ID["NoCuda"], phase, Stage.Spec, Outcome.Adjusted))
-    if asked is None:
-        if phase is Phase.Prefill:
-            return prefill_ladder(limit)
-        return cpu_decode_ladder(limit) if features.device is Device.Cpu else cuda_decode_ladder(limit)
-    kept = tuple(size for size in sorted(set(asked)) if size <= limit)
-    if len(kept) < len(set(asked)):
-        unit = "tokens" if phase is Phase.Prefill else "sequences"
-        dropped = ", ".join(str(size) for size in sorted(set(asked) - set(kept)))
-        because = f"one {phase} pass holds at most {limit} {unit}: dropped {dropped}"
-        decisions.append(_decide(BY_ID["LadderClamp"], phase, Stage.Spec, Outcome.Adjusted, because))
-    return kept
-
-
-def _gates(phases: dict[Phase, PhasePlan]) -> tuple[str, ...]:
-    """Run-time rules that concern a phase which runs graphs."""
-    active = {phase for phase, plan in phases.items() if plan.planned is not Policy.Disabled}
-    return tuple(rule.id for rule in RULES if rule.severity is Severity.Gate and active & set(rule.phases))
-
-
-def _budget(features: Features, phases: dict[Phase, PhasePlan]) -> Budget:
-    """A ceiling, not a forecast: a start that is slower than this is stopped by the startup probe."""
-    if features.device is Device.Cuda:
-        seconds = CUDA_SECONDS_PER_SIZE * sum(len(plan.sizes) for plan in phases.values())
-    else:
-        seconds = CPU_SECONDS_PER_TOKEN * sum(sum(plan.sizes) for plan in phases.values())
-    capture = max(1, round(seconds))
-    return Budget(capture_seconds=capture, start_seconds=IMPORT_AND_LOAD_SECONDS + 2 * capture)
-
-
-def _decide(rule: Rule, phase: Phase, stage: Stage, outcome: Outcome, because: str | None = None) -> Decision:
-    return Decision(rule.id, phase, stage, outcome, because or rule.because, rule.hint)
-
-
-def _replace_phase(
-    plan: Plan, phase: Phase, policy: Policy, sizes: Ladder, rule: str, outcome: Outcome, because: str
-) -> Plan:
-    changed = replace(plan.phases[phase], planned=policy, sizes=sizes)
+def _concluded(plan: Plan, search: Search, phases: dict[Phase, PhasePlan]) -> Plan:
+    """`plan` with these phases, and what follows from them: duties, gates, costs, budget, decisions by phase."""
+    cases = {phase: search.case(phase, planned.planned) for phase, planned in phases.items()}
+    duties = {phase: search.duties(case, plan.duties[phase]) for phase, case in cases.items()}
+    gates = [rule.id for rule in RULES if rule.severity is Severity.Gate and any(map(rule.concerns, cases.values()))]
+    costs = {phase: _cost(phase, planned, plan.features, plan.facts) for phase, planned in phases.items()}
+    order = list(Phase)
+    decided: list[Decision] = sorted(search.decisions, key=lambda decision: order.index(decision.phase))
     return replace(
         plan,
-        phases={**plan.phases, phase: changed},
-        decisions=(*plan.decisions, _decide(BY_ID[rule], phase, Stage.Engine, outcome, because)),
+        phases=phases,
+        duties=duties,
+        gates=tuple(gates),
+        costs=costs,
+        budget=budget(costs, plan.compile, plan.features, plan.facts.model),
+        decisions=(*plan.decisions, *decided),
+        refused=plan.refused or search.refused,
     )

@@ -154,10 +154,9 @@ def test_no_map_or_list_of_a_child_is_empty(spec: dict[str, Any]) -> None:
 
 def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     before = planned()
-    resolver = importlib.import_module("graphpod_policy.resolve")  # the package's attribute is the function
-    shouted = {id: dataclasses.replace(rule, because="OTHER", hint="OTHER") for id, rule in resolver.BY_ID.items()}
-    monkeypatch.setattr(resolver, "BY_ID", shouted)
-    monkeypatch.setattr(resolver, "RULES", tuple(shouted.values()))
+    resolver, search = (importlib.import_module(f"graphpod_policy.{name}") for name in ("resolve", "search"))
+    shouted = tuple(dataclasses.replace(rule, because="OTHER", hint="OTHER", detail=None) for rule in search.RULES)
+    monkeypatch.setattr(search, "RULES", shouted)
     monkeypatch.setattr(resolver, "RESOLVER_REVISION", "another")
     after = planned()
     assert {decision.because for decision in after.policy.decisions} == {"OTHER"}

@@ -74,8 +74,8 @@ def test_a_failed_prefill_capture_degrades_to_eager_and_says_so(
     assert prefill["effective"] == "Disabled"
     assert prefill["planned"] == "Breakable"
     assert prefill["sizes"] == {"planned": 4, "captured": 0, "failed": 4}
-    assert rules(runner) == [("CaptureFailed", "prefill", "Degraded")]
-    because = runner.report.as_dict()["decisions"][-1]["because"]
+    assert rules(runner) == [("CaptureFailed", "prefill", "Degraded"), ("NotBuilt", "prefill", "Excluded")]
+    because = runner.report.as_dict()["decisions"][-2]["because"]
     assert "model tiny, prefill size 8" in because
     labels = {"phase": "prefill", "reason": "CaptureFailed"}
     assert runner.counters.value("graphpod_graph_capture_failures_total", **labels) == 1
@@ -261,5 +261,5 @@ def test_a_model_with_other_layers_than_configured_runs_eagerly(
     right = LlamaLayer.forward
     monkeypatch.setattr(LlamaLayer, "forward", without_attention)
     runner = started()
-    assert {rule for rule, _, _ in rules(runner)} == {"UnknownLayers"}
+    assert {rule for rule, _, _ in rules(runner)} == {"UnknownLayers", "NotBuilt"}
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"

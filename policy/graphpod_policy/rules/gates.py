@@ -1,0 +1,105 @@
+"""Gates: rules asked of every batch at run time. A refused batch runs eagerly and is counted by the gate's id.
+
+The gates of speculative decoding stand with its other rules. Gates are asked in the order of the table.
+"""
+
+from graphpod_policy.rules.rule import BOTH, GRAPHS, PREFILL, Rule, always
+from graphpod_policy.words import Policy, Severity, Stage
+
+TITLE = "Gates"
+
+PADDING_RATIO = 2
+"""A batch padded to more than this multiple of its rows ..."""
+PADDING_ROWS = 64
+"""... and by more than this many rows runs eagerly (rule PaddingGate)."""
+
+
+def padding_refused(real: int, padded: int) -> bool:
+    """Rule PaddingGate for a batch of `real` rows on a graph of `padded` rows."""
+    return padded > PADDING_RATIO * real and padded - real > PADDING_ROWS
+
+
+ROWS: tuple[Rule, ...] = (
+    Rule(
+        id="InputLogprobsGate",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Gate,
+        when=always,
+        because="log-probabilities of the prompt need the hidden state of every row, which is not proved under "
+        "Piecewise; those of the answer stay on the graph",
+        hint="use Breakable, or ask for log-probabilities of the answer only",
+        source="seed #11745; a start at the prompt's end asks for none",
+        refuses=lambda batch: batch.input_logprobs,
+    ),
+    Rule(
+        id="InputEmbedsGate",
+        phases=PREFILL,
+        policies=GRAPHS,
+        severity=Severity.Gate,
+        when=lambda case: case.facts.model is not None and case.facts.model.multimodal,
+        because="the batch brings embeddings in place of token ids",
+        hint="expected for images and sound; text-only batches stay on graphs",
+        source="SGLang can_replay_locally",
+        stage=Stage.Engine,
+        refuses=lambda batch: batch.input_embeds,
+    ),
+    Rule(
+        id="AdapterGate",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Gate,
+        when=lambda case: bool(case.features.lora),
+        because="a request's adapter is not in the static buffers",
+        hint="list the adapter under engine.lora",
+        source="SGLang #30988: LoRA eligibility of a batch",
+        feature="LoRA adapters",
+        refuses=lambda batch: batch.foreign_adapter,
+    ),
+    Rule(
+        id="RankVoteGate",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Gate,
+        when=lambda case: case.features.data > 1,
+        because="another data-parallel rank is idle or cannot run its part on a graph",
+        hint="expected under uneven load",
+        source="SGLang dp_attn.py: minimum over ranks, an idle rank makes all eager",
+        feature="data-parallel attention",
+        refuses=lambda batch: not batch.ranks_agree,
+    ),
+    Rule(
+        id="SlotGate",
+        phases=PREFILL,
+        policies=(Policy.Full,),
+        severity=Severity.Gate,
+        when=always,
+        because="more requests than the graph has slots for",
+        hint="use Breakable, where any number of requests shares a size",
+        source="SGLang full_prefill_max_req",
+        refuses=lambda batch: batch.slots is not None and batch.requests > batch.slots,
+    ),
+    Rule(
+        id="PaddingGate",
+        phases=PREFILL,
+        policies=GRAPHS,
+        severity=Severity.Gate,
+        when=always,
+        because=f"padding to the next size would compute over {PADDING_RATIO} times the rows, "
+        f"and over {PADDING_ROWS} rows more",
+        hint="add a size near the batch's token count",
+        source="SGLang #31487; the absolute term keeps small batches on graphs (#40253)",
+        refuses=lambda batch: padding_refused(batch.rows, batch.padded),
+    ),
+    Rule(
+        id="Recompiled",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Gate,
+        when=always,
+        because="a compiled piece was traced anew in this pass, so that the pass counts as eager",
+        hint="report the model and the request: serving should never trace",
+        source="SGLang #13469, #20441, #38354: recompiles in serving",
+        refuses=lambda batch: batch.recompiled,
+    ),
+)

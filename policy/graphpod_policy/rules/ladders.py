@@ -1,0 +1,93 @@
+"""Rules about sizes, and about what an engine meets while it captures them. Applied by name where the fact arises."""
+
+from graphpod_policy.rules.rule import BOTH, GRAPHS, Rule
+from graphpod_policy.words import Severity, Stage
+
+TITLE = "Ladders and captures"
+
+ROWS: tuple[Rule, ...] = (
+    Rule(
+        id="LadderClamp",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=None,
+        because="sizes above what one pass can hold would never be replayed",
+        hint="raise engine.maxModelLen or engine.maxBatch, or drop these sizes",
+        source="SGLang #22516, dynamo #8609: capture above context × slots crashed",
+    ),
+    Rule(
+        id="LadderEmpty",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Unsupported,
+        when=None,
+        because="no size is left to capture",
+        hint="give at least one size that one pass can hold, or a larger graph.budget",
+        source="sglang-omni #1802: a backend without sizes only warned",
+    ),
+    Rule(
+        id="LadderMemory",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=None,
+        because="the memory for captures is too small for the whole ladder: the largest sizes were dropped",
+        hint="raise graph.budget.memory or the memory limit, or give a shorter size list",
+        source="contract: out of memory shortens the ladder and retries once; SGLang reserve_for_graph_mb",
+    ),
+    Rule(
+        id="LadderTime",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=None,
+        because="the time for captures is too short for the whole ladder: the largest sizes were dropped",
+        hint="raise graph.budget.time, or give a shorter size list",
+        source="SGLang #31204, #38354: captures of minutes",
+    ),
+    Rule(
+        id="LadderDevice",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=None,
+        because="the default ladder ends lower on a GPU of this memory or with latent attention",
+        hint="give graph.sizes to capture larger sizes",
+        source="SGLang server_args.py: chunked prefill and decode maximum by GPU memory; 2048 tokens for MLA",
+        stage=Stage.Engine,
+    ),
+    Rule(
+        id="CaptureFailed",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Unsupported,
+        when=None,
+        because="a capture failed",
+        hint="read the engine's log for model, layer, segment and size; graph.onCaptureFailure: Fail stops here",
+        source="engine",
+        stage=Stage.Engine,
+    ),
+    Rule(
+        id="CaptureOutOfMemory",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Unsupported,
+        when=None,
+        because="memory ran out while capturing and a shorter ladder did not help",
+        hint="raise the memory limit or give a shorter size list",
+        source="engine",
+        stage=Stage.Engine,
+    ),
+    Rule(
+        id="SelfCheckFailed",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Unsupported,
+        when=None,
+        because="a replay differed from the same code run without a graph",
+        hint="report the model, size and engine version; the service runs a weaker policy meanwhile",
+        source="engine",
+        stage=Stage.Engine,
+    ),
+)

@@ -1,0 +1,78 @@
+"""Rules about weights and KV cache that do not stay where they are."""
+
+from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule
+from graphpod_policy.words import Duty, Policy, Severity
+
+TITLE = "Offload, host cache, sleep"
+
+ROWS: tuple[Rule, ...] = (
+    Rule(
+        id="CpuOffload",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.cpu_offload_bytes is not None and not case.features.cpu_offload_staging,
+        because="weights that move during the forward pass are not where a graph expects them",
+        hint="set engine.cpuOffload.staging to true, use fewer or smaller weights (engine.quantization), or Disabled",
+        source="SGLang PCG rule 12, its half about offload; seed #16331",
+        feature="CPU weight offload",
+    ),
+    Rule(
+        id="CpuOffload",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Unproven,
+        when=lambda case: case.features.cpu_offload_bytes is not None and case.features.cpu_offload_staging,
+        because="pinned weights copied to fixed staging addresses can be captured, which nobody has proved yet",
+        hint="ask for Breakable or Full by name to try it; the self-check runs before Ready",
+        source="contract: any graph Unsupported unless weights are staged, then Unproven",
+        feature="CPU weight offload",
+    ),
+    Rule(
+        id="HostKvCache",
+        phases=PREFILL,
+        policies=(Policy.Full,),
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.host_cache_bytes is not None,
+        because="the wait for a layer's load from the host would be baked away",
+        hint="use Breakable, which waits in the break",
+        source="SGLang memory_pool.py get_key_buffer waits for each layer; #38354",
+        feature="host KV cache",
+    ),
+    Rule(
+        id="HostKvCache",
+        phases=PREFILL,
+        policies=(Policy.Breakable, Policy.Piecewise),
+        severity=Severity.Adjust,
+        when=lambda case: case.features.host_cache_bytes is not None,
+        because="KV pages come back from the host while a prefill runs; unlike offloaded weights they are read in "
+        "breaks only",
+        hint="nothing to do: the wait for a layer's load is in its break",
+        source="SGLang #38354: a load counter in the trace recompiled in serving; no rule for breakable graphs",
+        feature="host KV cache",
+        duty=Duty.LoadsInBreaks,
+    ),
+    Rule(
+        id="HostKvCache",
+        phases=DECODE,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.host_cache_bytes is not None,
+        because="a decode graph reads pages without asking whether they have arrived",
+        hint="nothing to do: a request joins decode after its load event",
+        source="SGLang #19177, #38300, #38448: graphs that overlapped host transfers",
+        feature="host KV cache",
+        duty=Duty.JoinAfterLoad,
+    ),
+    Rule(
+        id="SleepMode",
+        phases=BOTH,
+        policies=(Policy.Breakable,),
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.sleep,
+        because="segments hold memory that a sleeping engine gives back",
+        hint="turn engine.sleep off, or set the phase to Disabled",
+        source="SGLang breakable_cuda_graph_backend.py: NotImplementedError with the memory saver; NeMo-RL #3612",
+        feature="sleep",
+    ),
+)

@@ -1,0 +1,197 @@
+"""Rules about one replica on several devices."""
+
+from math import gcd
+
+from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Case, Rule
+from graphpod_policy.words import AllToAll, Duty, Policy, Severity
+
+TITLE = "Parallelism"
+
+EXPERT_MULTIPLE = 8
+"""Sizes that are no multiple of this can hang the capture of an expert exchange (SGLang, DeepEP)."""
+
+BREAKABLE_EXCHANGES = (AllToAll.DeepEp, AllToAll.MegaMoe, AllToAll.FlashInfer)
+"""Expert exchanges that run as breaks."""
+
+
+def verify_multiple(case: Case) -> int:
+    """Sequences whose draft tokens divide evenly over the tensor ranks of one attention rank."""
+    ranks = max(1, case.features.tensor // case.features.data)
+    return ranks // gcd(ranks, case.features.verify_width)
+
+
+ROWS: tuple[Rule, ...] = (
+    Rule(
+        id="TensorParallel",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.tensor > 1,
+        because="ranks wait for each other in every captured collective",
+        hint="nothing to do: every rank captures the same sizes in the same order",
+        source="SGLang captures largest first on all ranks, with a barrier for each size",
+        feature="tensor parallelism",
+        duty=Duty.SameLadderEverywhere,
+    ),
+    Rule(
+        id="PipelineParallel",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Unproven,
+        when=lambda case: case.features.pipeline > 1,
+        because="tracing one stage of a model has not been proved",
+        hint="use Breakable, whose stages read static buffers",
+        source="SGLang PCG rule 4 (no reason recorded); seed #14547",
+        feature="pipeline parallelism",
+    ),
+    Rule(
+        id="PipelineParallel",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.pipeline > 1,
+        because="a stage's input comes from another device and must arrive at an address that never moves",
+        hint="nothing to do: stage inputs are static buffers",
+        source="SGLang #36248: stable proxy buffers; before it a pipeline stage failed the layer count",
+        feature="pipeline parallelism",
+        duty=Duty.StaticStageBuffers,
+    ),
+    Rule(
+        id="DataParallelAttention",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.data > 1,
+        because="ranks hold different token counts, which traced pieces cannot follow",
+        hint="use Breakable",
+        source="SGLang PCG rule 2",
+        feature="data-parallel attention",
+    ),
+    Rule(
+        id="DataParallelAttention",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.data > 1,
+        because="one rank on a graph and another eager would wait for each other for ever",
+        hint="nothing to do: ranks vote on every batch, and all run the largest rank's size",
+        source="SGLang #30898, #31682: vote in the scheduler's all-gather, minimum over ranks",
+        feature="data-parallel attention",
+        duty=Duty.AllRankVote,
+    ),
+    Rule(
+        id="ExpertParallel",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.all_to_all is not None,
+        because="the exchange of tokens between experts does not compile",
+        hint="use Breakable with DeepEp, MegaMoe or FlashInfer",
+        source="SGLang PCG rule 7",
+        feature="expert exchange",
+    ),
+    Rule(
+        id="ExpertParallel",
+        phases=PREFILL,
+        policies=(Policy.Breakable,),
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.all_to_all is not None and case.features.all_to_all not in BREAKABLE_EXCHANGES,
+        because="this expert exchange has no break of its own",
+        hint="set parallelism.allToAll to DeepEp, MegaMoe or FlashInfer, or graph.prefill to Disabled",
+        source="SGLang BCG rule 5",
+        feature="expert exchange",
+        detail=lambda case: f"parallelism.allToAll is {case.features.all_to_all}",
+    ),
+    Rule(
+        id="ExpertParallel",
+        phases=PREFILL,
+        policies=(Policy.Breakable, Policy.Full),
+        severity=Severity.Adjust,
+        when=lambda case: case.features.all_to_all is not None,
+        because="other sizes can hang the capture of an expert exchange",
+        hint=f"give sizes that are multiples of {EXPERT_MULTIPLE}",
+        source="SGLang _apply_deepep_adjustments",
+        feature="expert exchange",
+        multiple=lambda case: EXPERT_MULTIPLE,
+    ),
+    Rule(
+        id="ExpertRebalancing",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.expert_rebalancing,
+        because="experts move and are counted while the model runs, which a trace takes for constants",
+        hint="use Breakable",
+        source="SGLang PCG rule 16 (EPLB, expert-distribution recorder)",
+        feature="expert rebalancing",
+    ),
+    Rule(
+        id="ContextParallel",
+        phases=PREFILL,
+        policies=GRAPHS,
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.context > 1,
+        because="a capture's dummy batch has no notion of a sequence split over ranks",
+        hint="set graph.prefill to Disabled, or parallelism.context to 1",
+        source="SGLang PCG rules 17, 19, 20; BCG rules 2, 3",
+        feature="context parallelism",
+    ),
+    Rule(
+        id="TwoBatchOverlap",
+        phases=PREFILL,
+        policies=(Policy.Breakable,),
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.two_batch_overlap,
+        because="two interleaved half-batches do not fit one list of segments and breaks",
+        hint="turn parallelism.twoBatchOverlap off, or set graph.prefill to Disabled",
+        source="SGLang BCG rule 4",
+        feature="two-batch overlap",
+    ),
+    Rule(
+        id="TwoBatchOverlap",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Unproven,
+        when=lambda case: case.features.two_batch_overlap,
+        because="traced pieces have not been run for two interleaved half-batches",
+        hint="turn parallelism.twoBatchOverlap off, or set graph.prefill to Disabled",
+        source="SGLang: overlap needs an expert exchange, which PCG rule 7 excludes",
+        feature="two-batch overlap",
+    ),
+    Rule(
+        id="TwoBatchOverlap",
+        phases=DECODE,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.two_batch_overlap,
+        because="a batch is halved, so that every size must be even",
+        hint="give even sizes",
+        source="SGLang get_batch_sizes_to_capture: alignment is doubled",
+        feature="two-batch overlap",
+        multiple=lambda case: 2,
+    ),
+    Rule(
+        id="SymmetricMemory",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.symmetric_memory,
+        because="the memory pool of symmetric memory is a context that a trace cannot hold",
+        hint="use Breakable",
+        source="SGLang PCG rule 15",
+        feature="symmetric memory",
+    ),
+    Rule(
+        id="RankAlignment",
+        phases=DECODE,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: verify_multiple(case) > 1 and case.features.data > 1,
+        because="the tokens of a decode pass must divide evenly over the tensor ranks of one attention rank",
+        hint="give sizes whose tokens divide evenly",
+        source="SGLang get_batch_sizes_to_capture: batch × width, aligned to the attention's tensor ranks",
+        feature="data-parallel attention",
+        detail=lambda case: f"multiples of {verify_multiple(case)} sequences of {case.features.verify_width} tokens",
+        multiple=verify_multiple,
+    ),
+)

@@ -1,0 +1,85 @@
+"""Rules about the policies themselves, whatever the service uses."""
+
+from graphpod_policy.built import BUILT_POLICIES
+from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule, always
+from graphpod_policy.words import Backend, Device, Policy, Role, Severity
+
+TITLE = "Policies, devices and roles"
+
+ROWS: tuple[Rule, ...] = (
+    Rule(
+        id="NotBuilt",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Unproven,
+        when=lambda case: case.policy not in BUILT_POLICIES[case.phase],
+        because="this version's engine does not have the policy for this phase",
+        hint="choose Auto or a policy that is built: asking for this one gives FeatureNotBuilt",
+        source="feature table",
+    ),
+    Rule(
+        id="PiecewiseDecode",
+        phases=DECODE,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Unsupported,
+        when=always,
+        because="a decode step is one small graph: splitting it adds launches and saves nothing",
+        hint="use Full or Breakable for decode",
+        source="SGLang runner_backend/utils.py: no decode path, falls back to full with a warning",
+    ),
+    Rule(
+        id="FullPrefill",
+        phases=PREFILL,
+        policies=(Policy.Full,),
+        severity=Severity.Unproven,
+        when=always,
+        because="one graph for a whole prefill needs fixed request slots and bakes the shape of attention",
+        hint="use Breakable, which gives up only 0.15 to 0.2 ms a pass",
+        source="SGLang #27988 (experimental); cost measured on one H200",
+    ),
+    Rule(
+        id="NoCuda",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.device is Device.Cpu,
+        because="no GPU was asked for: graphs are captured and replayed by the CPU recorder, which brings no speed-up",
+        hint="expected on a CPU; for speed ask for nvidia.com/gpu in spec.resources.limits",
+        source="SGLang PCG rule 5 disables every device but CUDA; here the recorder runs the same code, short ladders",
+        feature="CPU",
+        backend=Backend.Recorder,
+    ),
+    Rule(
+        id="DisaggregatedPrefill",
+        phases=DECODE,
+        policies=GRAPHS,
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.role is Role.Prefill,
+        because="a pod of role Prefill never decodes",
+        hint="expected; leave graph.decode at Auto or set it to Disabled",
+        source="SGLang _apply_cuda_graph_disaggregation_roles",
+        feature="disaggregated role",
+    ),
+    Rule(
+        id="DisaggregatedDecode",
+        phases=PREFILL,
+        policies=GRAPHS,
+        severity=Severity.Unsupported,
+        when=lambda case: case.features.role is Role.Decode,
+        because="a pod of role Decode never prefills",
+        hint="expected; leave graph.prefill at Auto or set it to Disabled",
+        source="SGLang _apply_cuda_graph_disaggregation_roles",
+        feature="disaggregated role",
+    ),
+    Rule(
+        id="DisaggregatedPrefill",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Unproven,
+        when=lambda case: case.features.role is Role.Prefill,
+        because="traced pieces have not been run while KV pages leave for another pod",
+        hint="use Breakable",
+        source="SGLang PCG rule 14 (off, no reason recorded); its breakable graphs run in this role",
+        feature="disaggregated role",
+    ),
+)

@@ -1,0 +1,73 @@
+"""Rules about speculative decoding."""
+
+from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule
+from graphpod_policy.words import Duty, Severity, SpeculativeMethod
+
+TITLE = "Speculative decoding"
+
+READS_HIDDEN_STATES = (SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3, SpeculativeMethod.Mtp)
+"""Methods whose draft model reads hidden states of the target model."""
+
+ROWS: tuple[Rule, ...] = (
+    Rule(
+        id="SpeculativeAllowed",
+        phases=DECODE,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.speculative is not None,
+        because="a decode pass verifies all draft tokens of a sequence at once; graphs stay on",
+        hint="nothing to do: decode graphs are captured that wide, on the finer ladder",
+        source="SGLang #22128 (rule 2 of #16331 had switched graphs off)",
+        feature="speculative decoding",
+        detail=lambda case: f"{case.features.verify_width} tokens a sequence",
+        duty=Duty.VerifyWidth,
+    ),
+    Rule(
+        id="SpeculativeAllowed",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.speculative in READS_HIDDEN_STATES,
+        because="the draft model reads the hidden state of every token, which a graph must leave behind",
+        hint="nothing to do: graphs are captured with full hidden states",
+        source="SGLang #28386, #28870, #25568: captured without them, every target prefill ran eager in silence",
+        feature="speculative decoding",
+        duty=Duty.HiddenStatesOut,
+    ),
+    Rule(
+        id="SpeculativeAllowed",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.speculative is SpeculativeMethod.Eagle3,
+        because="an EAGLE-3 draft also reads the hidden states of inner layers",
+        hint="nothing to do: graphs are captured with auxiliary hidden states",
+        source="contract: only auxiliary states need a gate",
+        feature="speculative decoding",
+        duty=Duty.AuxiliaryStatesOut,
+    ),
+    Rule(
+        id="TargetVerifyGate",
+        phases=PREFILL,
+        policies=GRAPHS,
+        severity=Severity.Gate,
+        when=lambda case: case.features.speculative is not None,
+        because="a batch that verifies draft tokens belongs to the decode graph, not to a prefill graph",
+        hint="nothing to do: such a batch is served by the decode graphs",
+        source="SGLang #22128: guard in can_run",
+        feature="speculative decoding",
+        refuses=lambda batch: batch.verify,
+    ),
+    Rule(
+        id="HiddenStateGate",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Gate,
+        when=lambda case: case.features.speculative in READS_HIDDEN_STATES,
+        because="the batch wants auxiliary hidden states that its graph was captured without",
+        hint="use one speculative method for the whole service",
+        source="SGLang #22128: captured hidden mode must be at least the one asked",
+        feature="speculative decoding",
+        refuses=lambda batch: batch.wants_auxiliary_states and not batch.has_auxiliary_states,
+    ),
+)
