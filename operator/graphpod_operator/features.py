@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from graphpod_operator import operator_features, quantity
+import math
+
+from graphpod_operator import duration, operator_features, quantity
 from graphpod_operator.api import Spec
 from graphpod_operator.model_uri import ModelUri
-from graphpod_policy import (
-    Device,
-    Features,
-    GraphRequest,
-    KvCacheDtype,
-    NotBuilt,
-    Quantization,
-    SpeculativeMethod,
-    not_built,
-)
+from graphpod_policy import Device, Features, GraphRequest, NotBuilt, not_built
 
 GPU = "nvidia.com/gpu"
 
@@ -35,37 +28,52 @@ def wants_gpu(spec: Spec) -> bool:
 
 def features(spec: Spec) -> Features:
     """The features in use."""
-    engine, parallel = spec.engine, spec.parallelism
-    unused = Features()
+    engine, parallel, unused = spec.engine, spec.parallelism, Features()
+    draft, offload = engine.speculative, engine.cpu_offload
     return Features(
         device=Device.Cuda if wants_gpu(spec) else Device.Cpu,
         gpus=gpus(spec),
         nodes=parallel.nodes,
         max_model_len=engine.max_model_len,
         max_batch=engine.max_batch,
+        prefill_chunk=engine.prefill_chunk,
         tensor=parallel.tensor,
         pipeline=parallel.pipeline,
-        speculative=SpeculativeMethod(engine.speculative.method) if engine.speculative else None,
-        speculative_steps=engine.speculative.steps if engine.speculative else unused.speculative_steps,
-        speculative_topk=engine.speculative.topk if engine.speculative else unused.speculative_topk,
+        data=parallel.data,
+        expert=parallel.expert,
+        context=parallel.context,
+        all_to_all=parallel.all_to_all,
+        two_batch_overlap=parallel.two_batch_overlap,
+        expert_rebalancing=parallel.expert_rebalancing,
+        symmetric_memory=parallel.symmetric_memory,
+        speculative=draft.method if draft else None,
+        speculative_steps=draft.steps if draft else unused.speculative_steps,
+        speculative_topk=draft.topk if draft else unused.speculative_topk,
         host_cache_bytes=quantity.whole(engine.host_cache.size) if engine.host_cache else None,
-        cpu_offload_bytes=quantity.whole(engine.cpu_offload.size) if engine.cpu_offload else None,
+        cpu_offload_bytes=quantity.whole(offload.size) if offload else None,
+        cpu_offload_staging=offload.staging if offload else False,
         lora=tuple(adapter.name for adapter in engine.lora),
-        quantization=Quantization(engine.quantization) if engine.quantization else None,
-        kv_cache_dtype=KvCacheDtype(engine.kv_cache_dtype),
+        quantization=engine.quantization,
+        kv_cache_dtype=engine.kv_cache_dtype,
+        attention=engine.attention,
+        full_compile=engine.full_compile,
         deterministic=engine.deterministic,
+        sleep=engine.sleep,
         role=spec.role,
     )
 
 
 def graph_request(spec: Spec) -> GraphRequest:
     """What the user asks of graphs."""
-    graph = spec.graph
+    graph, budget = spec.graph, spec.graph.budget
     return GraphRequest(
         prefill=graph.prefill,
         decode=graph.decode,
         prefill_sizes=graph.sizes.prefill,
         decode_sizes=graph.sizes.decode,
+        compile=graph.compile,
+        budget_bytes=quantity.whole(budget.memory) if budget.memory is not None else None,
+        budget_seconds=math.ceil(duration.seconds(budget.time)) if budget.time is not None else None,
         on_unsupported=graph.on_unsupported,
         on_capture_failure=graph.on_capture_failure,
     )

@@ -46,10 +46,6 @@ FEATURES: tuple[Feature, ...] = (
     Feature("tensor parallelism", "spec.parallelism.tensor", False, lambda f: f.tensor > 1 and f.tensor),
     Feature("pipeline parallelism", "spec.parallelism.pipeline", False, lambda f: f.pipeline > 1 and f.pipeline),
     Feature("several nodes", "spec.parallelism.nodes", False, lambda f: f.nodes > 1 and f.nodes),
-)
-"""Every feature the API can ask for, and whether the engine has it."""
-
-PENDING = (
     Feature(
         "attention kernels",
         "spec.engine.attention",
@@ -66,6 +62,7 @@ PENDING = (
     Feature("expert rebalancing", "spec.parallelism.expertRebalancing", False, lambda f: f.expert_rebalancing),
     Feature("symmetric memory", "spec.parallelism.symmetricMemory", False, lambda f: f.symmetric_memory),
 )
+"""Every feature the API can ask for, and whether the engine has it."""
 
 
 class NotBuilt(NamedTuple):
