@@ -50,8 +50,8 @@ demo: venv $(if $(CLUSTER),,tools) ## from nothing to an answer on a cluster mad
 demo-down: venv ## take away what demo made, there or (CLUSTER=current) in your own cluster
 	@$(RUN) -m demo down $(DEMO_CLUSTER)
 
-test: lint tools images ## every check: lint, unit, api and e2e on real clusters
-	@$(RUN) -m pytest -m 'not gpu' --durations 10
+test: lint tools images ## every check: lint, unit, and on clusters api, sim and e2e
+	@$(RUN) -m pytest -m 'not gpu and not slow' --durations 10
 
 lint: venv ## ruff, mypy, import law
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet .; $(VENV)/bin/ruff format --quiet --check .)
