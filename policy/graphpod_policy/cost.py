@@ -8,6 +8,7 @@ one layer at 4096 tokens account for 0.44 and 0.11 GB of it, the rest is 0.2 MB 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
@@ -50,11 +51,6 @@ class Cost(NamedTuple):
     bytes: int
     seconds: float
 
-    def __add__(self, other: object) -> "Cost":
-        if not isinstance(other, Cost):
-            return NotImplemented
-        return Cost(self.bytes + other.bytes, self.seconds + other.seconds)
-
 
 NOTHING = Cost(0, 0.0)
 
@@ -87,12 +83,24 @@ def pool_bytes(phase: Phase, largest: int, features: Features, model: ModelFacts
     return layer + (rows * shape.vocab * 4 if phase is Phase.Decode else 0)
 
 
+def ladder_costs(
+    phase: Phase, policy: Policy, sizes: Ladder, features: Features, model: ModelFacts | None
+) -> tuple[Cost, ...]:
+    """What the first size costs, the first two, and so on to the whole ladder."""
+    each = (size_cost(phase, policy, size, features, model) for size in sizes)
+    return tuple(
+        Cost(driver + pool_bytes(phase, size, features, model), seconds)
+        for size, (driver, seconds) in zip(sizes, accumulate(each, _sum), strict=True)
+    )
+
+
 def phase_cost(phase: Phase, policy: Policy, sizes: Ladder, features: Features, model: ModelFacts | None) -> Cost:
     """The whole ladder of one phase."""
     if policy is Policy.Disabled or not sizes:
         return NOTHING
     each = [size_cost(phase, policy, size, features, model) for size in sizes]
-    return sum(each, Cost(pool_bytes(phase, sizes[-1], features, model), 0.0))
+    pool = pool_bytes(phase, sizes[-1], features, model)
+    return Cost(sum(cost.bytes for cost in each) + pool, sum(cost.seconds for cost in each))
 
 
 def budget(costs: Mapping[Phase, Cost], compile: CompileMode, features: Features, model: ModelFacts | None) -> Budget:
@@ -100,6 +108,10 @@ def budget(costs: Mapping[Phase, Cost], compile: CompileMode, features: Features
     seconds = sum(cost.seconds for cost in costs.values())
     capture = max(1, ceil(CEILING * seconds + COMPILE_SECONDS[compile]))
     return Budget(capture_seconds=capture, start_seconds=IMPORT_SECONDS + _load_seconds(features, model) + 2 * capture)
+
+
+def _sum(one: Cost, other: Cost) -> Cost:
+    return Cost(one.bytes + other.bytes, one.seconds + other.seconds)
 
 
 def _load_seconds(features: Features, model: ModelFacts | None) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from graphpod_policy.facts import Facts
 from graphpod_policy.features import Features
 from graphpod_policy.plan import Decision
-from graphpod_policy.rules import BY_NAME, RULES, Case, Rule
+from graphpod_policy.rules import BY_CANDIDATE, BY_NAME, Case, Rule
 from graphpod_policy.sizing import Change
 from graphpod_policy.words import (
     CompileMode,
@@ -44,7 +44,11 @@ class Search:
 
     def rules(self, case: Case, *severities: Severity) -> list[Rule]:
         """The rows of these severities that concern a candidate."""
-        return [rule for rule in RULES if rule.severity in severities and rule.concerns(case)]
+        return [
+            rule
+            for rule in BY_CANDIDATE[case.phase, case.policy]
+            if rule.severity in severities and rule.when is not None and rule.when(case)
+        ]
 
     def choose(self, phase: Phase, asked: Policy, candidates: Iterable[Policy], heard: Policy | None = None) -> Policy:
         """The first candidate that no rule excludes. `asked` is the user's word; of `heard`, which stood before more

@@ -1,10 +1,10 @@
 """From what was asked to the ladder of one phase: schedule, clamp, alignment, and the cuts to device and budget."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf, lcm
 from typing import NamedTuple
 
-from graphpod_policy.cost import COMPILE_SECONDS, Cost, phase_cost
+from graphpod_policy.cost import COMPILE_SECONDS, Cost, ladder_costs
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.ladder import (
     CPU_PREFILL_MAX,
@@ -119,27 +119,24 @@ class Allowance(NamedTuple):
 def budget_cut(sizes: Ladder, case: Case, allowance: Allowance) -> tuple[Ladder, Changes]:
     """`sizes` without the largest ones that exceed the share of the case's phase, and what was dropped."""
     most_bytes, most_seconds = allowance.share(case.phase)
-    in_memory = _longest(sizes, case, lambda cost: cost.bytes <= most_bytes)
-    in_time = _longest(in_memory, case, lambda cost: cost.seconds <= most_seconds)
+    if most_bytes == most_seconds == inf:
+        return sizes, ()
+    costs = ladder_costs(case.phase, case.policy, sizes, case.features, case.facts.model)
+    in_memory = _fitting(sizes, [cost.bytes <= most_bytes for cost in costs])
+    in_time = _fitting(in_memory, [cost.seconds <= most_seconds for cost in costs])
     changes: list[Change] = []
     if in_memory != sizes:
-        needed, allowed = f"{_cost(sizes, case).bytes >> 20} MiB", f"{int(most_bytes) >> 20} MiB"
+        needed, allowed = f"{costs[-1].bytes >> 20} MiB", f"{int(most_bytes) >> 20} MiB"
         changes.append((BY_NAME["LadderMemory"], _told(sizes, in_memory, case, needed, allowed)))
     if in_time != in_memory:
-        needed, allowed = f"{_cost(in_memory, case).seconds:.0f} s", f"{most_seconds:.0f} s"
+        needed, allowed = f"{costs[len(in_memory) - 1].seconds:.0f} s", f"{most_seconds:.0f} s"
         changes.append((BY_NAME["LadderTime"], _told(in_memory, in_time, case, needed, allowed)))
     return in_time, tuple(changes)
 
 
-def _longest(sizes: Ladder, case: Case, fits: Callable[[Cost], bool]) -> Ladder:
-    """The longest lower part of `sizes` that fits."""
-    while sizes and not fits(_cost(sizes, case)):
-        sizes = sizes[:-1]
-    return sizes
-
-
-def _cost(sizes: Ladder, case: Case) -> Cost:
-    return phase_cost(case.phase, case.policy, sizes, case.features, case.facts.model)
+def _fitting(sizes: Ladder, fits: list[bool]) -> Ladder:
+    """The longest lower part of `sizes` that fits; a longer part never costs less."""
+    return sizes[: fits[: len(sizes)].count(True)]
 
 
 def _told(before: Ladder, after: Ladder, case: Case, needed: str, allowed: str) -> str:

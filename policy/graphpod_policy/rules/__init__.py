@@ -11,7 +11,7 @@ from graphpod_policy.built import BUILT_POLICIES, is_built
 from graphpod_policy.rules import gates, ladders, memory, models, numerics, parallelism, policies, speculation
 from graphpod_policy.rules.gates import padding_refused
 from graphpod_policy.rules.rule import Batch, Case, Rule
-from graphpod_policy.words import FallbackReason, Severity
+from graphpod_policy.words import FallbackReason, Phase, Policy, Severity
 
 TABLES: tuple[tuple[str, tuple[Rule, ...]], ...] = tuple(
     (table.TITLE, table.ROWS)
@@ -20,6 +20,15 @@ TABLES: tuple[tuple[str, tuple[Rule, ...]], ...] = tuple(
 """Titles and rows by topic, in the order in which rules are asked."""
 
 RULES: tuple[Rule, ...] = tuple(rule for _, rows in TABLES for rule in rows)
+
+BY_CANDIDATE: dict[tuple[Phase, Policy], tuple[Rule, ...]] = {
+    (phase, policy): tuple(
+        rule for rule in RULES if rule.when is not None and phase in rule.phases and policy in rule.policies
+    )
+    for phase in Phase
+    for policy in Policy
+}
+"""Rows that may speak about a candidate, in the order of the table."""
 
 BY_NAME: dict[str, Rule] = {rule.id: rule for rule in RULES if rule.when is None}
 """Rows that are applied by name."""
@@ -50,6 +59,7 @@ def refusing_gate(names: Iterable[str], batch: Batch) -> FallbackReason | None:
 
 
 __all__ = [
+    "BY_CANDIDATE",
     "BY_NAME",
     "GATES",
     "POSSIBLE_FALLBACKS",

@@ -83,10 +83,6 @@ class Rule:
     backend: Backend | None = None
     refuses: Callable[[Batch], bool] | None = None
 
-    def concerns(self, case: Case) -> bool:
-        """Whether this row speaks about `case` and its condition holds."""
-        return case.phase in self.phases and case.policy in self.policies and self.when is not None and self.when(case)
-
     def why(self, case: Case) -> str:
         """`because`, with the values of this case."""
         return self.because if self.detail is None else f"{self.because}: {self.detail(case)}"
