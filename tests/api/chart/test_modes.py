@@ -1,0 +1,157 @@
+"""Both ways to give the operator its rights: the whole cluster, or the namespaces that are named.
+
+In each the operator runs as the chart's ServiceAccount, and the audit log tells what it asked for: nothing is refused
+to it, and nothing is granted that it does not use (verb, resource and scope).
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from testbed import Cluster
+from tests.api.chart.release import DEPLOYMENT, Release
+from tests.audit import Audit, Right
+from tests.eventually import Eventually
+from tests.places import Place
+
+Words = set[tuple[str, str, str]]
+"""(verb, group, resource)."""
+
+READS = ("list", "watch")
+EVERYTHING = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: everything}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+"""
+
+
+def granted(cluster: Cluster, kind: str, *where: str) -> Words:
+    """What the rendered (Cluster)Role allows, but the right to create what is applied: such an apply is one request,
+    a patch, and the right to create is checked with it.
+    """
+    rules = json.loads(cluster.kubectl("get", kind, DEPLOYMENT, *where, "-o", "json"))["rules"]
+    found = {
+        (verb, group, resource)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    return found - {("create", group, resource) for verb, group, resource in found if verb == "patch"}
+
+
+def words(rights: set[Right], namespace: str | None = None) -> Words:
+    """Without their scope, or those of one scope."""
+    return {(one.verb, one.group, one.resource) for one in rights if namespace in (None, one.namespace)}
+
+
+def used_up(used: Callable[[], Words], allowed: Words) -> Callable[[], bool]:
+    """A check: nothing that is granted is left unused."""
+
+    def check() -> bool:
+        assert not allowed - used(), f"granted and not used: {sorted(allowed - used())}"
+        return True
+
+    return check
+
+
+def work_in(place: Place, eventually: Eventually) -> None:
+    """A service that gets its children, then a transition that is told by an event."""
+    place.apply()
+    eventually(place.reached("WorkloadAvailable", "False", "Starting"))
+    place.apply(suspend=True)
+    eventually(place.reached("Ready", "False", "Suspended"))
+
+
+def test_of_the_whole_cluster_it_uses_every_right_and_lacks_none(
+    release: Release, audit: Audit, make_place: Callable[..., Place], tmp_path: Path, eventually: Eventually
+) -> None:
+    place, mark = make_place(release.cluster), audit.mark()
+    release.install()
+    with release.operator(tmp_path, eventually):
+        work_in(place, eventually)
+        allowed = granted(release.cluster, "clusterrole")
+        eventually(used_up(lambda: words(audit.since(mark).by(release.account).rights()), allowed))
+    asked = audit.since(mark).by(release.account)
+    assert asked.forbidden() == ()
+    scopes = {one.namespace for one in asked.rights() if one.verb not in READS}
+    assert scopes == {place.namespace}
+    assert {one.namespace for one in asked.rights() if one.verb in READS} == {""}
+
+
+def test_of_named_namespaces_it_uses_every_right_there_and_none_elsewhere(
+    release: Release, audit: Audit, make_place: Callable[..., Place], tmp_path: Path, eventually: Eventually
+) -> None:
+    red, blue, green = (make_place(release.cluster) for _ in range(3))
+    mark = audit.mark()
+    release.install(f"watchNamespaces={{{red.namespace},{blue.namespace}}}")
+    assert DEPLOYMENT not in release.cluster.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+    with release.operator(tmp_path, eventually):
+        green.apply()
+        for place in (red, blue):
+            work_in(place, eventually)
+        for place in (red, blue):
+            allowed = granted(release.cluster, "role", "-n", place.namespace)
+            where = place.namespace
+            used = lambda where=where: words(audit.since(mark).by(release.account).rights(), where)  # noqa: E731
+            eventually(used_up(used, allowed))
+        assert green.status() == {}, "a service in a namespace that was not named"
+    asked = audit.since(mark).by(release.account)
+    assert asked.forbidden() == ()
+    assert {one.namespace for one in asked.rights()} == {red.namespace, blue.namespace}
+    for elsewhere in (green.namespace, release.namespace):
+        rights = release.cluster.kubectl("auth", "can-i", "--list", "-n", elsewhere, f"--as={release.account}")
+        assert "graphpod.dev" not in rights
+        assert "deployments" not in rights
+
+
+def test_two_releases_with_namespaces_of_their_own_live_side_by_side(
+    make_release: Callable[..., Release], make_place: Callable[..., Place], tmp_path: Path, eventually: Eventually
+) -> None:
+    one, other = make_release("one", "team-one"), make_release("other", "team-other")
+    red, blue = make_place(one.cluster), make_place(one.cluster)
+    one.install(f"watchNamespaces={{{red.namespace}}}")
+    other.install(f"watchNamespaces={{{blue.namespace}}}", "crds.enabled=false")
+    with one.operator(tmp_path, eventually), other.operator(tmp_path, eventually):
+        for place in (red, blue):
+            work_in(place, eventually)
+    writers = Audit(one.cluster.audit_log).since().by(one.account, other.account)
+    assert {found.user for found in writers.of(red.namespace).writes()} == {one.account}
+    assert {found.user for found in writers.of(blue.namespace).writes()} == {other.account}
+
+
+def test_a_release_that_would_meet_another_is_refused_before_it_writes_anything(
+    make_release: Callable[..., Release], make_place: Callable[..., Place]
+) -> None:
+    one, other = make_release("one", "team-one"), make_release("other", "team-other")
+    red, blue = (make_place(one.cluster).namespace for _ in range(2))
+    mine, its = f"watchNamespaces={{{red}}}", f"watchNamespaces={{{blue}}}"
+    one.install(mine)
+    said = other.refused(its)
+    assert "belongs to release one in namespace team-one" in said
+    assert "crds.enabled=false" in said
+    for scope in ([mine], []):
+        said = other.refused("crds.enabled=false", *scope)
+        assert f"release one in namespace team-one works in namespace {red} already" in said
+    one.install()
+    assert "release one in namespace team-one works in the whole cluster" in other.refused(its, "crds.enabled=false")
+    its_own = ("-A", "-l", "app.kubernetes.io/instance=other", "-o", "name")
+    left = other.cluster.kubectl("get", "roles,deployments,serviceaccounts", *its_own)
+    assert left == ""
+
+
+def test_an_installer_with_rights_in_one_namespace_installs_there(
+    make_release: Callable[..., Release], make_place: Callable[..., Place]
+) -> None:
+    """A team's own admin, once somebody brought the CRD: the look for other releases is more than they may do."""
+    make_release("crd", "team-crd").install("watchNamespaces={default}")
+    place = make_place(make_release().cluster)
+    place.kubectl("apply", "-f", "-", input=EVERYTHING)
+    place.kubectl("create", "rolebinding", "team", "--role=everything", "--user=user1")
+    team = replace(make_release("team", place.namespace), user="user1")
+    settings = (f"watchNamespaces={{{place.namespace}}}", "crds.enabled=false")
+    assert 'cannot get resource "clusterroles"' in team.refused(*settings)
+    team.install(*settings, "checkOtherReleases=false")
+    assert team.cluster.kubectl("get", "deployment", DEPLOYMENT, "-n", place.namespace, "-o", "name")

@@ -1,0 +1,113 @@
+"""The life of a release beside services that live longer: installed, changed, taken back, removed, installed again."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from testbed.golang import binary, build
+from tests.api.chart.release import CRD, DEPLOYMENT, Release
+from tests.audit import Audit
+from tests.clusters import own_cluster
+from tests.eventually import Eventually
+from tests.places import Place
+
+MakePlace = Callable[..., Place]
+
+
+def served(release: Release, place: Place, folder: Path, eventually: Eventually) -> list[str]:
+    """Uids of the pods of a service that the operator of the release planned and looked after."""
+    with release.operator(folder, eventually):
+        place.apply()
+        eventually(place.reached("WorkloadAvailable", "False", "Starting"))
+        eventually(lambda: len(place.pods()) == 1)
+    return uids(place)
+
+
+def uids(place: Place) -> list[str]:
+    return [pod["metadata"]["uid"] for pod in place.pods()]
+
+
+def looked_after(release: Release, place: Place, folder: Path, eventually: Eventually) -> None:
+    """The operator of the release has seen the service: it puts back what somebody changed."""
+    with release.operator(folder, eventually):
+        place.kubectl("scale", "deployment", "demo", "--replicas=3")
+        eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
+        eventually(lambda: len(place.pods()) == 1)
+
+
+def test_uninstall_takes_the_operator_and_leaves_the_services_and_the_crd(
+    release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
+) -> None:
+    said = release.install()
+    assert said.count("kubectl ") == 3, "NOTES name the next three commands"
+    assert "every running InferenceService stay" in said
+    place = make_place(release.cluster)
+    before = served(release, place, tmp_path, eventually)
+
+    release.uninstall()
+    kubectl = release.cluster.kubectl
+    left = kubectl(
+        "get", "deployments,services,serviceaccounts,roles,rolebindings", "-n", release.namespace, "-o", "name"
+    )
+    assert left.split() == ["serviceaccount/default"]
+    assert "graphpod" not in kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+    assert kubectl("get", "crd", CRD, "-o", "name")
+    assert uids(place) == before
+
+    release.install()
+    looked_after(release, place, tmp_path, eventually)
+    assert uids(place) == before
+
+
+def test_a_rollback_leaves_the_pods_alone(
+    release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
+) -> None:
+    release.install()
+    place = make_place(release.cluster)
+    before = served(release, place, tmp_path, eventually)
+    generation = place.get("deployment", "demo")["metadata"]["generation"]
+    release.install("resources.limits.memory=300Mi")
+    looked_after(release, place, tmp_path, eventually)
+    release.rollback(1)
+    assert release.revisions() == 3
+    audit = Audit(release.cluster.audit_log)
+    mark = audit.mark()
+    with release.operator(tmp_path, eventually) as operator:
+        eventually(operator.idle)
+    assert audit.since(mark).by(release.account).writes() == ()
+    assert uids(place) == before
+    assert place.get("deployment", "demo")["metadata"]["generation"] == generation + 2, "scaled by hand and back"
+
+
+def test_without_the_keep_policy_and_with_consent_everything_goes(
+    release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
+) -> None:
+    assert "crds.deleteServicesToo=true" in release.refused("crds.keep=false")
+    said = release.install("crds.keep=false", "crds.deleteServicesToo=true")
+    assert "deletes the CRD and every InferenceService" in said
+    place = make_place(release.cluster)
+    served(release, place, tmp_path, eventually)
+    release.uninstall()
+    eventually(lambda: not release.cluster.kubectl("get", "crd", CRD, "-o", "name", "--ignore-not-found"))
+    eventually(lambda: not place.names("deployments,pods,services,configmaps,serviceaccounts"), timeout=60)
+
+
+def test_what_helm_3_installed_helm_4_upgrades(tmp_path: Path, eventually: Eventually) -> None:
+    """With live services, whose pods stay."""
+    tools = build(["helm3", "helm4"])
+    assert tools["helm3"] == binary("helm3")
+    with own_cluster("test-helm34", "api") as cluster:
+        old = Release(tools["helm3"], cluster)
+        new = replace(old, helm=tools["helm4"])
+        place = Place(cluster, "services")
+        place.create()
+        old.install()
+        before = served(old, place, tmp_path, eventually)
+        new.install("resources.limits.memory=300Mi")
+        found = json.loads(cluster.kubectl("get", "deployment", DEPLOYMENT, "-n", new.namespace, "-o", "json"))
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["limits"] == {"memory": "300Mi"}
+        assert new.revisions() == 2
+        looked_after(new, place, tmp_path, eventually)
+        assert uids(place) == before
