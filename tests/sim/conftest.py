@@ -1,0 +1,119 @@
+"""A simulated cluster with our operator and stub engines; a namespace with weights for each test."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from graphpod_operator import crd
+from stubs.engine_story import ANNOTATIONS
+from testbed import Cluster
+from tests.api.operator.process import Operator, grant
+from tests.places import Manifest, Place
+from tests.sim.fleet import FleetProcess
+
+WARMUP_SECONDS = "1"
+
+
+@pytest.fixture(scope="session")
+def sim(sim_cluster: Cluster) -> Cluster:
+    """The simulated cluster with our CRD, served."""
+    sim_cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.render())
+    sim_cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/inferenceservices.graphpod.dev")
+    return sim_cluster
+
+
+@pytest.fixture(scope="session")
+def fleet(sim: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
+    process = FleetProcess(sim, tmp_path_factory.mktemp("fleet") / "log")
+    process.start()
+    yield process
+    assert process.stop() == 0, process.log.read_text()
+    assert "Traceback" not in process.log.read_text(), process.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def running_operator(sim: Cluster, fleet: FleetProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    grant(sim)
+    operator = Operator(sim, fleet.url, tmp_path_factory.mktemp("operator") / "log")
+    operator.start()
+    yield operator
+    assert operator.stop() == 0, operator.tail()
+    assert "Traceback" not in operator.log.read_text(), operator.tail()
+
+
+@pytest.fixture
+def operator(running_operator: Operator, fleet: FleetProcess, eventually) -> Operator:
+    """The operator; its log and the fleet's are evidence."""
+    eventually.logs += [running_operator.log, fleet.log]
+    return running_operator
+
+
+@dataclass(frozen=True)
+class Stage(Place):
+    """A namespace in which services are brought up with engines that go wrong as asked."""
+
+    def bring_up(self, name: str = "demo", fault: str = "", seconds: str = WARMUP_SECONDS, **spec: Any) -> None:
+        """Apply an InferenceService with such engines."""
+        self.apply(name, podTemplate=annotations(fault, seconds), **spec)
+
+    def pod(self, name: str = "demo") -> Manifest:
+        (pod,) = self.pods(name)
+        return pod
+
+    def restarts(self, name: str = "demo") -> int:
+        count: int = self.pod(name)["status"]["containerStatuses"][0]["restartCount"]
+        return count
+
+
+@pytest.fixture(scope="module")
+def open_stage(sim: Cluster, running_operator: Operator) -> Iterator[Callable[[], Stage]]:
+    """`open_stage()`: a fresh namespace whose claim `weights` is bound; gone after the module."""
+    made: list[Stage] = []
+
+    def make() -> Stage:
+        stage = Stage(sim, f"t-{uuid.uuid4().hex[:8]}")
+        made.append(stage)
+        stage.create()
+        sim.kubectl("create", "-f", "-", input=json.dumps(_weights(stage.namespace)))
+        return stage
+
+    yield make
+    for stage in made:
+        stage.delete()
+        sim.kubectl("delete", "persistentvolume", stage.namespace, "--wait=false")
+
+
+@pytest.fixture
+def stage(open_stage: Callable[[], Stage], operator: Operator, eventually) -> Stage:
+    """One for a test of its own."""
+    stage = open_stage()
+    eventually.places.append((stage.cluster, stage.namespace))
+    return stage
+
+
+def annotations(fault: str = "", seconds: str = WARMUP_SECONDS) -> dict[str, dict[str, str]]:
+    """The spec.podTemplate of engines that start within `seconds` and have this fault."""
+    return {"annotations": {ANNOTATIONS["fault"]: fault, ANNOTATIONS["seconds"]: seconds}}
+
+
+def _weights(namespace: str) -> Manifest:
+    """A claim and the volume made for it; there is nothing in it."""
+    size, modes = {"storage": "1Gi"}, ["ReadOnlyMany"]
+    claim = {"namespace": namespace, "name": "weights"}
+    volume = {
+        "capacity": size,
+        "accessModes": modes,
+        "storageClassName": "",
+        "hostPath": {"path": "/weights"},
+        "claimRef": claim,
+    }
+    wanted = {"accessModes": modes, "storageClassName": "", "volumeName": namespace, "resources": {"requests": size}}
+    items = [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": volume},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim, "spec": wanted},
+    ]
+    return {"apiVersion": "v1", "kind": "List", "items": items}

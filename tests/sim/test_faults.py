@@ -1,0 +1,112 @@
+"""Engines that go wrong: the condition, the reason and the next step that a user reads.
+
+All services of the table start together; each test waits for its own.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.places import service
+from tests.sim.conftest import Stage, annotations
+from tests.sim.history import History
+
+FAIL = {"graph": {"onCaptureFailure": "Fail"}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A service, what its engine does, and what is said of it in the end."""
+
+    name: str
+    fault: str
+    condition: str
+    status: str
+    reason: str
+    words: str
+    spec: dict[str, Any] = field(default_factory=dict)
+
+
+FAILING = (
+    Case("load", "load", "ModelAvailable", "False", "ModelInvalid", "correct the folder in spec.model.uri"),
+    Case("capture", "capture:decode:2", "GraphsCaptured", "False", "CaptureFailed", "decode size 2", FAIL),
+    Case("oom", "oom:decode:4:fatal", "GraphsCaptured", "False", "CaptureOutOfMemory", "shorten graph.sizes"),
+    Case("selfcheck", "selfcheck:prefill:64", "GraphsCaptured", "False", "SelfCheckFailed", "report it", FAIL),
+    Case("killed", "killed:Capturing", "WorkloadAvailable", "False", "OutOfMemory", "spec.resources.limits.memory"),
+    Case("dead", "dead:Loading", "WorkloadAvailable", "False", "EngineDied", "kubectl logs --previous"),
+    Case("stuck", "stuck:Loading:1s", "WorkloadAvailable", "False", "EngineStuck", "no progress at Loading"),
+    Case("config", "nonsense", "WorkloadAvailable", "False", "ConfigInvalid", "'nonsense' is not one of slow, oom"),
+    Case(
+        "image", "", "WorkloadAvailable", "False", "ImagePullFailed", "correct spec.engine.image",
+        {"engine": {"image": "registry.invalid/engine:1"}},
+    ),
+    Case(
+        "cpu", "", "WorkloadAvailable", "False", "Unschedulable", "Insufficient cpu",
+        {"resources": {"requests": {"cpu": "9999"}}},
+    ),
+    Case(
+        "claim", "", "ModelAvailable", "False", "ClaimNotFound", "create the PersistentVolumeClaim",
+        {"model": {"uri": "pvc://none/model"}},
+    ),
+)  # fmt: skip
+UNPROVEN = (
+    Case("silent", "silent:Loading", "GraphsCaptured", "Unknown", "EngineUnreachable", "no answer within"),
+    Case("mute", "silent:warmup", "GraphsCaptured", "Unknown", "EngineUnreachable", "NetworkPolicy"),
+    Case("hash", "lying:hash", "GraphsCaptured", "Unknown", "EngineUnreachable", "0000000000"),
+    Case("uid", "lying:uid", "GraphsCaptured", "Unknown", "EngineUnreachable", "another-pod"),
+    Case("early", "lying:ready", "GraphsCaptured", "False", "Capturing", "capturing its graphs"),
+    Case("huge", "answer:huge", "GraphsCaptured", "Unknown", "EngineUnreachable", "more than 65536 bytes"),
+    Case("malformed", "answer:malformed", "GraphsCaptured", "Unknown", "EngineUnreachable", "no warm-up report"),
+    Case("error", "answer:error", "GraphsCaptured", "Unknown", "EngineUnreachable", "answered 500"),
+    Case("redirect", "answer:redirect", "GraphsCaptured", "Unknown", "EngineUnreachable", "answered 302"),
+)
+WEAKER = (
+    Case("degraded", "capture:decode:2", "Ready", "True", "Degraded", "decode runs Disabled instead of Full"),
+    Case("shorter", "oom:decode:4", "Ready", "True", "Ready", "serves on proved graphs"),
+    Case("slow", "slow:prefill:64:2s", "Ready", "True", "Ready", "serves on proved graphs"),
+)
+
+
+@pytest.fixture(scope="module")
+def troubled(open_stage: Callable[[], Stage]) -> Iterator[tuple[Stage, History]]:
+    """Every service of the table, applied at once, and all that was ever said of them."""
+    stage = open_stage()
+    services = [
+        service(case.name, podTemplate=annotations(case.fault), **case.spec) for case in (*FAILING, *UNPROVEN, *WEAKER)
+    ]
+    with History.of(stage) as history:
+        stage.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": services}))
+        yield stage, history
+
+
+def _ids(case: Case) -> str:
+    return case.name
+
+
+@pytest.mark.parametrize("case", FAILING, ids=_ids)
+def test_an_engine_that_fails_is_told_by_condition_reason_and_next_step(case: Case, troubled, eventually) -> None:
+    stage, _ = troubled
+    message = eventually(stage.reached(case.condition, case.status, case.reason, case.name))
+    assert case.words in message
+    assert stage.condition("Ready", case.name)[:2] == ("False", case.reason)
+    assert stage.status(case.name)["lastFailure"]["reason"] == case.reason
+
+
+@pytest.mark.parametrize("case", UNPROVEN, ids=_ids)
+def test_an_engine_whose_word_does_not_count_never_makes_the_service_ready(case: Case, troubled, eventually) -> None:
+    stage, history = troubled
+    message = eventually(stage.reached(case.condition, case.status, case.reason, case.name))
+    assert case.words in message
+    told = history.conditions(case.name)
+    assert told, "the watch saw the service"
+    assert not [row for row in told if row.get("Ready") == "True" or row.get("GraphsCaptured") == "True"]
+
+
+@pytest.mark.parametrize("case", WEAKER, ids=_ids)
+def test_an_engine_that_runs_less_than_planned_is_ready_and_says_what(case: Case, troubled, eventually) -> None:
+    stage, _ = troubled
+    message = eventually(stage.reached(case.condition, case.status, case.reason, case.name))
+    assert case.words in message
