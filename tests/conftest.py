@@ -1,10 +1,9 @@
-"""Clusters for the tests that want one, and the one way to wait."""
+"""What every level shares: its cluster, a namespace for each test, the one way to wait; and no test that skips."""
 
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,14 @@ import hypothesis
 import pytest
 
 from testbed.cluster import Cluster
-from testbed.errors import TestbedError
+from tests.audit import Trail
 from tests.clusters import own_cluster
+from tests.eventually import Eventually
 from tests.places import Place, PodSecurity
 
 TESTS = Path(__file__).parent
 LEVELS = ("api", "sim", "e2e", "gpu")
-EVIDENCE = (
-    ("get", "inferenceservices.graphpod.dev", "-A", "-o", "yaml"),
-    ("get", "deployments,pods,jobs", "-A", "-o", "wide"),
-    ("get", "events", "-A", "--sort-by=.lastTimestamp"),
-    ("logs", "-n", "graphpod-system", "deployment/graphpod-operator", "--tail=60"),
-)
-EVIDENCE_LINES = 120  # of each, counted from the end
+CLUSTERS = ("api_cluster", "sim_cluster", "node_cluster")
 
 # One profile everywhere: hypothesis would otherwise choose another where it believes to be in CI.
 hypothesis.settings.register_profile("graphpod", deadline=None, print_blob=True)
@@ -61,6 +55,13 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     return report  # type: ignore[return-value]
 
 
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Requests that should not have been made, one on a line."""
+    if isinstance(left, Trail) and op == "==":
+        return [f"{len(left)} requests where {right!r} were expected:", *left.told().splitlines()]
+    return None
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """With `make test`, the time since its first step; pytest's own summary stays the closing line."""
     if started := os.environ.get("GRAPHPOD_STARTED"):
@@ -89,7 +90,14 @@ def node_cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def make_place() -> Iterator[Callable[..., Place]]:
+def eventually(request: pytest.FixtureRequest) -> Eventually:
+    """Waits for what a cluster or a process does in its own time, and shows why it did not."""
+    used = [name for name in CLUSTERS if name in request.fixturenames]
+    return Eventually(lambda: [request.getfixturevalue(name) for name in used])
+
+
+@pytest.fixture
+def make_place(eventually: Eventually) -> Iterator[Callable[..., Place]]:
     """`make_place(cluster)`: a fresh namespace, `restricted` unless told otherwise; gone after the test."""
     made: list[Place] = []
 
@@ -97,55 +105,9 @@ def make_place() -> Iterator[Callable[..., Place]]:
         place = Place(cluster, f"t-{uuid.uuid4().hex[:8]}")
         place.create(security)
         made.append(place)
+        eventually.places.append((cluster, place.namespace))
         return place
 
     yield make
     for place in made:
         place.delete()
-
-
-@dataclass
-class Eventually:
-    """`eventually(check)` calls `check` until it neither raises AssertionError nor returns False or None.
-
-    Returns what `check` returned. On giving up it raises AssertionError with the last answer and the evidence: of the
-    clusters the test uses, and of whatever callables the test put into `evidence` (a log's tail, for one).
-    """
-
-    clusters: Callable[[], list[Cluster]] = list
-    evidence: list[Callable[[], str]] = field(default_factory=list)
-
-    def __call__(self, check: Callable[[], Any], timeout: float = 30.0, every: float = 0.1) -> Any:
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                answer = check()
-                last = f"the last answer was {answer!r}"
-                if answer is not None and answer is not False:
-                    return answer
-            except AssertionError as e:
-                last = str(e) or repr(e)
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not within {timeout:g} s: {last}\n{self._evidence()}")
-            time.sleep(every)
-
-    def _evidence(self) -> str:
-        parts = [part for cluster in self.clusters() for part in _cluster_evidence(cluster)]
-        return "\n".join([*parts, *(source() for source in self.evidence)])
-
-
-def _cluster_evidence(cluster: Cluster) -> Iterator[str]:
-    for command in EVIDENCE:
-        try:
-            said = cluster.kubectl(*command)
-        except TestbedError as e:  # no such kind or deployment in this cluster: evidence as well
-            said = str(e)
-        lines = said.splitlines()[-EVIDENCE_LINES:]
-        yield "\n".join([f"--- {cluster.name}: kubectl {' '.join(command)}", *lines])
-
-
-@pytest.fixture
-def eventually(request: pytest.FixtureRequest) -> Eventually:
-    """Waits for what a cluster or a process does in its own time, and shows why it did not."""
-    used = [name for name in ("api_cluster", "sim_cluster", "node_cluster") if name in request.fixturenames]
-    return Eventually(lambda: [request.getfixturevalue(name) for name in used])

@@ -8,7 +8,8 @@ import pytest
 from graphpod_operator import crd
 from testbed import Cluster
 from tests.api.operator.pods import AdminPorts
-from tests.api.operator.process import Audit, Operator, grant
+from tests.api.operator.process import Operator, grant
+from tests.audit import Audit
 from tests.places import LABEL, Place
 
 
@@ -41,13 +42,14 @@ def running_operator(
 @pytest.fixture
 def operator(running_operator: Operator, eventually) -> Operator:
     """The operator, idle; its log is evidence."""
-    eventually.evidence.append(running_operator.tail)
+    eventually.logs.append(running_operator.log)
     eventually(running_operator.idle)
     return running_operator
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def audit(crd_cluster: Cluster) -> Audit:
+    """Who asked what of the API server."""
     return Audit(crd_cluster.audit_log)
 
 

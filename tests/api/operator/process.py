@@ -1,6 +1,5 @@
 """The operator as a process of its own, under a user that has exactly the operator's rules."""
 
-import json
 import os
 import signal
 import socket
@@ -122,56 +121,3 @@ class Operator:
     def tail(self) -> str:
         """The log's last lines, as evidence."""
         return "\n".join(["--- operator's log", *self.log.read_text().splitlines()[-60:]])
-
-
-@dataclass(frozen=True)
-class Request:
-    """One line of the audit log."""
-
-    verb: str
-    resource: str
-    group: str
-    subresource: str
-    namespace: str
-    name: str
-    code: int
-
-
-class Audit:
-    """What the operator's user asked of the API server, from the audit log."""
-
-    WRITES = ("create", "update", "patch", "delete", "deletecollection")
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-
-    def mark(self) -> int:
-        """A place in the log to read on from."""
-        return self._log.stat().st_size
-
-    def requests(self, since: int = 0) -> list[Request]:
-        with self._log.open() as log:
-            log.seek(since)
-            lines = [json.loads(line) for line in log if line.endswith("\n")]
-        return [self._request(line) for line in lines if line["user"]["username"] == USER]
-
-    def writes(self, since: int, namespace: str) -> list[Request]:
-        """The operator's writes in a namespace since a mark."""
-        return [
-            request
-            for request in self.requests(since)
-            if request.verb in self.WRITES and request.namespace == namespace
-        ]
-
-    @staticmethod
-    def _request(line: dict) -> Request:  # type: ignore[type-arg]
-        target = line.get("objectRef") or {}
-        return Request(
-            verb=line["verb"],
-            resource=target.get("resource", ""),
-            group=target.get("apiGroup", ""),
-            subresource=target.get("subresource", ""),
-            namespace=target.get("namespace", ""),
-            name=target.get("name", ""),
-            code=(line.get("responseStatus") or {}).get("code", 0),
-        )

@@ -11,7 +11,8 @@ from graphpod_operator.ownership import desired_fields, owned_fields
 from graphpod_operator.plan import Desired, desire
 from graphpod_operator.resource import CHILDREN
 from graphpod_policy import EngineConfig, config_hash
-from tests.api.operator.process import IMAGE, Audit, Operator
+from tests.api.operator.process import IMAGE, USER, Operator
+from tests.audit import Audit
 from tests.places import LABEL, Place, service
 
 KINDS = ("serviceaccount", "configmap", "service", "deployment")
@@ -130,7 +131,7 @@ def test_what_is_not_ours_to_decide_leads_to_no_write(quiet: Place, audit: Audit
     quiet.apply()
     quiet.kubectl("label", "gisvc", "demo", "team=a")
     settled()
-    assert audit.writes(mark, quiet.namespace) == []
+    assert audit.since(mark).by(USER).of(quiet.namespace).writes() == ()
     assert quiet.get("service", "demo")["metadata"]["annotations"]["example.com/owner"] == "me"
 
 
@@ -142,7 +143,7 @@ def test_a_restart_of_the_operator_writes_nothing(
     operator.start()
     eventually(operator.idle)
     settled()
-    assert audit.writes(mark, quiet.namespace) == []
+    assert audit.since(mark).by(USER).of(quiet.namespace).writes() == ()
 
 
 def test_a_change_of_the_spec_reaches_the_pods_through_a_new_config_map(
@@ -195,7 +196,7 @@ def test_create_takes_four_children_and_few_status_writes(
     place.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(service()))
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
     settled()
-    writes = audit.writes(mark, place.namespace)
+    writes = audit.since(mark).by(USER).of(place.namespace).writes()
     assert sorted(write.resource for write in writes if not write.subresource) == sorted(kind + "s" for kind in KINDS)
     assert len(writes) <= len(KINDS) + 4
 
@@ -207,7 +208,7 @@ def _in_order(place: Place) -> None:
 
 def _written(audit: Audit, mark: int, place: Place) -> list[str]:
     """The kinds of children written since a mark, once for each write."""
-    writes = audit.writes(mark, place.namespace)
+    writes = audit.since(mark).by(USER).of(place.namespace).writes()
     return sorted(write.resource for write in writes if write.resource not in ("inferenceservices", "events"))
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from graphpod_operator.observe import Service
 from graphpod_operator.plan import Desired, desire
-from tests.api.operator.process import IMAGE, Audit, Operator
+from tests.api.operator.process import IMAGE, USER, Operator
+from tests.audit import Audit
 from tests.places import LABEL, Place, service
 
 Manifest = dict[str, Any]
@@ -82,7 +83,7 @@ def test_a_users_object_of_our_name_is_told_and_left_alone(
         assert "rename the InferenceService" in message
         assert place.condition("Ready", kind.lower())[:2] == ("False", "NameCollision")
     settled()
-    written = {write.resource for write in audit.writes(mark, place.namespace)}
+    written = {write.resource for write in audit.since(mark).by(USER).of(place.namespace).writes()}
     assert written == {"inferenceservices", "events"}
 
     place.kubectl("delete", "gisvc", "--all")

@@ -1,22 +1,23 @@
 """An operator of one namespace: rights there and nowhere else are enough."""
 
-import json
 from pathlib import Path
 
 from testbed import Cluster
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import Operator, grant
+from tests.audit import Audit
+from tests.eventually import Eventually
 from tests.places import Place
 
 USER = "user1"
 
 
 def test_an_operator_of_one_namespace_needs_no_right_outside_it(
-    operator: Operator, place: Place, admin_ports: AdminPorts, tmp_path: Path, eventually
+    operator: Operator, place: Place, admin_ports: AdminPorts, audit: Audit, tmp_path: Path, eventually: Eventually
 ) -> None:
     grant(place.cluster, USER, place.namespace)
     small = Operator(place.cluster, admin_ports.url, tmp_path / "log", USER, (place.namespace,))
-    eventually.evidence.append(small.tail)
+    eventually.logs.append(small.log)
     operator.stop()  # else it would do the work
     try:
         small.start()
@@ -29,18 +30,13 @@ def test_an_operator_of_one_namespace_needs_no_right_outside_it(
         operator.start()
         eventually(operator.idle)
     assert "Traceback" not in small.log.read_text()
-    requests = [json.loads(line) for line in place.cluster.audit_log.read_text().splitlines()]
-    denied = [
-        request["requestURI"]
-        for request in requests
-        if request["user"]["username"] == USER
-        and (request.get("annotations") or {}).get("authorization.k8s.io/decision") == "forbid"
-    ]
-    assert denied == []
+    asked = audit.since().by(USER)
+    assert asked.forbidden() == ()
+    assert {right.namespace for right in asked.rights()} == {place.namespace}
 
 
 def test_an_operator_told_to_stop_while_it_starts_ends_well(
-    crd_cluster: Cluster, admin_ports: AdminPorts, tmp_path: Path, eventually
+    crd_cluster: Cluster, admin_ports: AdminPorts, tmp_path: Path, eventually: Eventually
 ) -> None:
     waiting = Operator(crd_cluster, admin_ports.url, tmp_path / "log", "user2")  # has no right to list anything
     waiting.start()

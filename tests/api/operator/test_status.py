@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.api.operator.pods import AdminPorts, crashed, report, running, set_status, unscheduled
-from tests.api.operator.process import Audit, Operator
+from tests.api.operator.process import USER, Operator
+from tests.audit import Audit
 from tests.places import Place
 
 Manifest = dict[str, Any]
@@ -53,7 +54,7 @@ def test_capture_is_followed_until_the_service_is_ready(
     }
     settled()
     reads = admin_ports.reads_of(pod)
-    assert len(audit.writes(mark, applied.namespace)) <= 6
+    assert len(audit.since(mark).by(USER).of(applied.namespace).writes()) <= 6
     settled()
     assert admin_ports.reads_of(pod) == reads, "a terminal reading is not asked for again"
 
@@ -85,7 +86,7 @@ def test_a_ready_service_survives_a_restart_of_the_operator_without_a_write(
     operator.start()
     eventually(operator.idle)
     settled()
-    assert audit.writes(mark, ready.namespace) == []
+    assert audit.since(mark).by(USER).of(ready.namespace).writes() == ()
 
 
 def test_a_reading_of_another_pod_or_configuration_never_counts(
