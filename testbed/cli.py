@@ -2,11 +2,13 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from testbed import golang, inventory, packages, record, status, telling
+from testbed import audit, golang, inventory, packages, record, status, telling
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
 from testbed.level import Level
@@ -74,6 +76,13 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument("image", type=Path, metavar="IMAGE.tar")
     load.set_defaults(action=lambda a: _running(a.name).load(a.image))
 
+    log = verbs.add_parser("audit", help="every request to the API server, one a line")
+    _name(log)
+    log.add_argument("-f", "--follow", action="store_true", help="wait for more, until Ctrl-C")
+    log.add_argument("--user", help="only this one's; the last part of its name will do")
+    log.add_argument("--writes", action="store_true", help="only what changes something")
+    log.set_defaults(action=_audit)
+
     kubectl = verbs.add_parser("kubectl", help="kubectl against the testbed; everything after it goes to kubectl")
     _name(kubectl)
     kubectl.set_defaults(action=_kubectl)
@@ -128,6 +137,16 @@ def _status(args: argparse.Namespace) -> int:
     else:
         print(telling.absent(args.name, [r.name for r in everyone]))
     return 0 if views and all(v.state is status.State.UP for v in views) else 3
+
+
+def _audit(args: argparse.Namespace) -> int:
+    cluster = _running(args.name)
+    cluster.environment()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is a way to end, and so is Ctrl-C
+    with suppress(KeyboardInterrupt):
+        for line in audit.lines(cluster.audit_log, audit.Filter(args.user, args.writes), follow=args.follow):
+            print(line)
+    return 0
 
 
 def _kubeconfig(args: argparse.Namespace) -> int:

@@ -137,6 +137,7 @@ def commands(name: str, folder: Path) -> str:
             f"use it:   export KUBECONFIG={folder}/pki/admin.kubeconfig",
             f"          {VERB} kubectl --name {name} get pods -A",
             f"see it:   {VERB} status --name {name}",
+            f"          {VERB} audit --name {name} --follow",
             f"stop it:  {VERB} down --name {name}",
         ]
     )
