@@ -1,0 +1,172 @@
+"""The operator behind a faulty wire: whatever fails on the way, in the end things are as if nothing had."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from stubs.fault import Answer, Cut, Effect, Freeze, Point, Slow, Turn, WatchError
+from stubs.kubecall import WRITES, Verb, Which
+from stubs.proxy import Proxy
+from tests.api.operator.pods import AdminPorts
+from tests.api.operator.process import USER, Operator
+from tests.places import LABEL, Place
+
+KINDS = ("serviceaccount", "configmap", "service", "deployment")
+pytestmark = pytest.mark.chaos
+CREATE_TO_READY = len(KINDS) + 8
+"""Writes that a service may cost from its creation on (contract 9)."""
+WATCHES = frozenset({Verb.WATCH})
+READS = frozenset({Verb.GET, Verb.LIST})
+
+
+@dataclass(frozen=True)
+class Wire:
+    """An operator, and the proxy through which alone it sees its API server."""
+
+    proxy: Proxy
+    operator: Operator
+
+
+@pytest.fixture(scope="module")
+def far_operator(
+    running_operator: Operator, admin_ports: AdminPorts, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Wire]:
+    """Instead of the folder's operator, which would do the work otherwise."""
+    running_operator.stop()
+    folder = tmp_path_factory.mktemp("faults")
+    cluster = running_operator.cluster
+    with Proxy(cluster.kubeconfig).serving() as proxy:
+        kubeconfig = proxy.kubeconfig(cluster.token_kubeconfig(USER), folder / "kubeconfig")
+        operator = Operator(cluster, admin_ports.url, folder / "log", kubeconfig=kubeconfig)
+        operator.start()
+        try:
+            yield Wire(proxy, operator)
+        finally:
+            proxy.board.clear()
+            operator.stop()
+            running_operator.start()
+
+
+@pytest.fixture
+def wire(far_operator: Wire, eventually) -> Iterator[Wire]:
+    eventually.evidence += [far_operator.operator.tail, lambda: str(far_operator.proxy.counts())]
+    eventually(far_operator.operator.idle)
+    yield far_operator
+    far_operator.proxy.board.clear()
+
+
+def in_place(place: Place, verbs: frozenset[Verb] = WRITES, **more: Any) -> Which:
+    """Requests about one test's namespace."""
+    return Which(verbs, namespace=place.namespace, **more)
+
+
+def in_order(place: Place) -> Callable[[], bool]:
+    """A check: each child is there once, and status has seen its pod."""
+
+    def check() -> bool:
+        place.reached("WorkloadAvailable", "False", "Starting")()
+        children = sorted(name.partition(".")[0].partition("/")[0] for name in place.names(",".join(KINDS)))
+        assert children == sorted(KINDS), children
+        return len(place.pods()) == 1
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("effect", "verbs", "turn"),
+    [
+        pytest.param(Answer(429, retry_after=1), WRITES, Turn(first=2, times=1), id="429"),
+        pytest.param(Answer(409), WRITES, Turn(times=1), id="409"),
+        pytest.param(Cut(after_bytes=30), WRITES, Turn(first=2, times=1), id="cut"),
+        pytest.param(Answer(500), WRITES, Turn(times=3), id="500", marks=pytest.mark.slow),
+        pytest.param(Answer(503, retry_after=1), WRITES, Turn(first=3, times=1), id="503", marks=pytest.mark.slow),
+        pytest.param(Answer(500), READS, Turn(times=2), id="500-reads", marks=pytest.mark.slow),
+        pytest.param(Cut(), READS, Turn(times=1), id="cut-reads", marks=pytest.mark.slow),
+        pytest.param(Slow(delay=0.3), WRITES | READS, Turn(), id="slow", marks=pytest.mark.slow),
+        pytest.param(
+            Answer(500),
+            WRITES | READS,
+            Turn(probability=0.3, seed=7, times=4),
+            id="500-by-chance",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_create_through_failing_requests_ends_in_order(
+    wire: Wire, place: Place, eventually, effect: Effect, verbs: frozenset[Verb], turn: Turn
+) -> None:
+    fault = wire.proxy.add(effect, in_place(place, verbs), turn)
+    place.apply()
+    eventually(in_order(place))
+    assert fault.hits > 0
+    wire.proxy.lift(fault)
+    eventually(wire.operator.idle)
+    assert wire.proxy.count(in_place(place)) - fault.hits <= CREATE_TO_READY
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        pytest.param(WatchError(410), id="410"),
+        pytest.param(Cut(after_events=1, after_bytes=9), id="cut-in-an-event"),
+        pytest.param(Cut(), id="cut", marks=pytest.mark.slow),
+    ],
+)
+def test_watches_that_break_are_opened_again_and_what_happened_meanwhile_is_seen(
+    wire: Wire, place: Place, eventually, effect: Effect
+) -> None:
+    place.apply()
+    eventually(in_order(place))
+    fault = wire.proxy.add(effect, Which(WATCHES), Turn(times=5))
+    place.kubectl("scale", "deployment", "demo", "--replicas=3")
+    place.apply("second")
+    eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
+    eventually(place.reached("WorkloadAvailable", "False", "Starting", "second"))
+    assert fault.hits > 0
+
+
+def test_what_happened_while_the_watches_were_frozen_is_seen_when_they_go_on(
+    wire: Wire, place: Place, eventually
+) -> None:
+    place.apply()
+    eventually(in_order(place))
+    with wire.proxy.during(Freeze(), Which(WATCHES)):
+        place.apply("second")
+        place.kubectl("scale", "deployment", "demo", "--replicas=3")
+    eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
+    eventually(place.reached("WorkloadAvailable", "False", "Starting", "second"))
+
+
+def test_an_api_server_that_is_gone_for_a_while_is_found_again(wire: Wire, place: Place, eventually) -> None:
+    wire.proxy.refuse()
+    try:
+        place.apply()
+        place.kubectl("label", "gisvc", "demo", "seen=no")
+    finally:
+        wire.proxy.accept()
+    eventually(in_order(place))
+
+
+@pytest.mark.parametrize(
+    ("point", "write"),
+    [
+        pytest.param(point, write, marks=() if (point, write) == (Point.Answer, 3) else pytest.mark.slow)
+        for point in Point
+        for write in range(1, 7)
+    ],
+)
+def test_a_kill_at_a_write_leaves_nothing_that_the_next_operator_does_not_finish(
+    wire: Wire, place: Place, eventually, point: Point, write: int
+) -> None:
+    stop = wire.proxy.add(Freeze(point), in_place(place), Turn(first=write))
+    place.apply()
+    stop.reached()
+    wire.operator.kill()
+    wire.proxy.lift(stop)
+    wire.operator.start()
+    eventually(in_order(place))
+    eventually(wire.operator.idle)
+    assert wire.proxy.count(in_place(place)) <= CREATE_TO_READY + write
+    assert {p["metadata"]["labels"][LABEL] for p in place.pods()} == {"demo"}
