@@ -18,7 +18,19 @@ from demo.images import Nodes, renew
 from demo.kubeconfig import Context, current
 from demo.local import Testbed
 from demo.objects import GaveUp
-from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, apply, captured, fill_claim, wait_condition, wait_rollout
+from demo.service import (
+    EXAMPLE,
+    NAME,
+    NAMESPACE,
+    SELECTOR,
+    apply,
+    captured,
+    fill_claim,
+    stalled,
+    wait_anew,
+    wait_condition,
+    wait_rollout,
+)
 from demo.show import show
 from demo.weights import WeightsError
 from testbed import Cluster, TestbedError
@@ -101,8 +113,9 @@ def bring_up(ground: Ground, source: Source) -> None:
         now.note("copied into the claim" if new else "already there")
     with stage("apply") as now:
         now.note(apply(ground, EXAMPLE))
-        wait_condition(ground, "Accepted", now.progress, limit=60.0)
-        renew(ground, NAMESPACE, NAME, SELECTOR, images["runtime"])
+        found = wait_condition(ground, "Accepted", now.progress, limit=60.0)
+        if renew(ground, NAMESPACE, NAME, SELECTOR, images["runtime"], retry=stalled(found)):
+            wait_anew(ground)
     with stage("capture") as now:
         now.note(f"{captured(wait_condition(ground, 'GraphsCaptured', now.progress))} graphs")
     with stage("ready") as now:

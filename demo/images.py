@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.ground import Image, Kubectl, Say
-from demo.objects import evidence, read, wait
-from demo.trouble import trouble
+from demo.objects import evidence, listed, read, wait
+from demo.trouble import AGAIN, stuck, trouble
 from demo.weights import model_folder
 from testbed import Cluster, images
 
@@ -54,11 +54,13 @@ def image_id(archive: Path) -> str:
         return "sha256:" + Path(json.load(manifest)[0]["Config"]).stem
 
 
-def renew(cluster: Kubectl, namespace: str, deployment: str, selector: str, image: Image) -> bool:
+def renew(
+    cluster: Kubectl, namespace: str, deployment: str, selector: str, image: Image, *, retry: bool = False
+) -> bool:
     """Restart the Deployment when its pods were started with another build, or cannot start; whether that was so.
 
     The tag is the same for every build of a version, so a new build alone would leave the old pods running. And a pod
-    that could not pull its image pauses for minutes, where a new one tries at once.
+    that could not start pauses for minutes, where a new one tries at once. `retry` restarts in any case.
     """
     wait(
         f"deployment {namespace}/{deployment}",
@@ -68,7 +70,8 @@ def renew(cluster: Kubectl, namespace: str, deployment: str, selector: str, imag
     )
     found = read(cluster, "deployment", deployment, namespace) or {}
     runs = found.get("metadata", {}).get("annotations", {}).get(RUNS)
-    again = runs not in (None, image.identity) or trouble(cluster, namespace, selector) is not None
+    waiting = stuck(listed(cluster, "pods", "-n", namespace, "-l", selector), AGAIN)
+    again = retry or runs not in (None, image.identity) or bool(waiting or trouble(cluster, namespace, selector))
     if again:
         cluster.kubectl("rollout", "restart", f"deployment/{deployment}", "-n", namespace)
     if runs != image.identity:

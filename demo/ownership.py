@@ -46,8 +46,7 @@ def remove(ground: Ground, say: Say) -> str:
         if others := _services(ground):
             return f"the operator and its CRD stay, because these services need them: {', '.join(others)}"
         say("the operator")
-        if ground.helm("list", "--namespace", SYSTEM, "--all", "--short").split() == [RELEASE]:
-            ground.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
+        ground.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--ignore-not-found")
         _remove_crd(ground, say)
         kept += _remove_namespace(ground, SYSTEM, say)
     return "; ".join(kept) or "nothing of it is left"

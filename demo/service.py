@@ -74,15 +74,16 @@ def apply(cluster: Kubectl, manifest: Path) -> str:
 
 
 def wait_condition(cluster: Kubectl, wanted: str, progress: Say, limit: float = START_LIMIT) -> Manifest:
-    """The service once condition `wanted` is True. Ends at once, with evidence, when it is refused or stalled."""
+    """The service once condition `wanted` is True. Ends at once, with evidence, when it is refused, or stalled on the
+    way to anything behind Accepted.
+    """
 
     def reached() -> bool:
         found = read(cluster, "inferenceservice", NAME, NAMESPACE)
         now = conditions(found)
         progress(_where(found, now))
         refused = now.get("Accepted", {}).get("status") == "False"
-        stalled = now.get("Stalled", {}).get("status") == "True"
-        if refused or stalled:
+        if refused or (stalled(found) and wanted != "Accepted"):
             said = now["Accepted"] if refused else now["Stalled"]
             raise GaveUp(f"{NAMESPACE}/{NAME}: {said['reason']}: {said['message']}\n{_evidence(cluster)}")
         return now.get(wanted, {}).get("status") == "True"
@@ -98,6 +99,21 @@ def wait_condition(cluster: Kubectl, wanted: str, progress: Say, limit: float = 
     if found is None:
         raise GaveUp(f"{NAMESPACE}/{NAME} was deleted meanwhile; apply it again")
     return found
+
+
+def stalled(found: Manifest | None) -> bool:
+    """Whether the operator says that it will not get Ready without a change by somebody."""
+    return conditions(found).get("Stalled", {}).get("status") == "True"
+
+
+def wait_anew(cluster: Kubectl, limit: float = 60.0) -> None:
+    """After a restart: until the service is no longer stalled for what its older pods did."""
+    wait(
+        f"{NAMESPACE}/{NAME} no longer Stalled",
+        lambda: not stalled(read(cluster, "inferenceservice", NAME, NAMESPACE)),
+        limit,
+        lambda: _evidence(cluster),
+    )
 
 
 def wait_rollout(cluster: Kubectl, limit: float = START_LIMIT) -> None:

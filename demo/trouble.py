@@ -8,9 +8,9 @@ from demo.objects import Manifest, listed
 HOPELESS = frozenset({"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
 """The kubelet's reasons to keep a container waiting that no time cures. A first ErrImagePull is tried again, and ends
 here within seconds when it fails again."""
-HINTS = {
-    "CreateContainerConfigError": "put right what the kubelet names, then run it again",
-}
+AGAIN = HOPELESS | {"CrashLoopBackOff"}
+"""Reasons for a new pod when the demo is run again: what was wrong may be right by now, and these pause for minutes."""
+HINTS = {"CreateContainerConfigError": "put right what the kubelet names, then run it again"}
 IMAGE_HINT = (
     "push it there (`make images` prints the archives), name another place with IMAGES=… or OPERATOR_IMAGE=…, "
     "RUNTIME_IMAGE=…, WEIGHTS_IMAGE=…, or load it into the nodes (docs/install.md)"
@@ -25,15 +25,15 @@ def trouble(cluster: Kubectl, namespace: str, selector: str) -> str | None:
     return refused(events, listed(cluster, "replicasets,jobs", "-n", namespace, "-l", selector)) if events else None
 
 
-def stuck(pods: Iterable[Manifest]) -> str | None:
-    """The first container that waits for what will not come."""
+def stuck(pods: Iterable[Manifest], reasons: frozenset[str] = HOPELESS) -> str | None:
+    """The first container that waits for one of the reasons."""
     for pod in pods:
         if "deletionTimestamp" in pod["metadata"]:
             continue
         for container in pod.get("status", {}).get("containerStatuses", []):
             waiting = container.get("state", {}).get("waiting") or {}
             reason = waiting.get("reason")
-            if reason in HOPELESS:
+            if reason in reasons:
                 name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
                 said = waiting.get("message", "")
                 return f"{reason}: pod {name}, image {container['image']}: {said}\n{HINTS.get(reason, IMAGE_HINT)}"
