@@ -1,17 +1,16 @@
-"""`graphpod`: the operator, and the files made from its code.
+"""`graphpod`: the operator, what it would do with a service, and the files made from its code.
 
-Imports neither kopf nor the Kubernetes client, unless the operator runs: a laptop that only wants the CRD has neither.
+Imports neither kopf nor the Kubernetes client, unless the operator runs or a live service is explained: a laptop that
+only wants an explanation has neither.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
 import sys
 from pathlib import Path
 
-from graphpod_operator import crd, reference
+from graphpod_operator import explain_command
 from graphpod_policy import __version__
 
 DEFAULT_IMAGE = f"graphpod.dev/runtime:{__version__}-cpu"
@@ -54,7 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, help="folder to write it into (default: standard output)")
     made.set_defaults(run=_crd)
 
-    rules = commands.add_parser("rules", help="print the rules of the resolver as Markdown")
+    explain_command.add(commands, DEFAULT_IMAGE)
+
+    rules = commands.add_parser("rules", help="print every rule of the resolver: what it does, why, and what to do")
+    rules.add_argument("-o", "--output", choices=("text", "json"), default="text")
     rules.set_defaults(run=_rules)
 
     docs = commands.add_parser("docs", help="write the reference pages")
@@ -64,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_operator(arguments: argparse.Namespace) -> int:
+    import asyncio
+    import contextlib
+
     from graphpod_operator import adminport, logs
     from graphpod_operator import main as running
 
@@ -81,6 +86,8 @@ def _run_operator(arguments: argparse.Namespace) -> int:
 
 
 def _crd(arguments: argparse.Namespace) -> int:
+    from graphpod_operator import crd
+
     if arguments.out is None:
         sys.stdout.write(crd.render())
     else:
@@ -89,12 +96,16 @@ def _crd(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _rules(_: argparse.Namespace) -> int:
-    sys.stdout.write(reference.rules())
+def _rules(arguments: argparse.Namespace) -> int:
+    from graphpod_operator import rule_table
+
+    sys.stdout.write(rule_table.as_json() if arguments.output == "json" else rule_table.as_text())
     return 0
 
 
 def _docs(arguments: argparse.Namespace) -> int:
+    from graphpod_operator import reference
+
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name, text in reference.pages().items():
         (arguments.out / name).write_text(text)

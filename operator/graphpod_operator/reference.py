@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from graphpod_operator import api, crd
+from graphpod_operator import api, crd, rule_table
 from graphpod_operator.reasons import MEANING, ConditionType, Reason
-from graphpod_policy import FEATURES, RULES
 from graphpod_policy.metrics import METRICS
 
 NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
@@ -50,28 +49,7 @@ def fields() -> str:
 
 def rules() -> str:
     """The resolver's rules, and the features they speak of."""
-    rows = [
-        (
-            rule.id,
-            ", ".join(phase.value for phase in rule.phases),
-            ", ".join(policy.value for policy in rule.policies),
-            rule.severity.value,
-            rule.because,
-            rule.hint,
-            rule.source,
-        )
-        for rule in RULES
-    ]
-    features = [(feature.name, f"`{feature.field}`", "yes" if feature.built else "no") for feature in FEATURES]
-    return "".join(
-        (
-            "# Rules\n\n",
-            NOTE,
-            _table(("Rule", "Phases", "Policies", "Severity", "Because", "What to do", "Source"), rows),
-            "\n## Features\n\n",
-            _table(("Feature", "Field", "Built"), features),
-        )
-    )
+    return "".join(("# Rules\n\n", NOTE, *rule_table.as_markdown()))
 
 
 def metrics() -> str:

@@ -48,6 +48,11 @@ POSSIBLE_FALLBACKS: tuple[FallbackReason, ...] = tuple(
 """Reasons that a batch of this version's engine can have; the others belong to features that are not built."""
 
 
+def is_about_built(rule: str) -> bool:
+    """Whether the rule of this id is about something that this version's engine has."""
+    return all(is_built(row.feature) for row in RULES if row.id == rule)
+
+
 def refusing_gate(names: Iterable[str], batch: Batch) -> FallbackReason | None:
     """The first of the plan's gates that refuses `batch`; None when it may run on its graph."""
     for name in names:
@@ -68,6 +73,7 @@ __all__ = [
     "Batch",
     "Case",
     "Rule",
+    "is_about_built",
     "padding_refused",
     "refusing_gate",
 ]

@@ -13,7 +13,7 @@ ROWS: tuple[Rule, ...] = (
         severity=Severity.Unsupported,
         when=lambda case: case.features.cpu_offload_bytes is not None and not case.features.cpu_offload_staging,
         because="weights that move during the forward pass are not where a graph expects them",
-        hint="set engine.cpuOffload.staging to true, use fewer or smaller weights (engine.quantization), or Disabled",
+        hint="set engine.cpuOffload.staging to true, make weights smaller (engine.quantization), or ask for Disabled",
         source="SGLang PCG rule 12, its half about offload; seed #16331",
         feature="CPU weight offload",
     ),

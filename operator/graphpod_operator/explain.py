@@ -1,0 +1,158 @@
+"""What a service will run and why, before anything is paid for: the resolver's answer, told as values. Pure.
+
+The same `resolve` that the operator plans with and the engine starts from; with facts of a node or a model, also the
+engine's `refine`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from graphpod_operator import features
+from graphpod_operator.engineconfig import engine_file
+from graphpod_operator.manifest import Manifest
+from graphpod_policy import (
+    Decision,
+    Device,
+    Facts,
+    NotBuilt,
+    Outcome,
+    Phase,
+    PhasePlan,
+    Plan,
+    Policy,
+    refine,
+    resolve,
+)
+from graphpod_policy.rules import GATES, is_about_built
+
+
+class Verdict(StrEnum):
+    """How the plan compares with what was asked."""
+
+    AsAsked = "AsAsked"
+    Degraded = "Degraded"
+    """A policy was excluded, or sizes or compiling were not kept."""
+    Refused = "Refused"
+    """`graph.onUnsupported` is Fail, and a rule says that the asked policy cannot work."""
+    NotBuilt = "NotBuilt"
+    """A field asks for what this version does not have; the operator refuses it."""
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command line."""
+        return {Verdict.AsAsked: 0, Verdict.Degraded: 3}.get(self, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All there is to say of one service. `there` is the plan as the engine would refine it with the given facts."""
+
+    manifest: Manifest
+    plan: Plan
+    there: Plan | None
+    not_built: tuple[NotBuilt, ...]
+    config_hash: str
+    notes: tuple[str, ...]
+
+    @property
+    def final(self) -> Plan:
+        """The plan with all that is known."""
+        return self.there or self.plan
+
+    @property
+    def verdict(self) -> Verdict:
+        """How it compares with what was asked."""
+        if self.not_built:
+            return Verdict.NotBuilt
+        if self.final.refused is not None:
+            return Verdict.Refused
+        return Verdict.Degraded if any(map(_loses, self.final.decisions)) or self._shortened() else Verdict.AsAsked
+
+    def _shortened(self) -> bool:
+        """Whether sizes or a way of compiling that were asked for are not in the plan."""
+        plan, request = self.final, self.final.request
+        sizes = any(
+            (asked := request.sizes(phase)) is not None and row.planned is not Policy.Disabled and asked != row.sizes
+            for phase, row in plan.phases.items()
+        )
+        return sizes or request.compile not in ("Auto", plan.compile)
+
+
+def explain(manifest: Manifest, facts: Facts | None = None, notes: tuple[str, ...] = ()) -> Explanation:
+    """The explanation of a service, for what is known of node and model beyond its spec."""
+    spec = manifest.spec
+    plan = resolve(features.features(spec), features.graph_request(spec))
+    return Explanation(
+        manifest=manifest,
+        plan=plan,
+        there=refine(plan, facts) if facts is not None else None,
+        not_built=features.missing(spec),
+        config_hash=engine_file(manifest.name, spec, plan).hash,
+        notes=notes + _assumptions(plan, facts),
+    )
+
+
+def phase_dict(phase: Phase, explanation: Explanation) -> dict[str, Any]:
+    """One phase as plain values."""
+    planned, final = explanation.plan.phases[phase], explanation.final
+    row: PhasePlan = final.phases[phase]
+    return {
+        "requested": planned.requested.value,
+        "planned": planned.planned.value,
+        **({"expected": row.planned.value} if explanation.there is not None else {}),
+        "sizes": list(row.sizes),
+        "bytes": final.costs[phase].bytes,
+        "seconds": round(final.costs[phase].seconds, 1),
+        "duties": [duty.value for duty in final.duties[phase]],
+    }
+
+
+def as_dict(explanation: Explanation) -> dict[str, Any]:
+    """The whole explanation as plain values: the form of `-o json` and `-o yaml`."""
+    final = explanation.final
+    return {
+        "name": explanation.manifest.name,
+        "namespace": explanation.manifest.namespace,
+        "verdict": explanation.verdict.value,
+        **{phase.value: phase_dict(phase, explanation) for phase in Phase},
+        "backend": final.backend.value,
+        "compile": final.compile.value,
+        "prefillChunk": final.prefill_chunk,
+        "budget": {
+            "captureSeconds": final.budget.capture_seconds,
+            "startSeconds": final.budget.start_seconds,
+        },
+        "decisions": [decision_dict(decision) for decision in final.decisions],
+        "gates": [{"rule": name, "because": GATES[name].because, "hint": GATES[name].hint} for name in final.gates],
+        "notBuilt": [{"field": row.field, "message": row.message} for row in explanation.not_built],
+        "notes": list(explanation.notes),
+        "configHash": explanation.config_hash,
+        "resolverRevision": final.resolver_revision,
+    }
+
+
+def decision_dict(decision: Decision) -> dict[str, Any]:
+    """One decision as plain values."""
+    policy = {"policy": decision.policy.value} if decision.policy else {}
+    return {**decision.as_dict(), **policy, "built": is_about_built(decision.rule)}
+
+
+def _loses(decision: Decision) -> bool:
+    return decision.outcome in (Outcome.Excluded, Outcome.Degraded)
+
+
+def _assumptions(plan: Plan, facts: Facts | None) -> tuple[str, ...]:
+    """What the numbers rest on."""
+    assumed = []
+    cuda = plan.features.device is Device.Cuda
+    if facts is None or facts.model is None:
+        weights = "8 billion" if cuda else "135 million"
+        assumed.append(
+            f"bytes and seconds are for a model of {weights} weights; --model-config config.json tells which"
+        )
+    if cuda and (facts is None or facts.gpu_memory_bytes is None):
+        assumed.append("default ladders are those of the largest GPUs; give --node gpu=H200,count=1 for yours")
+    return tuple(assumed)

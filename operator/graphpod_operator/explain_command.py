@@ -1,0 +1,168 @@
+"""`graphpod explain`: reads files and clusters, prints, and ends with the verdict's exit code.
+
+0: runs as asked. 2: the file or an argument is wrong; the message names file, line and field. 3: runs with less than
+was asked. 4: refused, by `onUnsupported: Fail` or because a field asks for what this version does not have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graphpod_operator import explain_live, manifest, quantity
+from graphpod_operator.api import SHORT_NAME
+from graphpod_operator.explain import Explanation, as_dict, explain
+from graphpod_operator.explain_text import coloured, plain, text
+from graphpod_policy import GPU_MEMORY, Facts, ModelFacts, ModelUnreadable
+
+INVALID = 2
+
+PARTS = ("gpu", "count", "memory")
+
+
+class Mistake(ValueError):
+    """An argument or a file that cannot be used; the message says what to write instead."""
+
+
+def add(commands: Any, default_image: str) -> None:
+    """The command's arguments."""
+    parser = commands.add_parser(
+        "explain",
+        help="what a service will run, which rule decides it, and what it costs; no cluster needed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("live", nargs="?", metavar=f"{SHORT_NAME}/NAME", help="a service of the current cluster")
+    parser.add_argument("-f", "--file", help="a file with InferenceServices; - reads standard input")
+    parser.add_argument("-n", "--namespace", default=None, help="namespace of the live service (default)")
+    parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text")
+    parser.add_argument(
+        "--node", metavar="gpu=KIND,count=N", help=f"where it would run; kinds: {', '.join(GPU_MEMORY)}; or memory=80Gi"
+    )
+    parser.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json")
+    parser.add_argument("--diff", metavar="FILE", help="the same service after a change: what the change would change")
+    parser.set_defaults(run=lambda arguments: run(arguments, default_image))
+
+
+def run(arguments: argparse.Namespace, default_image: str) -> int:
+    """The command; its exit code."""
+    try:
+        found = [_explained(entry, arguments) for entry in _manifests(arguments)]
+        if arguments.diff is not None:
+            return _diff(found, arguments, default_image)
+        _print(arguments.output, [_as_plain(each) for each in found], lambda: "\n".join(map(_text, found)))
+        return max(each.verdict.exit_code for each in found)
+    except (manifest.ManifestInvalid, Mistake) as mistake:
+        print(f"error: {mistake}", file=sys.stderr)
+        return INVALID
+
+
+def _manifests(arguments: argparse.Namespace) -> list[manifest.Manifest]:
+    if (arguments.live is None) == (arguments.file is None):
+        raise Mistake(f"give a file with -f, or {SHORT_NAME}/NAME of a live service")
+    if arguments.live is None:
+        return _read(arguments.file)
+    kind, _, name = arguments.live.partition("/")
+    if kind != SHORT_NAME or not name:
+        raise Mistake(f"{arguments.live}: write {SHORT_NAME}/NAME")
+    from graphpod_operator import explain_cluster
+
+    raw = explain_cluster.fetch(arguments.namespace or "default", name)
+    return manifest.read(arguments.live, json.dumps(raw))
+
+
+def _read(path: str) -> list[manifest.Manifest]:
+    try:
+        return manifest.read(path, sys.stdin.read() if path == "-" else Path(path).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise Mistake(f"{path}: {error}") from error
+
+
+def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Explanation:
+    if arguments.node is None and arguments.model_config is None:
+        return explain(entry)
+    model = _model(arguments.model_config) if arguments.model_config else None
+    memory, count = _node(arguments.node) if arguments.node else (None, None)
+    first = explain(entry).plan.features
+    notes: tuple[str, ...] = ()
+    if count is not None and first.gpus > count:
+        notes = (f"the service asks for {first.gpus} GPUs a pod, the node has {count}: no pod fits there",)
+    if count is not None and first.gpus == 0:
+        memory, notes = None, ("the service asks for no GPU: those of the node are not used",)
+    free = None
+    if memory is not None and model is not None:
+        weights = 2 * model.params // (first.tensor * first.pipeline)
+        free = max(0, int(0.9 * memory) - weights)
+        if free == 0:
+            notes = (*notes, f"the weights ({weights >> 30} GiB a GPU) leave no room for graphs and KV cache")
+    return explain(entry, Facts(model=model, gpu_memory_bytes=memory, free_bytes=free), notes)
+
+
+def _node(told: str) -> tuple[int, int]:
+    """Bytes of one GPU and how many there are."""
+    parts = dict(part.partition("=")[::2] for part in told.split(","))
+    if unknown := sorted(parts.keys() - set(PARTS)):
+        raise Mistake(f"--node: {unknown[0]!r} is not one of {', '.join(PARTS)}")
+    try:
+        count = int(parts.get("count", "1"))
+        if "memory" in parts:
+            return quantity.whole(parts["memory"]), count
+        return GPU_MEMORY[parts["gpu"]] << 30, count
+    except KeyError as error:
+        kinds = ", ".join(GPU_MEMORY)
+        raise Mistake(
+            f"--node: {error.args[0]!r} is not known; write gpu=KIND with one of {kinds}, or memory=80Gi"
+        ) from None
+    except ValueError as error:
+        raise Mistake(f"--node: {error}") from error
+
+
+def _model(path: Path) -> ModelFacts:
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise Mistake(f"{path}: {error}") from error
+    if not isinstance(config, dict):
+        raise Mistake(f"{path}: expected an object, as in a model's config.json")
+    try:
+        return ModelFacts.of(config)
+    except ModelUnreadable as error:
+        raise Mistake(f"{path}: {error}") from error
+
+
+def _diff(found: list[Explanation], arguments: argparse.Namespace, default_image: str) -> int:
+    from graphpod_operator import explain_diff
+
+    after = [_explained(entry, arguments) for entry in _read(arguments.diff)]
+    if len(found) != 1 or len(after) != 1:
+        raise Mistake("--diff compares one service with one other; each file must hold exactly one")
+    change = explain_diff.change(found[0], after[0], default_image)
+    _print(arguments.output, [explain_diff.as_plain(change)], lambda: explain_diff.change_text(change))
+    return after[0].verdict.exit_code
+
+
+def _as_plain(explanation: Explanation) -> dict[str, Any]:
+    there = explain_live.live(explanation)
+    return as_dict(explanation) | ({"live": explain_live.as_plain(there, explanation)} if there else {})
+
+
+def _text(explanation: Explanation) -> str:
+    there = explain_live.live(explanation)
+    told = text(explanation, coloured if sys.stdout.isatty() else plain)
+    return told + ("\n" + explain_live.live_text(there, explanation) if there else "")
+
+
+def _print(output: str, plain_values: list[dict[str, Any]], told: Callable[[], str]) -> None:
+    value: Any = plain_values[0] if len(plain_values) == 1 else plain_values
+    if output == "json":
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    elif output == "yaml":
+        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110))
+    else:
+        sys.stdout.write(told())

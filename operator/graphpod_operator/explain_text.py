@@ -1,0 +1,194 @@
+"""An explanation as text for a person at a terminal who has not read the manual. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+
+from graphpod_operator.explain import Explanation, Verdict
+from graphpod_policy import Backend, Cost, Decision, Outcome, Phase, Plan, Policy
+from graphpod_policy.rules import GATES, is_about_built
+
+WIDTH = 112
+INDENT = 14
+
+RUNS: dict[Policy, str] = {
+    Policy.Breakable: "captured in segments, replayed; attention runs between them",
+    Policy.Piecewise: "traced once, split at attention, each piece captured and replayed",
+    Policy.Full: "one graph for the whole pass, captured and replayed",
+    Policy.Disabled: "no graphs: every pass runs eagerly",
+}
+
+ROWS = {Phase.Prefill: "tokens", Phase.Decode: "sequences"}
+
+SAID: dict[Outcome, str] = {
+    Outcome.Excluded: "excluded",
+    Outcome.Adjusted: "adjusted",
+    Outcome.Forced: "not proved, runs because you asked for it",
+    Outcome.Degraded: "weakened",
+    Outcome.Refused: "refused",
+}
+
+
+class Ink(Enum):
+    """What a colour says."""
+
+    Strong = "1"
+    Good = "32"
+    Care = "33"
+    Bad = "31"
+    Faint = "2"
+
+
+Paint = Callable[[Ink, str], str]
+
+
+def plain(_: Ink, text: str) -> str:
+    """No colour, for files and pipes."""
+    return text
+
+
+def coloured(ink: Ink, text: str) -> str:
+    """Colour, for a terminal."""
+    return f"\x1b[{ink.value}m{text}\x1b[0m"
+
+
+def text(explanation: Explanation, paint: Paint = plain) -> str:
+    """The explanation, ending with a newline."""
+    manifest, final = explanation.manifest, explanation.final
+    lines = [paint(Ink.Strong, f"{manifest.namespace}/{manifest.name}") + f"  ({manifest.source})", ""]
+    for phase in Phase:
+        lines += [*_phase(phase, explanation, paint), ""]
+    lines += _block("start", [_start(final)])
+    lines += _block("engine", [_engine(explanation)])
+    if final.gates:
+        lines += _block("at run time", ["one batch runs eagerly, and is counted under this name, when:"])
+        lines += [line for name in final.gates for line in _named(name, GATES[name].because, paint)]
+    for note in explanation.notes:
+        lines += _block("note", [note])
+    for row in explanation.not_built:
+        lines += _block("not built", [row.message], paint, Ink.Bad)
+    lines += ["", _verdict(explanation, paint)]
+    return "\n".join(lines) + "\n"
+
+
+def _phase(phase: Phase, explanation: Explanation, paint: Paint) -> Iterator[str]:
+    planned, final = explanation.plan.phases[phase], explanation.final
+    row = final.phases[phase]
+    steps = [f"asked {planned.requested}", f"planned {planned.planned}"]
+    if explanation.there is not None:
+        steps.append(f"expected there {row.planned}")
+    yield paint(Ink.Strong, f"{phase.upper():<{INDENT}}") + " → ".join(steps)
+    yield from _block("runs", [RUNS[row.planned] + _recorder(final, row.planned)])
+    if row.sizes:
+        yield from _block("sizes", [_sizes(row.sizes, ROWS[phase])])
+        yield from _block("costs", [_cost(final.costs[phase])])
+    told = [decision for decision in final.decisions if decision.phase is phase]
+    for alike in _alike(told):
+        yield from _decision(alike, paint)
+
+
+def _alike(decisions: list[Decision]) -> list[list[Decision]]:
+    """Decisions that differ in nothing but the candidate, together."""
+    groups: dict[tuple[str, Outcome, str], list[Decision]] = {}
+    for decision in decisions:
+        groups.setdefault((decision.rule, decision.outcome, decision.because), []).append(decision)
+    return list(groups.values())
+
+
+def _decision(alike: list[Decision], paint: Paint) -> Iterator[str]:
+    first = alike[0]
+    what = SAID[first.outcome]
+    if first.outcome is not Outcome.Adjusted:
+        what = f"{', '.join(decision.policy for decision in alike if decision.policy)} {what}"
+    built = "" if is_about_built(first.rule) else " (its feature is not built yet)"
+    ink = Ink.Good if first.outcome is Outcome.Adjusted else Ink.Care
+    yield from _named(f"{paint(ink, first.rule)}: {what}{built}", first.because, paint)
+    yield from _wrapped(f"→ {first.hint}", INDENT + 4, paint, Ink.Faint)
+
+
+def _named(name: str, because: str, paint: Paint) -> Iterator[str]:
+    yield " " * INDENT + "· " + name
+    yield from _wrapped(because, INDENT + 4, paint, None)
+
+
+def _sizes(sizes: tuple[int, ...], rows: str) -> str:
+    listed = " ".join(map(str, sizes)) if len(sizes) <= 12 else f"{_some(sizes[:8])} … {_some(sizes[-3:])}"
+    return f"{len(sizes)} of up to {sizes[-1]} {rows}: {listed}"
+
+
+def _some(sizes: Iterable[int]) -> str:
+    return " ".join(map(str, sizes))
+
+
+def _cost(cost: Cost) -> str:
+    return f"about {bytes_text(cost.bytes)} of memory and {seconds_text(cost.seconds)} to capture"
+
+
+def bytes_text(amount: int) -> str:
+    """MiB or GiB, as one reads it."""
+    return f"{amount / (1 << 30):.1f} GiB" if amount >= 1 << 30 else f"{max(1, amount >> 20)} MiB"
+
+
+def seconds_text(seconds: float) -> str:
+    """Seconds or minutes, as one reads it."""
+    return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _start(plan: Plan) -> str:
+    ceiling = plan.budget
+    if not any(row.sizes for row in plan.phases.values()):
+        return (
+            f"Ready within {ceiling.start_seconds} s of the engine's start or the pod is stopped; nothing is captured"
+        )
+    return (
+        f"Ready within {ceiling.start_seconds} s of the engine's start or the pod is stopped; "
+        f"captures may take {ceiling.capture_seconds} s of it"
+    )
+
+
+def _engine(explanation: Explanation) -> str:
+    final = explanation.final
+    return (
+        f"prefill in chunks of {final.prefill_chunk} tokens, layers compiled: {final.compile}, "
+        f"configuration {explanation.config_hash}, rules {final.resolver_revision}"
+    )
+
+
+def _recorder(plan: Plan, policy: Policy) -> str:
+    recorded = plan.backend is Backend.Recorder and policy is not Policy.Disabled
+    return " (by the CPU recorder: no speed-up)" if recorded else ""
+
+
+def _verdict(explanation: Explanation, paint: Paint) -> str:
+    verdict = explanation.verdict
+    refused = explanation.final.refused
+    ink, said = {
+        Verdict.AsAsked: (Ink.Good, "The service runs as asked."),
+        Verdict.Degraded: (
+            Ink.Care,
+            "The service runs, with less than was asked; the lines above say which rule took it.",
+        ),
+        Verdict.Refused: (
+            Ink.Bad,
+            f"The service is refused by rule {refused.rule if refused else ''}, as graph.onUnsupported: Fail asks.",
+        ),
+        Verdict.NotBuilt: (
+            Ink.Bad,
+            "The operator refuses the service: FeatureNotBuilt. What stands above is what the rules say of it.",
+        ),
+    }[verdict]
+    return paint(ink, said)
+
+
+def _block(title: str, texts: list[str], paint: Paint = plain, ink: Ink | None = None) -> Iterator[str]:
+    for index, each in enumerate(texts):
+        head = f"  {title:<{INDENT - 2}}" if index == 0 else " " * INDENT
+        for number, line in enumerate(textwrap.wrap(each, WIDTH - INDENT)):
+            yield (head if number == 0 else " " * INDENT) + (paint(ink, line) if ink else line)
+
+
+def _wrapped(each: str, indent: int, paint: Paint, ink: Ink | None) -> Iterator[str]:
+    for line in textwrap.wrap(each, WIDTH - indent):
+        yield " " * indent + (paint(ink, line) if ink else line)
