@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import (
+    CompileMode,
     EngineConfig,
     ExitCode,
     Facts,
@@ -171,6 +172,8 @@ class Starter:
         self._place = place_of(config.features.device)
         self._device = self._place.device
         self._model = self._load(dtype)
+        if config.graph.compile is not CompileMode.Nothing:
+            self._model.compile_halves()
         shape = self._model.shape
         self._addresses = Addresses()
         self._addresses.register_module(self._model.module())

@@ -109,6 +109,19 @@ class Recorder(TorchDispatchMode):
             self.calls.append(partial(func._op, *frozen_args, **frozen_kwargs))
         return settled
 
+    def note(self, code: Callable[..., Any], arguments: tuple[Any, ...], result: Any) -> Any:
+        """Notes a call whose result is fresh; returns the result in its places in the pool."""
+        frozen = pytree.tree_map_only(Tensor, self._frozen, arguments)
+        settled = pytree.tree_map_only(Tensor, self._arena.empty_like, result)
+        places = [self._arena.alias(tensor) for tensor in pytree.tree_leaves(settled)]
+
+        def again() -> None:
+            for place, output in zip(places, pytree.tree_leaves(code(*frozen)), strict=True):
+                place.copy_(output)
+
+        self.calls.append(again)
+        return settled
+
     def _frozen(self, tensor: Tensor) -> Tensor:
         """What a noted call keeps of an argument."""
         return self._arena.alias(tensor) if self._arena.owns(tensor) else tensor.detach()

@@ -5,7 +5,7 @@ Two kinds exist behind these protocols: the recorder below, and `cuda.py`.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -61,6 +61,14 @@ def capture(segment: Segment, code: Callable[[], None]) -> None:
     segment.end()
 
 
+_open: "RecorderSegment | None" = None
+
+
+def recording() -> "RecorderSegment | None":
+    """The recording that runs now."""
+    return _open
+
+
 class RecorderSegment:
     """A Segment of noted ops."""
 
@@ -71,12 +79,24 @@ class RecorderSegment:
         self._calls: tuple[Call, ...] = ()
 
     def begin(self) -> None:
+        global _open
         self._guard.__enter__()
         self._recorder.__enter__()
+        _open = self
 
     def abort(self) -> None:
+        global _open
+        _open = None
         self._recorder.__exit__(None, None, None)
         self._guard.__exit__(None, None, None)
+
+    def call(self, code: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Notes `code(*arguments)` as one call, run as if nothing were recorded."""
+        self.abort()
+        try:
+            return self._recorder.note(code, arguments, code(*arguments))
+        finally:
+            self.begin()
 
     def end(self) -> None:
         """Overwrites every value still alive: NaN, -1, True."""

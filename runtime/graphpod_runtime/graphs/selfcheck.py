@@ -106,7 +106,7 @@ class Checker:
         allocator = PageAllocator(self.cache.pages)
         batch = (self._decode if self.phase is Phase.Decode else self._prefill)(count, allocator, generator)
         inputs = inputs_of(batch, self.cache.page_size, self.cache.device)
-        return _Scene(inputs, self.cache, generator)
+        return _Scene(inputs, self.cache, seed)
 
     def _decode(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
         """Sequences of different lengths, up to a few pages each."""
@@ -140,13 +140,17 @@ class Checker:
 class _Scene:
     """Inputs over pages with a known random past."""
 
-    def __init__(self, inputs: Inputs, cache: KvCache, generator: torch.Generator) -> None:
+    def __init__(self, inputs: Inputs, cache: KvCache, seed: int) -> None:
         self.inputs = inputs
         self._cache = cache
         owned = torch.unique(inputs.metadata.tables)
         self._pages = owned[owned != SCRATCH_PAGE].to(cache.device)
         shape = (cache.keys.shape[0], self._pages.shape[0], *cache.keys.shape[2:])
-        self._past = [torch.randn(shape, generator=generator).to(cache.keys) for _ in range(2)]
+        # Drawn where it is used: the past of a large size is hundreds of megabytes.
+        generator = torch.Generator(cache.device).manual_seed(seed)
+        self._past = [
+            torch.randn(shape, generator=generator, device=cache.device).to(cache.keys.dtype) for _ in range(2)
+        ]
 
     def reset(self) -> None:
         """The past, with nothing of this pass written."""

@@ -76,6 +76,9 @@ class Model(Protocol):
     def targets(self) -> "dict[str, Target]":
         """For each tensor name of a Hugging Face checkpoint: where it goes."""
 
+    def compile_halves(self) -> None:
+        """Compiles the two halves of a layer, for all layers at once, when they run next."""
+
     def module(self) -> nn.Module:
         """The whole model as a module, for its parameters and buffers."""
 

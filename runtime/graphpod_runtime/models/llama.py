@@ -6,8 +6,9 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from graphpod_runtime.layers.norm import RmsNorm
-from graphpod_runtime.layers.rope import apply_rope, rope_tables
+from graphpod_runtime.layers.rope import rope_tables
 from graphpod_runtime.models.base import Attend, ModelShape, Target
+from graphpod_runtime.models.halves import Halves
 
 
 class Linear(nn.Module):
@@ -25,9 +26,9 @@ class Linear(nn.Module):
 class LlamaLayer(nn.Module):
     """One layer. q, k and v are one matrix, gate and up are another: two reads of the input instead of five."""
 
-    def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype) -> None:
+    def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype, halves: Halves) -> None:
         super().__init__()
-        self.shape, self.index = shape, index
+        self.index, self.halves = index, halves
         attention = shape.heads * shape.head_dim
         self.norm_before_attention = RmsNorm(shape.hidden, shape.norm_eps, dtype)
         heads = attention + 2 * shape.kv_heads * shape.head_dim
@@ -41,18 +42,26 @@ class LlamaLayer(nn.Module):
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
         """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
-        shape = self.shape
-        heads = self.qkv(self.norm_before_attention(x)).view(x.shape[0], -1, shape.head_dim)
-        q, k, v = heads.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
-        if self.norm_q is not None and self.norm_k is not None:
-            q, k = apply_rope(self.norm_q(q), cosines, sines), apply_rope(self.norm_k(k), cosines, sines)
-        else:
-            rotated = apply_rope(heads[:, : shape.heads + shape.kv_heads], cosines, sines)
-            q, k = rotated.split((shape.heads, shape.kv_heads), dim=1)
-        x = x + self.out(attend(self.index, q, k, v))
-        gate, up = self.gate_up(self.norm_before_mlp(x)).chunk(2, dim=-1)
-        down: Tensor = self.down(functional.silu(gate) * up)
-        return x + down
+        q, k, v = self.halves.before(
+            x,
+            cosines,
+            sines,
+            self.norm_before_attention.weight,
+            self.qkv.weight,
+            self.qkv.bias,
+            None if self.norm_q is None else self.norm_q.weight,
+            None if self.norm_k is None else self.norm_k.weight,
+        )
+        attended = attend(self.index, q, k, v)
+        result: Tensor = self.halves.after(
+            attended,
+            x,
+            self.out.weight,
+            self.norm_before_mlp.weight,
+            self.gate_up.weight,
+            self.down.weight,
+        )
+        return result
 
 
 class LlamaBody(nn.Module):
@@ -63,7 +72,8 @@ class LlamaBody(nn.Module):
 
     def __init__(self, shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(LlamaLayer(shape, index, dtype) for index in range(shape.layers))
+        self.halves = Halves(shape)
+        self.layers = nn.ModuleList(LlamaLayer(shape, index, dtype, self.halves) for index in range(shape.layers))
         # The tables are computed, never loaded: they must be real even while the weights are on the meta device.
         with torch.device("cpu"):
             cosines, sines = rope_tables(max_model_len, shape.head_dim, shape.rope_theta, dtype)
@@ -97,6 +107,9 @@ class Llama(nn.Module):
 
     def head(self, hidden: Tensor) -> Tensor:
         return functional.linear(self.norm(hidden), self.output)
+
+    def compile_halves(self) -> None:
+        self.body.halves.compile()
 
     def module(self) -> nn.Module:
         return self

@@ -20,7 +20,16 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, OnCaptureFailure, Phase, PhasePlan, Policy
+from graphpod_policy import (
+    CompileMode,
+    EngineConfig,
+    GraphConfig,
+    ModelConfig,
+    OnCaptureFailure,
+    Phase,
+    PhasePlan,
+    Policy,
+)
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.report import Report
 
@@ -110,7 +119,8 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
         PhasePlan(policy, policy, () if policy is Policy.Disabled else sizes[phase])
         for phase, policy in ((Phase.Prefill, prefill), (Phase.Decode, decode))
     ]
-    graph = GraphConfig(*phases, on_capture_failure=settings.pop("on_capture_failure"))
+    compiled = settings.pop("compile", CompileMode.Nothing)
+    graph = GraphConfig(*phases, on_capture_failure=settings.pop("on_capture_failure"), compile=compiled)
     return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, **settings)
 
 
