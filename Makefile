@@ -37,7 +37,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint bench images crd lock venv tools
+.PHONY: help demo demo-down test lint bench images images-check images-cuda crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
@@ -62,8 +62,16 @@ bench: export OMP_NUM_THREADS := $(shell nproc)
 bench: venv ## prefill and decode on this machine, as ratios; results in benchmarks/results
 	@$(RUN) -m benchmarks.cpu_generate --model "$$($(RUN) -m demo.weights | tail -n 1)"
 
-images: venv tools ## container images, as archives in the cache
+images: venv tools ## container images, as OCI layouts in the cache
 	@$(RUN) -m testbed.images build operator runtime
+
+images-check: venv tools ## build operator and runtime twice from nothing and compare them byte by byte
+	@$(RUN) -m testbed.reproducible operator runtime
+
+# flashinfer's kernels built ahead of time: a folder or .tgz laid out as its own cache; without it the image has none.
+KERNELS ?= $(wildcard ../shared/gpu/flashinfer-0.6.13-sm90a.tgz)
+images-cuda: venv tools ## the image for NVIDIA GPUs, and a look inside; needs 30 GB of disk while it runs
+	@$(RUN) -m testbed.cuda_image $(if $(KERNELS),--kernels $(KERNELS))
 
 crd: venv ## crds/, docs/reference/ and the chart's copies, from the operator's code
 	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; \

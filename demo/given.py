@@ -1,13 +1,15 @@
 """Images for a cluster that is not ours: where they are said to be, or loaded into the nodes of kind."""
 
 import shutil
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from demo import images
 from demo.ground import Image, Images, Say
 from testbed.command import run
 from testbed.errors import TestbedError
-from testbed.images import IMAGES
+from testbed.images import IMAGES, save
 
 LOAD_LIMIT = 600.0  # s for one archive into every node
 KIND = "kind-"  # what kind puts before a cluster's name to name its context
@@ -65,7 +67,10 @@ class Kind:
         if program is None:
             raise TestbedError("LOAD=kind, but kind is not on PATH: kind.sigs.k8s.io says how to install it")
         archives = images.archives(say)
-        for target, archive in archives.items():
+        for target, layout in archives.items():
             say(f"{target}: kind load image-archive")
-            run([program, "load", "image-archive", str(archive), "--name", self.cluster], timeout=LOAD_LIMIT)
+            with tempfile.TemporaryDirectory(prefix="graphpod-kind-") as folder:
+                archive = Path(folder) / f"{target}.tar"
+                save(layout, archive)
+                run([program, "load", "image-archive", str(archive), "--name", self.cluster], timeout=LOAD_LIMIT)
         return images.built(archives)

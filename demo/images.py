@@ -1,7 +1,5 @@
 """Our images: built and loaded where the demo does that, and pods that still run an older one of the same tag."""
 
-import json
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +7,7 @@ from demo.ground import Image, Kubectl, Say
 from demo.objects import evidence, listed, read, wait
 from demo.trouble import AGAIN, stuck, trouble
 from demo.weights import model_folder
-from testbed import Cluster, images
+from testbed import Cluster, images, packed
 
 TARGETS = ("operator", "runtime", "demo-weights")
 RUNS = "graphpod.dev/demo-image"  # annotation of a Deployment: identity of the image its pods were started with
@@ -17,7 +15,7 @@ APPEAR_LIMIT = 60.0  # s
 
 
 def archives(say: Say) -> dict[str, Path]:
-    """The docker-archive of every target, built where something changed."""
+    """The layout of every target, built where something changed."""
     weights = {"demo-weights": model_folder(say)}
     return {target: images.build(target, say, weights=weights.get(target)) for target in TARGETS}
 
@@ -41,17 +39,13 @@ class Nodes:
 
 
 def built(found: dict[str, Path]) -> dict[str, Image]:
-    """The images in our archives, under the references the archives carry."""
+    """The images in our layouts, under the references the layouts carry."""
     return {target: Image(images.IMAGES[target].tag, image_id(archive)) for target, archive in found.items()}
 
 
 def image_id(archive: Path) -> str:
     """`sha256:…` of the image's configuration."""
-    with tarfile.open(archive) as tar:
-        manifest = tar.extractfile("manifest.json")
-        if manifest is None:
-            raise ValueError(f"{archive}: manifest.json is not a file; delete the archive and build it again")
-        return "sha256:" + Path(json.load(manifest)[0]["Config"]).stem
+    return packed.read(archive)[0].id
 
 
 def renew(

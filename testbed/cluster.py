@@ -17,7 +17,7 @@ from testbed.errors import TestbedError
 from testbed.level import Level
 from testbed.name import check_name
 from testbed.network import Addresses, netns
-from testbed.node import Node, file_digest
+from testbed.node import Node
 from testbed.pki import PEOPLE, Identities, read_token
 from testbed.process import Identity, spawn, wait_until
 from testbed.record import Component, Record
@@ -87,18 +87,17 @@ class Cluster:
         return self._identities.kubeconfig(user)
 
     def load(self, image: Path, report: Report = print) -> None:
-        """Imports an image archive into every node; one that is there already costs its checksum only."""
-        if not image.is_file():
-            raise TestbedError(f"there is no image archive {image}: build it first")
+        """Gives an image (a layout's folder, an archive) to every node; only layers that a node lacks are sent."""
         addresses = self._addresses()
         if not self._machines:
             raise TestbedError(f"testbed {self.name} has level {self.level}, which has no nodes to load {image} into")
-        digest = file_digest(image)
         for index in range(1, self.nodes + 1):
             node = self._node(index, addresses, self.binary)
             began = time.monotonic()
-            new = node.load(image, digest)
-            took = f"loaded in {time.monotonic() - began:.1f} s" if new else "already there"
+            sent = node.images.load(image)
+            took = "already there"
+            if sent is not None:
+                took = f"loaded in {time.monotonic() - began:.1f} s, {sent / 1e6:.1f} MB"
             report(f"{image.name} on {node.name}: {took}")
 
     def dead(self) -> list[Component]:
@@ -195,7 +194,7 @@ class Cluster:
         name = f"containerd-{node.name}"
         runtime = self._component(name, node.containerd(), node=node.index)
         self._wait(name, runtime, node.runtime_answers)
-        node.load(pause.archive(), "pause")
+        node.images.load(pause.archive())
 
     def _start_nodes(self, plane: ControlPlane, nodes: list[Node], api: Api, steps: Steps) -> None:
         addresses = plane.addresses
@@ -236,7 +235,7 @@ class Cluster:
 
     def _reserve(self) -> Record:
         """Takes a free number and writes it down, before anything on the machine changes."""
-        with record.locked("numbers.lock", patient=True):
+        with record.locked("numbers.lock", patience=READY_LIMIT):
             number = network.free_id(network.read_host_networks(), (r.id for r in record.load_all()))
             new = Record(self.name, number, self.level, self.nodes)
             record.save(new)

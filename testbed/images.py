@@ -1,47 +1,32 @@
 """Images from the Dockerfile: `python -m testbed.images build operator runtime`.
 
-An image is a docker-archive in the cache whose name holds a hash of everything that went into it, so a second build
-with nothing changed is a look at a file. buildah keeps its layers in a store of our own, beside the archives.
+A built image is a folder in the cache, an OCI layout, whose name holds a hash of everything that went into it; so a
+second build with nothing changed is a look at a folder. `save` makes one file of it, the same bytes every time.
 """
 
 import argparse
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
-import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from testbed import base_image, packed
 from testbed.command import run
 from testbed.errors import TestbedError
-from testbed.paths import cache_root
-from testbed.process import tail
+from testbed.image_store import Report, Store, default_store
 
 ROOT = Path(__file__).resolve().parent.parent
-RECIPE = ("Dockerfile", ".dockerignore")
-BASE = "graphpod.dev/base:bookworm"
-BASE_PACKAGES = ("python3", "ca-certificates", "usr-is-merged")  # the last one spares 50 MB of perl
-EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*")
-BASE_COMMAND = (
-    *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(BASE_PACKAGES)}"),
-    *("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", '--aptopt=APT::Install-Recommends "false"'),
-    *(f"--dpkgopt=path-exclude={path}" for path in EXCLUDED),
-    '--customize-hook=rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*',
-    "bookworm",
-)
-BASE_LIMIT = 900.0  # s
-BUILD_LIMIT = 3600.0  # s; a slow line to the package index
-PUSH_LIMIT = 600.0  # s
+RECIPE = ("Dockerfile", ".dockerignore", "testbed/sbom.py", "locks/base.txt")
+VERSION = "0.1.0"
+SBOM = "/usr/share/graphpod/sbom.cdx.json"
+KEPT = 86400.0  # s
 CERTIFICATES = Path("/etc/ssl/certs")
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -50,8 +35,11 @@ class Image:
 
     target: str
     tag: str
+    title: str
     sources: tuple[str, ...]
     goal: int | None = None
+    contexts: tuple[str, ...] = ()  # folders from elsewhere that the target is built with, by name
+    wheels: bool = False  # torch may come from a folder of wheels
 
 
 IMAGES = {
@@ -59,56 +47,108 @@ IMAGES = {
     for image in (
         Image(
             "operator",
-            "graphpod.dev/operator:0.1.0",
+            f"graphpod.dev/operator:{VERSION}",
+            "The operator of InferenceService",
             ("locks/operator.txt", "policy/graphpod_policy", "operator/graphpod_operator"),
             300_000_000,
         ),
         Image(
             "runtime",
-            "graphpod.dev/runtime:0.1.0-cpu",
+            f"graphpod.dev/runtime:{VERSION}-cpu",
+            "The inference engine, for CPUs",
             ("locks/runtime-cpu.txt", "policy/graphpod_policy", "runtime/graphpod_runtime"),
             1_500_000_000,
+            wheels=True,
         ),
-        Image("demo-weights", "graphpod.dev/demo-weights:smollm2-135m", ()),
-        Image("stubs", "graphpod.dev/stubs:0.1.0", ("stubs",)),
+        Image(
+            "runtime-cuda",
+            f"graphpod.dev/runtime:{VERSION}-cuda",
+            "The inference engine, for NVIDIA GPUs",
+            ("locks/runtime-cuda.txt", "policy/graphpod_policy", "runtime/graphpod_runtime"),
+            contexts=("kernels",),
+        ),
+        Image(
+            "demo-weights",
+            "graphpod.dev/demo-weights:smollm2-135m",
+            "The model of the demo, to be copied into a volume",
+            (),
+            contexts=("weights",),
+        ),
+        Image("stubs", f"graphpod.dev/stubs:{VERSION}", "Stand-ins for tests", ("stubs",)),
     )
 }
 
 
-def build(target: str, report: Report = print, *, weights: Path | None = None) -> Path:
-    """Path of the image's docker-archive, built when what it is made of has changed.
+def build(
+    target: str,
+    report: Report = print,
+    *,
+    weights: Path | None = None,
+    kernels: Path | None = None,
+    store: Store | None = None,
+) -> Path:
+    """Path of the image's OCI layout, built when what it is made of has changed. Raises `TestbedError`.
 
-    `weights` is the model folder that `demo-weights` carries, under its own name. Raises `TestbedError`.
+    `weights` is the model folder that `demo-weights` carries, under its own name; `kernels` a folder of flashinfer's
+    kernels built ahead of time (`cached_ops`), without which `runtime-cuda` cannot use flashinfer.
     """
     if target not in IMAGES:
         raise TestbedError(f"no image is called {target!r}; there are: {', '.join(IMAGES)}")
     if (weights is not None) != (target == "demo-weights"):
         raise TestbedError("the image demo-weights, and no other, is built with weights=<folder of the model>")
-    image, began = IMAGES[target], time.monotonic()
-    archive = _archive(image, ROOT, weights)
-    if archive.exists():
-        report(f"image {target}: unchanged, {_size_line(image, archive)}")
-        return archive
-    with _lock(report), tempfile.TemporaryDirectory(prefix="graphpod-image-") as folder:
-        context = Path(folder)
-        _copy(image, context)  # what is edited meanwhile must not get into an archive named after something else
-        archive = _archive(image, context, weights)
-        if not archive.exists():
-            _base(report)
+    image, store, began = IMAGES[target], store or default_store(), time.monotonic()
+    contexts = {name: place for name, place in (("weights", weights), ("kernels", kernels)) if place}
+    folder = _folder(image, ROOT, store, contexts)
+    if folder.exists():
+        os.utime(folder)  # in use
+        report(f"image {target}: unchanged, {size_line(image, folder)}")
+        return folder
+    with store.locked(report), tempfile.TemporaryDirectory(prefix="graphpod-image-") as place:
+        context = Path(place) / "context"
+        copy(image, ROOT, context)  # what is edited meanwhile must not get into a folder named after something else
+        folder = _folder(image, context, store, contexts)
+        if not folder.exists():
+            base = base_image.provide(store, report)
             report(f"image {target}: building …")
-            _build(image, context, archive, weights)
-            for old in _folder().glob(f"{target}-*.tar"):
-                if old != archive and old.stem.rpartition("-")[0] == target:
-                    old.unlink()
-    report(f"image {target}: built in {time.monotonic() - began:.0f} s, {_size_line(image, archive)}")
-    return archive
+            _build(image, context, store, contexts, base)
+            store.keep(image.tag, folder)
+            (folder / "sbom.cdx.json").write_bytes(packed.read(folder)[0].file(SBOM))
+            store.forget(*(old for old in store.images.glob(f"{target}-*") if stale(old, folder, time.time())))
+    report(f"image {target}: built in {time.monotonic() - began:.0f} s, {size_line(image, folder)}")
+    return folder
 
 
-def content_key(image: Image, root: Path, weights: Path | None = None) -> str:
-    """12 hexadecimal digits over the Dockerfile, the base's recipe, the sources under `root` and the weights."""
-    digest = hashlib.sha256(json.dumps([image.tag, BASE_COMMAND]).encode())
+def build_anew(target: str, store: Store | None = None) -> packed.Packed:
+    """The image built once more without any layer of before. It must be the same; nothing of it is kept as a file."""
+    image, store = IMAGES[target], store or default_store()
+    with store.locked(print), tempfile.TemporaryDirectory(prefix="graphpod-image-") as place:
+        context = Path(place) / "context"
+        copy(image, ROOT, context)
+        base = base_image.provide(store, print)
+        again = replace(image, tag=f"{image.tag}-again")
+        _build(again, context, store, {}, base, "--no-cache")
+        folder = store.images / f"{target}-again"
+        store.keep(again.tag, folder)
+        (found,) = packed.read(folder)
+        store.forget(folder)
+        store.buildah("rmi", again.tag)
+        return found
+
+
+def save(folder: Path, out: Path) -> None:
+    """One file of a built image, for `skopeo copy`, `docker load`, `kind load`; its list of contents beside it."""
+    partial = out.with_name(out.name + ".partial")
+    with partial.open("wb") as file:
+        packed.write(packed.read(folder), file)
+    partial.rename(out)
+    shutil.copyfile(folder / "sbom.cdx.json", out.with_suffix(".cdx.json"))
+
+
+def content_key(image: Image, root: Path, contexts: Mapping[str, Path] | None = None) -> str:
+    """12 hexadecimal digits over the recipe, the base's, the sources under `root`, their revision, other folders."""
+    digest = hashlib.sha256(json.dumps([image.tag, base_image.COMMAND, labels(image, "")]).encode())
     places = [root / name for name in (*RECIPE, *image.sources)]
-    for place in [*places, *([weights] if weights else [])]:
+    for place in [*places, *(contexts or {}).values()]:
         if not place.exists():
             raise TestbedError(f"{place} does not exist, and image {image.target} is made from it")
         for file in _files(place):
@@ -118,36 +158,70 @@ def content_key(image: Image, root: Path, weights: Path | None = None) -> str:
     return digest.hexdigest()[:12]
 
 
-def unpacked_bytes(archive: Path) -> int:
-    """Size of the image's layers before compression, as its archive holds them."""
-    with tarfile.open(archive) as tar:
-        manifest = tar.extractfile("manifest.json")
-        if manifest is None:
-            raise TestbedError(
-                f"{archive} is no docker-archive (manifest.json is not a file): delete it and build again"
-            )
-        return sum(tar.getmember(layer).size for layer in json.load(manifest)[0]["Layers"])
+def labels(image: Image, base: str) -> dict[str, str]:
+    """The image's labels, by the names that OCI gives them; `base` is the digest of the base image."""
+    words = {
+        "title": f"graphpod {image.target}",
+        "description": image.title,
+        "version": VERSION,
+        "revision": revision(image),
+        "licenses": "Apache-2.0",
+        "source": "https://graphpod.dev",
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(base_image.EPOCH)),
+        "base.name": base_image.NAME,
+        "base.digest": base,
+    }
+    return {f"org.opencontainers.image.{name}": value for name, value in words.items()} | {"dev.graphpod.sbom": SBOM}
 
 
-def _archive(image: Image, root: Path, weights: Path | None) -> Path:
-    return _folder() / f"{image.target}-{content_key(image, root, weights)}.tar"
+def revision(image: Image) -> str:
+    """The last commit that changed what the image is made of, `-dirty` after it where something is not committed.
+
+    Where the sources are not in git: `unknown`.
+    """
+    places = [*RECIPE, *image.sources]
+    try:
+        last = run(["git", "-C", ROOT, "log", "-1", "--format=%H", "--", *places]).strip()
+        changed = run(["git", "-C", ROOT, "status", "--porcelain", "--", *places]).strip()
+    except TestbedError:
+        return "unknown"
+    return (last or "unknown") + ("-dirty" if changed else "")
 
 
-def _copy(image: Image, context: Path) -> None:
-    """The build's context: the recipe and this image's sources, with their times, so that layers are found again."""
+def copy(image: Image, root: Path, context: Path) -> None:
+    """The build's context: the recipe and this image's sources, with one time and one mode for every file.
+
+    A checkout's times and umask must show neither in the image nor in whether a layer is found again.
+    """
     for name in (*RECIPE, *image.sources):
-        source, to = ROOT / name, context / name
+        source, to = root / name, context / name
         to.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy2(source, to)
+            shutil.copyfile(source, to)
+    for place in (context, *context.rglob("*")):
+        place.chmod(0o755 if place.is_dir() else 0o644)
+        os.utime(place, (base_image.EPOCH, base_image.EPOCH))
 
 
-def _size_line(image: Image, archive: Path) -> str:
-    size = unpacked_bytes(archive)
+def size_line(image: Image, folder: Path) -> str:
+    size = packed.read(folder)[0].size
     missed = f", above the goal of {image.goal / 1e6:.0f} MB" if image.goal and size > image.goal else ""
     return f"{size / 1e6:.0f} MB unpacked{missed}, {image.tag}"
+
+
+def stale(place: Path, new: Path, now: float) -> bool:
+    """Is `place` a build of the image that `new` is one of, which nobody asked for within a day?
+
+    Not at once: another may be loading it. `runtime-cuda-…` is no build of `runtime`.
+    """
+    same = place.is_dir() and place.name.rpartition("-")[0] == new.name.rpartition("-")[0]
+    return same and place != new and now - place.stat().st_mtime > KEPT
+
+
+def _folder(image: Image, root: Path, store: Store, contexts: Mapping[str, Path]) -> Path:
+    return store.images / f"{image.target}-{content_key(image, root, contexts)}"
 
 
 def _files(place: Path) -> Iterable[Path]:
@@ -156,98 +230,30 @@ def _files(place: Path) -> Iterable[Path]:
     return sorted(f for f in place.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
 
 
-def _folder() -> Path:
-    folder = cache_root() / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _base(report: Report) -> None:
-    """The base image in the store, under the very name that FROM uses, made by mmdebstrap when its recipe is new."""
-    key = hashlib.sha256(json.dumps(BASE_COMMAND).encode()).hexdigest()[:12]
-    versioned = f"{BASE}-{key}"
-    if not _buildah("images", "--quiet", "--filter", f"reference={versioned}").strip():
-        began = time.monotonic()
-        report("image base: making Debian 12 with python3 by mmdebstrap …")
-        rootfs = _folder() / "base.tar"
-        run([*BASE_COMMAND, rootfs], timeout=BASE_LIMIT, remedy="can this machine reach its Debian mirror?")
-        container = _buildah("from", "--pull-never", "scratch").strip()
-        try:
-            _buildah("add", "--quiet", container, str(rootfs), "/")
-            _buildah("config", "--env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", container)
-            _buildah("commit", "--quiet", container, versioned, timeout=PUSH_LIMIT)
-        finally:
-            _buildah("rm", container)
-            rootfs.unlink()
-        report(f"image base: made in {time.monotonic() - began:.0f} s")
-    _buildah("tag", versioned, BASE)
-
-
-def _build(image: Image, context: Path, archive: Path, weights: Path | None) -> None:
-    command = [
-        *("build", "--layers", "--isolation", "chroot", "--pull-never", "--network", "host"),
-        *("--file", str(context / "Dockerfile"), "--target", image.target, "--tag", image.tag),
+def _build(image: Image, context: Path, store: Store, contexts: Mapping[str, Path], base: str, *options: str) -> None:
+    command: list[str | Path] = [
+        *options,
+        *("--layers", "--isolation", "chroot", "--pull-never", "--network", "host", "--identity-label=false"),
+        *("--timestamp", str(base_image.EPOCH), "--build-arg", f"SOURCE_DATE_EPOCH={base_image.EPOCH}"),
+        *("--build-arg", f"VERSION={VERSION}", "--build-arg", f"NAME={image.target}"),
+        *("--file", context / "Dockerfile", "--target", image.target, "--tag", image.tag),
+        *(word for name, value in labels(image, base).items() for word in ("--label", f"{name}={value}")),
     ]
     if CERTIFICATES.is_dir():  # a package index may be behind a certificate that only this machine knows
         command += ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"]
     wheels = Path(os.environ.get("TORCH_WHEELS") or ROOT.parent / "shared" / "wheels").resolve()
-    if image.target == "runtime" and wheels.is_dir():
+    if image.wheels and wheels.is_dir():
         command += ["--volume", f"{wheels}:/wheels:ro"]
-    if weights:
-        command += ["--build-context", f"weights={weights}", "--build-arg", f"MODEL={weights.name}"]
-    log = _folder() / f"{image.target}.log"
-    with log.open("w") as out:
-        try:
-            done = subprocess.run(
-                [*_store(), *command, str(context)], stdout=out, stderr=subprocess.STDOUT, timeout=BUILD_LIMIT
-            )
-        except subprocess.TimeoutExpired as e:
-            raise TestbedError(f"image {image.target}: not built within {BUILD_LIMIT:.0f} s\n{tail(log)}") from e
-    if done.returncode != 0:
-        raise TestbedError(f"image {image.target}: buildah failed with status {done.returncode}\n{tail(log)}")
-    partial = archive.with_suffix(".partial")
-    partial.unlink(missing_ok=True)
-    _buildah("push", "--quiet", image.tag, f"docker-archive:{partial}:{image.tag}", timeout=PUSH_LIMIT)
-    partial.rename(archive)
-
-
-def _buildah(*args: str, timeout: float = 300.0) -> str:
-    return run([*_store(), *args], timeout=timeout)
-
-
-def _store() -> list[str]:
-    """buildah on our own store: the machine's images are not touched, and the cache folder can simply be deleted."""
-    place = ["buildah", "--root", str(cache_root() / "buildah"), "--runroot", "/run/graphpod/buildah"]
-    return [*place, "--storage-driver", _driver(tuple(place))]
-
-
-_drivers: dict[tuple[str, ...], str] = {}
-
-
-def _driver(place: tuple[str, ...]) -> str:
-    """overlay where the kernel and the cache's file system allow it, else vfs (slower, larger, works everywhere)."""
-    if place not in _drivers:
-        if os.geteuid() != 0:
-            raise TestbedError("images are built as root: run the same command with sudo")
-        try:
-            run([*place, "--storage-driver", "overlay", "info"])
-            _drivers[place] = "overlay"
-        except TestbedError:
-            run([*place, "--storage-driver", "vfs", "info"])
-            _drivers[place] = "vfs"
-    return _drivers[place]
-
-
-@contextmanager
-def _lock(report: Report) -> Iterator[None]:
-    """One build at a time per cache; the lock goes with its process."""
-    with (_folder() / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("images: another build is running, waiting for it …")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    for name in image.contexts:
+        place = contexts.get(name, context.parent / "nothing")
+        place.mkdir(exist_ok=True)
+        command += ["--build-context", f"{name}={place}"]
+    if "weights" in contexts:
+        command += ["--build-arg", f"MODEL={contexts['weights'].name}"]
+    try:
+        store.build([*command, context], store.images / f"{image.target}.log")
+    except TestbedError as e:
+        raise TestbedError(f"image {image.target}: {e}") from e
 
 
 def main(argv: Sequence[str]) -> int:
@@ -258,14 +264,25 @@ def main(argv: Sequence[str]) -> int:
     verb = verbs.add_parser("build", help="build what has changed and print where it is")
     verb.add_argument("targets", nargs="+", choices=list(IMAGES), metavar="TARGET", help=", ".join(IMAGES))
     verb.add_argument("--weights", type=Path, help="folder of the model that demo-weights carries")
+    verb.add_argument("--kernels", type=Path, help="folder of flashinfer's kernels that runtime-cuda carries")
+    verb.set_defaults(action=_build_all)
+    verb = verbs.add_parser("save", help="build, then write one archive")
+    verb.add_argument("target", choices=list(IMAGES), metavar="TARGET")
+    verb.add_argument("out", type=Path, metavar="FILE.tar")
+    verb.set_defaults(action=lambda args: save(build(args.target), args.out))
     args = parser.parse_args(argv)
     try:
-        for target in args.targets:
-            print(build(target, weights=args.weights if target == "demo-weights" else None))
+        args.action(args)
     except TestbedError as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
     return 0
+
+
+def _build_all(args: argparse.Namespace) -> None:
+    for target in args.targets:
+        weights = args.weights if target == "demo-weights" else None
+        print(build(target, weights=weights, kernels=args.kernels if target == "runtime-cuda" else None))
 
 
 if __name__ == "__main__":

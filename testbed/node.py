@@ -1,21 +1,18 @@
 """One node: containerd, kubelet and kube-proxy, with folder, cgroup and addresses of their own."""
 
-import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.command import run
 from testbed.control_plane import Binary
 from testbed.errors import TestbedError
 from testbed.kernel import CGROUPS, V2_CONTROLLERS, unified
 from testbed.network import Addresses, netns
+from testbed.node_images import NodeImages
 from testbed.pause import IMAGE
 from testbed.pki import Identities
 from testbed.service_proxy import ServiceProxy
 
-IMPORT_LIMIT = 300.0  # s; 265 MB took 4 s
 VOLUMES = 12
 CNI = "/usr/lib/cni"
 
@@ -40,6 +37,10 @@ class Node:
     @property
     def socket(self) -> Path:
         return self.folder / "containerd.sock"
+
+    @property
+    def images(self) -> NodeImages:
+        return NodeImages(self.socket)
 
     @property
     def volumes(self) -> tuple[Path, ...]:
@@ -124,43 +125,10 @@ class Node:
         if not self.socket.exists():
             return False
         try:
-            self._ctr("version", timeout=5)
+            self.images.ctr("version", timeout=5)
         except TestbedError:
             return False  # it listens before it answers: asked again
         return True
-
-    def load(self, image: Path, digest: str) -> bool:
-        """Imports an archive; False when this very one is already there."""
-        memory = self.folder / "images.json"
-        loaded: dict[str, list[str]] = json.loads(memory.read_text()) if memory.exists() else {}
-        if digest in loaded and set(loaded[digest]) <= set(self._ctr("images", "ls", "-q").split()):
-            return False
-        names = imported(self._ctr("images", "import", str(image), timeout=IMPORT_LIMIT))
-        if not names:
-            raise TestbedError(
-                f"{image} holds no image with a name: give it one (`buildah push IMAGE docker-archive:FILE:NAME`)"
-            )
-        memory.write_text(json.dumps(noted(loaded, digest, names)))
-        return True
-
-    def _ctr(self, *args: str, timeout: float = 60.0) -> str:
-        return run(["ctr", "-a", self.socket, "-n", "k8s.io", *args], timeout=timeout)
-
-
-def imported(answer: str) -> list[str]:
-    """Image names in what `ctr images import` prints: `unpacking NAME (sha256:…)...done`."""
-    return [line.split()[1] for line in answer.splitlines() if line.startswith("unpacking ")]
-
-
-def noted(loaded: dict[str, list[str]], digest: str, names: Iterable[str]) -> dict[str, list[str]]:
-    """Archives by digest, with their names. One whose name now means another image is forgotten."""
-    new = set(names)
-    return {**{d: n for d, n in loaded.items() if not new & set(n)}, digest: sorted(new)}
-
-
-def file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def containerd_config(folder: Path) -> str:

@@ -22,6 +22,7 @@ PACKAGES = {
     "libc6-dev": "to link it statically",
     "buildah": "builds the images",
     "mmdebstrap": "makes their base",
+    "skopeo": "lays them out as files",
 }
 INSTALL_LIMIT = 600.0  # s
 POLICY = Path("/usr/sbin/policy-rc.d")

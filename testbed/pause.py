@@ -3,16 +3,14 @@
 import hashlib
 import io
 import json
-import platform
 import tarfile
 from pathlib import Path
 
 from testbed.command import run
-from testbed.errors import TestbedError
+from testbed.packed import architecture
 from testbed.paths import PACKAGE, cache_root
 
 IMAGE = "graphpod.dev/pause:1"
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def archive() -> Path:
@@ -28,13 +26,6 @@ def archive() -> Path:
         program.unlink()
         draft.rename(place)
     return place
-
-
-def architecture() -> str:
-    machine = platform.machine()
-    if machine not in ARCHITECTURES:
-        raise TestbedError(f"this is a {machine} machine; the testbed knows {', '.join(ARCHITECTURES)}")
-    return ARCHITECTURES[machine]
 
 
 def docker_archive(program: bytes, arch: str, name: str) -> bytes:

@@ -1,8 +1,6 @@
 """When an image is built again, and what it says when it cannot be."""
 
-import io
-import json
-import tarfile
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,13 +8,14 @@ import pytest
 
 from graphpod_policy import __version__
 from testbed import images
+from testbed.base_image import EPOCH
 from testbed.errors import TestbedError
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A small work tree with what the operator image is made of."""
-    for name in ("Dockerfile", ".dockerignore", "locks/operator.txt", "operator/graphpod_operator/main.py"):
+    for name in (*images.RECIPE, "locks/operator.txt", "operator/graphpod_operator/main.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     (tmp_path / "policy/graphpod_policy").mkdir(parents=True)
@@ -35,7 +34,9 @@ def test_the_key_stays_when_only_caches_and_foreign_files_change(tree: Path) -> 
     assert key(tree) == before
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "locks/operator.txt", "operator/graphpod_operator/main.py"])
+@pytest.mark.parametrize(
+    "name", ["Dockerfile", "locks/base.txt", "locks/operator.txt", "operator/graphpod_operator/main.py"]
+)
 def test_the_key_changes_with_a_file_the_image_is_made_of(tree: Path, name: str) -> None:
     before = key(tree)
     (tree / name).write_text("changed")
@@ -57,11 +58,12 @@ def test_a_missing_source_is_named(tree: Path) -> None:
 def test_the_tags_carry_the_version() -> None:
     assert images.IMAGES["operator"].tag == f"graphpod.dev/operator:{__version__}"
     assert images.IMAGES["runtime"].tag == f"graphpod.dev/runtime:{__version__}-cpu"
+    assert images.IMAGES["runtime-cuda"].tag == f"graphpod.dev/runtime:{__version__}-cuda"
     assert __version__ == version("graphpod")
 
 
 def test_an_unknown_image_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(TestbedError, match="there are: operator, runtime, demo-weights"):
+    with pytest.raises(TestbedError, match="there are: operator, runtime, runtime-cuda, demo-weights"):
         images.build("operater")
 
 
@@ -70,15 +72,41 @@ def test_the_weights_image_is_refused_without_weights() -> None:
         images.build("demo-weights")
 
 
-def test_the_size_is_the_sum_of_the_layers(tmp_path: Path) -> None:
-    archive = tmp_path / "image.tar"
-    with tarfile.open(archive, "w") as tar:
-        for name, body in {
-            "a/layer.tar": b"x" * 1000,
-            "b.tar": b"x" * 24,
-            "manifest.json": json.dumps([{"Layers": ["a/layer.tar", "b.tar"]}]).encode(),
-        }.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(body)
-            tar.addfile(member, io.BytesIO(body))
-    assert images.unpacked_bytes(archive) == 1024
+def test_the_build_context_has_one_time_and_one_mode_whatever_the_checkout_has(tree: Path, tmp_path: Path) -> None:
+    source = tree / "operator/graphpod_operator/main.py"
+    source.chmod(0o600)
+    images.copy(images.IMAGES["operator"], tree, tmp_path / "context")
+    places = [tmp_path / "context", *(tmp_path / "context").rglob("*")]
+    assert {int(place.stat().st_mtime) for place in places} == {EPOCH}
+    assert {oct(place.stat().st_mode & 0o777) for place in places if place.is_file()} == {"0o644"}
+
+
+def test_the_recipe_repeats_the_version_and_the_time_that_every_file_bears() -> None:
+    recipe = Path("Dockerfile").read_text()
+    assert f"ARG VERSION={__version__}\n" in recipe
+    assert f"ARG SOURCE_DATE_EPOCH={EPOCH}\n" in recipe
+    assert __version__ == images.VERSION
+
+
+def test_a_build_is_stale_when_nobody_asked_for_it_within_a_day(tmp_path: Path) -> None:
+    new, old, other = (tmp_path / name for name in ("runtime-abc", "runtime-def", "runtime-cuda-def"))
+    for folder in (new, old, other):
+        folder.mkdir()
+    now = old.stat().st_mtime
+    assert not images.stale(old, new, now + 3600)
+    assert images.stale(old, new, now + 2 * 86400)
+    assert not images.stale(other, new, now + 2 * 86400)
+    assert not images.stale(new, new, now + 2 * 86400)
+
+
+def test_labels_are_those_of_oci_and_say_when_and_what_from() -> None:
+    there = images.labels(images.IMAGES["operator"], "sha256:12")
+    short = {name.removeprefix("org.opencontainers.image."): value for name, value in there.items()}
+    assert short["created"] == "2026-11-21T00:00:00Z"
+    assert (short["base.name"], short["base.digest"]) == ("graphpod.dev/base:bookworm", "sha256:12")
+    assert (short["version"], short["licenses"]) == (__version__, "Apache-2.0")
+    assert {"title", "description", "revision", "source"} <= short.keys()
+
+
+def test_the_revision_is_a_commit_and_says_when_something_is_not_committed() -> None:
+    assert re.fullmatch("[0-9a-f]{40}(-dirty)?|unknown", images.revision(images.IMAGES["operator"]))

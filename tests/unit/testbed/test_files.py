@@ -11,7 +11,8 @@ from testbed import addons, cli, packages
 from testbed.control_plane import ControlPlane, corefile
 from testbed.errors import TestbedError
 from testbed.network import Addresses
-from testbed.node import Node, containerd_config, imported, noted
+from testbed.node import Node, containerd_config
+from testbed.node_images import listed
 from testbed.pause import IMAGE, docker_archive
 from testbed.pki import Identities, User, kubeconfig, read_token, token_lines, users
 
@@ -90,14 +91,12 @@ def test_the_pause_image_is_the_same_bytes_every_time_and_names_itself():
     assert manifest[0]["RepoTags"] == [IMAGE]
 
 
-def test_an_archive_whose_name_now_means_another_image_is_forgotten():
-    loaded = noted({}, "old", ["a:1", "b:1"])
-    assert noted(loaded, "new", ["a:1"]) == {"new": ["a:1"]}
-    assert noted(loaded, "new", ["c:1"]) == {"old": ["a:1", "b:1"], "new": ["c:1"]}
-
-
-def test_names_are_read_from_what_the_import_prints():
-    assert imported("unpacking graphpod.dev/a:1 (sha256:12)...done\n") == ["graphpod.dev/a:1"]
+def test_a_nodes_images_are_read_from_containerds_table():
+    table = (
+        "REF                TYPE         DIGEST    SIZE      PLATFORMS   LABELS\n"
+        "graphpod.dev/a:1   application  sha256:12 1.2 MiB   linux/amd64 io.cri-containerd.image=managed\n"
+    )
+    assert listed(table) == {"graphpod.dev/a:1": "sha256:12"}
 
 
 def test_a_dns_answer_with_an_error_or_without_a_record_is_no_answer():

@@ -1,0 +1,126 @@
+"""Where images are built: a store of buildah's of our own, and beside it a folder of finished images.
+
+The machine's own images are not touched, and the folder can simply be deleted. A finished image is an OCI layout with
+uncompressed layers, which lie once for all images in `blobs/`: a change of code adds kilobytes, not an archive.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from testbed import packed
+from testbed.command import run
+from testbed.errors import TestbedError
+from testbed.paths import cache_root
+from testbed.process import tail
+
+RUN_ROOT = Path("/run/graphpod/buildah")
+BUILD_LIMIT = 3600.0  # s; a slow line to the package index
+COPY_LIMIT = 600.0  # s
+PARTIAL = ".partial"
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Store:
+    root: Path
+    run_root: Path = RUN_ROOT
+
+    @property
+    def images(self) -> Path:
+        folder = self.root / "images"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def buildah(self, *args: str | Path, timeout: float = 300.0) -> str:
+        """Standard output of `buildah args` on this store."""
+        return run([*self._command("buildah"), *args], timeout=timeout)
+
+    def build(self, arguments: Sequence[str | Path], log: Path) -> None:
+        """`buildah build arguments`, its words in `log`. Raises `TestbedError` with their end."""
+        command = [str(word) for word in (*self._command("buildah"), "build", *arguments)]
+        with log.open("w") as out:
+            try:
+                done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, timeout=BUILD_LIMIT)
+            except subprocess.TimeoutExpired as e:
+                raise TestbedError(f"not built within {BUILD_LIMIT:.0f} s\n{tail(log)}") from e
+        if done.returncode != 0:
+            raise TestbedError(f"buildah failed with status {done.returncode}\n{tail(log)}")
+
+    def has(self, name: str) -> bool:
+        return bool(self.buildah("images", "--quiet", "--filter", f"reference={name}").strip())
+
+    def keep(self, name: str, folder: Path) -> None:
+        """Lays image `name` out in `folder`; layers that any kept image has are not written again."""
+        partial = folder.with_name(folder.name + PARTIAL)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        (self.images / "blobs").mkdir(exist_ok=True)
+        (partial / "blobs").symlink_to("../blobs")
+        source = f"containers-storage:[{self._driver()}@{self._graph}+{self.run_root}]{name}"
+        to = f"oci:{partial}:{name}"
+        run(["skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", source, to], timeout=COPY_LIMIT)
+        partial.rename(folder)
+
+    def forget(self, *folders: Path) -> None:
+        """Removes kept images, and the blobs that no other kept image has."""
+        for folder in folders:
+            shutil.rmtree(folder)
+        kept = [image for index in self.images.glob("*/index.json") for image in packed.read(index.parent)]
+        wanted = {b for image in kept for b in (image.digest, image.config.digest, *(x.digest for x in image.layers))}
+        for blob in (self.images / "blobs" / "sha256").glob("*"):
+            if f"sha256:{blob.name}" not in wanted:
+                blob.unlink()
+
+    def drop_layers(self) -> None:
+        """Removes what buildah keeps, finished images excepted; the next build starts from nothing."""
+        for line in Path("/proc/mounts").read_text().splitlines():
+            mounted = line.split()[1]  # a build that was cut short leaves its mounts
+            if mounted.startswith((f"{self._graph}/", f"{self.run_root}/")):
+                run(["umount", "--lazy", mounted])
+        for place in (self._graph, self.run_root):
+            shutil.rmtree(place, ignore_errors=True)
+
+    @contextmanager
+    def locked(self, report: Report) -> Iterator[None]:
+        """One build at a time per store; the lock goes with its process."""
+        with (self.images / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                report("images: another build is running, waiting for it …")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @property
+    def _graph(self) -> Path:
+        return self.root / "buildah"
+
+    def _command(self, program: str) -> list[str | Path]:
+        return [program, "--root", self._graph, "--runroot", self.run_root, "--storage-driver", self._driver()]
+
+    def _driver(self) -> str:
+        return _driver(self._graph, self.run_root)
+
+
+def default_store() -> Store:
+    return Store(cache_root())
+
+
+@cache
+def _driver(graph: Path, run_root: Path) -> str:
+    """overlay where the kernel and the cache's file system allow it, else vfs (slower, larger, works everywhere)."""
+    if os.geteuid() != 0:
+        raise TestbedError("images are built as root: run the same command with sudo")
+    place = ["buildah", "--root", graph, "--runroot", run_root]
+    with suppress(TestbedError):
+        run([*place, "--storage-driver", "overlay", "info"])
+        return "overlay"
+    run([*place, "--storage-driver", "vfs", "info"])
+    return "vfs"
