@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +14,7 @@ from testbed.paths import state_root
 from testbed.process import Identity, alive
 
 FILE = "testbed.json"
+MOMENT = 0.5  # s; what a killed holder had begun to start keeps its lock until it has started
 
 
 @dataclass(frozen=True)
@@ -79,15 +81,20 @@ def load_all() -> list[Record]:
 
 
 @contextmanager
-def locked(what: str, *, patient: bool = False) -> Iterator[None]:
-    """One holder at a time: the next waits when `patient`, else fails. The kernel frees a killed holder's lock."""
+def locked(what: str, *, patience: float = MOMENT) -> Iterator[None]:
+    """One holder at a time: the next waits for `patience` s, then fails. The kernel frees a killed holder's lock."""
     place = state_root() / "locks"
     place.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + patience
     with (place / what).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise TestbedError(f"another `up` or `down` of {what} is running: wait for it, or end it") from None
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TestbedError(f"another `up` or `down` of {what} is running: wait for it, or end it") from None
+                time.sleep(0.02)
         yield
 
 

@@ -4,6 +4,7 @@ Whatever belongs to other testbeds that come and go meanwhile is left out, so th
 """
 
 import re
+import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -44,14 +45,15 @@ def _mark(other: Record) -> str:
 def _read(ours: Collection[str]) -> Machine:
     lent = ledger.read()
     mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    own = (str(cache_root()), "/run/netns")  # image builds; named namespaces, which have their own kind
+    # image builds, which no testbed makes; named namespaces, which are a kind of their own
+    other = (str(cache_root()), tempfile.gettempdir(), "/run/netns")
     return {
         "links": [line.split()[0] for line in run(["ip", "-br", "link"]).splitlines()],
         "addresses": [" ".join(line.split()) for line in run(["ip", "-br", "address"]).splitlines()],
         "routes": run(["ip", "route", "show", "table", "all"]).splitlines(),
         "namespaces": [line.split()[0] for line in run(["ip", "netns", "list"]).splitlines()],
         "nft": run(["nft", "list", "ruleset"]).splitlines(),
-        "mounts": [m for m in mounts if not m.startswith(own)],
+        "mounts": [m for m in mounts if not m.startswith(other)],
         "cgroups": [str(p) for p in CGROUPS.rglob("*") if p.is_dir()],
         "processes": list(_processes()),
         # while somebody borrows, the host's own values are those in the ledger
