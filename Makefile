@@ -37,10 +37,10 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint bench images images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint bench bench-testbed images images-check images-cuda crd lock venv tools
 
 help:
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 demo: venv $(if $(CLUSTER),,tools) ## from nothing to an answer on a cluster made for it; CLUSTER=current: on your own
 	@$(RUN) -m demo up $(DEMO_CLUSTER) $(call option,images,IMAGES) $(call option,load,LOAD) \
@@ -61,6 +61,11 @@ lint: venv ## ruff, mypy, import law
 bench: export OMP_NUM_THREADS := $(shell nproc)
 bench: venv ## prefill and decode on this machine, as ratios; results in benchmarks/results
 	@$(RUN) -m benchmarks.cpu_generate --model "$$($(RUN) -m demo.weights | tail -n 1)"
+
+bench-testbed: venv tools ## each level of the testbed up and down, many times: does anything stay?
+	@$(RUN) -m benchmarks.testbed_cycles --level api --cycles 50
+	@$(RUN) -m benchmarks.testbed_cycles --level sim --cycles 10
+	@$(RUN) -m benchmarks.testbed_cycles --level node --nodes 2 --cycles 10
 
 images: venv tools ## container images, as OCI layouts in the cache
 	@$(RUN) -m testbed.images build operator runtime
