@@ -66,11 +66,11 @@ class Kind:
         program = shutil.which("kind")
         if program is None:
             raise TestbedError("LOAD=kind, but kind is not on PATH: kind.sigs.k8s.io says how to install it")
-        archives = images.archives(say)
-        for target, layout in archives.items():
+        layouts = images.layouts(say)
+        for target, layout in layouts.items():
             say(f"{target}: kind load image-archive")
             with tempfile.TemporaryDirectory(prefix="graphpod-kind-") as folder:
                 archive = Path(folder) / f"{target}.tar"
                 save(layout, archive)
                 run([program, "load", "image-archive", str(archive), "--name", self.cluster], timeout=LOAD_LIMIT)
-        return images.built(archives)
+        return images.built(layouts)

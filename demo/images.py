@@ -14,7 +14,7 @@ RUNS = "graphpod.dev/demo-image"  # annotation of a Deployment: identity of the 
 APPEAR_LIMIT = 60.0  # s
 
 
-def archives(say: Say) -> dict[str, Path]:
+def layouts(say: Say) -> dict[str, Path]:
     """The layout of every target, built where something changed."""
     weights = {"demo-weights": model_folder(say)}
     return {target: images.build(target, say, weights=weights.get(target)) for target in TARGETS}
@@ -22,9 +22,9 @@ def archives(say: Say) -> dict[str, Path]:
 
 def provide(cluster: Cluster, say: Say) -> dict[str, Image]:
     """Build what changed, load what is missing."""
-    found = archives(say)
-    for archive in found.values():
-        cluster.load(archive, say)
+    found = layouts(say)
+    for layout in found.values():
+        cluster.load(layout, say)
     return built(found)
 
 
@@ -40,12 +40,12 @@ class Nodes:
 
 def built(found: dict[str, Path]) -> dict[str, Image]:
     """The images in our layouts, under the references the layouts carry."""
-    return {target: Image(images.IMAGES[target].tag, image_id(archive)) for target, archive in found.items()}
+    return {target: Image(images.IMAGES[target].tag, image_id(layout)) for target, layout in found.items()}
 
 
-def image_id(archive: Path) -> str:
+def image_id(layout: Path) -> str:
     """`sha256:…` of the image's configuration."""
-    return packed.read(archive)[0].id
+    return packed.read(layout)[0].id
 
 
 def renew(

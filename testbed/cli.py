@@ -71,9 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     state.add_argument("--name", help="which one, default: all")
     state.set_defaults(action=_status)
 
-    load = verbs.add_parser("load", help="give an image (docker or OCI archive) to every node")
+    load = verbs.add_parser("load", help="give an image (OCI layout, OCI or docker archive) to every node")
     _name(load)
-    load.add_argument("image", type=Path, metavar="IMAGE.tar")
+    load.add_argument("image", type=Path, metavar="IMAGE")
     load.set_defaults(action=lambda a: _running(a.name).load(a.image))
 
     log = verbs.add_parser("audit", help="every request to the API server, one a line")
