@@ -1,7 +1,6 @@
 """What `python -m testbed status` says: observed here as values, told by `telling`."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -33,8 +32,8 @@ class Running:
 class NodeView:
     name: str
     address: str
-    pods: str  # network
-    containers: int  # processes' cgroups with somebody in them, sandboxes included
+    network: str  # its pods' addresses
+    pods: int  # that run
     rss: int  # bytes of all their processes
     images: tuple[str, ...] | None  # None: its containerd does not answer
 
@@ -82,23 +81,25 @@ def _age(process: Identity) -> float:
 
 def _node(found: Record, index: int) -> NodeView:
     addresses = Addresses(found.id)
-    groups = list(_containers(found.name, index))
-    rss = sum(rss_bytes(i) for pids in groups for pid in pids if (i := identify(pid)) is not None)
+    running = _pods(found.name, index)
+    rss = sum(rss_bytes(i) for pids in running.values() for pid in pids if (i := identify(pid)) is not None)
     images = _images(record.folder(found.name) / f"node{index}" / "containerd.sock")
-    return NodeView(f"node{index}", addresses.node(index), addresses.pods(index), len(groups), rss, images)
+    return NodeView(f"node{index}", addresses.node(index), addresses.pods(index), len(running), rss, images)
 
 
-def _containers(name: str, index: int) -> Iterator[list[int]]:
-    """Process ids of each container of a node, from one hierarchy: `memory`, or the only one of cgroup v2."""
+def _pods(name: str, index: int) -> dict[Path, list[int]]:
+    """Process ids by pod of a node, from one hierarchy of cgroups: `memory`, or the only one of cgroup v2."""
     roots = [g for g in cgroups(name) if g.name == netns(name, index)]
     root = next((g for g in roots if g.parent.name == "memory"), next(iter(roots), None))
-    for file in sorted(root.glob("kubepods/**/cgroup.procs")) if root else ():
+    found: dict[Path, list[int]] = {}
+    for file in root.glob("kubepods/**/pod*/*/cgroup.procs") if root else ():
         try:
             pids = [int(pid) for pid in file.read_text().split()]
         except FileNotFoundError:
             continue  # its container ended just now
         if pids:
-            yield pids
+            found.setdefault(file.parent.parent, []).extend(pids)
+    return found
 
 
 def _images(socket: Path) -> tuple[str, ...] | None:

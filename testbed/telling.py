@@ -86,8 +86,8 @@ def _components(view: View) -> str:
 
 
 def _nodes(nodes: Sequence[NodeView]) -> str:
-    rows = [(n.name, n.address, n.pods, str(n.containers), megabytes(n.rss)) for n in nodes]
-    return align(("NODE", "ADDRESS", "PODS' NETWORK", "CONTAINERS", "THEIR MEMORY"), rows)
+    rows = [(n.name, n.address, n.network, str(n.pods), megabytes(n.rss)) for n in nodes]
+    return align(("NODE", "ADDRESS", "PODS' NETWORK", "PODS", "THEIR MEMORY"), rows)
 
 
 def _images(nodes: Sequence[NodeView]) -> str:
