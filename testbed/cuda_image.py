@@ -34,7 +34,8 @@ exec chroot --userspec=65532:65532 "$2" env -i "${@:3}" python3 /tmp/closure.py
 def unpacked(place: Path | None, report: Report) -> Iterator[Path | None]:
     """The folder `cached_ops` for our flashinfer, in a folder or in a .tgz laid out as flashinfer's own cache."""
     if place is None or not place.exists():
-        report(f"flashinfer's kernels: {place or 'none'} given, none there; the image is built without them")
+        why = f"{place} is not there" if place else "not given"
+        report(f"flashinfer's kernels: {why}; the image is built without them")
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:

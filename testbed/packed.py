@@ -10,7 +10,8 @@ import json
 import platform
 import posixpath
 import tarfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,6 +39,14 @@ class Blob:
         with self.place.open("rb") as file:
             file.seek(self.offset)
             return file.read(self.size)
+
+    @contextmanager
+    def tar(self) -> Iterator[tarfile.TarFile]:
+        """A layer's files."""
+        with self.place.open("rb") as file:
+            file.seek(self.offset)
+            with tarfile.open(fileobj=file) as tar:
+                yield tar
 
 
 Files = Mapping[str, Blob]  # by path in a layout or archive; digests are known of OCI blobs only
@@ -73,12 +82,10 @@ class Packed:
     def file(self, path: str) -> bytes:
         """A file of the image's root, as the uppermost layer that has it holds it."""
         for layer in reversed(self.layers):
-            with layer.place.open("rb") as raw:
-                raw.seek(layer.offset)
-                with tarfile.open(fileobj=raw, mode="r|*") as tar:
-                    for member in tar:
-                        if posixpath.join("/", posixpath.normpath(member.name)) == path and member.isreg():
-                            return _content(tar, member)
+            with layer.tar() as tar:
+                for member in tar:
+                    if posixpath.join("/", posixpath.normpath(member.name)) == path and member.isreg():
+                        return _content(tar, member)
         raise TestbedError(f"image {self.name} holds no file {path}")
 
 

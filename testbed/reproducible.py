@@ -7,7 +7,6 @@ byte for byte. Minutes, gigabytes and the package indexes are needed; both store
 import hashlib
 import shutil
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Sequence
@@ -51,7 +50,7 @@ def differing(one: packed.Packed, other: packed.Packed) -> list[str]:
 def entries(layer: packed.Blob) -> dict[str, tuple[object, ...]]:
     """Every file of a layer: mode, owner, time, link, and the hash of what it holds."""
     found = {}
-    with tarfile.open(layer.place) as tar:
+    with layer.tar() as tar:
         for member in tar:
             file = tar.extractfile(member) if member.isreg() else None
             content = hashlib.file_digest(file, "sha256").hexdigest() if file else member.linkname
