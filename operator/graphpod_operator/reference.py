@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from graphpod_operator import api, crd, rule_table
+from graphpod_operator import api, crd, matrix, rule_table
 from graphpod_operator.reasons import MEANING, ConditionType, Reason
 from graphpod_policy.metrics import METRICS
 
@@ -14,7 +14,13 @@ NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
 
 def pages() -> dict[str, str]:
     """Every page, by file name."""
-    return {"conditions.md": conditions(), "api.md": fields(), "rules.md": rules(), "metrics.md": metrics()}
+    return {
+        "conditions.md": conditions(),
+        "api.md": fields(),
+        "rules.md": rules(),
+        "matrix.md": pairs(),
+        "metrics.md": metrics(),
+    }
 
 
 def conditions() -> str:
@@ -50,6 +56,11 @@ def fields() -> str:
 def rules() -> str:
     """The resolver's rules, and the features they speak of."""
     return "".join(("# Rules\n\n", NOTE, *rule_table.as_markdown()))
+
+
+def pairs() -> str:
+    """Every two features together."""
+    return "".join(("# Features together\n\n", NOTE, *matrix.body()))
 
 
 def metrics() -> str:

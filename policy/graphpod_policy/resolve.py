@@ -12,7 +12,7 @@ from graphpod_policy.facts import NOTHING_KNOWN, Facts
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.ladder import Ladder
 from graphpod_policy.plan import Decision, PhasePlan, Plan
-from graphpod_policy.rules import BY_NAME, GATES
+from graphpod_policy.rules import BY_NAME, GATES, speaking
 from graphpod_policy.search import Search
 from graphpod_policy.sizing import Allowance, asked_ladder, budget_cut, device_cut, prefill_chunk
 from graphpod_policy.words import Backend, CompileMode, Device, Outcome, Phase, Policy, Severity, Stage
@@ -44,7 +44,7 @@ def resolve(features: Features, request: GraphRequest) -> Plan:
         case = search.case(phase, chosen[phase])
         sizes: Ladder = ()
         if case.policy is not Policy.Disabled:
-            adjusting = search.rules(case, Severity.Adjust)
+            adjusting = speaking(case, Severity.Adjust)
             for rule in adjusting:
                 if rule.backend is not None:
                     search.decide(rule, case, Outcome.Adjusted)
@@ -150,7 +150,7 @@ def _concluded(plan: Plan, search: Search, phases: dict[Phase, PhasePlan]) -> Pl
     """`plan` with these phases, and what follows from them: duties, gates, costs, budget, decisions by phase."""
     cases = {phase: search.case(phase, planned.planned) for phase, planned in phases.items()}
     duties = {phase: search.duties(case, plan.duties[phase]) for phase, case in cases.items()}
-    asked = {rule.id for case in cases.values() for rule in search.rules(case, Severity.Gate)}
+    asked = {rule.id for case in cases.values() for rule in speaking(case, Severity.Gate)}
     costs = {phase: _cost(phase, planned, plan.features, plan.facts) for phase, planned in phases.items()}
     order = list(Phase)
     decided: list[Decision] = sorted(search.decisions, key=lambda decision: order.index(decision.phase))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from graphpod_policy.facts import Facts
 from graphpod_policy.features import Features
 from graphpod_policy.plan import Decision
-from graphpod_policy.rules import BY_CANDIDATE, BY_NAME, Case, Rule
+from graphpod_policy.rules import BY_NAME, Case, Rule, exclusions, speaking
 from graphpod_policy.sizing import Change
 from graphpod_policy.words import (
     CompileMode,
@@ -42,21 +42,13 @@ class Search:
         """One candidate, with all that is known."""
         return Case(self.features, self.facts, phase, policy)
 
-    def rules(self, case: Case, *severities: Severity) -> list[Rule]:
-        """The rows of these severities that concern a candidate."""
-        return [
-            rule
-            for rule in BY_CANDIDATE[case.phase, case.policy]
-            if rule.severity in severities and rule.when is not None and rule.when(case)
-        ]
-
     def choose(self, phase: Phase, asked: Policy, candidates: Iterable[Policy], heard: Policy | None = None) -> Policy:
         """The first candidate that no rule excludes. `asked` is the user's word; of `heard`, which stood before more
         was known, only rows of this stage are asked.
         """
         for candidate in candidates:
             case = self.case(phase, candidate)
-            found = self.rules(case, Severity.Unsupported, Severity.Unproven)
+            found = exclusions(case)
             excluding = [rule for rule in found if candidate is not heard or rule.stage is self.stage]
             unsupported = [rule for rule in excluding if rule.severity is Severity.Unsupported]
             explicit = candidate is asked
@@ -89,7 +81,7 @@ class Search:
     def compile(self, mode: CompileMode, cases: Iterable[Case]) -> CompileMode:
         """`mode`, or less where a rule of one of the cases allows less."""
         for case in cases:
-            for rule in self.rules(case, Severity.Adjust):
+            for rule in speaking(case, Severity.Adjust):
                 if rule.compile is not None and COMPILE_ORDER.index(rule.compile) < COMPILE_ORDER.index(mode):
                     mode = rule.compile
                     self.decide(rule, case, Outcome.Adjusted)
@@ -98,7 +90,7 @@ class Search:
     def duties(self, case: Case, known: tuple[Duty, ...]) -> tuple[Duty, ...]:
         """What the rules ask of the engine; one that is not `known` yet is decided now."""
         duties: list[Duty] = []
-        for rule in self.rules(case, Severity.Adjust):
+        for rule in speaking(case, Severity.Adjust):
             if rule.duty is not None and rule.duty not in duties:
                 duties.append(rule.duty)
                 if rule.duty not in known:

@@ -53,6 +53,20 @@ def is_about_built(rule: str) -> bool:
     return all(is_built(row.feature) for row in RULES if row.id == rule)
 
 
+def speaking(case: Case, *severities: Severity) -> list[Rule]:
+    """The rows of these severities that concern a candidate, in the order of the table."""
+    return [
+        rule
+        for rule in BY_CANDIDATE[case.phase, case.policy]
+        if rule.severity in severities and rule.when is not None and rule.when(case)
+    ]
+
+
+def exclusions(case: Case) -> list[Rule]:
+    """The rows that stand against a candidate."""
+    return speaking(case, Severity.Unsupported, Severity.Unproven)
+
+
 def refusing_gate(names: Iterable[str], batch: Batch) -> FallbackReason | None:
     """The first of the plan's gates that refuses `batch`; None when it may run on its graph."""
     for name in names:
@@ -73,7 +87,9 @@ __all__ = [
     "Batch",
     "Case",
     "Rule",
+    "exclusions",
     "is_about_built",
     "padding_refused",
     "refusing_gate",
+    "speaking",
 ]

@@ -154,12 +154,12 @@ def test_no_map_or_list_of_a_child_is_empty(spec: dict[str, Any]) -> None:
 
 def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     before = planned()
-    resolver, search = (importlib.import_module(f"graphpod_policy.{name}") for name in ("resolve", "search"))
+    resolver, table = (importlib.import_module(f"graphpod_policy.{name}") for name in ("resolve", "rules"))
     shouted = {
         candidate: tuple(dataclasses.replace(row, because="OTHER", hint="OTHER", detail=None) for row in rows)
-        for candidate, rows in search.BY_CANDIDATE.items()
+        for candidate, rows in table.BY_CANDIDATE.items()
     }
-    monkeypatch.setattr(search, "BY_CANDIDATE", shouted)
+    monkeypatch.setattr(table, "BY_CANDIDATE", shouted)
     monkeypatch.setattr(resolver, "RESOLVER_REVISION", "another")
     after = planned()
     assert {decision.because for decision in after.policy.decisions} == {"OTHER"}
