@@ -49,6 +49,9 @@ FROM base AS operator-root
 COPY --from=operator-libraries /usr/local/lib/python3.11/dist-packages /usr/local/lib/python3.11/dist-packages
 RUN printf '#!/usr/bin/python3\nimport sys\n\nfrom graphpod_operator.cli import main\n\nsys.exit(main())\n' > /usr/local/bin/graphpod \
  && chmod 755 /usr/local/bin/graphpod
+ENV PYTHONPATH=/graphpod
+ENTRYPOINT ["graphpod"]
+CMD ["operator", "run"]
 
 FROM operator-root AS operator-sbom
 ARG VERSION
@@ -62,15 +65,14 @@ COPY --from=operator-sbom /sbom/sbom.cdx.json /usr/share/graphpod/
 COPY policy/graphpod_policy /graphpod/graphpod_policy
 COPY operator/graphpod_operator /graphpod/graphpod_operator
 RUN PYTHONHASHSEED=0 python3 -m compileall -q --invalidation-mode unchecked-hash /graphpod
-ENV PYTHONPATH=/graphpod
 USER 65532:65532
-ENTRYPOINT ["graphpod"]
-CMD ["operator", "run"]
 
 FROM base AS runtime-root
 COPY --from=runtime-libraries /usr/local/lib/python3.11/dist-packages /usr/local/lib/python3.11/dist-packages
 RUN printf '#!/usr/bin/python3\nimport sys\n\nfrom graphpod_runtime.cli import main\n\nsys.exit(main())\n' > /usr/local/bin/graphpod-engine \
  && chmod 755 /usr/local/bin/graphpod-engine
+ENV PYTHONPATH=/graphpod OMP_WAIT_POLICY=PASSIVE
+ENTRYPOINT ["graphpod-engine"]
 
 FROM runtime-root AS runtime-sbom
 ARG VERSION
@@ -84,9 +86,7 @@ COPY --from=runtime-sbom /sbom/sbom.cdx.json /usr/share/graphpod/
 COPY policy/graphpod_policy /graphpod/graphpod_policy
 COPY runtime/graphpod_runtime /graphpod/graphpod_runtime
 RUN PYTHONHASHSEED=0 python3 -m compileall -q --invalidation-mode unchecked-hash /graphpod
-ENV PYTHONPATH=/graphpod OMP_WAIT_POLICY=PASSIVE
 USER 65532:65532
-ENTRYPOINT ["graphpod-engine"]
 
 # gcc stays: Triton compiles the launcher of each kernel where it runs. Its caches are under /tmp, which is all that may be
 # writable; a pod gives it more room by mounting volumes and naming them in these variables.
@@ -99,6 +99,10 @@ COPY --from=cuda-libraries /usr/local/lib/python3.11/dist-packages /usr/local/li
 COPY --from=kernels / /usr/local/lib/python3.11/dist-packages/flashinfer/data/aot/
 RUN printf '#!/usr/bin/python3\nimport sys\n\nfrom graphpod_runtime.cli import main\n\nsys.exit(main())\n' > /usr/local/bin/graphpod-engine \
  && chmod 755 /usr/local/bin/graphpod-engine
+ENV PYTHONPATH=/graphpod OMP_WAIT_POLICY=PASSIVE CC=gcc
+ENV TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor FLASHINFER_WORKSPACE_BASE=/tmp FLASHINFER_DISABLE_JIT=1
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENTRYPOINT ["graphpod-engine"]
 
 FROM cuda-root AS cuda-sbom
 ARG VERSION
@@ -112,11 +116,7 @@ COPY --from=cuda-sbom /sbom/sbom.cdx.json /usr/share/graphpod/
 COPY policy/graphpod_policy /graphpod/graphpod_policy
 COPY runtime/graphpod_runtime /graphpod/graphpod_runtime
 RUN PYTHONHASHSEED=0 python3 -m compileall -q --invalidation-mode unchecked-hash /graphpod
-ENV PYTHONPATH=/graphpod OMP_WAIT_POLICY=PASSIVE CC=gcc
-ENV TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor FLASHINFER_WORKSPACE_BASE=/tmp FLASHINFER_DISABLE_JIT=1
-ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 65532:65532
-ENTRYPOINT ["graphpod-engine"]
 
 FROM base AS base-sbom
 ARG VERSION
