@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from graphpod_policy import (
+    CompileMode,
     Device,
     EngineConfig,
     Features,
@@ -37,10 +38,12 @@ DECODE_BATCHES = (1, 8, 32)
 ROUNDS = 15
 COPY_BYTES = 4 << 30
 
+NOT, INDUCTOR = CompileMode.Nothing, CompileMode.Inductor
 VARIANTS = {
-    "eager": (Policy.Disabled, Policy.Disabled),
-    "graphs": (Policy.Breakable, Policy.Full),
-    "breakable decode": (Policy.Disabled, Policy.Breakable),
+    "eager": (Policy.Disabled, Policy.Disabled, NOT),
+    "graphs": (Policy.Breakable, Policy.Full, NOT),
+    "graphs, compiled": (Policy.Breakable, Policy.Full, INDUCTOR),
+    "breakable decode, compiled": (Policy.Disabled, Policy.Breakable, INDUCTOR),
 }
 
 
@@ -57,10 +60,10 @@ def copy_rate() -> float:
     return 5 * 2 * COPY_BYTES / (time.perf_counter() - began)
 
 
-def runner_of(folder: Path, prefill: Policy, decode: Policy) -> Runner:
+def runner_of(folder: Path, prefill: Policy, decode: Policy, compile: CompileMode) -> Runner:
     """A Ready runner with random weights."""
-    features = Features(device=Device.Cuda, max_model_len=4096, max_batch=32)
-    request = GraphRequest(prefill=prefill, decode=decode)
+    features = Features(device=Device.Cuda, max_model_len=4096, max_batch=32, prefill_chunk=4096)
+    request = GraphRequest(prefill=prefill, decode=decode, compile=compile)
     config = EngineConfig.of(
         features,
         request,
@@ -107,9 +110,9 @@ def weight_bytes(runner: Runner) -> int:
     return total if model.shape.tied else total - embedding
 
 
-def measure(folder: Path, prefill: Policy, decode: Policy) -> dict[str, object]:
+def measure(folder: Path, prefill: Policy, decode: Policy, compile: CompileMode) -> dict[str, object]:
     began = time.perf_counter()
-    runner = runner_of(folder, prefill, decode)
+    runner = runner_of(folder, prefill, decode, compile)
     start = time.perf_counter() - began
     report = runner.report
     found: dict[str, object] = {
