@@ -138,6 +138,9 @@ ENTRYPOINT ["/bin/sh", "-euc", "for from in /weights/*; do to=/target/$(basename
 FROM base AS stubs
 COPY --from=base-sbom /sbom/sbom.cdx.json /usr/share/graphpod/
 COPY stubs /stubs/stubs
+# The operator starts the engine by this name, so that the image stands in for the engine's.
+RUN printf '#!/bin/sh\nexec python3 -m stubs.engine "$@"\n' > /usr/local/bin/graphpod-engine \
+ && chmod 755 /usr/local/bin/graphpod-engine
 ENV PYTHONPATH=/stubs
 USER 65532:65532
 ENTRYPOINT ["python3", "-m"]
