@@ -8,7 +8,7 @@ the server takes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -123,10 +123,18 @@ ATOMIC: JsonDict = {LIST_TYPE: "atomic"}
 """Of a list that one writer owns as a whole."""
 
 
+def _without_nulls(raw: object) -> object:
+    return {key: value for key, value in raw.items() if value is not None} if isinstance(raw, Mapping) else raw
+
+
+PRUNED = BeforeValidator(_without_nulls)
+"""Of an annotated map: the server takes out what is null before it judges."""
+
+
 class ApiModel(BaseModel):
     """Base of every API value: frozen, camelCase, unknown fields refused, the class's own rules checked."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
     """Rules about several fields of the value."""
@@ -138,6 +146,15 @@ class ApiModel(BaseModel):
         made = handler(schema)
         handler.resolve_ref_schema(made).update(_with_rules({}, (*cls.RULES, *cls.TRANSITIONS)))
         return made
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_pruned(cls, raw: object) -> object:
+        """The server takes out fields that are null before it judges, but no unknown ones."""
+        if not isinstance(raw, Mapping):
+            return raw
+        known = {field.alias for field in cls.model_fields.values()}
+        return {key: value for key, value in raw.items() if value is not None or key not in known}
 
     @model_validator(mode="after")
     def _obeys_its_rules(self) -> Self:
@@ -176,24 +193,19 @@ Duration = Annotated[str, Field(max_length=16, pattern=duration.PATTERN)]
 _QUANTITY = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
+    # of text
     "pattern": quantity.PATTERN,
     "maxLength": 32,
+    # of numbers
+    "minimum": 0,
+    "maximum": 10**15 - 1,
 }
 
-Quantity = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    AfterValidator(_is_quantity),
-    WithJsonSchema(_QUANTITY),
-    # the pattern holds for text only
-    Ruled(Rule("type(self) == string || self >= 0", "must not be negative", lambda text: not text.startswith("-"))),
-]
+Quantity = Annotated[str, BeforeValidator(_as_text), AfterValidator(_is_quantity), WithJsonSchema(_QUANTITY)]
+"""As in a container: `500m`, `2Gi`, 4. Kept as text."""
 
 PositiveQuantity = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    AfterValidator(_is_quantity),
-    WithJsonSchema(_QUANTITY),
+    Quantity,
     Ruled(
         Rule(
             "type(self) == string ? self.matches('[1-9]') : self > 0",

@@ -10,6 +10,7 @@ from pydantic import Field
 from graphpod_operator.api_model import (
     ATOMIC,
     KEY_LENGTH,
+    PRUNED,
     ApiModel,
     Integer,
     Keyed,
@@ -23,7 +24,7 @@ from graphpod_operator.api_model import (
     Ruled,
 )
 
-_ResourceMap = Annotated[dict[str, Quantity], Field(max_length=16), Ruled(KEY_LENGTH)]
+_ResourceMap = Annotated[dict[str, Quantity], Field(max_length=16), PRUNED, Ruled(KEY_LENGTH)]
 
 
 class Resources(ApiModel):
@@ -127,7 +128,7 @@ class Affinity(ApiModel):
 class Placement(ApiModel):
     """Where the pods may run."""
 
-    node_selector: Annotated[dict[str, LabelValue], Field(max_length=32), Ruled(KEY_LENGTH)] = Field(
+    node_selector: Annotated[dict[str, LabelValue], Field(max_length=32), PRUNED, Ruled(KEY_LENGTH)] = Field(
         {}, description="Labels a node must carry. Default: none."
     )
     tolerations: tuple[Toleration, ...] = Field(

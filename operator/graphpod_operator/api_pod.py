@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 from graphpod_operator.api_model import (
     KEY_LENGTH,
     PRESERVE,
+    PRUNED,
     ApiModel,
     Boolean,
     Keyed,
@@ -155,12 +156,13 @@ class PodTemplate(ApiModel):
         ),
     )
 
-    labels: Annotated[dict[str, LabelValue], Field(max_length=MAX_ITEMS), Ruled(KEY_LENGTH, OWN_LABELS)] = Field(
-        {}, description="Labels of the pods; those of the operator are refused. Default: none."
+    labels: Annotated[dict[str, LabelValue], Field(max_length=MAX_ITEMS), PRUNED, Ruled(KEY_LENGTH, OWN_LABELS)] = (
+        Field({}, description="Labels of the pods; those of the operator are refused. Default: none.")
     )
     annotations: Annotated[
         dict[str, Annotated[str, Field(max_length=4096)]],
         Field(max_length=MAX_ITEMS),
+        PRUNED,
         Ruled(KEY_LENGTH, OWN_ANNOTATIONS),
     ] = Field({}, description="Annotations of the pods; graphpod.dev/… are refused. Default: none.")
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64), Keyed("name")] = Field(

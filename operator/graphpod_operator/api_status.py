@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from graphpod_operator.api_model import ApiModel
 from graphpod_policy import Backend, Outcome, Policy, Stage
@@ -18,6 +18,12 @@ Word = Annotated[str, Field(max_length=64)]
 Count = Annotated[int, Field(ge=0)]
 
 
+class StatusModel(ApiModel):
+    """Base of what the operator writes: made by field name."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
 class ConditionStatus(StrEnum):
     """Kubernetes' own words."""
 
@@ -26,7 +32,7 @@ class ConditionStatus(StrEnum):
     unknown = "Unknown"
 
 
-class Condition(ApiModel):
+class Condition(StatusModel):
     """One condition, in Kubernetes' form."""
 
     type: Word = Field(description="Name of the condition.")
@@ -37,7 +43,7 @@ class Condition(ApiModel):
     last_transition_time: Word = Field(description="When the status last changed (RFC 3339).")
 
 
-class SizeCounts(ApiModel):
+class SizeCounts(StatusModel):
     """How far a ladder got."""
 
     planned: Count = Field(description="Sizes on the planned ladder.")
@@ -45,7 +51,7 @@ class SizeCounts(ApiModel):
     failed: Count = Field(description="Sizes that failed (the largest number over the pods).")
 
 
-class PhaseStatus(ApiModel):
+class PhaseStatus(StatusModel):
     """One phase: asked, planned, running."""
 
     requested: Policy = Field(description="Policy the spec asks for.")
@@ -61,7 +67,7 @@ class PhaseStatus(ApiModel):
     self_check: Word | None = Field(None, description="Result of the self-check: Passed, Failed or NotRun.")
 
 
-class DecisionStatus(ApiModel):
+class DecisionStatus(StatusModel):
     """One step of a resolver that changed something."""
 
     rule: Word = Field(description="Id of the rule; every rule is in the rules reference.")
@@ -72,7 +78,7 @@ class DecisionStatus(ApiModel):
     hint: Text = Field(description="What to change to get another result.")
 
 
-class PodPolicies(ApiModel):
+class PodPolicies(StatusModel):
     """What one pod runs; listed only when pods differ."""
 
     name: Annotated[str, Field(max_length=253)] = Field(description="Name of the pod.")
@@ -80,7 +86,7 @@ class PodPolicies(ApiModel):
     decode: Policy = Field(description="Effective decode policy of the pod.")
 
 
-class GraphStatus(ApiModel):
+class GraphStatus(StatusModel):
     """What was asked of CUDA graphs, what was planned, and what runs."""
 
     backend: Backend = Field(description="What captures and replays: CudaGraph, or Recorder on a CPU (no speed-up).")
@@ -122,7 +128,7 @@ class ServicePhase(StrEnum):
     Ready = "Ready"
 
 
-class Failure(ApiModel):
+class Failure(StatusModel):
     """The last failure of a pod of the current generation that is still unresolved."""
 
     reason: Word = Field(description="Reason, as in the conditions reference.")
@@ -132,7 +138,7 @@ class Failure(ApiModel):
     restarts: Count = Field(description="Restarts of the pod's engine container.")
 
 
-class Status(ApiModel):
+class Status(StatusModel):
     """What the operator observed."""
 
     observed_generation: Count = Field(description="Generation of the spec this status speaks of.")

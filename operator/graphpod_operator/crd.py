@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from graphpod_operator.api_model import CEL, Rule, matches
 from graphpod_operator.api_status import Status
 from graphpod_operator.operator_features import OPERATOR_FEATURES
 from graphpod_operator.schema import structural
-from graphpod_policy import BUILT_POLICIES, FEATURES, Policy
+from graphpod_policy import BUILT_COMPILE, BUILT_POLICIES, FEATURES, Policy
 
 FILE = Path(f"{api.GROUP}_{api.PLURAL}.yaml")
 
@@ -121,6 +122,13 @@ def render() -> str:
     )
 
 
+_CHOICES: dict[str, tuple[StrEnum, ...]] = {
+    **{phase.value: built for phase, built in BUILT_POLICIES.items()},
+    "compile": BUILT_COMPILE,
+}
+"""Fields of spec.graph of which some words are built."""
+
+
 def _spec() -> dict[str, Any]:
     """The schema of the spec; what the engine does not have yet is said where the user reads about the field."""
     spec = structural(api.Spec)
@@ -130,9 +138,9 @@ def _spec() -> dict[str, Any]:
         field = _field(spec, path)
         if field is not None:
             field["description"] += " Not built in this version."
-    for phase, built in BUILT_POLICIES.items():
-        field = spec["properties"]["graph"]["properties"][phase.value]
-        lacking = [word for word in field["enum"] if word not in (Policy.Auto, *built)]
+    for name, built in _CHOICES.items():
+        field = spec["properties"]["graph"]["properties"][name]
+        lacking = [word for word in field["enum"] if word != Policy.Auto and word not in built]
         if lacking:
             field["description"] += f" Not built in this version: {', '.join(lacking)}."
     return spec

@@ -7,6 +7,7 @@ import pytest
 
 from graphpod_operator import crd
 from testbed import Cluster
+from tests.api.operator.door import Door
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import Operator, grant
 from tests.audit import Audit
@@ -64,6 +65,13 @@ def drafts(crd_cluster: Cluster) -> Place:
     """A namespace for manifests that the server only checks."""
     crd_cluster.kubectl("create", "namespace", "drafts")
     return Place(crd_cluster, "drafts")
+
+
+@pytest.fixture(scope="session")
+def door(crd_cluster: Cluster, drafts: Place) -> Iterator[Door]:
+    """The server's judgement of a spec."""
+    with Door(crd_cluster, drafts.namespace) as door:
+        yield door
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,101 @@
+"""One judgement of a spec, whoever gives it: the API server by the schema, operator and `explain` by the models.
+
+The sources of volumes and variables under podTemplate are left out: they are passed on as written.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from graphpod_operator.api import Spec
+from tests import specs
+from tests.api.operator.door import Door
+from tests.places import Place
+
+CASES = [(path, specs.with_value(path, value)) for path, node in specs.fields() for value in specs.values(path, node)]
+
+
+def our_refusal(spec: Any) -> str | None:
+    """What the models have against a spec."""
+    try:
+        Spec.model_validate(spec)
+    except ValidationError as error:
+        return str(error)
+    return None
+
+
+def test_there_are_values_inside_and_outside_of_every_field() -> None:
+    accepted = {path for path, spec in CASES if our_refusal(spec) is None}
+    refused = {path for path, spec in CASES if our_refusal(spec) is not None}
+    assert accepted == refused == {path for path, _ in specs.fields()}
+    assert len(CASES) > 2000
+
+
+def test_the_server_accepts_a_value_exactly_when_the_models_do(door: Door) -> None:
+    differing = [
+        f"{path}: {spec} server: {theirs} models: {ours}"
+        for path, spec in CASES
+        if ((theirs := door.judge(spec).refusal) is None) != ((ours := our_refusal(spec)) is None)
+    ]
+    assert differing == []
+
+
+VALID = [spec for _, spec in CASES if our_refusal(spec) is None]
+
+
+def merged(one: Any, other: Any) -> Any:
+    """Both specs in one; where both have a value, that of the second."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one | {key: merged(one[key], value) if key in one else value for key, value in other.items()}
+    return other
+
+
+@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.lists(st.sampled_from(VALID), min_size=2, max_size=8))
+def test_the_server_accepts_a_whole_spec_exactly_when_the_models_do(door: Door, parts: list[Any]) -> None:
+    """Each part is valid alone; rules about several fields may refuse them together."""
+    spec: Any = {}
+    for part in parts:
+        spec = merged(spec, part)
+    theirs, ours = door.judge(spec).refusal, our_refusal(spec)
+    assert (theirs is None) == (ours is None), f"server: {theirs}\nmodels: {ours}"
+
+
+def test_the_models_read_a_stored_spec_as_they_read_the_written_one(door: Door) -> None:
+    """The server's defaults are the models'."""
+    differing = [
+        spec for spec in VALID[::5] if Spec.model_validate(door.judge(spec).stored["spec"]) != Spec.model_validate(spec)
+    ]
+    assert differing == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refusal"),
+    [
+        ({"name": "a"}, {"name": "b"}, "spec.model.name cannot be changed"),
+        ({"name": "a"}, {}, "spec.model.name cannot be changed"),
+        ({}, {"name": "a"}, "spec.model.name cannot be changed"),
+        ({"name": "a"}, {"name": "a", "uri": "pvc://other"}, None),
+        (
+            {"uri": "hf://o/n", "cache": {"size": "1Gi", "storageClassName": "a"}},
+            {"uri": "hf://o/n", "cache": {"size": "1Gi", "storageClassName": "b"}},
+            "spec.model.cache.storageClassName cannot be changed",
+        ),
+        (
+            {"uri": "hf://o/n", "cache": {"size": "1Gi"}},
+            {"uri": "hf://o/n", "cache": {"size": "1Gi", "storageClassName": "b"}},
+            "spec.model.cache.storageClassName cannot be changed",
+        ),
+        ({"uri": "hf://o/n", "cache": {"size": "1Gi"}}, {"uri": "hf://o/n"}, None),
+    ],
+)
+def test_what_must_not_change_is_refused_when_set_changed_and_removed(
+    place: Place, door: Door, before: dict[str, Any], after: dict[str, Any], refusal: str | None
+) -> None:
+    place.apply(model={"uri": "pvc://c", **before}, suspend=True)
+    judgement = door.judge_change(place.namespace, {"model": {"uri": "pvc://c", **after}})
+    assert (judgement.refusal is None) == (refusal is None)
+    assert refusal is None or refusal in (judgement.refusal or "")

@@ -1,0 +1,114 @@
+"""Specs made from the schema: for each field, values at, inside and outside the bounds of each of its keywords."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from graphpod_operator import crd
+
+Schema = dict[str, Any]
+
+SPEC: Schema = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+WHOLE: dict[str, Any] = {
+    "spec": {"model": {"uri": "pvc://c"}},
+    "spec.model": {"uri": "pvc://c"},
+    "spec.model.cache": {"size": "1Gi"},
+    "spec.engine.speculative": {"method": "Eagle", "draftModel": "pvc://draft"},
+    "spec.engine.imagePullSecrets[]": {"name": "a"},
+    "spec.engine.apiKeySecretRef": {"name": "a"},
+    "spec.engine.cpuOffload": {"size": 1},
+    "spec.engine.lora[]": {"name": "a", "uri": "pvc://a"},
+    "spec.placement.tolerations[]": {"key": "k", "effect": "NoExecute"},
+    "spec.placement.topologySpread[]": {"topologyKey": "k"},
+    "spec.rollout": {"strategy": "Replace"},
+    "spec.autoscaling": {"max": 2, "target": 4},
+    "spec.parallelism": {"expert": 2},
+    "spec.podTemplate": {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]},
+    "spec.podTemplate.env[]": {"name": "A"},
+    "spec.podTemplate.volumes[]": {"name": "a"},
+    "spec.podTemplate.volumeMounts[]": {"name": "a", "mountPath": "/v"},
+}
+"""Valid objects to vary one field of, where the required fields alone are not one."""
+
+BESIDE: dict[str, Any] = {"spec.model.cache": {"uri": "hf://org/name"}}
+"""What a field needs beside it."""
+
+TEXTS = (
+    "", "a", "b", "A b", "-a", "a/b", "/", "/a/b", "/a/", "/a/../b", "/model/x", "/etc", "a\n", "é", "0", "-1", "1.5",
+    "1e3", "1K", "1Gi", "0Gi", "1Ei", "0.0000000001", "999999999999999", "1000000000000000", "5s", "200ms", "1d", "pvc://c",
+    "pvc://c/", "pvc://c/d", "pvc://c/.d", "pvc://c\n", "hf://o/n@r", "http://x", "HOME", "config", "graphpod.dev/x",
+)  # fmt: skip
+OTHERS: tuple[Any, ...] = (None, True, 1, 1.5, [], [None], {}, {"a": "b"})
+KEYS = ("a", "a/b", "graphpod.dev/x", "stub.graphpod.dev/x", "pod-template-hash", "app.kubernetes.io/name", "k" * 318)
+
+
+def values(path: str, node: Schema) -> Iterator[Any]:
+    """Values for a field: those its keywords make interesting, and some of every other type."""
+    yield from OTHERS
+    yield from node.get("enum", ())
+    if node.get("x-kubernetes-int-or-string"):
+        yield from (*TEXTS, 10**15 - 1, 10**15, 2**63 - 1)
+    elif node.get("type") == "string":
+        yield from TEXTS if node.keys() & {"pattern", "x-kubernetes-validations"} else TEXTS[:3]
+        for length in (node.get("minLength", 1) - 1, node.get("maxLength", 8), node.get("maxLength", 8) + 1):
+            yield from ("a" * length, "/a" * (length // 2), ("pvc://" + "a" * length)[:length], "1" * length)
+        yield from (word.lower() for word in node.get("enum", ()))
+    elif node.get("type") == "integer":
+        yield from (node["minimum"] - 1, node["minimum"], node["maximum"], node["maximum"] + 1, "1")
+    elif node.get("type") == "array":
+        yield from _lists(path, node)
+    elif "additionalProperties" in node:
+        yield from _maps(node)
+    elif "properties" in node:
+        whole = WHOLE.get(path, {})
+        yield from (whole, {**whole, "unknown": 1})
+        yield from ({key: value for key, value in whole.items() if key != left} for left in whole)
+
+
+def _lists(path: str, node: Schema) -> Iterator[Any]:
+    item = node["items"]
+    most = node["maxItems"]
+    if item.get("type") == "integer":
+        yield from ([], [1], [1, 2], [2, 1], [1, 1], [0], [1.5], ["1"], list(range(1, most + 1)), list(range(most + 1)))
+        yield list(range(1, most + 2))
+        return
+    whole = WHOLE.get(f"{path}[]", {name: _plain(item["properties"][name]) for name in item.get("required", ())})
+    key = next(iter(node.get("x-kubernetes-list-map-keys", ())), None)
+    yield from ([whole], [whole, whole], [whole, 1])
+    if key is not None:
+        prefix = "/v" if key == "mountPath" else "a"
+        several = [{**whole, key: f"{prefix}{index}"} for index in range(most + 1)]
+        yield from (several, several[:most])
+
+
+def _plain(node: Schema) -> Any:
+    """Some value of a required field."""
+    return node["enum"][0] if "enum" in node else "a"
+
+
+def _maps(node: Schema) -> Iterator[Any]:
+    most = node["maxProperties"]
+    some = "1" if node["additionalProperties"].get("x-kubernetes-int-or-string") else "a"
+    yield from ({key: some} for key in KEYS)
+    yield from ({f"k{index}": some for index in range(count)} for count in (most, most + 1))
+    yield from ({"a": value} for value in values("", node["additionalProperties"]))
+
+
+def fields(path: str = "spec", node: Schema = SPEC) -> Iterator[tuple[str, Schema]]:
+    """Every field with its path; `[]` stands for the item of a list."""
+    yield path, node
+    for name, child in node.get("properties", {}).items():
+        yield from fields(f"{path}.{name}", child)
+    if "properties" in node.get("items", {}):
+        yield from fields(f"{path}[]", node["items"])
+
+
+def with_value(path: str, value: Any) -> Any:
+    """A spec that is valid but for `value` at `path`."""
+    made, here = value, path
+    while "." in here:
+        parent, _, name = here.rpartition(".")
+        made = [made] if name.endswith("[]") else made
+        made = {**WHOLE.get(parent, {}), **BESIDE.get(here, {}), name.removesuffix("[]"): made}
+        here = parent
+    return made

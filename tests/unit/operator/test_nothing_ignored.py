@@ -1,0 +1,49 @@
+"""Nothing is accepted and ignored: each field of the spec changes what is made, or is refused as not built."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from graphpod_operator import observe
+from graphpod_operator.api import Spec
+from graphpod_operator.plan import Refused, desire
+from graphpod_operator.reasons import Reason
+from tests import specs
+from tests.unit.operator.objects import IMAGE, inference_service
+
+FIELDS = [
+    path for path, node in specs.fields() if "properties" not in node and "properties" not in node.get("items", {})
+]
+ELSEWHERE = {"spec.graph.onUnsupported"}
+"""Decides whether a service is refused; shown by the tests of the planner."""
+
+
+def outcome(spec: dict[str, Any]) -> str:
+    """What comes of a spec, as text that differs when anything made differs."""
+    told = desire(observe.Service.of(inference_service(**spec)), IMAGE)
+    if isinstance(told, Refused):
+        return f"{told.reason.name}: {told.what}"
+    return json.dumps([child.body for child in told.children])
+
+
+def is_valid(spec: Any) -> bool:
+    try:
+        Spec.model_validate(spec)
+    except ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("path", sorted(set(FIELDS) - ELSEWHERE))
+def test_a_field_changes_what_is_made_or_is_refused_by_name(path: str) -> None:
+    node = dict(specs.fields())[path]
+    outcomes = {outcome(spec) for value in specs.values(path, node) if is_valid(spec := specs.with_value(path, value))}
+    parents = [path[:index] for index, letter in enumerate(path) if letter == "."] + [path]
+    not_built = any(
+        told.startswith(Reason.FeatureNotBuilt.name)
+        and any(f"{parent.rstrip('[]')}: " in told for parent in parents[1:])
+        for told in outcomes
+    )
+    assert not_built or len(outcomes) > 1
