@@ -13,6 +13,7 @@ from testbed.command import run
 from testbed.kernel import CGROUPS
 from testbed.network import netns
 from testbed.paths import cache_root, state_root
+from testbed.process import identify
 from testbed.record import Record
 
 Machine = dict[str, list[str]]
@@ -67,7 +68,7 @@ def _read(ours: Collection[str]) -> Machine:
 def _processes() -> Iterator[str]:
     """Those that a testbed started: they name its folder, or sit in the cgroup of one of its nodes."""
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
+        if not entry.name.isdigit() or identify(int(entry.name)) is None:  # a dead one waits for its parent only
             continue
         try:
             words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
