@@ -1,13 +1,17 @@
-"""What a user can write wrong: the API server refuses it with a sentence that names the field."""
+"""What a user writes: the examples are accepted, and what is wrong is refused with a sentence that names the field."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed.errors import TestbedError
 from tests.api.operator.door import Door
 from tests.places import URI, Place, service
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"model": {"uri": "http://x/y"}}, "spec.model.uri must begin with one of pvc://, hf://, s3://, oci://"),
@@ -145,3 +149,10 @@ def test_a_feature_that_is_not_built_is_told_by_its_field_and_nothing_is_made(
     assert place.condition("Ready")[:2] == ("False", "FeatureNotBuilt")
     assert place.condition("Stalled")[0] == "True"
     assert place.names("deployments,services,configmaps,serviceaccounts") == []
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_is_accepted_by_the_server(door: Door, example: Path) -> None:
+    judged = door.judge(yaml.safe_load(example.read_text())["spec"])
+    assert judged.refusal is None
+    assert judged.warnings == ()
