@@ -223,7 +223,9 @@ class Cluster:
         simulation = kwok.Simulation(self.folder, plane.addresses, self._identities, plane.binary)
         simulation.write_files()
         with steps.step("Stages, simulated nodes applied"):
-            self.kubectl("create", "-f", "-", input=json.dumps(kwok.manifests(self.nodes)))
+            api.create(kwok.KINDS_PATH, kwok.stage_kind())
+            for index in range(1, self.nodes + 1):
+                api.create("/api/v1/nodes", kwok.node(index))
             self._wait("kube-apiserver", server, lambda: api.get(kwok.STAGES_PATH) is not None)
             self.kubectl("create", "-f", str(kwok.STAGES))
         player = self._component("kwok", simulation.kwok())

@@ -15,6 +15,7 @@ from testbed.pki import Identities
 
 USER = "system:kwok"
 STAGES = PACKAGE / "stages.yaml"
+KINDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 STAGES_PATH = "/apis/kwok.x-k8s.io/v1alpha1/stages"
 NODE_LIMIT = 1000
 SIMULATED = "kwok.x-k8s.io/node"
@@ -68,12 +69,7 @@ class Simulation:
         return [self.binary("kwok"), f"--config={self.folder}/kwok.json", f"--kubeconfig={kubeconfig}", quiet]
 
 
-def manifests(nodes: int) -> Manifest:
-    """The nodes, and the kind that stages.yaml is of."""
-    return {"apiVersion": "v1", "kind": "List", "items": [_stage_kind(), *(_node(i) for i in range(1, nodes + 1))]}
-
-
-def _node(index: int) -> Manifest:
+def node(index: int) -> Manifest:
     """A node as its kubelet registers it. Nothing taints it: at this level there are no others."""
     name = f"node{index}"
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
@@ -85,7 +81,7 @@ def _node(index: int) -> Manifest:
     }
 
 
-def _stage_kind() -> Manifest:
+def stage_kind() -> Manifest:
     """The CustomResourceDefinition of Stage; KWOK itself says what it makes of a spec, in its log."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}

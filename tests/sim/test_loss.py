@@ -1,0 +1,73 @@
+"""What a cluster takes away: nodes, pods, engines that served."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from testbed import Cluster
+from testbed.kwok import SIMULATED
+from tests.sim.conftest import Stage
+
+
+@pytest.fixture
+def lose_node(sim: Cluster) -> Iterator[Callable[[str], None]]:
+    """`lose_node(name)`: its kubelet says nothing more, and the node controller has noticed. Back after the test."""
+    lost: list[str] = []
+
+    def lose(name: str) -> None:
+        lost.append(name)
+        sim.kubectl("annotate", "node", name, f"{SIMULATED}-")
+        why = {"reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
+        status = {"conditions": [{"type": "Ready", "status": "Unknown", **why}]}
+        sim.kubectl("patch", "node", name, "--subresource=status", "-p", json.dumps({"status": status}))
+
+    yield lose
+    for name in lost:
+        sim.kubectl("annotate", "node", name, f"{SIMULATED}=fake")
+
+
+def test_a_lost_node_is_told_and_the_service_is_ready_again_on_another(
+    stage: Stage, eventually, lose_node: Callable[[str], None]
+) -> None:
+    stage.bring_up()
+    eventually(stage.reached("Ready", "True", "Ready"))
+    before = stage.pod()
+    lose_node(before["spec"]["nodeName"])
+    eventually(lambda: stage.condition("Ready")[0] == "False")
+
+    def moved() -> bool:
+        pods = stage.pods()
+        assert [pod["metadata"]["uid"] for pod in pods] != [before["metadata"]["uid"]], "the pod is still there"
+        return len(pods) == 1
+
+    eventually(moved)
+    assert stage.pod()["spec"]["nodeName"] != before["spec"]["nodeName"]
+    eventually(stage.reached("Ready", "True", "Ready"))
+
+
+def test_an_engine_that_dies_while_it_serves_has_to_prove_its_graphs_again(stage: Stage, eventually) -> None:
+    stage.bring_up(fault="dead:Ready:3s")
+    eventually(stage.reached("Ready", "True", "Ready"))
+    message = eventually(stage.reached("Ready", "False", "EngineDied"))
+    assert "kubectl logs --previous" in message
+    eventually(lambda: stage.restarts() >= 1)
+    eventually(stage.reached("Ready", "True", "Ready"))
+
+
+def test_an_engine_that_the_kernel_killed_is_told_with_its_restarts(stage: Stage, eventually) -> None:
+    stage.bring_up(fault="killed:Capturing")
+    eventually(stage.reached("Ready", "False", "OutOfMemory"))
+    eventually(lambda: stage.restarts() >= 1)
+    eventually(lambda: stage.status()["lastFailure"]["restarts"] >= 1)
+    failure = stage.status()["lastFailure"]
+    assert (failure["reason"], failure["exitCode"]) == ("OutOfMemory", 137)
+    engine = stage.pod()["status"]["containerStatuses"][0]
+    assert engine["lastState"]["terminated"]["reason"] == "OOMKilled"
+
+
+def test_a_deleted_service_leaves_nothing_once_its_engines_have_drained(stage: Stage, eventually) -> None:
+    stage.bring_up()
+    eventually(stage.reached("Ready", "True", "Ready"))
+    stage.kubectl("delete", "gisvc", "demo")
+    eventually(lambda: stage.names("pods,deployments,services,configmaps,serviceaccounts") == [])
