@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-from stubs.web import Asked, Reply, WebStub, inside, parser, run, whole
+from stubs.web import Asked, Reply, WebStub, files, inside, parser, run, whole
 
 LARGE = (".safetensors", ".bin", ".gguf", ".pt")
 CODES = {403: "GatedRepo"}
@@ -148,12 +148,13 @@ def serve(
     control: tuple[str, int] = ("127.0.0.1", 0),
 ) -> WebStub:
     """The hub over HTTP."""
-    return WebStub(Hub(folder, token).answer, refusal, folder, listen, control)
+    return WebStub(Hub(folder, token).answer, refusal, listen, control, files(folder))
 
 
 def main(argv: Sequence[str]) -> int:
     words = parser("hub", "A model hub over a folder of ORG/NAME/REVISION/FILES.")
     words.add_argument("--token", help="who does not bring it is turned away")
+    words.add_argument("--folder", type=Path, required=True, help="what is served")
     args = words.parse_args(argv)
     return run(serve(args.folder, args.token, (args.address, args.port), (args.address, args.control)))
 

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 from stubs import signature
 from stubs.signature import Key
-from stubs.web import Asked, Reply, WebStub, inside, parser, run, whole
+from stubs.web import Asked, Reply, WebStub, files, inside, parser, run, whole
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 PAGE = 1000
@@ -131,12 +131,13 @@ def serve(
     page: int = PAGE,
 ) -> WebStub:
     """The storage over HTTP."""
-    return WebStub(Storage(folder, key, page).answer, refusal, folder, listen, control)
+    return WebStub(Storage(folder, key, page).answer, refusal, listen, control, files(folder))
 
 
 def main(argv: Sequence[str]) -> int:
     words = parser("s3", "Object storage over a folder of BUCKET/KEYS.")
     words.add_argument("--key", metavar="ID:SECRET", help="the key that must have signed; without it anybody reads")
+    words.add_argument("--folder", type=Path, required=True, help="what is served")
     args = words.parse_args(argv)
     identity, _, secret = (args.key or "").partition(":")
     key = Key(identity, secret) if args.key else None

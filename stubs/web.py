@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import ssl
 import threading
 import time
 from collections import Counter
@@ -15,11 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from stubs.board import Armed, Board
-from stubs.control import Control
+from stubs.control import Control, Verb
 from stubs.delivery import pieces
 from stubs.fault import Answer, Cut, FaultError, Freeze, Point, Slow
 
@@ -93,20 +93,21 @@ def ranged(reply: Reply, header: str | None) -> Reply:
 
 
 class WebStub:
-    """A program on a port, its faults on a board, its files in a folder, and a control port beside it.
+    """A program on a port, its faults on a board, and a control port beside it with `more` verbs.
 
-    The control port also takes `PUT /files/PATH`: the body becomes that file of the folder.
+    `tls` is a file with the certificate and its key in PEM: with it the program's port speaks TLS.
     """
 
     def __init__(
         self,
         program: Program,
         refusal: Refusal,
-        folder: Path,
         listen: tuple[str, int] = ("127.0.0.1", 0),
         control: tuple[str, int] = ("127.0.0.1", 0),
+        more: Mapping[tuple[str, str], Verb] | None = None,
+        tls: Path | None = None,
     ) -> None:
-        self._program, self._refusal, self._folder = program, refusal, folder
+        self._program, self._refusal = program, refusal
         self.board: Board[Asked] = Board()
         self._counts: Counter[str] = Counter()
         stub = self
@@ -124,14 +125,21 @@ class WebStub:
 
         self._server = ThreadingHTTPServer(listen, Handler)
         self._server.daemon_threads = True
-        self._control = Control(
-            self.board, Where, self.counts, {("PUT", "/files"): self._put, ("GET", "/healthz"): _well}, control
-        )
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls)
+            # the handshake in the request's own thread: a silent caller must not keep out the others
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self._scheme = "https" if tls else "http"
+        verbs = {("GET", "/healthz"): lambda _, __: "ok", **(more or {})}
+        self._control = Control(self.board, Where, self.counts, verbs, control)
 
     @property
     def url(self) -> str:
         host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return f"{self._scheme}://{host!s}:{port}"
 
     @property
     def control_url(self) -> str:
@@ -153,14 +161,6 @@ class WebStub:
             self._server.shutdown()
             self._server.server_close()
             thread.join()
-
-    def _put(self, name: str, body: bytes) -> int:
-        file = inside(self._folder, unquote(name))
-        if file is None or not name:
-            raise FaultError(f"PUT /files/PATH wants a path inside the folder, not {name!r}")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(body)
-        return len(body)
 
     def _handle(self, handler: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(handler.path)
@@ -224,14 +224,23 @@ def inside(folder: Path, name: str) -> Path | None:
     return place if place.is_relative_to(folder.resolve()) else None
 
 
-def _well(_: str, __: bytes) -> Any:
-    return "ok"
+def files(folder: Path) -> dict[tuple[str, str], Verb]:
+    """The control verb `PUT /files/PATH`: the body becomes that file of the folder."""
+
+    def put(name: str, body: bytes) -> int:
+        file = inside(folder, unquote(name))
+        if file is None or not name:
+            raise FaultError(f"PUT /files/PATH wants a path inside the folder, not {name!r}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(body)
+        return len(body)
+
+    return {("PUT", "/files"): put}
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
     """What every web stub's command line has."""
     made = argparse.ArgumentParser(prog=f"python -m stubs.{name}", description=description)
-    made.add_argument("--folder", type=Path, required=True, help="what is served")
     made.add_argument("--address", default="127.0.0.1", help="of both ports, default: %(default)s")
     made.add_argument("--port", type=int, default=PORT, help="default: %(default)s")
     made.add_argument("--control", type=int, default=CONTROL_PORT, help="control port, default: %(default)s")

@@ -90,6 +90,8 @@ TOOLS = (
     Tool("kwok", "kwok", _KWOK, "kwok", ("--version",), f"kwok version v{KWOK}", ((_KWOK_STAMP, KWOK),)),
     _helm(4, HELM4),
     _helm(3, HELM3),
+    # our own: its version is the one its source says
+    Tool("deviceplugin", "deviceplugin", ".", "deviceplugin", ("-version",), "deviceplugin 0.1.0"),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}
 API_TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
@@ -119,10 +121,10 @@ def go_version() -> str:
     return check_go(text)
 
 
-def key(go: str, tool: Tool, mod: bytes, sums: bytes) -> str:
-    """Names the bytes a build gives: module files, toolchain and flags. 16 hex digits."""
+def key(go: str, tool: Tool, mod: bytes, sums: bytes, *sources: bytes) -> str:
+    """Names the bytes a build gives: module files, our own sources, toolchain and flags. 16 hex digits."""
     digest = hashlib.sha256()
-    for part in (go.encode(), tool.package.encode(), *(f.encode() for f in tool.flags), mod, sums):
+    for part in (go.encode(), tool.package.encode(), *(f.encode() for f in tool.flags), mod, sums, *sources):
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.hexdigest()[:16]
 
@@ -130,7 +132,8 @@ def key(go: str, tool: Tool, mod: bytes, sums: bytes) -> str:
 def location(tool: Tool, go: str) -> Path:
     """Where the binary belongs, built or not."""
     folder = PACKAGE / "go" / tool.family
-    name = key(go, tool, (folder / "go.mod").read_bytes(), (folder / "go.sum").read_bytes())
+    files = (folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go")))
+    name = key(go, tool, *(file.read_bytes() for file in files))
     return cache_root() / "bin" / f"{tool.name}-{name}" / tool.file
 
 

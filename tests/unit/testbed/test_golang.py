@@ -14,6 +14,7 @@ def test_the_cache_key_changes_with_toolchain_flags_and_module_files():
         golang.key("go1.26.9", TOOL, b"mod", b"sum"),
         golang.key("go1.26.8", TOOL, b"mod2", b"sum"),
         golang.key("go1.26.8", TOOL, b"mod", b"sum2"),
+        golang.key("go1.26.8", TOOL, b"mod", b"sum", b"source"),
         golang.key("go1.26.8", golang.BY_NAME["kube-proxy"], b"mod", b"sum"),
         golang.key("go1.26.8", golang.Tool(**{**vars(TOOL), "stamps": ()}), b"mod", b"sum"),
     }
@@ -65,6 +66,7 @@ def test_every_family_has_its_module_files_and_pins_the_version_of_the_table():
         "kwok": f"sigs.k8s.io/kwok v{golang.KWOK}",
         "helm4": f"helm.sh/helm/v4 v{golang.HELM4}",
         "helm3": f"helm.sh/helm/v3 v{golang.HELM3}",
+        "deviceplugin": f"k8s.io/kubelet v0.{golang.KUBERNETES.partition('.')[2]}",
     }
     assert {tool.family for tool in golang.TOOLS} == set(pins)
     for family, pin in pins.items():
