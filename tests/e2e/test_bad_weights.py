@@ -5,15 +5,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from demo.chart import install, wait_operator
-from demo.images import provide
-from demo.local import Testbed
 from demo.objects import Manifest, conditions, read
-from demo.service import CLAIM, EXAMPLE, HERE, NAMESPACE, fill_claim
+from demo.service import CLAIM, EXAMPLE, HERE, NAMESPACE
 from demo.weights import MODEL
 from graphpod_policy import ExitCode
-from testbed import Cluster, images
-from tests.e2e.variant import with_environment
+from testbed import Cluster
+from tests.places import Place
 
 START = 240.0  # s for one engine to start or to fail
 
@@ -27,42 +24,23 @@ done
 head -c 1000000 {MODEL}/model.safetensors > corrupt/model.safetensors
 """
 
-Apply = Callable[..., None]
+FAULT = {"env": [{"name": "GRAPHPOD_FAULT", "value": "capture:decode:2"}]}
 
 
 @pytest.fixture(scope="module")
-def installed(node_cluster: Cluster) -> Cluster:
-    """Everything in place, and beside the good folder two broken ones: `empty` and `corrupt`."""
-    ids = provide(node_cluster, print)
-    install(Testbed(node_cluster))
-    wait_operator(node_cluster)
-    fill_claim(node_cluster, ids["demo-weights"], print)
+def broken(installed: Cluster) -> None:
+    """Beside the good folder two broken ones: `empty` and `corrupt`."""
     job = yaml.safe_load((HERE / "weights-job.yaml").read_text())
     job["metadata"]["name"] = "broken-weights"
     job["spec"]["template"]["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", BROKEN]
-    node_cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(job))
-    node_cluster.kubectl(
+    installed.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(job))
+    installed.kubectl(
         "wait", "--for=condition=Complete", "job/broken-weights", "-n", NAMESPACE, "--timeout=120s", timeout=130
     )
-    return node_cluster
-
-
-@pytest.fixture(scope="module")
-def faulty_image(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The runtime image with a fault hook set, by the hook's word."""
-
-    def provide_image(fault: str) -> str:
-        tag = f"graphpod.dev/runtime:fault-{fault.replace(':', '-')}"
-        out = tmp_path_factory.mktemp("image") / "faulty.tar"
-        installed.load(with_environment(images.build("runtime"), out, tag, GRAPHPOD_FAULT=fault))
-        out.unlink()
-        return tag
-
-    return provide_image
 
 
 @pytest.fixture
-def service(installed: Cluster, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+def service(installed: Cluster, broken: None, home: Place) -> Iterator[Callable[..., str]]:
     """Applies the example changed in some fields of its spec, under a name of its own; deleted afterwards."""
     names: list[str] = []
 
@@ -116,9 +94,9 @@ def test_a_model_that_is_not_there_is_named_with_the_next_step(
 
 
 def test_a_failed_capture_degrades_and_says_so_in_status_and_metrics(
-    installed: Cluster, service: Callable[..., str], faulty_image: Callable[[str], str], eventually
+    installed: Cluster, service: Callable[..., str], eventually
 ) -> None:
-    name = service("weaker", engine={"image": faulty_image("capture:decode:2")})
+    name = service("weaker", podTemplate=FAULT)
     found = eventually(reached(installed, name, "GraphsCaptured", "True", "Degraded"), timeout=START)
     found = eventually(reached(installed, name, "WorkloadAvailable", "True", "Available"), timeout=30)
     decode = found["status"]["graph"]["decode"]
@@ -138,9 +116,9 @@ def test_a_failed_capture_degrades_and_says_so_in_status_and_metrics(
 
 
 def test_a_failed_capture_stops_a_service_that_asked_for_that(
-    installed: Cluster, service: Callable[..., str], faulty_image: Callable[[str], str], eventually
+    installed: Cluster, service: Callable[..., str], eventually
 ) -> None:
-    name = service("strict", engine={"image": faulty_image("capture:decode:2")}, graph={"onCaptureFailure": "Fail"})
+    name = service("strict", podTemplate=FAULT, graph={"onCaptureFailure": "Fail"})
     found = eventually(reached(installed, name, "GraphsCaptured", "False", "CaptureFailed"), timeout=START)
     assert "onCaptureFailure" in conditions(found)["GraphsCaptured"]["message"]
     assert conditions(found)["Stalled"]["status"] == "True"

@@ -15,24 +15,13 @@ from demo.answer import QUESTION, TOKENS, address
 from demo.chart import NAMESPACE as SYSTEM
 from demo.chart import RELEASE, install, wait_operator
 from demo.counters import Counters, counters, exposition, serving_pod
-from demo.images import provide
 from demo.local import Testbed
 from demo.objects import GaveUp, Manifest, conditions, read
-from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, apply, fill_claim, wait_condition
+from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, apply, wait_condition
 from demo.weights import model_folder
 from testbed import Cluster
 
 OWNED = "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts"
-
-
-@pytest.fixture(scope="module")
-def installed(node_cluster: Cluster) -> Cluster:
-    """The chart by helm 4, our images, and the weights in their claim."""
-    ids = provide(node_cluster, print)
-    install(Testbed(node_cluster))
-    wait_operator(node_cluster)
-    fill_claim(node_cluster, ids["demo-weights"], print)
-    return node_cluster
 
 
 @pytest.fixture(scope="module")
