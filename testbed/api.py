@@ -4,7 +4,10 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +31,21 @@ class Api:
             return None  # refused, 404, 500 of a component that is not ready: ask again
         return json.loads(body) if body.startswith("{") else body
 
-    def create(self, path: str, body: Any, timeout: float = 30.0) -> None:
-        """Makes an object in the collection at `path`. Raises `TestbedError` with the server's words."""
+    def create(self, path: str, bodies: Iterable[Any], timeout: float = 30.0) -> None:
+        """Makes objects in the collection at `path` over one connection. `TestbedError` with the server's words."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        request = urllib.request.Request(self.server + path, json.dumps(body).encode(), headers)
-        try:
-            context = ssl.create_default_context(cafile=str(self.ca))
-            urllib.request.urlopen(request, timeout=timeout, context=context).close()
-        except urllib.error.HTTPError as e:
-            raise TestbedError(f"POST {path} answered {e.code}: {e.read().decode(errors='replace')}") from e
-        except OSError as e:
-            raise TestbedError(f"POST {path}: {e}") from e
+        context = ssl.create_default_context(cafile=str(self.ca))
+        connection = HTTPSConnection(self.server.removeprefix("https://"), timeout=timeout, context=context)
+        with closing(connection):
+            for body in bodies:
+                try:
+                    connection.request("POST", path, json.dumps(body), headers)
+                    answer = connection.getresponse()
+                    said = answer.read().decode(errors="replace")
+                except (OSError, HTTPException) as e:
+                    raise TestbedError(f"POST {path}: {e}") from e
+                if answer.status != 201:
+                    raise TestbedError(f"POST {path} answered {answer.status}: {said}")
 
     def ready(self) -> bool:
         return self.get("/readyz") == "ok"

@@ -223,9 +223,8 @@ class Cluster:
         simulation = kwok.Simulation(self.folder, plane.addresses, self._identities, plane.binary)
         simulation.write_files()
         with steps.step("Stages, simulated nodes applied"):
-            api.create(kwok.KINDS_PATH, kwok.stage_kind())
-            for index in range(1, self.nodes + 1):
-                api.create("/api/v1/nodes", kwok.node(index))
+            api.create(kwok.KINDS_PATH, [kwok.stage_kind()])
+            api.create("/api/v1/nodes", map(kwok.node, range(1, self.nodes + 1)))
             self._wait("kube-apiserver", server, lambda: api.get(kwok.STAGES_PATH) is not None)
             self.kubectl("create", "-f", str(kwok.STAGES))
         player = self._component("kwok", simulation.kwok())
