@@ -19,7 +19,7 @@ def test_the_cache_key_changes_with_toolchain_flags_and_module_files():
         golang.key("go1.26.8", golang.Tool(**{**vars(TOOL), "stamps": ()}), b"mod", b"sum"),
     }
     assert base == golang.key("go1.26.8", TOOL, b"mod", b"sum")
-    assert len(others | {base}) == 6
+    assert len(others | {base}) == 7
 
 
 def test_a_changed_go_sum_rebuilds_its_family_and_no_other(tmp_path, monkeypatch):

@@ -1,0 +1,66 @@
+"""The stubs as objects: what may run as a pod needs nothing but Python, and asks for no privilege."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import stubs
+from stubs import manifests
+from stubs.certificate import Certificate
+
+FOLDER = Path(stubs.__file__).parent
+PAIR = Certificate(b"certificate", b"key")
+WEB = [manifests.hub("n", "token"), manifests.s3("n", "id:secret"), manifests.external_metrics("n", PAIR)]
+
+
+def imported(module: str, seen: set[str]) -> set[str]:
+    """Top-level names of everything a module of `stubs` imports, through other modules of `stubs` as well."""
+    if module in seen:
+        return set()
+    seen.add(module)
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((FOLDER / f"{module}.py").read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "stubs":
+            found |= {name for part in node.names for name in imported(part.name, seen)}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("stubs."):
+            found |= imported(node.module.removeprefix("stubs."), seen)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("module", ["hub", "s3", "external_metrics"])
+def test_a_stub_that_runs_as_a_pod_needs_the_standard_library_only(module: str) -> None:
+    assert imported(module, set()) <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("objects", WEB, ids=["hub", "s3", "external-metrics"])
+def test_a_pod_asks_for_no_privilege_and_no_token(objects: list[manifests.Manifest]) -> None:
+    [pod] = [o["spec"]["template"]["spec"] for o in objects if o["kind"] == "Deployment"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert pod["automountServiceAccountToken"] is False
+    assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
+    assert (FOLDER / f"{container['args'][0].removeprefix('stubs.')}.py").exists()
+
+
+@pytest.mark.parametrize("objects", WEB, ids=["hub", "s3", "external-metrics"])
+def test_a_service_leads_to_its_pods(objects: list[manifests.Manifest]) -> None:
+    [workload] = [o for o in objects if o["kind"] == "Deployment"]
+    [service] = [o for o in objects if o["kind"] == "Service"]
+    assert service["spec"]["selector"] == workload["spec"]["template"]["metadata"]["labels"]
+    names = {port["name"] for port in workload["spec"]["template"]["spec"]["containers"][0]["ports"]}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} == names
+
+
+def test_the_device_plugin_reaches_the_kubelet_of_its_own_node() -> None:
+    [daemon] = manifests.device_plugin("n", Path("/state/x"), "$(NODE_NAME)/kubelet/device-plugins", 3)
+    [container] = daemon["spec"]["template"]["spec"]["containers"]
+    assert container["volumeMounts"][0]["subPathExpr"] == "$(NODE_NAME)/kubelet/device-plugins"
+    assert "NODE_NAME" in {variable["name"] for variable in container["env"]}
+    assert "-count=3" in container["args"]
