@@ -71,12 +71,24 @@ def spawn(argv: Sequence[str | Path], log: Path, env: dict[str, str] | None = No
         (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
+        # the caller's locks and pipes: whoever waits for their end would wait for ours
+        *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable()),
     ]
     pid = os.posix_spawn(program, words, env or dict(os.environ), file_actions=files, setsid=True)
     identity = identify(pid)
     if identity is None:
         raise TestbedError(f"{words[0]} ended at once\n{tail(log)}")
     return identity
+
+
+def _inheritable() -> list[int]:
+    """Open descriptors beyond the three standard ones that a new program would get."""
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists this folder is closed by now
+            if int(entry.name) > 2 and os.get_inheritable(int(entry.name)):
+                found.append(int(entry.name))
+    return found
 
 
 def send(identity: Identity, sig: signal.Signals) -> None:

@@ -45,6 +45,17 @@ def test_what_is_spawned_writes_its_log_and_dies_when_killed(tmp_path):
     assert not alive(process)
 
 
+def test_what_is_spawned_holds_none_of_our_descriptors_open(tmp_path):
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    process = spawn(SLEEPER, tmp_path / "log")
+    os.close(writer)
+    assert os.read(reader, 1) == b"", "the pipe has ended for its reader, though the program still runs"
+    assert alive(process)
+    os.close(reader)
+    kill_all(lambda: [process])
+
+
 def test_waiting_for_a_dead_process_shows_the_end_of_its_log(tmp_path):
     log = tmp_path / "log"
     process = spawn([sys.executable, "-c", "print('no such flag: --frob')"], log)
