@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from stubs.manifests import DEVICE_PLUGIN_IMAGE, Manifest
 from stubs.web import CONTROL_PORT
 from testbed import golang
-from testbed.pause import architecture, docker_archive
+from testbed.packed import architecture
+from testbed.pause import docker_archive
 
 LIMIT = 60  # s until a stub's pods are ready
 

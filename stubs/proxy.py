@@ -141,7 +141,11 @@ class Proxy:
 
     def _added(self, armed: Armed[Any]) -> None:
         if hasattr(self, "_loop") and not isinstance(armed.fault.effect, Answer):
-            self._loop.call_soon_threadsafe(lambda: [stream.meet(armed) for stream in tuple(self._streams)])
+            self._loop.call_soon_threadsafe(self._meet_all, armed)
+
+    def _meet_all(self, armed: Armed[Any]) -> None:
+        for stream in tuple(self._streams):
+            stream.meet(armed)
 
     async def _open(self) -> None:
         connector = aiohttp.TCPConnector(limit=0, ssl=self._upstream.tls())
@@ -233,7 +237,11 @@ class Proxy:
 
     async def _lifted(self, armed: Armed[Call], at_most: float | None = None) -> None:
         lifted = asyncio.Event()
-        armed.when_lifted(lambda: self._loop.call_soon_threadsafe(lifted.set))
+
+        def tell() -> None:
+            self._loop.call_soon_threadsafe(lifted.set)
+
+        armed.when_lifted(tell)
         with suppress(TimeoutError):
             await asyncio.wait_for(lifted.wait(), at_most)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.resource import Resource
 from stubs.fault import Answer, Cut, Effect, Freeze, Point, Slow, Turn, WatchError
 from stubs.kubecall import WRITES, Verb, Which
 from stubs.proxy import Proxy
@@ -17,6 +18,8 @@ KINDS = ("serviceaccount", "configmap", "service", "deployment")
 pytestmark = pytest.mark.chaos
 CREATE_TO_READY = len(KINDS) + 8
 """Writes that a service may cost from its creation on (contract 9)."""
+LOST_WATCH_LIMIT = 120.0
+"""Seconds after which a watch that tells nothing has been replaced: kopf waits 70 for a sign of life."""
 WATCHES = frozenset({Verb.WATCH})
 READS = frozenset({Verb.GET, Verb.LIST})
 
@@ -137,6 +140,19 @@ def test_what_happened_while_the_watches_were_frozen_is_seen_when_they_go_on(
         place.kubectl("scale", "deployment", "demo", "--replicas=3")
     eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
     eventually(place.reached("WorkloadAvailable", "False", "Starting", "second"))
+
+
+@pytest.mark.slow
+def test_watches_frozen_for_good_are_given_up_and_opened_again(wire: Wire, place: Place, eventually) -> None:
+    place.apply()
+    eventually(in_order(place))
+    opened = wire.proxy.count(Which(WATCHES))
+    fault = wire.proxy.add(Freeze(), Which(WATCHES), Turn(times=len(Resource)))
+    fault.reached(len(Resource))
+    place.apply("second")
+    eventually(place.reached("WorkloadAvailable", "False", "Starting", "second"), timeout=LOST_WATCH_LIMIT)
+    assert not fault.lifted
+    assert wire.proxy.count(Which(WATCHES)) > opened
 
 
 def test_an_api_server_that_is_gone_for_a_while_is_found_again(wire: Wire, place: Place, eventually) -> None:
