@@ -46,6 +46,14 @@ def _parser() -> argparse.ArgumentParser:
         "from outside the cluster, behind `kubectl proxy`: "
         "http://127.0.0.1:8001/api/v1/namespaces/{namespace}/pods/{name}:8001/proxy (default: http://{ip}:8001)",
     )
+    run.add_argument(
+        "--webhook-certificates",
+        type=Path,
+        default=None,
+        metavar="FOLDER",
+        help="serve the warnings of the admission webhook, with tls.crt and tls.key of this folder (default: not)",
+    )
+    run.add_argument("--webhook-port", type=int, default=9443, help="port of the admission webhook (%(default)s)")
     run.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     run.set_defaults(run=_run_operator)
 
@@ -71,14 +79,17 @@ def _run_operator(arguments: argparse.Namespace) -> int:
 
     from graphpod_operator import adminport, logs
     from graphpod_operator import main as running
+    from graphpod_operator.webhook import Webhook
 
     logs.configure(arguments.log_level)
+    certificates: Path | None = arguments.webhook_certificates
     settings = running.Settings(
         engine_image=arguments.engine_image,
         port=arguments.port,
         namespaces=tuple(arguments.namespace),
         workers=arguments.workers,
         admin_url=arguments.admin_url or adminport.DEFAULT_URL,
+        webhook=Webhook(arguments.webhook_port, certificates) if certificates is not None else None,
     )
     with contextlib.suppress(asyncio.CancelledError):  # a signal before the watches ran: as good an end as any
         asyncio.run(running.run(settings))

@@ -27,6 +27,7 @@ from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reconcile import Reconciler
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import Warmups
+from graphpod_operator.webhook import Webhook, warning
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Settings:
     namespaces: tuple[str, ...] = ()
     workers: int = 16
     admin_url: str = DEFAULT_URL
+    webhook: Webhook | None = None
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ async def run(settings: Settings) -> None:
     meters, store, readiness, pulse = Meters.make(), Store(), Readiness(), health.Pulse()
     queue = KeyQueue(added=lambda: meters.count("workqueue_adds_total", name=CONTROLLER))
     meters.watch(store, queue)
-    async with _connections(meters) as (cluster, session):
+    async with _connections(meters) as (cluster, session), warning(settings.webhook):
         warmups = Warmups(HttpAdminPort(session, settings.admin_url))
         reconciler = Reconciler(cluster, warmups, store, meters, SystemClock(), settings.engine_image)
         server = await health.serve(settings.port, pulse, queue, meters, lambda: readiness.trouble)

@@ -47,7 +47,8 @@ def free_port() -> int:
 
 @dataclass
 class Operator:
-    """One operator process; `log` keeps what every run of it said. `kubeconfig`: another than the static user's."""
+    """One operator process; `log` keeps what every run of it said. `kubeconfig`: another than the static user's;
+    `arguments`: of its command line, besides."""
 
     cluster: Cluster
     admin_url: str
@@ -57,6 +58,7 @@ class Operator:
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     kubeconfig: Path | None = None
+    arguments: tuple[str, ...] = ()
 
     def start(self) -> None:
         executable = Path(sys.executable).with_name("graphpod")
@@ -70,7 +72,7 @@ class Operator:
             "--admin-url",
             self.admin_url,
         ]
-        arguments += [f"--namespace={namespace}" for namespace in self.namespaces]
+        arguments += [f"--namespace={namespace}" for namespace in self.namespaces] + list(self.arguments)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [executable, *arguments],

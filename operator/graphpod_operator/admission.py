@@ -1,0 +1,70 @@
+"""The optional webhook's answer: what `explain` would say of a service, as the warnings kubectl prints. Pure.
+
+It never refuses. Without it nothing is unsafe: the operator judges every stored service again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from graphpod_operator.api import Spec
+from graphpod_operator.explain import Explanation, explain
+from graphpod_operator.manifest import Manifest
+
+API_VERSION = "admission.k8s.io/v1"
+WARNING_MAX = 250
+"""Characters of one warning; the API server cuts longer ones at 256 once they are many."""
+MOST = 15
+"""Warnings of one answer; the API server passes on 4096 characters in all."""
+
+
+class NotAReview(ValueError):
+    """What was posted is no AdmissionReview of an InferenceService."""
+
+
+def answer(review: object) -> dict[str, Any]:
+    """The AdmissionReview that answers `review`: allowed, with warnings. Raises NotAReview."""
+    request = review.get("request") if isinstance(review, Mapping) else None
+    if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str):
+        raise NotAReview("expected an AdmissionReview with a request and its uid")
+    response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
+    if told := list(_warnings(request)):
+        response["warnings"] = told
+    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def _warnings(request: Mapping[str, Any]) -> Iterator[str]:
+    new, old = request.get("object") or {}, request.get("oldObject") or {}
+    if new.get("spec") == old.get("spec"):
+        return  # a label, say: who wrote the spec has read the warnings
+    metadata = new.get("metadata") or {}
+    try:
+        spec = Spec.model_validate(new.get("spec"))
+    except ValidationError as error:
+        yield _cut(f"the operator will refuse this spec: {error.errors()[0]['msg']}")
+        return
+    name, namespace = metadata.get("name") or "unnamed", metadata.get("namespace") or ""
+    told = list(_told(explain(Manifest("", name, namespace, spec, new))))
+    yield from told[:MOST]
+    if len(told) > MOST:
+        yield f"and {len(told) - MOST} more: graphpod explain -f FILE"
+
+
+def _told(explanation: Explanation) -> Iterator[str]:
+    """What is refused first, then each decision with its hint."""
+    for row in explanation.not_built:
+        yield _cut(f"refused: {row.message}")
+    refused = explanation.plan.refused
+    if refused is not None:
+        yield _cut(f"refused: spec.graph.{refused.phase}: rule {refused.rule}: {refused.because}")
+    for decision in explanation.plan.decisions:
+        if decision != refused:
+            yield _cut(f"{decision.phase}: rule {decision.rule}: {decision.because}; {decision.hint}")
+
+
+def _cut(sentence: str) -> str:
+    text = " ".join(sentence.split()).rstrip("; ")
+    return text if len(text) <= WARNING_MAX else text[: WARNING_MAX - 1] + "…"

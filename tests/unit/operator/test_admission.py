@@ -1,0 +1,70 @@
+"""The webhook's answer: always allowed, and warnings that say what explain says."""
+
+from typing import Any
+
+import pytest
+
+from graphpod_operator.admission import MOST, WARNING_MAX, NotAReview, answer
+from tests.unit.operator.objects import inference_service
+
+
+def review(new: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"kind": "AdmissionReview", "request": {"uid": "u", "object": new, "oldObject": old}}
+
+
+def warnings(**spec: Any) -> list[str]:
+    response = answer(review(inference_service(**spec)))["response"]
+    assert (response["uid"], response["allowed"]) == ("u", True)
+    told: list[str] = response.get("warnings", [])
+    return told
+
+
+def test_a_decision_is_told_with_its_rule_and_its_hint() -> None:
+    assert any("rule NoCuda" in line and "expected on a CPU" in line for line in warnings())
+
+
+def test_a_feature_that_is_not_built_comes_first_and_names_the_field() -> None:
+    assert warnings(engine={"deterministic": True})[0].startswith("refused: spec.engine.deterministic: ")
+
+
+def test_a_policy_that_is_refused_names_phase_and_rule() -> None:
+    told = warnings(
+        graph={"prefill": "Breakable", "sizes": {"prefill": [5000]}, "onUnsupported": "Fail"},
+        engine={"maxModelLen": 16, "maxBatch": 1},
+    )
+    assert any(line.startswith("refused: spec.graph.prefill: rule LadderEmpty") for line in told)
+
+
+def test_a_spec_the_models_refuse_is_allowed_and_told() -> None:
+    assert warnings(replicas=-1)[0].startswith("the operator will refuse this spec")
+
+
+def test_a_change_beside_the_spec_warns_of_nothing() -> None:
+    old = inference_service()
+    new = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
+    assert "warnings" not in answer(review(new, old))["response"]
+
+
+def test_warnings_are_few_and_short() -> None:
+    told = warnings(
+        engine={
+            "deterministic": True,
+            "quantization": "Fp8",
+            "kvCacheDtype": "Fp8",
+            "fullCompile": True,
+            "sleep": True,
+        },
+        parallelism={"tensor": 2, "pipeline": 2, "data": 2, "expert": 2, "context": 2, "nodes": 2},
+        role="Prefill",
+        slo={"ttft": "1s"},
+        updates="Auto",
+    )
+    assert len(told) <= MOST + 1
+    assert max(map(len, told)) <= WARNING_MAX
+    assert sum(map(len, told)) <= 4096
+
+
+@pytest.mark.parametrize("body", [None, [], {}, {"request": {}}, {"request": {"uid": 1}}])
+def test_what_is_no_review_is_refused(body: object) -> None:
+    with pytest.raises(NotAReview):
+        answer(body)
