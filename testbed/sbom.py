@@ -73,6 +73,7 @@ SPDX = {
 
 # What the licence file says, where neither metadata nor a pattern tells: by Python distribution or Debian source.
 UNTOLD = {
+    "cuda-toolkit": "LicenseRef-NVIDIA-Proprietary",  # has no files: it names NVIDIA's libraries, which are that
     "libxcrypt": "LGPL-2.1-or-later",
     "python3-defaults": "PSF-2.0",
 }
