@@ -48,7 +48,7 @@ def wait(
         if now >= look:
             look = now + LOOK
             if words := trouble():
-                raise GaveUp(f"{what}: {words}\n{evidence()}\n{what}: {words}")
+                raise GaveUp(f"{what}: it will not be: {words}\n{evidence()}\n{what}: it will not be: {words}")
         if now > end:
             raise GaveUp(f"{what}: not within {limit:.0f} s\n{evidence()}")
         time.sleep(POLL)

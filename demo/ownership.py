@@ -43,8 +43,9 @@ def remove(ground: Ground, say: Say) -> str:
         _remove_service(ground, say)
         kept += _remove_namespace(ground, NAMESPACE, say)
     if SYSTEM in mine:
-        if others := _services(ground):
-            return f"the operator and its CRD stay, because these services need them: {', '.join(others)}"
+        if needing := _services(ground):
+            kept.append(f"the operator and its CRD stay, because these services need them: {', '.join(needing)}")
+            return "; ".join(kept)
         say("the operator")
         ground.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--ignore-not-found")
         _remove_crd(ground, say)

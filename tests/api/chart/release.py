@@ -94,7 +94,8 @@ class Release:
 
     def _upgrade(self, *settings: str) -> subprocess.CompletedProcess[str]:
         return self.run(
-            *("upgrade", "--install", self.name, str(CHART)),
+            # Without any value helm would take those of the last revision.
+            *("upgrade", "--install", self.name, str(CHART), "--reset-values"),
             *(["--create-namespace"] if self.user == "admin" else []),
             *(f"--set={setting}" for setting in settings),
         )
