@@ -3,6 +3,7 @@
 Whatever belongs to other testbeds that come and go meanwhile is left out, so that several may run beside the check.
 """
 
+import os
 import re
 import tempfile
 from collections.abc import Collection, Iterator
@@ -17,7 +18,6 @@ from testbed.process import identify
 from testbed.record import Record
 
 Machine = dict[str, list[str]]
-LONGEST = 200  # characters of a command line, enough for the first path in it
 
 
 def take(ours: Collection[str]) -> Machine:
@@ -55,7 +55,7 @@ def _read(ours: Collection[str]) -> Machine:
         "namespaces": [line.split()[0] for line in run(["ip", "netns", "list"]).splitlines()],
         "nft": run(["nft", "list", "ruleset"]).splitlines(),
         "mounts": [m for m in mounts if not m.startswith(other)],
-        "cgroups": [str(p) for p in CGROUPS.rglob("*") if p.is_dir()],
+        "cgroups": [path for path, _, _ in os.walk(CGROUPS)],  # what vanishes on the way is skipped
         "processes": list(_processes()),
         # while somebody borrows, the host's own values are those in the ledger
         "sysctls": [f"{name} {value}" for name, value in (lent.sysctls or ledger.values().items())],
@@ -76,5 +76,7 @@ def _processes() -> Iterator[str]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended just now
         home = next((line.split(":", 2)[2] for line in groups.splitlines() if ":/graphpod-" in line), "")
-        if home or f"{state_root()}/" in words:
-            yield f"{home} {words}".strip()[:LONGEST]
+        if place := re.search(rf"{re.escape(str(state_root()))}/[^/ ]+", words):
+            yield f"{words.split()[0]} of {place[0]}"
+        elif home:
+            yield f"{words} in cgroup {home}"
