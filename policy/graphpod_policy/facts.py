@@ -113,6 +113,7 @@ def _count(config: Mapping[str, Any], name: str, default: int | None = None) -> 
     raw = config.get(name)
     if raw is None and default is not None:
         return default
-    if not isinstance(raw, int) or isinstance(raw, bool) or raw < (0 if default == 0 else 1):
-        raise ModelUnreadable(f"{name}: expected a number of at least 1, found {raw!r}")
+    least = 0 if default == 0 else 1
+    if not isinstance(raw, int) or isinstance(raw, bool) or raw < least:
+        raise ModelUnreadable(f"{name}: expected a number of at least {least}, found {raw!r}")
     return raw
