@@ -23,7 +23,7 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 @dataclass(frozen=True)
 class Right:
-    """Something the reader's user has to be allowed to do. `namespace` empty: in the whole cluster."""
+    """Something the reader's user has to be allowed to do. `namespace` is empty for what lies in none."""
 
     verb: str
     group: str
