@@ -53,9 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--check", action="store_true", help="only ask each cached binary for its version")
     build.set_defaults(action=_build)
 
-    up = verbs.add_parser("up", help="bring a testbed up")
+    plain = argparse.RawDescriptionHelpFormatter
+    up = verbs.add_parser("up", help="bring a testbed up", epilog=telling.levels(), formatter_class=plain)
     _name(up)
-    up.add_argument("--level", type=Level, choices=list(Level), default=Level.NODE, help="default: %(default)s")
+    up.add_argument(
+        "--level", type=Level, choices=list(Level), default=Level.NODE, help="of a cluster, default: %(default)s"
+    )
     up.add_argument("--nodes", type=int, metavar="N", help="nodes, default: 1 at level node, 3 simulated ones at sim")
     up.set_defaults(action=_up)
 
