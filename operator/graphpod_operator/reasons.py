@@ -17,9 +17,14 @@ class ConditionType(StrEnum):
 
     Accepted = "Accepted"
     ModelAvailable = "ModelAvailable"
+    Scheduled = "Scheduled"
     WorkloadAvailable = "WorkloadAvailable"
     GraphsCaptured = "GraphsCaptured"
     Ready = "Ready"
+    Available = "Available"
+    Degraded = "Degraded"
+    PolicyUpdateAvailable = "PolicyUpdateAvailable"
+    EngineUpdateAvailable = "EngineUpdateAvailable"
     Reconciling = "Reconciling"
     Stalled = "Stalled"
 
@@ -27,12 +32,28 @@ class ConditionType(StrEnum):
 MEANING: dict[ConditionType, str] = {
     ConditionType.Accepted: "The spec is valid, the rules have a plan for it, and its objects are applied.",
     ConditionType.ModelAvailable: "A pod of the planned configuration has loaded the weights.",
+    ConditionType.Scheduled: "Every pod of the current spec has a node.",
     ConditionType.WorkloadAvailable: "As many pods of the current spec serve as are asked for.",
     ConditionType.GraphsCaptured: "Every serving pod runs the planned configuration and has proved its graphs.",
     ConditionType.Ready: "All of the above.",
-    ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready.",
-    ConditionType.Stalled: "Present only while True: it will not get Ready without a change by somebody.",
+    ConditionType.Available: "At least one proved pod serves, of whatever generation.",
+    ConditionType.Degraded: "A pod runs a weaker policy than planned.",
+    ConditionType.PolicyUpdateAvailable: "Newer rules would plan this spec differently.",
+    ConditionType.EngineUpdateAvailable: "The operator's default image is newer than the one that runs.",
+    ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
+    "Its reason is Progressing.",
+    ConditionType.Stalled: "Present only while True: it will not get Ready without a change by somebody. "
+    "Reason and message are those of Ready.",
 }
+
+PLANNED = (
+    ConditionType.Scheduled,
+    ConditionType.Available,
+    ConditionType.Degraded,
+    ConditionType.PolicyUpdateAvailable,
+    ConditionType.EngineUpdateAvailable,
+)
+"""Words kept for conditions that no version sets yet."""
 
 ROOTS = (
     ConditionType.Accepted,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graphpod_operator import api, crd, matrix, rule_table
-from graphpod_operator.reasons import MEANING, ConditionType, Reason
+from graphpod_operator.reasons import MEANING, PLANNED, ConditionType, Reason
 from graphpod_policy.metrics import METRICS
 
 NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
@@ -29,9 +29,12 @@ def conditions() -> str:
         "# Conditions\n\n",
         NOTE,
         "`Unknown`: could not be looked at. `False`: looked at, and not so. `Ready` takes over the reason that "
-        "explains most. Messages have at most 256 characters and end with the next step.\n",
+        "explains most. Messages have at most 256 characters and end with the next step. Every condition names the "
+        "generation it speaks of.\n\n"
+        "Tools that know kstatus (Flux, Helm 4) read `Reconciling` as in progress, `Stalled` as failed, "
+        "and `Ready` otherwise; `kubectl wait --for=condition=Ready gisvc/NAME` waits for the same.\n",
     ]
-    for kind in ConditionType:
+    for kind in (kind for kind in ConditionType if kind not in PLANNED):
         rows = [
             (reason.name, row.status.value, row.set_when, row.cleared_when, row.todo, "yes" if row.stalled else "")
             for reason in Reason
@@ -40,6 +43,8 @@ def conditions() -> str:
         parts.append(f"\n## {kind}\n\n{MEANING[kind]}\n\n")
         if rows:
             parts.append(_table(("Reason", "Status", "Set when", "Cleared when", "What to do", "Stalled"), rows))
+    parts.append("\n## Planned\n\nNot set in this version.\n\n")
+    parts.append(_table(("Condition", "Will be True when"), [(kind.value, MEANING[kind]) for kind in PLANNED]))
     return "".join(parts)
 
 

@@ -11,8 +11,9 @@ import yaml
 
 from graphpod_operator import api, api_status, cli, crd, reference
 from graphpod_operator.metrics import COUNTED_ON_SCRAPE, Meters
+from graphpod_operator.operator_features import OPERATOR_FEATURES
 from graphpod_operator.queue import KeyQueue
-from graphpod_operator.reasons import MEANING, ConditionType, Reason
+from graphpod_operator.reasons import MEANING, PLANNED, ConditionType, Notice, Reason
 from graphpod_operator.store import Store
 from graphpod_policy import FEATURES
 from graphpod_policy.metrics import Kind, Process, of
@@ -72,7 +73,10 @@ def test_every_field_is_described_and_a_spec_field_tells_its_default(path: str, 
         assert "Default:" in node["description"] or "Required" in node["description"]
 
 
-@pytest.mark.parametrize("path", [row.field for row in FEATURES if not row.built and "[" not in row.field])
+NOT_BUILT = [row.field for row in (*FEATURES, *OPERATOR_FEATURES) if not row.built and "[" not in row.field]
+
+
+@pytest.mark.parametrize("path", NOT_BUILT)
 def test_what_is_not_built_is_said_where_the_field_is_explained(path: str) -> None:
     node = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for name in path.split("."):
@@ -94,6 +98,13 @@ def test_every_reason_is_documented_and_every_condition_explained() -> None:
         assert reason.row.cleared_when
     rows = {(reason.row.types, reason.row.set_when) for reason in Reason}
     assert len(rows) == len(list(Reason)), "two members with equal rows would be one"
+
+
+def test_a_planned_condition_has_no_reason_yet_and_a_failure_says_what_to_do() -> None:
+    for reason in Reason:
+        assert not set(reason.row.types) & set(PLANNED)
+        if reason.row.stalled or reason.row.notice is Notice.Warning:
+            assert reason.row.todo, reason.name
 
 
 def test_every_word_of_a_reason_fits_its_field() -> None:

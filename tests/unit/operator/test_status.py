@@ -11,7 +11,7 @@ from graphpod_operator.events import Recent, transitions
 from graphpod_operator.observe import Pod, Rollout
 from graphpod_operator.plan import Refused, desire
 from graphpod_operator.progress import Progress
-from graphpod_operator.reasons import Reason
+from graphpod_operator.reasons import PLANNED, Reason
 from graphpod_operator.status import Observed, status
 from graphpod_operator.warmup import Missing, NoReading, Reading
 from tests.unit.operator.objects import IMAGE, inference_service, planned, pod, report, rollout
@@ -242,6 +242,48 @@ def test_reconciling_and_stalled_are_present_only_while_true() -> None:
     stalled = words(the(seen(), Refused(Reason.NameCollision, "Service ns/demo exists")))
     assert stalled["Stalled"] == ("True", "NameCollision")
     assert "Reconciling" not in stalled
+
+
+def kstatus(of: Status, generation: int) -> str:
+    """What Flux and Helm 4 make of it; source: `pkg/kstatus/status/generic.go` of sigs.k8s.io/cli-utils."""
+    told = {condition.type: condition.status.value for condition in of.conditions}
+    if of.observed_generation != generation or told.get("Reconciling") == "True":
+        return "InProgress"
+    if told.get("Stalled") == "True":
+        return "Failed"
+    return "Current" if told["Ready"] == "True" else "InProgress"
+
+
+def test_tools_that_know_kstatus_read_us_without_a_plug_in() -> None:
+    assert kstatus(the(seen()), 1) == "InProgress"
+    assert kstatus(the(READY), 1) == "Current"
+    assert kstatus(the(READY), 2) == "InProgress"
+    assert kstatus(the(seen(), Refused(Reason.NameCollision, "Service ns/demo exists")), 1) == "Failed"
+    assert kstatus(the(seen(), engine={"deterministic": True}), 1) == "Failed"
+
+
+@pytest.mark.parametrize(
+    ("observed", "spec", "phase"),
+    [
+        (seen(), {}, "Starting"),
+        (READY, {}, "Ready"),
+        (seen([pod(config_hash=HASH, ready=True)], {UID: reading(prefill="Disabled")}, SERVING), {}, "Degraded"),
+        (seen(), {"suspend": True}, "Suspended"),
+        (seen(), {"engine": {"deterministic": True}}, "Refused"),
+        (
+            seen([pod(config_hash=HASH, engine={"lastState": {"terminated": {"exitCode": 11}}})], {}, STARTING),
+            {},
+            "Stalled",
+        ),
+    ],
+)
+def test_the_phase_is_one_word_made_from_the_conditions(observed: Observed, spec: dict[str, Any], phase: str) -> None:
+    assert the(observed, **spec).phase == phase
+
+
+def test_no_condition_is_set_that_the_reference_calls_planned() -> None:
+    for observed in (seen(), READY):
+        assert not set(words(the(observed))) & set(PLANNED)
 
 
 def test_a_refused_spec_says_so_everywhere_and_tells_what_still_serves() -> None:
