@@ -18,7 +18,6 @@ from tests.places import Place, PodSecurity
 
 TESTS = Path(__file__).parent
 LEVELS = ("api", "sim", "e2e", "gpu")
-CLUSTERS = ("api_cluster", "sim_cluster", "node_cluster")
 
 # One profile everywhere: hypothesis would otherwise choose another where it believes to be in CI.
 hypothesis.settings.register_profile("graphpod", deadline=None, print_blob=True)
@@ -92,8 +91,13 @@ def node_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def eventually(request: pytest.FixtureRequest) -> Eventually:
     """Waits for what a cluster or a process does in its own time, and shows why it did not."""
-    used = [name for name in CLUSTERS if name in request.fixturenames]
-    return Eventually(lambda: [request.getfixturevalue(name) for name in used])
+    names = [name for name in request.fixturenames if name.endswith("cluster")]
+
+    def used() -> list[Cluster]:
+        found = [request.getfixturevalue(name) for name in names]
+        return list({one.name: one for one in found if isinstance(one, Cluster)}.values())
+
+    return Eventually(used)
 
 
 @pytest.fixture

@@ -77,6 +77,8 @@ def seen(cluster: Cluster, namespace: str = "") -> Iterator[str]:
             said = str(e)
         text = tail(said, [namespace]) if command is OPERATOR else "\n".join(said.splitlines()[-LINES:])
         yield f"--- {cluster.name}: kubectl {' '.join(command)}\n{text}"
+    if not cluster.audit_log.exists():
+        return  # it is not up, as the lines above say
     trail = recent(cluster.audit_log, AUDIT_SECONDS)
     trail = trail.of(namespace) if namespace else trail.steady()
     where = f"of {namespace}" if namespace else "without heartbeats"

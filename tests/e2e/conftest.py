@@ -1,12 +1,14 @@
-"""One operator, one copy of the weights: installed once, on two nodes, for all tests that run the real engine."""
+"""One operator, one copy of the weights, on two nodes, for all tests that run the real engine."""
 
 import pytest
 import yaml
 
 from demo.chart import install, wait_operator
+from demo.ground import Image
 from demo.images import provide
 from demo.local import Testbed
-from demo.service import HERE, NAMESPACE, apply, fill_claim
+from demo.objects import read
+from demo.service import CLAIM, HERE, NAMESPACE, apply, fill_claim
 from testbed import Cluster
 from tests.eventually import Eventually
 from tests.places import Place
@@ -15,16 +17,29 @@ SHARED = {"storageClassName": "testbed-shared", "accessModes": ["ReadWriteMany"]
 
 
 @pytest.fixture(scope="session")
-def installed(node_cluster: Cluster) -> Cluster:
-    """The chart by helm 4, our images on both nodes, and the weights in a claim that pods on both may read."""
-    images = provide(node_cluster, print)
+def loaded(node_cluster: Cluster) -> dict[str, Image]:
+    """Our images, built and on both nodes."""
+    return provide(node_cluster, print)
+
+
+@pytest.fixture(scope="module")
+def installed(node_cluster: Cluster, loaded: dict[str, Image]) -> Cluster:
+    """The chart by helm 4, and the weights in a claim that pods on both nodes may read.
+
+    What is there stays as it is; what a file of tests took away comes back before the next.
+    """
     install(Testbed(node_cluster))
     wait_operator(node_cluster)
     apply(node_cluster, HERE / "namespace.yaml")
-    claim = yaml.safe_load((HERE / "claim.yaml").read_text())
-    claim["spec"] |= SHARED
-    node_cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(claim))
-    fill_claim(node_cluster, images["demo-weights"], print)
+    there = read(node_cluster, "pvc", CLAIM, NAMESPACE)
+    if there and there["spec"].get("storageClassName") != SHARED["storageClassName"]:
+        node_cluster.kubectl("delete", "pvc", CLAIM, "-n", NAMESPACE, timeout=60)
+        there = None
+    if not there:
+        claim = yaml.safe_load((HERE / "claim.yaml").read_text())
+        claim["spec"] |= SHARED
+        node_cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(claim))
+    fill_claim(node_cluster, loaded["demo-weights"], print)
     return node_cluster
 
 

@@ -9,7 +9,7 @@ from graphpod_operator import crd
 from testbed import Cluster
 from tests.api.operator.door import Door
 from tests.api.operator.pods import AdminPorts
-from tests.api.operator.process import Operator, grant
+from tests.api.operator.process import USER, Operator, grant
 from tests.audit import Audit
 from tests.places import LABEL, Place
 
@@ -30,14 +30,16 @@ def admin_ports() -> Iterator[AdminPorts]:
 
 @pytest.fixture(scope="session")
 def running_operator(
-    crd_cluster: Cluster, admin_ports: AdminPorts, tmp_path_factory: pytest.TempPathFactory
+    crd_cluster: Cluster, admin_ports: AdminPorts, audit: Audit, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
+    """One process for all tests of the folder. What it must do in none of them is looked for at the end."""
     grant(crd_cluster)
     operator = Operator(crd_cluster, admin_ports.url, tmp_path_factory.mktemp("operator") / "log")
     operator.start()
     yield operator
     assert operator.stop() == 0, operator.tail()
     assert "Traceback" not in operator.log.read_text(), operator.tail()
+    assert audit.since().by(USER).hot(times=10, within=5.0) == {}
 
 
 @pytest.fixture
