@@ -2,7 +2,7 @@
 //
 // It registers N devices of one resource with the kubelet whose device-plugins folder is mounted, gives a container that
 // is allotted some of them NVIDIA_VISIBLE_DEVICES=name,name, and registers again when the kubelet comes back. Its control
-// port takes `PUT /devices/NAME` with `Healthy` or `Unhealthy` and answers `GET /devices` with all of them.
+// port takes `PUT /devices/NAME` with `Healthy` or `Unhealthy`, and tells all of them then and at `GET /devices`.
 package main
 
 import (
@@ -174,7 +174,7 @@ func stay(folder, resource string, d *devices) {
 func control(d *devices) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /devices", func(w http.ResponseWriter, _ *http.Request) {
+	tell := func(w http.ResponseWriter, _ *http.Request) {
 		all, _ := d.list()
 		said := map[string]string{}
 		for _, device := range all {
@@ -183,7 +183,8 @@ func control(d *devices) http.Handler {
 		if err := json.NewEncoder(w).Encode(said); err != nil {
 			log.Print(err)
 		}
-	})
+	}
+	mux.HandleFunc("GET /devices", tell)
 	mux.HandleFunc("PUT /devices/{name}", func(w http.ResponseWriter, r *http.Request) {
 		word, err := io.ReadAll(io.LimitReader(r.Body, 64))
 		if err == nil {
@@ -191,7 +192,9 @@ func control(d *devices) http.Handler {
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
 		}
+		tell(w, r)
 	})
 	return mux
 }

@@ -35,7 +35,7 @@ def asked_from_inside(place: Place, url: str) -> int:
     return int(place.kubectl("logs", "asker"))
 
 
-def test_the_hub_serves_the_host_and_pods(stub_place: Place, tmp_path: Path) -> None:
+def test_the_hub_serves_its_client_through_a_fault(stub_place: Place, tmp_path: Path) -> None:
     hub = bring(stub_place.cluster, manifests.hub(stub_place.namespace, token="hf_right"))
     hub.control("PUT", "/files/org/tiny/main/model.safetensors", WEIGHTS)
     hub.control("PUT", "/files/org/tiny/main/config.json", b"{}")
