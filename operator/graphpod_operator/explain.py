@@ -150,9 +150,7 @@ def _assumptions(plan: Plan, facts: Facts | None) -> tuple[str, ...]:
     cuda = plan.features.device is Device.Cuda
     if facts is None or facts.model is None:
         weights = "8 billion" if cuda else "135 million"
-        assumed.append(
-            f"bytes and seconds are for a model of {weights} weights; --model-config config.json tells which"
-        )
+        assumed.append(f"bytes and seconds are those of a model of {weights} weights; give --model-config for yours")
     if cuda and (facts is None or facts.gpu_memory_bytes is None):
         assumed.append("default ladders are those of the largest GPUs; give --node gpu=H200,count=1 for yours")
     return tuple(assumed)

@@ -38,9 +38,9 @@ COMPILE_SECONDS: dict[CompileMode, int] = {CompileMode.Nothing: 0, CompileMode.I
 IMPORT_SECONDS = 120
 """Ceiling for interpreter, torch and what is not weights."""
 LOAD_BYTES_PER_SECOND = 1_000_000_000
-"""Slowest reading of weights that is not called stuck."""
+"""Slowest reading of weights, for each GPU, that is not called stuck."""
 LARGEST_GPU_BYTES = 180 << 30
-"""Weights are assumed to fill every GPU until the model is known."""
+"""Weights are assumed to fill a GPU until the model is known."""
 CEILING = 2
 """A capture may take this multiple of its estimate before the startup probe gives up."""
 
@@ -115,12 +115,10 @@ def _sum(one: Cost, other: Cost) -> Cost:
 
 
 def _load_seconds(features: Features, model: ModelFacts | None) -> int:
-    """Ceiling for reading the weights; on a CPU a model that is not known is part of IMPORT_SECONDS."""
+    """Ceiling for reading the weights, each GPU its part; on a CPU an unknown model is part of IMPORT_SECONDS."""
     if model is not None:
-        return ceil(model.params * 2 / LOAD_BYTES_PER_SECOND)
-    if features.device is Device.Cpu:
-        return 0
-    return ceil(max(1, features.gpus) * LARGEST_GPU_BYTES / LOAD_BYTES_PER_SECOND)
+        return ceil(model.params * 2 / max(1, features.gpus) / LOAD_BYTES_PER_SECOND)
+    return 0 if features.device is Device.Cpu else ceil(LARGEST_GPU_BYTES / LOAD_BYTES_PER_SECOND)
 
 
 def _rows(phase: Phase, size: int, features: Features) -> int:

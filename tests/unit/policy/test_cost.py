@@ -99,13 +99,12 @@ def test_the_start_budget_covers_loading_and_two_captures() -> None:
     assert budget({}, CompileMode.Nothing, Features(), None).start_seconds == 122
 
 
-def test_weights_that_are_not_known_are_those_that_fill_the_gpus() -> None:
-    one = budget({}, CompileMode.Nothing, CUDA, None).start_seconds
-    eight = budget({}, CompileMode.Nothing, replace(CUDA, gpus=8), None).start_seconds
-    assert one == 122 + 194
-    assert eight == 122 + 1547
-    assert budget({}, CompileMode.Nothing, replace(CUDA, gpus=0), None).start_seconds == one
-    assert budget({}, CompileMode.Nothing, CUDA, QWEN_8B).start_seconds == 122 + 17
+def test_weights_that_are_not_known_fill_a_gpu_and_each_gpu_reads_its_part() -> None:
+    def seconds(gpus: int, model: ModelFacts | None) -> int:
+        return budget({}, CompileMode.Nothing, replace(CUDA, gpus=gpus), model).start_seconds - 122
+
+    assert seconds(1, None) == seconds(8, None) == seconds(0, None) == 194
+    assert (seconds(0, QWEN_8B), seconds(1, QWEN_8B), seconds(4, QWEN_8B)) == (17, 17, 5)
 
 
 def test_facts_about_the_model_change_the_estimate() -> None:

@@ -1,0 +1,354 @@
+"""`graphpod explain`: every example's golden, the exit codes, and messages that say where."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import graphpod_operator.plan as planner
+import graphpod_policy
+from graphpod_operator import cli, explain, explain_text, manifest, matrix, upstream
+from graphpod_operator.crossing import CROSSED, pairs
+from graphpod_policy import Phase, resolve
+from graphpod_policy.rules import RULES
+from tests.unit.operator.objects import UID
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+GOLDENS = Path(__file__).with_name("explain")
+
+PLAIN = """\
+apiVersion: graphpod.dev/v1alpha1
+kind: InferenceService
+metadata:
+  name: demo
+spec:
+  model:
+    uri: pvc://weights/model
+"""
+GPU = PLAIN + "  resources:\n    limits:\n      nvidia.com/gpu: 1\n"
+
+Explain = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Explain:
+    """`graphpod explain` over a file with the given text: exit code, what it printed, what it complained of."""
+
+    def explained(text: str, *arguments: str) -> tuple[int, str, str]:
+        file = tmp_path / "service.yaml"
+        file.write_text(text)
+        code = cli.main(["explain", "-f", str(file), *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out.replace(str(file), "FILE"), printed.err.replace(str(file), "FILE")
+
+    return explained
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_is_explained_as_its_golden_says(
+    example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With UPDATE_GOLDENS=1 in the environment the output is written instead; read the diff before you commit it."""
+    monkeypatch.chdir(ROOT)
+    code = cli.main(["explain", "-f", f"examples/{example.name}"])
+    told = capsys.readouterr().out + f"exit code {code}\n"
+    golden = GOLDENS / f"{example.stem}.txt"
+    if os.environ.get("UPDATE_GOLDENS"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(told)
+    assert told == golden.read_text()
+    assert {line.stem for line in GOLDENS.glob("*.txt")} <= {path.stem for path in EXAMPLES}
+
+
+def test_no_line_is_wider_than_a_terminal_is_thought_to_be() -> None:
+    for golden in GOLDENS.glob("*.txt"):
+        body = [line for line in golden.read_text().splitlines() if "examples/" not in line]
+        assert max(map(len, body)) <= explain_text.WIDTH, golden
+
+
+# exit codes
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "ending"),
+    [
+        (PLAIN, 0, "The service runs as asked."),
+        (PLAIN + "  graph:\n    prefill: Disabled\n", 0, "The service runs as asked."),
+        (PLAIN + "  graph:\n    sizes:\n      decode: [1, 99]\n", 3, "with less than was asked"),
+        (PLAIN + "  graph:\n    budget:\n      memory: 1Mi\n", 3, "with less than was asked"),
+        (
+            PLAIN + "  graph:\n    decode: Full\n    onUnsupported: Fail\n    sizes:\n      decode: [99]\n",
+            4,
+            "refused by rule LadderEmpty",
+        ),
+        (GPU, 4, "FeatureNotBuilt"),
+    ],
+)
+def test_the_exit_code_says_how_the_plan_compares_with_what_was_asked(
+    run: Explain, text: str, code: int, ending: str
+) -> None:
+    ended, told, complained = run(text)
+    assert (ended, complained) == (code, "")
+    assert ending in told.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: [1\nb: 2\n", "FILE:2: not YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"),
+        ("kind: Pod\n", "FILE:1: kind: no InferenceService (graphpod.dev/v1alpha1) in this file"),
+        ("", "FILE:1: kind: no InferenceService"),
+        (PLAIN.replace("v1alpha1", "v1"), "FILE:1: apiVersion: expected graphpod.dev/v1alpha1, found graphpod.dev/v1"),
+        (PLAIN.replace("name: demo", "labels: {}"), "FILE:3: metadata.name: a service needs a name"),
+        (PLAIN.replace("demo", "Demo"), "FILE:4: metadata.name: metadata.name must begin with a letter"),
+        (PLAIN.replace("demo", "x" * 41), "FILE:4: metadata.name: metadata.name must have at most 40 characters"),
+        (PLAIN.replace("uri", "url"), "FILE:6: spec.model.uri: Field required"),
+        (PLAIN + "  engine:\n    maxBtch: 1\n", "FILE:9: spec.engine.maxBtch: no such field"),
+        (PLAIN + "  engine:\n    maxBatch: 0\n", "FILE:9: spec.engine.maxBatch: Input should be greater than"),
+        (PLAIN + "  graph:\n    sizes:\n      decode: [2, 1]\n", "FILE:10: spec.graph.sizes.decode: sizes must be in"),
+        (
+            PLAIN + "  graph:\n    sizes:\n      decode:\n      - 1\n      - 0\n",
+            "FILE:12: spec.graph.sizes.decode.1: Input should be greater",
+        ),
+        ("---\nkind: Pod\n---\n" + PLAIN + "  replicas: many\n", "FILE:11: spec.replicas: Input should be a valid"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told_by_line_and_field(run: Explain, text: str, complaint: str) -> None:
+    code, told, complained = run(text)
+    assert (code, told) == (2, "")
+    assert complained.startswith(f"error: {complaint}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--node", "gpu=H300"], "--node: 'H300' is not known; write gpu=KIND with one of T4,"),
+        (["--node", "cpu=3"], "--node: 'cpu' is not one of gpu, count, memory"),
+        (["--node", "gpu=H200,count=few"], "--node: invalid literal"),
+        (["--node", "memory=lots"], "--node: 'lots' is not a quantity"),
+        (["--model-config", "/nowhere/config.json"], "/nowhere/config.json: "),
+        (["--diff", "/nowhere/other.yaml"], "/nowhere/other.yaml: "),
+        (["gisvc/x"], "give a file with -f, or gisvc/NAME of a live service"),
+    ],
+)
+def test_an_argument_that_is_wrong_says_what_to_write(run: Explain, arguments: list[str], complaint: str) -> None:
+    code, _, complained = run(PLAIN, *arguments)
+    assert code == 2
+    assert complained.startswith(f"error: {complaint}")
+
+
+def test_without_a_file_or_a_name_it_says_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain"]) == 2
+    assert cli.main(["explain", "pod/x"]) == 2
+    complained = capsys.readouterr().err.splitlines()
+    assert complained == [
+        "error: give a file with -f, or gisvc/NAME of a live service",
+        "error: pod/x: write gisvc/NAME",
+    ]
+
+
+# forms
+
+
+def test_json_and_yaml_say_the_same(run: Explain) -> None:
+    _, as_json, _ = run(PLAIN, "-o", "json")
+    _, as_yaml, _ = run(PLAIN, "-o", "yaml")
+    told = json.loads(as_json)
+    assert told == yaml.safe_load(as_yaml)
+    assert (told["verdict"], told["prefill"]["planned"], told["decode"]["sizes"]) == (
+        "AsAsked",
+        "Breakable",
+        [1, 2, 4, 8],
+    )
+    assert {decision["rule"] for decision in told["decisions"]} == {"NoCuda"}
+    assert told["gates"][0]["rule"] == "PaddingGate"
+
+
+def test_several_services_of_a_file_are_all_explained(run: Explain) -> None:
+    other = PLAIN.replace("demo", "other") + "  graph:\n    sizes:\n      decode: [1, 99]\n"
+    code, told, _ = run(f"{PLAIN}---\n{other}", "-o", "json")
+    assert code == 3
+    assert [row["name"] for row in json.loads(told)] == ["demo", "other"]
+
+
+def test_colour_is_for_terminals_only(run: Explain) -> None:
+    assert "\x1b" not in run(GPU)[1]
+    (found,) = manifest.read("FILE", GPU)
+    assert "\x1b[31m" in explain_text.text(explain.explain(found), explain_text.coloured)
+
+
+# node and model
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    config = {
+        "architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 36, "hidden_size": 4096, "vocab_size": 151936,
+        "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def test_a_node_and_a_model_tell_what_the_engine_will_make_of_the_plan(run: Explain, model: Path) -> None:
+    big = GPU + "  engine:\n    maxModelLen: 40000\n    maxBatch: 512\n"
+    _, told, _ = run(big, "-o", "json", "--node", "gpu=L4,count=1", "--model-config", str(model))
+    there = json.loads(told)
+    assert there["prefill"]["expected"] == "Breakable"
+    assert there["prefill"]["sizes"][-1] == 2048
+    assert {d["rule"] for d in there["decisions"] if d["stage"] == "Engine"} == {"LadderDevice"}
+    assert there["notes"] == []
+    assert "asked Auto → planned Breakable → expected there Breakable" in run(big, "--node", "memory=24Gi")[1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "node", "note"),
+    [
+        (GPU.replace("gpu: 1", "gpu: 8"), "gpu=H200,count=4", "the service asks for 8 GPUs a pod, the node has 4"),
+        (PLAIN, "gpu=H200", "the service asks for no GPU: those of the node are not used"),
+        (GPU, "gpu=T4", "the weights (15 GiB a GPU) leave no room for graphs and KV cache"),
+    ],
+)
+def test_a_node_that_does_not_fit_is_noted(run: Explain, model: Path, spec: str, node: str, note: str) -> None:
+    _, told, _ = run(spec, "-o", "json", "--node", node, "--model-config", str(model))
+    assert any(found.startswith(note) for found in json.loads(told)["notes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("[]", "expected an object"), ("{", "Expecting property name"), ('{"hidden_size": 0}', "num_attention_heads")],
+)
+def test_a_model_config_that_is_none_says_why(run: Explain, tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    code, _, complained = run(PLAIN, "--model-config", str(path))
+    assert code == 2
+    assert complaint in complained
+
+
+# differences
+
+
+@pytest.mark.parametrize(
+    ("change", "pods", "path"),
+    [
+        ("", "Nothing changes in the cluster.", None),
+        ("  replicas: 3\n", "No pod is replaced; replicas go from 1 to 3.", None),
+        ("  graph:\n    decode: Breakable\n", "Every pod is replaced, one after the other", "decode.planned"),
+        ("  engine:\n    maxBatch: 4\n", "Every pod is replaced, one after the other", "decode.sizes"),
+        ("  engine:\n    deterministic: true\n", "The operator refuses the new spec (FeatureNotBuilt)", "notBuilt"),
+        ("  rollout:\n    strategy: Replace\n", "No pod is replaced; other fields of its objects change.", None),
+    ],
+)
+def test_a_change_of_spec_tells_what_changes_and_which_pods(
+    run: Explain, tmp_path: Path, change: str, pods: str, path: str | None
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(PLAIN + change)
+    _, told, _ = run(PLAIN, "--diff", str(other), "-o", "json")
+    found = json.loads(told)
+    assert found["pods"].startswith(pods)
+    paths = {row["path"] for row in found["differences"]}
+    assert path in paths if path else not paths
+    text = run(PLAIN, "--diff", str(other))[1]
+    assert text.splitlines()[-1].startswith(pods)
+
+
+# a live service
+
+
+def live(text: str, **graph: Any) -> str:
+    raw = yaml.safe_load(text)
+    raw["metadata"] |= {"namespace": "ns", "uid": UID}
+    phases = {phase.value: {"planned": planned} for phase, planned in zip(Phase, ("Breakable", "Full"), strict=True)}
+    status = {"captured": "26/26", "resolverRevision": "2026-01-01.1", "configHash": "0123456789", **phases, **graph}
+    return json.dumps({**raw, "status": {"graph": status}})
+
+
+def test_a_live_service_tells_what_runs_and_what_adopting_newer_rules_would_change(run: Explain) -> None:
+    running = {"prefill": {"planned": "Piecewise", "effective": "Disabled"}}
+    _, told, _ = run(live(PLAIN, **running))
+    assert "prefill   planned Piecewise, running Disabled" in told
+    assert "decode    planned Full, running nothing yet" in told
+    assert "(prefill Piecewise → Breakable) and replace every pod" in told
+    _, told, _ = run(live(PLAIN, **running), "-o", "json")
+    assert json.loads(told)["live"]["adopting"]["changes"] is True
+
+
+def test_a_live_service_of_the_same_rules_would_not_change(run: Explain) -> None:
+    _, told, _ = run(PLAIN, "-o", "json")
+    same = {"configHash": json.loads(told)["configHash"], "resolverRevision": graphpod_policy.RESOLVER_REVISION}
+    _, told, _ = run(live(PLAIN, **same))
+    assert "Adopting the same rules would change nothing in the engine's configuration." in told
+
+
+def test_a_live_service_is_fetched_from_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from graphpod_operator import explain_cluster
+
+    asked: list[tuple[str, str]] = []
+
+    def fetch(namespace: str, name: str) -> dict[str, Any]:
+        asked.append((namespace, name))
+        found: dict[str, Any] = json.loads(live(PLAIN))
+        return found
+
+    monkeypatch.setattr(explain_cluster, "fetch", fetch)
+    assert cli.main(["explain", "gisvc/demo", "-n", "ns"]) == 0
+    assert asked == [("ns", "demo")]
+    assert "In the cluster" in capsys.readouterr().out
+
+
+# one resolver, one table
+
+
+def test_operator_explain_and_engine_call_the_same_resolver() -> None:
+    """The very same function object; the engine's file is read, not imported, because it imports torch."""
+    assert planner.resolve is explain.resolve is resolve is graphpod_policy.resolve
+    engine = (ROOT / "runtime/graphpod_runtime/engine/start.py").read_text()
+    names = engine.partition("from graphpod_policy import (")[2].partition(")")[0]
+    assert {"resolve", "refine", "weaken", "shorten"} <= {name.strip() for name in names.split(",")}
+
+
+def test_the_rules_are_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["rules"]) == 0
+    text = capsys.readouterr().out
+    assert cli.main(["rules", "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rules"]
+    assert [row["id"] for row in rows] == [rule.id for rule in RULES]
+    for rule in RULES:
+        assert rule.id in text
+    unbuilt = next(row for row in rows if row["id"] == "HostKvCache")
+    assert unbuilt["built"] is False
+    assert "HostKvCache  (its feature is not built yet)" in text
+
+
+# pairs
+
+
+def test_every_pair_of_features_has_a_cell_in_both_phases() -> None:
+    found = list(pairs())
+    assert len(CROSSED) >= 17
+    impossible = {("Multimodal", "HybridModel"), ("DisaggregatedPrefill", "DisaggregatedDecode")}
+    told = {(pair.one.name, pair.other.name) for pair in found}
+    names = [row.name for row in CROSSED]
+    every = {(one, other) for index, one in enumerate(names) for other in names[index:]}
+    assert every - told == impossible
+    page = "".join(matrix.body())
+    for pair in found:
+        assert f"**{pair.prefill.policy}**" in page
+        assert pair.prefill.rules or pair.decode.rules or pair.prefill.piecewise
+
+
+@pytest.mark.parametrize("row", upstream.ROWS, ids=lambda row: row.feature)
+def test_a_row_of_sglangs_matrix_is_ours_or_its_difference_is_explained(row: upstream.Row) -> None:
+    theirs = (row.piecewise, row.breakable, row.decode)
+    assert (upstream.ours(row) == theirs) == (row.differs == "")
+    assert row.upstream
