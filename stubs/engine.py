@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from stubs.engine_fault import CHOICES, FORMS, FaultError, written
-from stubs.engine_story import ENVIRONMENT, End, Story, Wish, tell
+from stubs.engine_story import End, Story, tell
+from stubs.engine_wish import ENVIRONMENT, Wish
 
 TERMINATION_LOG = Path("/dev/termination-log")
 HUGE = 1 << 20

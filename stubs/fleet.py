@@ -5,7 +5,7 @@ admin port tells. The Stages in stages.yaml play it on the pod's status, so that
 engine says agree. `/NAMESPACE/POD/warmup` (and /livez, /startupz, /readyz) answer for a pod; the operator's
 `--admin-url` is `http://HOST:PORT/{namespace}/{name}`.
 
-What a pod's engine does is asked for by the annotations in engine_story.ANNOTATIONS, which a user sets through
+What a pod's engine does is asked for by the annotations in engine_wish.ANNOTATIONS, which a user sets through
 spec.podTemplate.annotations. They may change while the pod lives: the story is then told anew.
 """
 
@@ -30,7 +30,8 @@ from aiohttp import web
 from stubs.engine import HUGE
 from stubs.engine_fault import FaultError
 from stubs.engine_script import script
-from stubs.engine_story import ANNOTATIONS, Story, Wish, tell
+from stubs.engine_story import Story, tell
+from stubs.engine_wish import ANNOTATIONS, Wish
 from stubs.fleet_api import Api, Change, Pod
 
 log = logging.getLogger("stubs.fleet")

@@ -27,7 +27,8 @@ from graphpod_runtime.front.status import Status
 from graphpod_runtime.graphs.report import Stage, State
 from stubs import engine_story
 from stubs.engine_fault import CHOICES, FaultError
-from stubs.engine_story import ANNOTATIONS, ENVIRONMENT, Wish, tell
+from stubs.engine_story import tell
+from stubs.engine_wish import ANNOTATIONS, ENVIRONMENT, Wish
 
 SECONDS = 10.0
 
