@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator import crd
-from stubs.engine_story import ANNOTATIONS
+from stubs.engine_wish import ANNOTATIONS
 from testbed import Cluster
 from tests.api.operator.process import Operator, grant
 from tests.places import Manifest, Place
