@@ -55,6 +55,13 @@ class Api:
         return self.get("/api/v1/namespaces/default/serviceaccounts/default") is not None
 
     def ready_nodes(self) -> int:
-        nodes = (self.get("/api/v1/nodes") or {}).get("items", [])
-        conditions = [c for node in nodes for c in node.get("status", {}).get("conditions", [])]
-        return sum(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        return sum(map(_ready, (self.get("/api/v1/nodes") or {}).get("items", [])))
+
+    def ready_node(self, name: str) -> bool:
+        node = self.get(f"/api/v1/nodes/{name}")
+        return node is not None and _ready(node)
+
+
+def _ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

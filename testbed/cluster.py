@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from testbed import addons, golang, kernel, kwok, ledger, mounts, network, packages, pause, record
@@ -199,8 +200,9 @@ class Cluster:
     def _start_nodes(self, plane: ControlPlane, nodes: list[Node], api: Api, steps: Steps) -> None:
         addresses = plane.addresses
         self._component("kube-scheduler", plane.scheduler())
+        kubelets = []
         for node in nodes:
-            kubelet = self._component(f"kubelet-{node.name}", node.kubelet(), node=node.index)
+            kubelets.append(self._component(f"kubelet-{node.name}", node.kubelet(), node=node.index))
             self._component(f"kube-proxy-{node.name}", node.kube_proxy(), node=node.index)
         proxy = self._component("kube-proxy", plane.kube_proxy())
         shared = addons.shared_volumes(self.folder)
@@ -211,7 +213,8 @@ class Cluster:
             self.kubectl("create", "--validate=false", "-f", "-", input=objects)  # no schema fetched: 2 s less
         dns = self._component("coredns", plane.coredns())  # after its role: refused once, it waits long to ask again
         with steps.step("every node Ready"):
-            self._wait(f"kubelet-{nodes[-1].name}", kubelet, lambda: api.ready_nodes() == len(nodes))
+            for node, kubelet in zip(nodes, kubelets, strict=True):
+                self._wait(f"kubelet-{node.name}", kubelet, partial(api.ready_node, node.name))
         with steps.step("services reachable"):
             service = replace(api, server=f"https://{addresses.kubernetes}")
             self._wait("kube-proxy", proxy, service.ready)
