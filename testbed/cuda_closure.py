@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+os.environ["FLASHINFER_CUDA_ARCH_LIST"] = "9.0a"  # it asks the GPU otherwise
+
 import flashinfer
 import torch
 import torch._inductor.runtime.cache_dir_utils as inductor

@@ -4,6 +4,7 @@ A store of its own, removed at the end, since the layers take three times the im
 """
 
 import argparse
+import re
 import sys
 import tarfile
 import tempfile
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed import images, packed
+from testbed import base_image, images, packed
 from testbed.command import run
 from testbed.errors import TestbedError
 from testbed.image_store import Report, Store
@@ -46,7 +47,26 @@ def unpacked(place: Path | None, report: Report) -> Iterator[Path | None]:
         found = sorted(place.glob(f"**/{FLASHINFER}/*/cached_ops")) or [place] * (place.name == "cached_ops")
         if not found:
             raise TestbedError(f"{place} holds no {FLASHINFER}/ARCHITECTURE/cached_ops of flashinfer {FLASHINFER}")
-        yield found[0]
+        theirs, ours = needed_glibc(found[0]), glibc()
+        if theirs > ours:
+            report(
+                f"flashinfer's kernels: they need glibc 2.{theirs}, Debian 12 has 2.{ours} and would not load them:"
+                " the image is built without them; build them on Debian 12"
+            )
+            yield None
+        else:
+            yield found[0]
+
+
+def needed_glibc(folder: Path) -> int:
+    """N of the newest GLIBC_2.N that a library in `folder` asks for."""
+    asked = (n for file in folder.rglob("*.so") for n in re.findall(rb"GLIBC_2\.(\d+)\0", file.read_bytes()))
+    return max(map(int, asked), default=0)
+
+
+def glibc() -> int:
+    """N of the base image's glibc 2.N."""
+    return int(base_image.pins(base_image.LOCK.read_text())["libc6"].partition(".")[2].partition("-")[0])
 
 
 def look_inside(store: Store, folder: Path, report: Report) -> None:

@@ -41,6 +41,14 @@ def test_kernels_of_another_version_are_refused(cache: Path) -> None:
         kernels(cache)
 
 
+def test_kernels_that_the_base_cannot_load_are_left_out_and_that_is_said(cache: Path) -> None:
+    (kernel,) = cache.rglob("*.so")
+    kernel.write_bytes(b"\0GLIBC_2.2.5\0GLIBC_2.14\0GLIBC_2.38\0")
+    found, said = kernels(cache)
+    assert found is None
+    assert "they need glibc 2.38, Debian 12 has 2.36" in said[0]
+
+
 def test_without_kernels_the_image_is_built_and_that_is_said(tmp_path: Path) -> None:
     assert kernels(None) == (None, ["flashinfer's kernels: not given; the image is built without them"])
     absent = tmp_path / "absent.tgz"
