@@ -8,7 +8,7 @@ from typing import Any
 
 from graphpod_operator.ownership import fingerprint, owned_fields
 from graphpod_operator.render.deployment import CONTAINER
-from graphpod_operator.render.subject import HASH_ANNOTATION, OWNER_LABEL
+from graphpod_operator.render.subject import HASH_ANNOTATION, OWNER_LABEL, PAUSED_ANNOTATION, QUEUE_LABEL
 from graphpod_operator.resource import Resource
 
 Raw = Mapping[str, Any]
@@ -36,11 +36,16 @@ class Service:
     deleting: bool
     spec: Raw
     status: Raw
+    paused: bool = False
+    """Its user wants to be told how it stands, and nothing but its status written."""
+    queue: str | None = None
+    """The Kueue queue that its pods wait in."""
 
     @classmethod
     def of(cls, raw: Raw) -> Service:
         """The projection of an InferenceService."""
         metadata = raw["metadata"]
+        annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
         return cls(
             key=Key(metadata["namespace"], metadata["name"]),
             uid=metadata["uid"],
@@ -49,6 +54,8 @@ class Service:
             deleting="deletionTimestamp" in metadata,
             spec=raw.get("spec") or {},
             status=raw.get("status") or {},
+            paused=annotations.get(PAUSED_ANNOTATION) == "true",
+            queue=labels.get(QUEUE_LABEL),
         )
 
 

@@ -82,7 +82,7 @@ def desire(found: observe.Service, default_image: str) -> Desired | Refused:
         return Refused(
             Reason.PolicyRefused, f"spec.graph.{refused.phase}: rule {refused.rule}: {refused.because}", policy
         )
-    subject = Subject(found.key.name, found.key.namespace, found.uid, spec)
+    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue)
     file = engine_file(found.key.name, spec, policy)
     return Desired(
         policy=policy,

@@ -98,6 +98,10 @@ class Reason(Enum):
 
     # Accepted
     Accepted = Row(_A, _T, "the spec has a plan and its objects are applied", "a later spec is refused")
+    Paused = Row(
+        _A, _T, "the annotation graphpod.dev/paused is true: only the status is written", "it is not",
+        "remove the annotation graphpod.dev/paused to have changes applied again", notice=Notice.Normal,
+    )  # fmt: skip
     SpecInvalid = Row(
         _A, _F, "the stored spec does not fit this operator's API", "the spec is edited",
         "edit the field it names", stalled=True, notice=Notice.Warning,

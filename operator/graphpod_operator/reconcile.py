@@ -71,7 +71,7 @@ class Reconciler:
         outcome = desire(found, self._image)
         stopped: Refused | None = None
         failure: ApiError | None = None
-        if isinstance(outcome, Desired):
+        if isinstance(outcome, Desired) and not found.paused:
             try:
                 stopped = await self._apply(found, outcome)
             except ServerRefused as error:

@@ -7,9 +7,23 @@ from typing import Any
 
 from graphpod_operator import api, crd, matrix, rule_table
 from graphpod_operator.reasons import MEANING, PLANNED, ConditionType, Reason
+from graphpod_operator.render.subject import PAUSED_ANNOTATION, QUEUE_LABEL
 from graphpod_policy.metrics import METRICS
 
 NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
+
+
+METADATA = (
+    (
+        f"annotation `{PAUSED_ANNOTATION}`",
+        'While "true" the operator observes and reports, and writes nothing but the status. Default: absent.',
+    ),
+    (
+        f"label `{QUEUE_LABEL}`",
+        "Queue of Kueue; copied to the Deployment and its pods, and a change replaces the pods. Default: absent.",
+    ),
+)
+"""What the operator reads beside the spec."""
 
 
 def pages() -> dict[str, str]:
@@ -51,7 +65,8 @@ def conditions() -> str:
 def fields() -> str:
     """The API, field by field."""
     root = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    parts = [f"# {api.KIND} ({api.API_VERSION})\n\n", NOTE]
+    parts = [f"# {api.KIND} ({api.API_VERSION})\n\n", NOTE, "## metadata\n\n"]
+    parts.append(_table(("Label or annotation", "Description"), METADATA))
     for part in ("spec", "status"):
         parts.append(f"\n## {part}\n\n")
         parts.append(_table(("Field", "Type", "Description"), _fields(part, root[part])))

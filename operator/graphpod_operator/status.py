@@ -55,7 +55,7 @@ def status(
     if isinstance(outcome, Desired) and stop is None:
         current = _current(outcome, seen)
         diagnosis = diagnose(current, seen.readings)
-        findings = _findings(outcome, seen, current, diagnosis)
+        findings = _findings(found, outcome, seen, current, diagnosis)
     else:
         assert stop is not None
         findings = _blocked(stop, seen)
@@ -90,10 +90,17 @@ def _blocked(stop: Refused, seen: Observed) -> dict[ConditionType, Finding]:
 
 
 def _findings(
-    desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None
+    found: observe.Service,
+    desired: Desired,
+    seen: Observed,
+    current: tuple[Pod, ...],
+    diagnosis: Diagnosis | None,
 ) -> dict[ConditionType, Finding]:
+    accepted = Finding(Reason.Accepted, "the spec is planned and its objects are applied")
+    if found.paused:
+        accepted = Finding(Reason.Paused, "the spec is planned; objects stay as they are")
     return {
-        ConditionType.Accepted: Finding(Reason.Accepted, "the spec is planned and its objects are applied"),
+        ConditionType.Accepted: accepted,
         ConditionType.ModelAvailable: _model(current, seen, diagnosis),
         ConditionType.WorkloadAvailable: _workload(desired, seen, current, diagnosis),
         ConditionType.GraphsCaptured: _graphs(desired, seen, current, diagnosis),

@@ -39,6 +39,7 @@ def deployment(subject: Subject, plan: Plan, config_hash: str, default_image: st
     return subject.child(
         Resource.Deployment,
         subject.name,
+        subject.workload_labels,
         spec={
             "replicas": replicas(spec),
             "revisionHistoryLimit": 2,
@@ -47,7 +48,7 @@ def deployment(subject: Subject, plan: Plan, config_hash: str, default_image: st
             "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(spec)},
             "template": {
                 "metadata": {
-                    "labels": {**spec.pod_template.labels, **subject.labels},
+                    "labels": {**spec.pod_template.labels, **subject.workload_labels},
                     "annotations": {**spec.pod_template.annotations, HASH_ANNOTATION: config_hash},
                 },
                 "spec": _pod(subject, plan, config_hash, default_image),

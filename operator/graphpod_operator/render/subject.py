@@ -10,6 +10,8 @@ from graphpod_operator.resource import Resource
 
 OWNER_LABEL = "graphpod.dev/inferenceservice"
 HASH_ANNOTATION = "graphpod.dev/config-hash"
+PAUSED_ANNOTATION = "graphpod.dev/paused"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANAGED_BY = ("app.kubernetes.io/managed-by", "graphpod")
 
 Body = dict[str, Any]
@@ -28,6 +30,8 @@ class Subject:
     namespace: str
     uid: str
     spec: Spec
+    queue: str | None = None
+    """The Kueue queue that the pods wait in."""
 
     @property
     def selector(self) -> dict[str, str]:
@@ -44,19 +48,24 @@ class Subject:
             OWNER_LABEL: self.name,
         }
 
+    @property
+    def workload_labels(self) -> dict[str, str]:
+        """Labels of the Deployment and its pods."""
+        return self.labels | ({QUEUE_LABEL: self.queue} if self.queue is not None else {})
+
     def config_name(self, config_hash: str) -> str:
         """Name of the ConfigMap that holds the bytes of `config_hash`."""
         return f"{self.name}-engine-{config_hash}"
 
-    def child(self, resource: Resource, name: str, **fields: Any) -> Body:
-        """A child's body: identity, labels, owner, then `fields`."""
+    def child(self, resource: Resource, name: str, labels: dict[str, str] | None = None, **fields: Any) -> Body:
+        """A child's body: identity, labels (those of every child, if none are given), owner, then `fields`."""
         return {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
             "metadata": {
                 "name": name,
                 "namespace": self.namespace,
-                "labels": self.labels,
+                "labels": labels if labels is not None else self.labels,
                 "ownerReferences": [
                     {"apiVersion": API_VERSION, "kind": KIND, "name": self.name, "uid": self.uid, "controller": True}
                 ],

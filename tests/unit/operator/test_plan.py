@@ -166,6 +166,16 @@ def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch)
     assert [child.body for child in after.children] == [child.body for child in before.children]
 
 
+def test_the_queue_of_kueue_is_told_to_the_workload_and_its_pods_only() -> None:
+    raw = inference_service()
+    raw["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
+    told = desire(observe.Service.of(raw), IMAGE)
+    assert isinstance(told, Desired)
+    labelled = [child for child in told.children if "kueue.x-k8s.io/queue-name" in child.body["metadata"]["labels"]]
+    assert [child.resource for child in labelled] == [Resource.Deployment]
+    assert labelled[0].body["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+
+
 def test_status_never_enters_a_child() -> None:
     """The start budget of the probe comes from the plan alone: history would cause rollouts."""
     raw = inference_service(status={"graph": {"budgetSeconds": 9999}, "lastFailure": {"restarts": 7}})

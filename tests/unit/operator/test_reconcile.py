@@ -294,3 +294,21 @@ async def test_a_resync_reads_terminal_warm_ups_again(world: World) -> None:
     world.reconciler.reread([KEY])
     await world.reconcile()
     assert world.condition("GraphsCaptured") == ("True", "Degraded")
+
+
+async def test_a_paused_service_is_reported_on_and_nothing_else_is_written(world: World) -> None:
+    await world.reconcile()
+    world.cluster.writes.clear()
+    paused = inference_service(engine={"maxBatch": 4})
+    paused["metadata"]["annotations"] = {"graphpod.dev/paused": "true"}
+    world.cluster.put(Resource.InferenceService, paused)
+    await world.relist()
+    await world.reconcile()
+    assert world.kinds() == ["status"]
+    assert world.condition("Accepted") == ("True", "Paused")
+
+    world.cluster.put(Resource.InferenceService, inference_service(engine={"maxBatch": 4}))
+    await world.relist()
+    await world.reconcile()
+    assert "Deployment" in world.kinds()
+    assert world.condition("Accepted") == ("True", "Accepted")
