@@ -12,6 +12,7 @@ from stubs.kubecall import WRITES, Verb, Which
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import USER, Operator
+from tests.eventually import Eventually
 from tests.places import LABEL, Place
 
 KINDS = ("serviceaccount", "configmap", "service", "deployment")
@@ -50,6 +51,7 @@ def far_operator(
             proxy.board.clear()
             operator.stop()
             running_operator.start()
+            Eventually()(running_operator.idle)  # told to stop before it listens to signals, it would end otherwise
 
 
 @pytest.fixture
