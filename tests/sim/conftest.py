@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator import crd
 from stubs.engine_wish import ANNOTATIONS
 from testbed import Cluster
 from tests.api.operator.process import Operator, grant
+from tests.crd import serve_crd
 from tests.places import Manifest, Place
 from tests.sim.fleet import FleetProcess
 
@@ -21,8 +21,7 @@ WARMUP_SECONDS = "1"
 @pytest.fixture(scope="session")
 def sim(sim_cluster: Cluster) -> Cluster:
     """The simulated cluster with our CRD, served."""
-    sim_cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.render())
-    sim_cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/inferenceservices.graphpod.dev")
+    serve_crd(sim_cluster)
     return sim_cluster
 
 

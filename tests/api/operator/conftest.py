@@ -5,20 +5,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from graphpod_operator import crd
 from testbed import Cluster
 from tests.api.operator.door import Door
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import USER, Operator, grant
 from tests.audit import Audit
+from tests.crd import serve_crd
 from tests.places import LABEL, Place
 
 
 @pytest.fixture(scope="session")
 def crd_cluster(api_cluster: Cluster) -> Cluster:
     """The API server with our CRD, served."""
-    api_cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.render())
-    api_cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/inferenceservices.graphpod.dev")
+    serve_crd(api_cluster)
     return api_cluster
 
 
