@@ -80,10 +80,8 @@ class Store:
 
     def drop_layers(self) -> None:
         """Removes what buildah keeps, finished images excepted; the next build starts from nothing."""
-        for line in Path("/proc/mounts").read_text().splitlines():
-            mounted = line.split()[1]  # a build that was cut short leaves its mounts
-            if mounted.startswith((f"{self._graph}/", f"{self.run_root}/")):
-                run(["umount", "--lazy", mounted])
+        while mounted := self._mounts():  # a build that was cut short leaves some
+            run(["umount", "--lazy", mounted[-1]])
         for place in (self._graph, self.run_root):
             shutil.rmtree(place, ignore_errors=True)
 
@@ -97,6 +95,10 @@ class Store:
                 report("images: another build is running, waiting for it …")
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+    def _mounts(self) -> list[str]:
+        places = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        return [place for place in places if place.startswith((f"{self._graph}/", f"{self.run_root}/"))]
 
     @property
     def _graph(self) -> Path:
