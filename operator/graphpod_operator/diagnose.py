@@ -21,6 +21,7 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.EngineDied: Reason.EngineDied,
     ExitCode.Stuck: Reason.EngineStuck,
     ExitCode.FeatureNotBuilt: Reason.EngineRefused,
+    ExitCode.PolicyRefused: Reason.EngineRefused,
 }
 """The engine's own exit codes."""
 

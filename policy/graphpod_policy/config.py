@@ -9,12 +9,13 @@ import hashlib
 import json
 import types
 import typing
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar
 
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.plan import PhasePlan, Plan
+from graphpod_policy.resolve import resolve
 from graphpod_policy.words import (
     AllToAll,
     AttentionBackend,
@@ -190,6 +191,13 @@ class EngineConfig:
             on_unsupported=OnUnsupported.Degrade,
             on_capture_failure=self.graph.on_capture_failure,
         )
+
+    def resolved(self) -> Plan:
+        """The plan that the engine starts from: the operator's, beside what the user asked for."""
+        plan = resolve(self.feature_set(), self.planned_request())
+        phases = {phase: replace(row, requested=self.phase(phase).requested) for phase, row in plan.phases.items()}
+        request = replace(plan.request, on_unsupported=self.graph.on_unsupported)
+        return replace(plan, phases=phases, request=request)
 
     def canonical(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, UTF-8. Equal configurations have equal bytes."""

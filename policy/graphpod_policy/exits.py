@@ -24,3 +24,5 @@ class ExitCode(IntEnum):
     """One size or stage of the start exceeded its limit, or the engine's loop stopped turning."""
     FeatureNotBuilt = 17
     """The configuration asks for a feature this engine does not have."""
+    PolicyRefused = 18
+    """A fact stands against a policy that was asked for by name, and `onUnsupported` is Fail."""

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from graphpod_policy import BUILT_POLICIES, Backend, ExitCode, FallbackReason, Policy
+from graphpod_policy import BUILT_POLICIES, POSSIBLE_FALLBACKS, Backend, ExitCode, Policy
 from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process
 
 
@@ -76,7 +76,7 @@ class Counters:
             self.add("graphpod_graph_recaptures_total", 0, phase=phase, backend=backend)
             for kind in ("real", "padding"):
                 self.add("graphpod_graph_tokens_total", 0, phase=phase, kind=kind, backend=backend)
-            for reason in FallbackReason:
+            for reason in POSSIBLE_FALLBACKS:
                 self.add("graphpod_graph_fallbacks_total", 0, phase=phase, reason=reason, backend=backend)
             for code in (ExitCode.CaptureFailed, ExitCode.CaptureOutOfMemory):
                 self.add("graphpod_graph_capture_failures_total", 0, phase=phase, backend=backend, reason=code.name)

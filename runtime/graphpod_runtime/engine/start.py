@@ -31,7 +31,6 @@ from graphpod_policy import (
     Policy,
     not_built,
     refine,
-    resolve,
     shorten,
     weaken,
 )
@@ -95,7 +94,7 @@ class Starter:
         self._send = report
         self._read_model = load
         # The engine's own resolution starts from the operator's plan as an explicit request.
-        self.plan: Plan = resolve(config.feature_set(), config.planned_request())
+        self.plan: Plan = config.resolved()
         self._shortened: set[Phase] = set()
         self._graphs: dict[Phase, PhaseGraphs] = {}
         self.report = Report(
@@ -231,6 +230,12 @@ class Starter:
         self._passes[Phase.Prefill].eager(inputs, attend, 1)
         self.plan = refine(self.plan, Facts(len(layers), self._model.shape.layers))
         self.report.decisions = self.plan.decisions
+        if (refused := self.plan.refused) is not None:
+            raise StartFailure(
+                ExitCode.PolicyRefused,
+                f"{refused.phase}: rule {refused.rule} stands against {refused.policy}: {refused.because}; "
+                "set graph.onUnsupported to Degrade to run a weaker policy",
+            )
         for phase, planned in self.plan.phases.items():
             self.report.phases[phase].effective = planned.planned
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from graphpod_policy import ConfigError, ExitCode, resolve
+from graphpod_policy import ConfigError, ExitCode
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.ending import Ended, Ending, tell
 from graphpod_runtime.front.engine_client import ENGINE_COMMAND, EngineClient
@@ -54,7 +54,7 @@ class Front:
         self._metrics = FrontMetrics(status.config.model.name)
         self._exporter = Exporter(self._metrics, status)
         self._gate = Gate(status, self._metrics)
-        plan = resolve(status.config.feature_set(), status.config.planned_request())
+        plan = status.config.resolved()
         self._watchdog = Watchdog(plan)
         self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND)
         self._asked = asyncio.Event()

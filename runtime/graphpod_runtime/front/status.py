@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_policy import EngineConfig, Phase, config_hash, resolve
+from graphpod_policy import EngineConfig, Phase, config_hash
 from graphpod_runtime.graphs.report import PhaseReport, Report, State
 
 
@@ -66,7 +66,7 @@ class Status:
 
 def first_report(config: EngineConfig) -> Report:
     """What is true before the engine has said a word: the plan, and nothing captured."""
-    plan = resolve(config.feature_set(), config.planned_request())
+    plan = config.resolved()
     phases = {
         phase: PhaseReport(
             requested=config.phase(phase).requested,

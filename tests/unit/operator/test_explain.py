@@ -1,5 +1,6 @@
 """`graphpod explain`: every example's golden, the exit codes, and messages that say where."""
 
+import importlib
 import json
 import os
 from collections.abc import Callable
@@ -311,10 +312,12 @@ def test_a_live_service_is_fetched_from_the_cluster(
 
 def test_operator_explain_and_engine_call_the_same_resolver() -> None:
     """The very same function object; the engine's file is read, not imported, because it imports torch."""
-    assert planner.resolve is explain.resolve is resolve is graphpod_policy.resolve
+    engines = importlib.import_module("graphpod_policy.config").resolve
+    assert planner.resolve is explain.resolve is engines is resolve is graphpod_policy.resolve
     engine = (ROOT / "runtime/graphpod_runtime/engine/start.py").read_text()
     names = engine.partition("from graphpod_policy import (")[2].partition(")")[0]
-    assert {"resolve", "refine", "weaken", "shorten"} <= {name.strip() for name in names.split(",")}
+    assert {"refine", "weaken", "shorten"} <= {name.strip() for name in names.split(",")}
+    assert "config.resolved()" in engine
 
 
 def test_the_rules_are_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """EngineConfig: equal configurations have equal bytes, and what cannot be read says which field is wrong."""
 
 import json
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -8,11 +9,17 @@ import pytest
 from graphpod_policy import (
     ConfigError,
     EngineConfig,
+    Facts,
+    FeatureConfig,
     Features,
     GraphRequest,
+    KvCacheDtype,
     ModelConfig,
+    OnUnsupported,
     Phase,
+    Policy,
     config_hash,
+    refine,
     resolve,
 )
 
@@ -76,3 +83,76 @@ def test_bad_input_names_the_field(change: Any, message: str):
 def test_bytes_that_are_not_json_are_refused():
     with pytest.raises(ConfigError, match="not JSON"):
         EngineConfig.parse(b"{")
+
+
+def test_the_engine_starts_from_the_operators_plan_and_what_the_user_asked() -> None:
+    request = GraphRequest(decode=Policy.Full, on_unsupported=OnUnsupported.Fail)
+    plan = resolve(Features(), request)
+    given = EngineConfig.of(Features(), request, plan, model=ModelConfig("m", "/m"), dtype="float32")
+    started = EngineConfig.parse(given.canonical()).resolved()
+    assert started.phases == plan.phases
+    assert (started.compile, started.prefill_chunk, started.duties) == (plan.compile, plan.prefill_chunk, plan.duties)
+    assert started.request.on_unsupported is OnUnsupported.Fail
+    broken = Facts(attention_layers=1, configured_layers=2)
+    refused = refine(started, broken).refused
+    assert refused is not None, "decode was asked for by name"
+    assert refused.phase is Phase.Decode
+    automatic = EngineConfig.of(
+        Features(), GraphRequest(), resolve(Features(), GraphRequest()), model=ModelConfig("m", "/m"), dtype="float32"
+    )
+    assert refine(automatic.resolved(), broken).refused is None
+
+
+def test_what_is_not_used_is_not_written() -> None:
+    """A feature that a later version learns changes no bytes of a service without it."""
+    raw = json.loads(config().canonical())
+    assert raw["features"] == {}
+    used = Features(tensor=2, lora=("a",), kv_cache_dtype=KvCacheDtype.Fp8)
+    given = EngineConfig.of(
+        used, GraphRequest(), resolve(used, GraphRequest()), model=ModelConfig("m", "/m"), dtype="float32"
+    )
+    assert json.loads(given.canonical())["features"] == {"tensor": 2, "lora": ["a"], "kvCacheDtype": "Fp8"}
+    assert EngineConfig.parse(given.canonical()).feature_set() == replace(used, prefill_chunk=256)
+
+
+def test_every_feature_is_in_the_engines_configuration() -> None:
+    own = {"max_model_len", "max_batch", "prefill_chunk"}
+    assert {row.name for row in fields(FeatureConfig)} | own == {row.name for row in fields(Features)}
+    for row in fields(FeatureConfig):
+        assert row.default == getattr(Features(), row.name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: raw["features"].update(tensor="2"), "features.tensor: expected int, found '2'"),
+        (lambda raw: raw["features"].update(wings=2), "features: unknown field 'wings'; this engine reads allToAll"),
+        (lambda raw: raw.update(kvCacheBytes="1"), "kvCacheBytes: expected int, found '1'"),
+        (lambda raw: raw.update(graph=[]), r"graph: expected an object, found \[\]"),
+        (lambda raw: raw["graph"]["prefill"].update(sizes=4), "graph.prefill.sizes: expected a list, found 4"),
+        (lambda raw: raw["graph"]["prefill"].update(sizes=[4, 4]), "graph.prefill.sizes: must ascend without repeats"),
+        (lambda raw: raw["graph"]["prefill"].update(sizes=[0, 4]), r"from 1 or more, is \[0, 4\]"),
+        (lambda raw: raw.update(maxModelLen=0), "maxModelLen: must be at least 1, is 0"),
+        (lambda raw: raw.update(prefillChunk=0), "prefillChunk: must be at least 1, is 0"),
+        (lambda raw: raw.update(maxBatch=0), "maxBatch: must be at least 1, is 0"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_names_its_place(change: Any, message: str) -> None:
+    raw = json.loads(config().canonical())
+    change(raw)
+    with pytest.raises(ConfigError, match=message):
+        EngineConfig.parse(json.dumps(raw).encode())
+
+
+def test_text_outside_a_configuration_is_called_that() -> None:
+    with pytest.raises(ConfigError, match=r"^engine.json: expected an object, found \[\]$"):
+        EngineConfig.parse(b"[]")
+
+
+def test_the_bytes_are_canonical() -> None:
+    data = EngineConfig.of(
+        Features(), GraphRequest(), resolve(Features(), GraphRequest()), model=ModelConfig("ä", "/m"), dtype="float32"
+    ).canonical()
+    assert data.startswith(b'{"dtype":"float32","features":{},"graph":{"compile":"None","decode":{')
+    assert '"model":{"name":"ä","path":"/m"}'.encode() in data
+    assert config_hash(b"abc") == "ba7816bf8f"

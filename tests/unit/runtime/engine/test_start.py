@@ -3,13 +3,14 @@
 import gc
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Policy
+from graphpod_policy import ExitCode, OnCaptureFailure, OnUnsupported, Phase, Policy
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
@@ -250,9 +251,9 @@ def test_a_fault_that_is_not_understood_ends_the_start(
         started()
 
 
-def test_a_model_with_other_layers_than_configured_runs_eagerly(
-    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def layer_without_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One layer of the model never calls attention."""
     from graphpod_runtime.models.llama import LlamaLayer
 
     def without_attention(self: LlamaLayer, x: Any, cosines: Any, sines: Any, attend: Any) -> Any:
@@ -260,6 +261,19 @@ def test_a_model_with_other_layers_than_configured_runs_eagerly(
 
     right = LlamaLayer.forward
     monkeypatch.setattr(LlamaLayer, "forward", without_attention)
+
+
+@pytest.mark.usefixtures("layer_without_attention")
+def test_a_model_with_other_layers_than_configured_runs_eagerly(started: Callable[..., Runner]) -> None:
     runner = started()
     assert {rule for rule, _, _ in rules(runner)} == {"UnknownLayers", "NotBuilt"}
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"
+
+
+@pytest.mark.usefixtures("layer_without_attention")
+def test_a_fact_against_a_policy_asked_by_name_ends_the_start_under_fail(llama_folder: Path) -> None:
+    config = engine_config(llama_folder, Policy.Breakable, Policy.Disabled)
+    graph = replace(config.graph, on_unsupported=OnUnsupported.Fail)
+    runner = Runner(replace(config, graph=graph), lambda report: None)
+    with pytest.raises(StartFailure, match=r"prefill: rule UnknownLayers stands against Breakable: .* 2 .*3 configured"):
+        runner.start()
