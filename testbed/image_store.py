@@ -57,7 +57,11 @@ class Store:
         return bool(self.buildah("images", "--quiet", "--filter", f"reference={name}").strip())
 
     def keep(self, name: str, folder: Path) -> None:
-        """Lays image `name` out in `folder`; layers that any kept image has are not written again."""
+        """Lays image `name` out in `folder`; layers that any kept image has are not written again.
+
+        buildah notes which image each step began from, by ids that depend on what else the store has built: left out,
+        since the same sources are to give the same image.
+        """
         partial = folder.with_name(folder.name + PARTIAL)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -66,6 +70,10 @@ class Store:
         source = f"containers-storage:[{self._driver()}@{self._graph}+{self.run_root}]{name}"
         to = f"oci:{partial}:{name}"
         run(["skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", source, to], timeout=COPY_LIMIT)
+        settings = packed.read(partial)[0].settings()
+        for step in settings["history"]:
+            step.pop("comment", None)
+        packed.configure(partial, settings)
         partial.rename(folder)
 
     def forget(self, *folders: Path) -> None:

@@ -26,6 +26,8 @@ RECIPE = ("Dockerfile", ".dockerignore", "testbed/sbom.py", "locks/base.txt")
 VERSION = "0.1.0"
 SBOM = "/usr/share/graphpod/sbom.cdx.json"
 KEPT = 86400.0  # s
+OPTIONS = ("--layers", "--isolation=chroot", "--pull-never", "--network=host", "--identity-label=false")
+SETTLED = "no ids of steps"  # what image_store.Store.keep does to an image
 CERTIFICATES = Path("/etc/ssl/certs")
 
 
@@ -146,7 +148,7 @@ def save(folder: Path, out: Path) -> None:
 
 def content_key(image: Image, root: Path, contexts: Mapping[str, Path] | None = None) -> str:
     """12 hexadecimal digits over the recipe, the base's, the sources under `root`, their revision, other folders."""
-    digest = hashlib.sha256(json.dumps([image.tag, base_image.COMMAND, labels(image, "")]).encode())
+    digest = hashlib.sha256(json.dumps([image.tag, base_image.COMMAND, OPTIONS, SETTLED, labels(image, "")]).encode())
     places = [root / name for name in (*RECIPE, *image.sources)]
     for place in [*places, *(contexts or {}).values()]:
         if not place.exists():
@@ -233,7 +235,7 @@ def _files(place: Path) -> Iterable[Path]:
 def _build(image: Image, context: Path, store: Store, contexts: Mapping[str, Path], base: str, *options: str) -> None:
     command: list[str | Path] = [
         *options,
-        *("--layers", "--isolation", "chroot", "--pull-never", "--network", "host", "--identity-label=false"),
+        *OPTIONS,
         *("--timestamp", str(base_image.EPOCH), "--build-arg", f"SOURCE_DATE_EPOCH={base_image.EPOCH}"),
         *("--build-arg", f"VERSION={VERSION}", "--build-arg", f"NAME={image.target}"),
         *("--file", context / "Dockerfile", "--target", image.target, "--tag", image.tag),

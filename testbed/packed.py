@@ -157,6 +157,19 @@ def lay_out(images: Iterable[Packed], folder: Path) -> None:
     (folder / "oci-layout").write_bytes(LAYOUT)
 
 
+def configure(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Gives the one image of a layout another configuration, and no annotations; the old one's blobs stay behind."""
+    (image,) = read(folder)
+    config = _json(settings)
+    manifest = json.loads(image.manifest)
+    manifest["config"] |= {"digest": _digest(config), "size": len(config)}
+    manifest.pop("annotations", None)
+    new = Packed(image.name, _json(manifest), image.config, image.layers)
+    for content in (config, new.manifest):
+        (folder / _path(_digest(content))).write_bytes(content)
+    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [_entry(new)]}))
+
+
 def architecture() -> str:
     """This machine's, in the words of images."""
     machine = platform.machine()

@@ -83,6 +83,17 @@ def test_a_layout_of_links_is_the_same_image_under_another_name(tmp_path: Path) 
     assert (again.name, again.digest, again.file("/pause")) == ("other:1", image.digest, b"program")
 
 
+def test_an_image_with_other_settings_keeps_its_layers(tmp_path: Path) -> None:
+    (image,) = packed.read(archive(tmp_path))
+    folder = tmp_path / "layout"
+    unpack(written([image]), folder)
+    packed.configure(folder, image.settings() | {"history": ["new"]})
+    (changed,) = packed.read(folder)
+    assert changed.settings() == image.settings() | {"history": ["new"]}
+    assert changed.id != image.id
+    assert [layer.digest for layer in changed.layers] == [layer.digest for layer in image.layers]
+
+
 def unpack(content: bytes, folder: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         tar.extractall(folder, filter="data")
