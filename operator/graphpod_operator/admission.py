@@ -54,15 +54,19 @@ def _warnings(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _told(explanation: Explanation) -> Iterator[str]:
-    """What is refused first, then each decision with its hint."""
+    """What is refused first, then each decision with its hint, once for both phases."""
     for row in explanation.not_built:
         yield _cut(f"refused: {row.message}")
     refused = explanation.plan.refused
     if refused is not None:
         yield _cut(f"refused: spec.graph.{refused.phase}: rule {refused.rule}: {refused.because}")
+    phases: dict[str, list[str]] = {}
     for decision in explanation.plan.decisions:
         if decision != refused:
-            yield _cut(f"{decision.phase}: rule {decision.rule}: {decision.because}; {decision.hint}")
+            said = f"rule {decision.rule}: {decision.because}; {decision.hint}"
+            phases.setdefault(said, []).append(decision.phase.value)
+    for said, about in phases.items():
+        yield _cut(f"{' and '.join(about)}: {said}")
 
 
 def _cut(sentence: str) -> str:

@@ -53,7 +53,7 @@ class Spec(ApiModel):
     updates: Updates | None = Field(
         None,
         description="Whether a newer operator's default image, rules and rendering reach this service by themselves "
-        "(Auto) or when adopted (Pinned). Default: Pinned.",
+        "(Auto) or when adopted (Pinned). Default: they do.",
     )
     suspend: Boolean = Field(False, description="Keep the object and its Service, run no pod. Default: false.")
     slo: Slo | None = Field(None, description="What is promised to clients. Default: nothing.")

@@ -102,7 +102,7 @@ class Graph(ApiModel):
         None,
         ge=0,
         le=10,
-        description="Starts that may die in a capture before the operator plans a weaker policy. Default: 3.",
+        description="Starts that may die in a capture before the operator plans a weaker policy. Default: no limit.",
     )
 
     @model_validator(mode="after")

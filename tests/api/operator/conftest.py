@@ -68,9 +68,9 @@ def drafts(crd_cluster: Cluster) -> Place:
     return Place(crd_cluster, "drafts")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def door(crd_cluster: Cluster, drafts: Place) -> Iterator[Door]:
-    """The server's judgement of a spec."""
+    """The server's judgement of a spec. For one test: the server closes a connection that idles."""
     with Door(crd_cluster, drafts.namespace) as door:
         yield door
 

@@ -19,8 +19,10 @@ def warnings(**spec: Any) -> list[str]:
     return told
 
 
-def test_a_decision_is_told_with_its_rule_and_its_hint() -> None:
-    assert any("rule NoCuda" in line and "expected on a CPU" in line for line in warnings())
+def test_a_decision_is_told_with_its_rule_and_its_hint_once_for_both_phases() -> None:
+    (told,) = [line for line in warnings() if "rule NoCuda" in line]
+    assert told.startswith("prefill and decode: ")
+    assert "expected on a CPU" in told
 
 
 def test_a_feature_that_is_not_built_comes_first_and_names_the_field() -> None:
