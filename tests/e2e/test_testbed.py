@@ -128,6 +128,12 @@ def containers_of(cluster: Cluster, node: int) -> list[int]:
     return sorted({int(pid) for file in files for pid in file.read_text().split()})
 
 
+def process_of(cluster: Cluster, name: str) -> int:
+    """Some process of a running pod: any is in the pod's network."""
+    uid = cluster.kubectl("-n", "probe", "get", "pod", name, "-o", "jsonpath={.metadata.uid}")
+    return next(int(pid) for file in CGROUPS.glob(f"**/pod{uid}/*/cgroup.procs") for pid in file.read_text().split())
+
+
 def test_a_node_runs_restricted_pods_and_down_leaves_the_machine_as_it_was(
     cluster: Cluster, image: Path, eventually: Eventually
 ):
@@ -147,7 +153,7 @@ def test_a_node_runs_restricted_pods_and_down_leaves_the_machine_as_it_was(
     # a pod resolves service names by the cluster's DNS service, and a service answers the host
     dns = Addresses(record.load(cluster.name).id).dns
     ask = f"from testbed.addons import resolves as r; print(r('{dns}', 'kubernetes.default.svc.cluster.local'))"
-    inside = ["nsenter", f"--net=/proc/{containers_of(cluster, 1)[0]}/ns/net", sys.executable, "-c", ask]
+    inside = ["nsenter", f"--net=/proc/{process_of(cluster, 'writer1')}/ns/net", sys.executable, "-c", ask]
     eventually(lambda: subprocess.check_output(inside, cwd=PACKAGE.parent, text=True) == "True\n")
     eventually(lambda: served(cluster))
 
