@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from stubs.certificate import Certificate
@@ -18,6 +17,8 @@ Manifest = dict[str, Any]
 IMAGE = "graphpod.dev/stubs:0.1.0"
 DEVICE_PLUGIN_IMAGE = "graphpod.dev/stub-deviceplugin:0.1.0"
 GPU = "nvidia.com/gpu"
+PLUGINS = "/var/lib/kubelet/device-plugins"
+"""Where every kubelet looks for device plugins, whatever its --root-dir is."""
 LABEL = "app.kubernetes.io/name"
 _USER = {"runAsNonRoot": True, "runAsUser": 65532, "fsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
 _SAFE = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
@@ -57,27 +58,24 @@ def external_metrics(namespace: str, certificate: Certificate) -> list[Manifest]
     return [secret, *web, service]
 
 
-def device_plugin(namespace: str, kubelets: Path, folder: str = "", count: int = 2) -> list[Manifest]:
-    """`count` devices of `nvidia.com/gpu` on every node. It mounts a folder of the host: a privileged namespace.
-
-    The kubelet's device-plugins folder is `folder` below `kubelets`; `$(NODE_NAME)` in `folder` is the node's name.
-    """
+def device_plugin(namespace: str, count: int = 2) -> list[Manifest]:
+    """`count` devices of `nvidia.com/gpu` on every node. It mounts a folder of the host: a privileged namespace."""
     name = "device-plugin"
     container = {
         "name": name,
         "image": DEVICE_PLUGIN_IMAGE,
-        "args": [f"-count={count}", "-prefix=$(NODE_NAME)-gpu", "-folder=/device-plugins", f"-control=:{CONTROL_PORT}"],
+        "args": [f"-count={count}", "-prefix=$(NODE_NAME)-gpu", f"-control=:{CONTROL_PORT}"],
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
         "securityContext": {**_SAFE, "runAsUser": 0, "runAsNonRoot": False},  # the folder is root's
         "readinessProbe": _HEALTHY,
-        "volumeMounts": [{"name": "plugins", "mountPath": "/device-plugins", "subPathExpr": folder}],
+        "volumeMounts": [{"name": "plugins", "mountPath": PLUGINS}],
     }
     spec = {
         "automountServiceAccountToken": False,
         "priorityClassName": "system-node-critical",
         "tolerations": [{"operator": "Exists"}],
         "containers": [container],
-        "volumes": [{"name": "plugins", "hostPath": {"path": str(kubelets), "type": "Directory"}}],
+        "volumes": [{"name": "plugins", "hostPath": {"path": PLUGINS, "type": "Directory"}}],
     }
     return [_workload("DaemonSet", name, namespace, spec)]
 

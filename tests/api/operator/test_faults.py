@@ -115,7 +115,7 @@ def test_a_create_through_failing_requests_ends_in_order(
     "effect",
     [
         pytest.param(WatchError(410), id="410"),
-        pytest.param(Cut(after_events=1, after_bytes=9), id="cut-in-an-event"),
+        pytest.param(Cut(after_events=1, after_bytes=9), id="cut-in-an-event", marks=pytest.mark.slow),
         pytest.param(Cut(), id="cut", marks=pytest.mark.slow),
     ],
 )

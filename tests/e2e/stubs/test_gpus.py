@@ -35,8 +35,7 @@ def gpus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Deployed
     cluster.load(device_plugin_image(tmp_path_factory.mktemp("image")))
     place = Place(cluster, "gpus")
     place.create(PodSecurity.Privileged)
-    folder = "$(NODE_NAME)/kubelet/device-plugins"
-    return bring(cluster, manifests.device_plugin(place.namespace, cluster.folder, folder, COUNT))
+    return bring(cluster, manifests.device_plugin(place.namespace, COUNT))
 
 
 @pytest.fixture
@@ -116,6 +115,7 @@ def test_one_gpu_too_many_leaves_a_pod_waiting_with_the_schedulers_words(place: 
     eventually(lambda: running(place, "late"))
 
 
+@pytest.mark.slow  # the kubelet tells the node's capacity every ten seconds
 def test_a_gpu_that_fell_ill_is_not_given_out_until_it_is_well(
     cluster: Cluster, place: Place, gpus: Deployed, eventually: Eventually
 ) -> None:
