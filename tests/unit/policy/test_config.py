@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from graphpod_policy import (
+    CompileMode,
     ConfigError,
     EngineConfig,
     Facts,
@@ -15,9 +16,11 @@ from graphpod_policy import (
     GraphRequest,
     KvCacheDtype,
     ModelConfig,
+    OnCaptureFailure,
     OnUnsupported,
     Phase,
     Policy,
+    ServingConfig,
     config_hash,
     refine,
     resolve,
@@ -156,3 +159,44 @@ def test_the_bytes_are_canonical() -> None:
     assert data.startswith(b'{"dtype":"float32","features":{},"graph":{"compile":"None","decode":{')
     assert '"model":{"name":"ä","path":"/m"}'.encode() in data
     assert config_hash(b"abc") == "ba7816bf8f"
+
+
+def test_the_plan_as_a_request_of_the_engine_says_everything() -> None:
+    request = GraphRequest(
+        prefill=Policy.Disabled, decode_sizes=(1, 4), on_unsupported=OnUnsupported.Fail,
+        on_capture_failure=OnCaptureFailure.Fail,
+    )  # fmt: skip
+    features = Features(max_model_len=300, max_batch=5, prefill_chunk=70)
+    given = EngineConfig.of(
+        features, request, resolve(features, request), model=ModelConfig("m", "/m"), dtype="bfloat16", page_size=8,
+        kv_cache_bytes=7, threads=3, serving=ServingConfig(9, 8),
+    )  # fmt: skip
+    assert given.planned_request() == GraphRequest(
+        prefill=Policy.Disabled, decode=Policy.Full, prefill_sizes=None, decode_sizes=(1, 4),
+        compile=CompileMode.Nothing, on_unsupported=OnUnsupported.Degrade, on_capture_failure=OnCaptureFailure.Fail,
+    )  # fmt: skip
+    assert given.feature_set() == features
+    assert given.graph.on_unsupported is OnUnsupported.Fail
+    assert (given.page_size, given.kv_cache_bytes, given.threads, given.dtype) == (8, 7, 3, "bfloat16")
+    assert (given.max_model_len, given.max_batch, given.prefill_chunk) == (300, 5, 70)
+    assert given.serving == ServingConfig(max_queue=9, drain_seconds=8)
+    assert given.model == ModelConfig(name="m", path="/m")
+    assert given.phase(Phase.Prefill).planned is Policy.Disabled
+    assert given.phase(Phase.Decode).sizes == (1, 4)
+    assert config().page_size == 16
+    assert config().serving == ServingConfig()
+
+
+@pytest.mark.parametrize("name", ["max_model_len", "max_batch", "prefill_chunk", "page_size"])
+def test_one_is_enough(name: str) -> None:
+    assert getattr(replace(config(), **{name: 1}), name) == 1
+
+
+def test_an_optional_value_may_be_absent_as_null_only() -> None:
+    raw = json.loads(config(threads=2).canonical())
+    raw["threads"] = None
+    assert EngineConfig.parse(json.dumps(raw).encode()).threads is None
+    raw["features"] = {"speculative": None, "deterministic": True, "hostCacheBytes": 5}
+    assert EngineConfig.parse(json.dumps(raw).encode()).features == FeatureConfig(
+        deterministic=True, host_cache_bytes=5
+    )

@@ -9,11 +9,14 @@ from graphpod_policy import (
     FEATURES,
     RULES,
     Backend,
+    CompileMode,
     Facts,
     FallbackReason,
     Features,
     GraphRequest,
     KvCacheDtype,
+    ModelFacts,
+    OnCaptureFailure,
     OnUnsupported,
     Outcome,
     Phase,
@@ -202,3 +205,89 @@ def test_every_gate_is_a_fallback_reason():
 
 def test_every_auto_order_ends_with_disabled():
     assert all(order[-1] is Policy.Disabled for order in AUTO_ORDER.values())
+
+
+def test_a_weakened_plan_tells_the_failure_then_what_was_stepped_over():
+    plan = resolve(Features(), GraphRequest())
+    weaker = weaken(plan, PREFILL, "CaptureFailed", "prefill size 8: boom")
+    added = weaker.decisions[len(plan.decisions) :]
+    assert [(d.rule, d.phase, d.stage, d.outcome, d.policy) for d in added] == [
+        ("CaptureFailed", PREFILL, Stage.Engine, Outcome.Degraded, Policy.Breakable),
+        ("NotBuilt", PREFILL, Stage.Engine, Outcome.Excluded, Policy.Piecewise),
+    ]
+    assert added[0].because == "prefill size 8: boom"
+    assert weaker.phases[DECODE] == plan.phases[DECODE]
+    decode = weaken(plan, DECODE, "SelfCheckFailed", "decode size 2 differs")
+    assert decode.phases[DECODE].sizes == plan.phases[DECODE].sizes
+    assert decode.phases[DECODE].requested is Policy.Auto
+
+
+def test_weakening_steps_over_what_the_features_exclude_even_under_fail():
+    request = GraphRequest(decode=Policy.Full, on_unsupported=OnUnsupported.Fail)
+    plan = resolve(Features(sleep=True), request)
+    assert plan.phases[DECODE].planned is Policy.Full
+    weaker = weaken(plan, DECODE, "CaptureFailed", "boom")
+    assert (weaker.phases[DECODE].planned, weaker.refused) == (Policy.Disabled, None)
+    assert weaker.decisions[-1].rule == "SleepMode"
+
+
+def test_a_shortened_ladder_tells_why():
+    plan = resolve(Features(), GraphRequest())
+    shorter = shorten(plan, DECODE, (1, 2), "4 and 8 did not fit")
+    added = shorter.decisions[-1]
+    assert (added.rule, added.phase, added.stage, added.outcome, added.policy, added.because) == (
+        "LadderMemory", DECODE, Stage.Engine, Outcome.Adjusted, Policy.Full, "4 and 8 did not fit",
+    )  # fmt: skip
+    assert shorter.phases[DECODE].planned is Policy.Full
+    assert shorter.costs[DECODE].bytes < plan.costs[DECODE].bytes
+    assert shorter.phases[PREFILL] == plan.phases[PREFILL]
+    with pytest.raises(
+        ValueError, match=r"^a shorter ladder for decode must be a non-empty part of \(1, 2, 4, 8\), not \(\)$"
+    ):
+        shorten(plan, DECODE, (), "")
+
+
+def test_nothing_is_weaker_than_disabled():
+    plan = resolve(Features(), GraphRequest(decode=Policy.Disabled))
+    with pytest.raises(ValueError, match=r"^decode is Disabled already: nothing weaker is left$"):
+        weaken(plan, DECODE, "CaptureFailed", "")
+
+
+def test_a_plan_as_a_request_says_everything():
+    request = GraphRequest(
+        prefill=Policy.Auto, decode=Policy.Breakable, prefill_sizes=None, decode_sizes=(1, 2, 99),
+        compile=CompileMode.Auto, budget_bytes=1 << 34, budget_seconds=3000,
+        on_unsupported=OnUnsupported.Fail, on_capture_failure=OnCaptureFailure.Fail,
+    )  # fmt: skip
+    plan = resolve(Features(), request)
+    assert plan.as_request() == GraphRequest(
+        prefill=Policy.Breakable, decode=Policy.Breakable, prefill_sizes=plan.phases[PREFILL].sizes,
+        decode_sizes=(1, 2), compile=CompileMode.Nothing, budget_bytes=1 << 34, budget_seconds=3000,
+        on_unsupported=OnUnsupported.Fail, on_capture_failure=OnCaptureFailure.Fail,
+    )  # fmt: skip
+    disabled = resolve(Features(), GraphRequest(decode=Policy.Disabled, decode_sizes=(1, 2)))
+    assert (disabled.as_request().decode, disabled.as_request().decode_sizes) == (Policy.Disabled, (1, 2))
+
+
+def test_a_time_budget_binds_the_engine_too():
+    plan = resolve(Features(), GraphRequest(budget_seconds=100))
+    slow = ModelFacts("LlamaForCausalLM", 32, 4096, 14336, 32, 8, 128, 128256)
+    refined = refine(plan, Facts(model=slow))
+    assert "LadderTime" in {decision.rule for decision in refined.decisions}
+    assert refined.phases[PREFILL].sizes == plan.phases[PREFILL].sizes[: len(refined.phases[PREFILL].sizes)]
+
+
+def test_a_decision_as_plain_strings():
+    decision = resolve(Features(), GraphRequest()).decisions[0]
+    assert decision.as_dict() == {
+        "rule": "NoCuda", "phase": "prefill", "stage": "Spec", "outcome": "Adjusted", "because": decision.because,
+        "hint": decision.hint,
+    }  # fmt: skip
+    assert "CPU recorder" in decision.because
+    assert decision.policy is Policy.Breakable
+
+
+def test_decisions_stand_by_phase_prefill_first():
+    plan = resolve(Features(), GraphRequest(prefill_sizes=(4, 9999), decode_sizes=(1, 99)))
+    phases = [decision.phase for decision in plan.decisions]
+    assert phases == sorted(phases, key=list(Phase).index)
