@@ -34,12 +34,17 @@ Answered = Callable[[str, str], None]
 
 
 async def connect(answered: Answered) -> KubernetesCluster:
-    """The cluster this process is meant for: that of its service account, else that of its kubeconfig."""
+    """The cluster this process is meant for: that of its service account, else that of its kubeconfig. Raises
+    Unavailable when it has neither.
+    """
     configuration = client.Configuration()
     try:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except config.ConfigException:
-        await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        try:
+            await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except config.ConfigException as error:
+            raise Unavailable(0, f"no cluster to ask: {error}; set KUBECONFIG") from error
     configuration.connection_pool_maxsize = CONNECTIONS
     return KubernetesCluster(client.ApiClient(configuration), answered)
 

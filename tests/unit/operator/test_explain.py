@@ -355,3 +355,14 @@ def test_a_row_of_sglangs_matrix_is_ours_or_its_difference_is_explained(row: ups
     theirs = (row.piecewise, row.breakable, row.decode)
     assert (upstream.ours(row) == theirs) == (row.differs == "")
     assert row.upstream
+
+
+def test_without_a_cluster_it_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "kubeconfig").write_text("apiVersion: v1\nkind: Config\n")
+    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    assert cli.main(["explain", "gisvc/demo"]) == 2
+    complained = capsys.readouterr().err
+    assert complained.startswith("error: gisvc/demo: no cluster to ask: ")
+    assert complained.endswith("; set KUBECONFIG\n")
