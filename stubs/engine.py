@@ -20,12 +20,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from stubs.engine_answer import JSON, warmup
 from stubs.engine_fault import CHOICES, FORMS, FaultError, written
 from stubs.engine_story import End, Story, tell
 from stubs.engine_wish import ENVIRONMENT, Wish
 
+PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
+METRICS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+EVENTS = {"Content-Type": "text/event-stream"}
 TERMINATION_LOG = Path("/dev/termination-log")
-HUGE = 1 << 20
 TICK = 0.05  # s between two looks at the clock
 MEMORY_STEP = 16 << 20
 
@@ -100,9 +103,10 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nothing."""
 
-    def answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8", **headers: str) -> None:
+    def answer(self, status: int, body: bytes, **headers: str) -> None:
+        """Sends a response, of plain text unless `headers` say otherwise."""
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+        for name, value in {**PLAIN, "Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
         if self.engine.draining:
             self.send_header("Connection", "close")
@@ -110,7 +114,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def answer_json(self, status: int, body: Any) -> None:
-        self.answer(status, json.dumps(body).encode(), "application/json")
+        self.answer(status, json.dumps(body).encode(), **JSON)
 
 
 class Admin(Handler):
@@ -130,25 +134,12 @@ class Admin(Handler):
                 not_ready = b"draining\n" if engine.draining else waiting
                 self.answer(200, b"ok\n") if engine.ready else self.answer(503, not_ready)
             case "/warmup":
-                self._warmup()
+                found = warmup(engine.story, engine.now, engine.pod_uid, engine.config_hash)
+                self.answer(found.status, found.body, **found.headers)
             case "/metrics":
-                self.answer(200, engine.metrics().encode(), "text/plain; version=0.0.4; charset=utf-8")
+                self.answer(200, engine.metrics().encode(), **METRICS)
             case _:
                 self.answer(404, b"Not Found")
-
-    def _warmup(self) -> None:
-        engine = self.engine
-        match engine.story.answer:
-            case "huge":
-                self.answer(200, b'{"state": "' + b"x" * HUGE + b'"}', "application/json")
-            case "malformed":
-                self.answer(200, b'{"podUID": ', "application/json")
-            case "error":
-                self.answer(500, b"Internal Server Error")
-            case "redirect":
-                self.answer(302, b"", Location="/livez")
-            case _:
-                self.answer_json(200, engine.story.report(engine.now, engine.pod_uid, engine.config_hash))
 
 
 class OpenAi(Handler):
@@ -196,7 +187,7 @@ class OpenAi(Handler):
         events = [self._completion(chat, f"{word} ", None, None) for word in words]
         events.append(self._completion(chat, "", "stop", None))
         lines = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]
-        self.answer(200, "".join(lines).encode(), "text/event-stream")
+        self.answer(200, "".join(lines).encode(), **EVENTS)
 
     def _refused(self) -> bool:
         if self.engine.started:

@@ -27,7 +27,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from stubs.engine import HUGE
+from stubs.engine_answer import warmup
 from stubs.engine_fault import FaultError
 from stubs.engine_script import script
 from stubs.engine_story import Story, tell
@@ -142,23 +142,10 @@ class Fleet:
         if story.silent(at) or (story.mute and what == "warmup"):
             await asyncio.Event().wait()  # until the client has had enough, which cancels this
         if what == "warmup":
-            return _warmup(member, story, at)
+            found = warmup(story, at, member.identity.uid, member.config_hash)
+            return web.Response(status=found.status, body=found.body, headers=found.headers)
         fine = what == "livez" or story.ready(at) or (what == "startupz" and story.started(at))
         return web.Response(text="ok\n") if fine else web.Response(status=503, text=f"{story.scene(at).state}\n")
-
-
-def _warmup(member: Member, story: Story, at: float) -> web.Response:
-    match story.answer:
-        case "huge":
-            return web.Response(body=b'{"state": "' + b"x" * HUGE + b'"}', content_type="application/json")
-        case "malformed":
-            return web.Response(text='{"podUID": ', content_type="application/json")
-        case "error":
-            return web.Response(status=500)
-        case "redirect":
-            return web.Response(status=302, headers={"Location": "/livez"})
-        case _:
-            return web.json_response(story.report(at, member.identity.uid, member.config_hash))
 
 
 def _began(pod: Pod) -> float | None:

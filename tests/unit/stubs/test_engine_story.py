@@ -26,6 +26,8 @@ from graphpod_runtime.front.ending import Ending
 from graphpod_runtime.front.status import Status
 from graphpod_runtime.graphs.report import Stage, State
 from stubs import engine_story
+from stubs.engine import Engine
+from stubs.engine_answer import INSTEAD, warmup
 from stubs.engine_fault import CHOICES, FaultError
 from stubs.engine_story import tell
 from stubs.engine_wish import ANNOTATIONS, ENVIRONMENT, Wish
@@ -194,6 +196,18 @@ def test_one_that_lies_about_ready_is_ready_amid_the_captures():
     assert not story.report(SECONDS * 100, "uid", "hash")["terminal"]
 
 
+@pytest.mark.parametrize("word", CHOICES["answer"])
+def test_each_fault_of_the_answer_is_sent_in_the_report_s_place(word):
+    assert warmup(tell(CONFIG, f"answer:{word}", SECONDS), SECONDS, "uid", "hash") == INSTEAD[word]
+
+
+def test_without_a_fault_the_answer_is_the_report():
+    story = tell(CONFIG, "", SECONDS)
+    found = warmup(story, SECONDS, "uid", "hash")
+    assert found.status == 200
+    assert json.loads(found.body) == story.report(SECONDS, "uid", "hash")
+
+
 def test_a_silent_one_falls_silent_in_its_state():
     story = tell(CONFIG, "silent:Capturing", SECONDS)
     began = next(scene.at for scene in story.scenes if scene.state == "Capturing")
@@ -228,8 +242,6 @@ def test_a_wish_that_is_no_number_is_refused_by_name():
 
 
 def test_the_stub_s_metrics_are_rows_of_the_metric_table():
-    from stubs.engine import Engine
-
     rows = {metric.name: set(metric.labels) for metric in METRICS}
     for line in Engine(CONFIG, Wish(), "uid").metrics().splitlines():
         name, _, labels = line.partition("{")
@@ -237,7 +249,5 @@ def test_the_stub_s_metrics_are_rows_of_the_metric_table():
 
 
 def test_the_hash_is_the_policy_s():
-    from stubs.engine import Engine
-
     assert Engine(CONFIG, Wish(), "uid").config_hash == config_hash(CONFIG)
     assert json.loads(CONFIG)["model"]["name"] == Engine(CONFIG, Wish(), "uid").model
