@@ -35,8 +35,11 @@ def script(story: Story, drain: float, container: Mapping[str, Any]) -> str:
         ready = None
         end = end if end is not None and end["at"] < budget else {"at": budget, **KILLED}
     elif story.silent_at is not None:
-        told["unready"] = story.silent_at + _patience(container, "readinessProbe")
-        end = {"at": story.silent_at + _patience(container, "livenessProbe"), **KILLED}
+        killed = story.silent_at + _patience(container, "livenessProbe")
+        end = end if end is not None and end["at"] < killed else {"at": killed, **KILLED}
+        unready = story.silent_at + _patience(container, "readinessProbe")
+        if unready < end["at"]:
+            told["unready"] = unready
     if ready is not None:
         told["ready"] = ready
         if story.flap:

@@ -51,6 +51,13 @@ def test_one_that_falls_silent_later_turns_unready_then_is_ended():
     assert told["end"]["code"] == 0
 
 
+def test_one_that_dies_before_its_silence_is_noticed_ends_by_itself():
+    told = scripted("silent:Ready:5s,dead:Ready:6s")
+    assert told["end"]["code"] == 15
+    assert told["end"]["at"] == pytest.approx(16.0)
+    assert "unready" not in told
+
+
 def test_a_liar_s_pod_is_ready():
     assert scripted("lying:ready")["ready"] < 10.0
     assert "end" not in scripted("lying:ready")
