@@ -221,6 +221,9 @@ class _Start:
             if end.code in TOLD:
                 self.state = "Failed"
                 self._scene((NAMES[end.code], end.message))
+        flap = next((one.seconds for one in self._all(Kind.Flap)), 0.0)
+        if flap and self.ready_at is not None and (end is not None or self.silent_at is not None):
+            raise FaultError("an engine that flaps does so for ever: it can neither end nor fall silent as well")
         device = self.config.get("features", {}).get("device", "cpu")
         return Story(
             scenes=tuple(self.scenes),
@@ -232,7 +235,7 @@ class _Start:
             mute=any(one.at == "warmup" for one in self._all(Kind.Silent)),
             lie=next((one.at for one in self._all(Kind.Lying)), ""),
             answer=next((one.at for one in self._all(Kind.Answer)), ""),
-            flap=next((one.seconds for one in self._all(Kind.Flap)), 0.0),
+            flap=flap,
         )
 
     def _refuse_what_never_happens(self) -> None:
@@ -287,8 +290,6 @@ class _Start:
             case Kind.Stuck:
                 limit = one.seconds or STUCK_SECONDS
                 raise _Ended(16, f"no progress at {self.state} for {limit:g} s, the limit is {limit:g} s", limit)
-            case _:
-                pass
 
     def _capture(self, name: str, stage: str) -> None:
         """Captures a ladder by its planned policy, or a weaker one, or none."""

@@ -219,6 +219,13 @@ def test_flapping_alternates():
     assert [story.ready(SECONDS + at) for at in (1, 3, 5, 7)] == [True, False, True, False]
 
 
+@pytest.mark.parametrize("other", ["dead:Ready:3s", "silent:Ready"])
+def test_what_cannot_be_played_beside_flapping_is_refused_not_ignored(other):
+    end = tell(CONFIG, f"flap:2s,{other}", SECONDS).end
+    assert end.code == ExitCode.ConfigInvalid
+    assert "neither end nor fall silent" in end.line
+
+
 def test_warm_up_times_are_log_normal_about_the_median_and_fixed_by_the_pod():
     wish = Wish(seconds=20.0, sigma=0.5)
     times = [wish.warmup_seconds(f"pod-{n}") for n in range(2000)]
