@@ -114,7 +114,7 @@ def differences(wanted: Mapping[str, str], there: Mapping[str, str]) -> list[str
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit status: 0 written, 1 a `TestbedError` (printed)."""
+    """Exit status: 0 written, 1 a `TestbedError` (printed), 2 wrong usage."""
     if argv:
         print("usage: python -m testbed.base_image", file=sys.stderr)
         return 2

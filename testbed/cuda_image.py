@@ -99,6 +99,8 @@ def main(argv: Sequence[str]) -> int:
         if store.has(images.IMAGES["runtime-cuda"].tag):
             print("in a container of it, read-only, without a network or a GPU:")
             look_inside(store, folder, print)
+        else:
+            print("unchanged since it was looked into: its layers are gone, the finished image is there")
         print(f"{folder}\nruntime-cuda: {time.monotonic() - began:.0f} s")
     except TestbedError as e:
         print(f"error: {e}", file=sys.stderr)

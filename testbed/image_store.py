@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,6 @@ from testbed.process import tail
 RUN_ROOT = Path("/run/graphpod/buildah")
 BUILD_LIMIT = 3600.0  # s; a slow line to the package index
 COPY_LIMIT = 600.0  # s
-PARTIAL = ".partial"
 Report = Callable[[str], None]
 
 
@@ -56,14 +55,18 @@ class Store:
     def has(self, name: str) -> bool:
         return bool(self.buildah("images", "--quiet", "--filter", f"reference={name}").strip())
 
-    def keep(self, name: str, folder: Path) -> None:
+    def keep(self, name: str, folder: Path, beside: Mapping[str, str]) -> None:
         """Lays image `name` out in `folder`; layers that any kept image has are not written again.
+
+        `beside`: files of the image that shall lie in the folder too, the path of each by its name there.
 
         buildah notes which image each step began from, by ids that depend on what else the store has built: left out,
         since the same sources are to give the same image.
         """
-        partial = folder.with_name(folder.name + PARTIAL)
-        shutil.rmtree(partial, ignore_errors=True)
+        partial = folder.with_name(folder.name + ".partial")
+        for left in (partial, folder):  # by one who was killed
+            if left.exists():
+                shutil.rmtree(left)
         partial.mkdir(parents=True)
         (self.images / "blobs").mkdir(exist_ok=True)
         (partial / "blobs").symlink_to("../blobs")
@@ -74,6 +77,9 @@ class Store:
         for step in settings["history"]:
             step.pop("comment", None)
         packed.configure(partial, settings)
+        (image,) = packed.read(partial)
+        for file, path in beside.items():
+            (partial / file).write_bytes(image.file(path))
         partial.rename(folder)
 
     def forget(self, *folders: Path) -> None:
@@ -91,7 +97,8 @@ class Store:
         while mounted := self._mounts():  # a build that was cut short leaves some
             run(["umount", "--lazy", mounted[-1]])
         for place in (self._graph, self.run_root):
-            shutil.rmtree(place, ignore_errors=True)
+            if place.exists():
+                shutil.rmtree(place)
 
     @contextmanager
     def locked(self, report: Report) -> Iterator[None]:

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECIPE = ("Dockerfile", ".dockerignore", "testbed/sbom.py", "locks/base.txt")
 VERSION = "0.1.0"
 SBOM = "/usr/share/graphpod/sbom.cdx.json"
+LISTED = "sbom.cdx.json"  # the same in the image's folder
 KEPT = 86400.0  # s
 OPTIONS = ("--layers", "--isolation=chroot", "--pull-never", "--network=host", "--identity-label=false")
 SETTLED = "no ids of steps"  # what image_store.Store.keep does to an image
@@ -113,8 +114,7 @@ def build(
             base = base_image.provide(store, report)
             report(f"image {target}: building …")
             _build(image, context, store, contexts, base)
-            store.keep(image.tag, folder)
-            (folder / "sbom.cdx.json").write_bytes(packed.read(folder)[0].file(SBOM))
+            store.keep(image.tag, folder, {LISTED: SBOM})
             store.forget(*(old for old in store.images.glob(f"{target}-*") if stale(old, folder, time.time())))
     report(f"image {target}: built in {time.monotonic() - began:.0f} s, {size_line(image, folder)}")
     return folder
@@ -130,7 +130,7 @@ def build_anew(target: str, store: Store | None = None) -> packed.Packed:
         again = replace(image, tag=f"{image.tag}-again")
         _build(again, context, store, {}, base, "--no-cache")
         folder = store.images / f"{target}-again"
-        store.keep(again.tag, folder)
+        store.keep(again.tag, folder, {})
         (found,) = packed.read(folder)
         store.forget(folder)
         store.buildah("rmi", again.tag)
@@ -143,7 +143,7 @@ def save(folder: Path, out: Path) -> None:
     with partial.open("wb") as file:
         packed.write(packed.read(folder), file)
     partial.rename(out)
-    shutil.copyfile(folder / "sbom.cdx.json", out.with_suffix(".cdx.json"))
+    shutil.copyfile(folder / LISTED, out.with_suffix(".cdx.json"))
 
 
 def content_key(image: Image, root: Path, contexts: Mapping[str, Path] | None = None) -> str:

@@ -73,7 +73,8 @@ def check(targets: Sequence[str], report: Report = print) -> None:
     finally:
         for store in stores:
             store.drop_layers()
-            shutil.rmtree(store.root)
+            if store.root.exists():  # not that of the second when the first build failed
+                shutil.rmtree(store.root)
 
 
 def main(argv: Sequence[str]) -> int:
