@@ -1,0 +1,65 @@
+"""`make demo CLUSTER=current` on a cluster of somebody else's: from its kubeconfig to an answer, and back."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from demo import ownership
+from demo.chart import NAMESPACE as SYSTEM
+from demo.chart import RELEASE
+from demo.images import provide
+from demo.local import Testbed
+from demo.service import NAMESPACE
+from testbed import Cluster
+
+PREFIX = "graphpod.dev"  # where the node finds the images that were loaded into it
+KINDS = "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,storageclasses"
+LIMIT = 580.0  # s
+
+
+@pytest.fixture(scope="module")
+def theirs(node_cluster: Cluster) -> Cluster:
+    """A cluster with our images in its nodes, and nothing else of ours."""
+    provide(node_cluster, print)
+    Testbed(node_cluster).helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--ignore-not-found")
+    for name in (SYSTEM, NAMESPACE):
+        node_cluster.kubectl("delete", "namespace", name, "--ignore-not-found", timeout=120)
+    node_cluster.kubectl("delete", "crd", ownership.CRD, "--ignore-not-found", timeout=120)
+    return node_cluster
+
+
+def make(cluster: Cluster, goal: str, *variables: str) -> subprocess.CompletedProcess[str]:
+    """As its reader types it, with the name of the context."""
+    name = cluster.kubectl("config", "current-context").strip()
+    command = ["make", goal, "CLUSTER=current", f"CONFIRM={name}", *variables]
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
+
+
+def objects(cluster: Cluster) -> set[str]:
+    return set(cluster.kubectl("get", KINDS, "-o", "name").split())
+
+
+def test_an_image_that_cannot_be_pulled_is_told_early_and_the_next_run_goes_on_from_there(theirs: Cluster) -> None:
+    before = objects(theirs)
+    done = make(theirs, "demo", f"IMAGES={PREFIX}", f"OPERATOR_IMAGE={PREFIX}/operator:never-built")
+    assert done.returncode != 0
+    assert re.search(
+        r"(ImagePullBackOff|ErrImageNeverPull): pod .*, image graphpod.dev/operator:never-built", done.stderr
+    )
+
+    done = make(theirs, "demo", f"IMAGES={PREFIX}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "answer: The capital of France is Paris." in done.stdout
+    assert "26/26 graphs" in done.stdout
+
+    theirs.kubectl("create", "configmap", "mine", "-n", NAMESPACE)
+    done = make(theirs, "demo-down")
+    assert done.returncode == 0, done.stderr
+    assert f"namespace {NAMESPACE} stays, it holds what the demo did not make: ConfigMap/mine" in done.stdout
+    theirs.kubectl("delete", "configmap", "mine", "-n", NAMESPACE)
+    done = make(theirs, "demo-down")
+    assert "nothing of it is left" in done.stdout
+    assert objects(theirs) == before
