@@ -11,7 +11,7 @@ FROM graphpod.dev/base:bookworm AS base
 RUN echo 'graphpod:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd && echo 'graphpod:x:65532:' >> /etc/group
 ENV HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 
-# Only the stages that install have pip. No compiler anywhere: every library comes as a wheel.
+# Only the stages that install have pip. Nothing is built from source: every library comes as a wheel.
 FROM graphpod.dev/base:bookworm AS installer
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-pip > /dev/null

@@ -2,7 +2,7 @@
 
 Every module of the engine is imported beside torch, triton and flashinfer. gcc compiles Triton's launcher, as Triton
 does at its first kernel, against a libcuda of empty functions; Triton compiles a kernel down to machine code for an
-H100; all of that goes into the cache folders, since nothing else is writable.
+H100 and keeps it in its cache folder, since nothing but /tmp is writable; one of flashinfer's kernels is loaded.
 """
 
 import ctypes
@@ -38,8 +38,7 @@ def double(values, size: tl.constexpr):
 def engine() -> str:
     names = [m.name for m in pkgutil.walk_packages(graphpod_runtime.__path__, "graphpod_runtime.")]
     for name in names:
-        if not name.endswith("__main__"):
-            importlib.import_module(name)
+        importlib.import_module(name)
     return f"{len(names)} modules imported"
 
 
@@ -75,10 +74,11 @@ def kernel() -> str:
 
 
 def caches() -> str:
-    found = []
-    for name, place in (("triton", os.environ["TRITON_CACHE_DIR"]), ("inductor", inductor.cache_dir())):
-        Path(place).mkdir(parents=True, exist_ok=True)
-        found.append(f"{name} {sum(f.is_file() for f in Path(place).rglob('*'))} files in {place}")
+    found, places = [], {"triton": Path(os.environ["TRITON_CACHE_DIR"]), "inductor": Path(inductor.cache_dir())}
+    assert any(places["triton"].rglob("*.cubin")), f"the kernel is not kept in {places['triton']}"
+    for name, place in places.items():
+        place.mkdir(parents=True, exist_ok=True)
+        found.append(f"{name} {sum(f.is_file() for f in place.rglob('*'))} files in {place}")
     return ", ".join(found)
 
 
@@ -86,7 +86,7 @@ def kernels_ahead_of_time() -> str:
     spec = gen_norm_module()
     there = sorted(f.stem for f in Path(flashinfer.__file__).parent.joinpath("data/aot").rglob("*.so"))
     if not there:
-        return "none were given: flashinfer cannot be used in this image"
+        return "none in this image: flashinfer cannot be used"
     assert spec.is_aot, f"flashinfer does not look at {spec.aot_path}"
     spec.build_and_load()
     return f"{len(there)}, one loaded"
