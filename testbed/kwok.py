@@ -90,10 +90,7 @@ def stage_kind() -> Manifest:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": "stages.kwok.x-k8s.io",
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kwok"},
-        },
+        "metadata": {"name": "stages.kwok.x-k8s.io"},
         "spec": {
             "group": "kwok.x-k8s.io",
             "scope": "Cluster",

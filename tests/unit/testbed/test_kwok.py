@@ -1,5 +1,7 @@
 """Simulated nodes, and the Stages that move their pods."""
 
+import ipaddress
+
 import pytest
 import yaml
 
@@ -26,8 +28,6 @@ def test_a_node_is_managed_by_kwok_and_offers_gpus():
 
 
 def test_pods_and_services_have_addresses_of_their_own(tmp_path):
-    import ipaddress
-
     pods = ipaddress.ip_network(simulation(tmp_path).pods)
     assert pods.subnet_of(ipaddress.ip_network(Addresses(3).cluster))
     assert not pods.overlaps(ipaddress.ip_network(Addresses(3).services))
