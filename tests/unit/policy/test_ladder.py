@@ -21,7 +21,7 @@ from graphpod_policy import (
     refine,
     resolve,
 )
-from graphpod_policy.cost import Cost
+from graphpod_policy.cost import Cost, phase_cost
 from graphpod_policy.ladder import (
     aligned,
     cpu_decode_ladder,
@@ -30,7 +30,8 @@ from graphpod_policy.ladder import (
     prefill_ladder,
     verify_ladder,
 )
-from graphpod_policy.sizing import Allowance
+from graphpod_policy.rules import Case
+from graphpod_policy.sizing import Allowance, budget_cut
 from tests.unit.policy.services import CUDA, DECODE, GIB, LLAMA, PREFILL
 
 
@@ -284,3 +285,64 @@ def test_decode_has_at_most_half_and_prefill_what_decode_leaves() -> None:
     assert unlimited.share(DECODE) == unlimited.share(PREFILL) == (inf, inf)
     assert Allowance.of(7, 100, CompileMode.Inductor, Cost(0, 0.0)).share(PREFILL) == (7, 85)
     assert Allowance.of(7, 10, CompileMode.Inductor, Cost(0, 0.0)).share(PREFILL) == (7, 0)
+
+
+def test_a_cut_says_what_was_needed_and_what_is_allowed() -> None:
+    model = replace(LLAMA, layers=3)  # 1 MB and 0.0099 s for each size
+    plan = resolve(CUDA, GraphRequest(prefill_sizes=(64, 128, 256), decode_sizes=(1,)))
+    shape = (4 * 4096 + 3 * 14336) * 2
+    for less, kept in ((0, 2), (1, 1)):
+        free = phase_cost(DECODE, Policy.Full, (1,), CUDA, model).bytes + 2_000_000 + 128 * shape - less
+        there = refine(plan, Facts(model=model, free_bytes=free))
+        assert there.phases[PREFILL].sizes == (64, 128)[:kept], "exactly what fits is kept"
+    there = refine(plan, Facts(model=model, free_bytes=free + 1))
+    needed, allowed = (3_000_000 + 256 * shape) >> 20, (2_000_000 + 128 * shape) >> 20
+    assert [decision.because for decision in there.decisions if decision.rule == "LadderMemory"] == [
+        f"prefill captures need about {needed} MiB, {allowed} MiB are allowed: kept 2 of 3 sizes, up to 128 tokens"
+    ]
+
+
+def test_a_cut_in_time_says_seconds() -> None:
+    features = replace(CUDA, max_batch=1)
+    plan = resolve(features, GraphRequest(decode=Policy.Disabled, budget_seconds=1))
+    kept = plan.phases[PREFILL].sizes
+    assert len(kept) == 8, "0.1188 s for each size"
+    assert [decision.because for decision in plan.decisions] == [
+        f"prefill captures need about 7 s, 1 s are allowed: kept 8 of 58 sizes, up to {kept[-1]} tokens"
+    ]
+
+
+def test_nothing_kept_is_said_so() -> None:
+    plan = resolve(CUDA, GraphRequest(budget_bytes=1, decode=Policy.Disabled))
+    assert plan.decisions[0].because.endswith(", 0 MiB are allowed: kept none")
+
+
+def test_exactly_the_time_that_is_allowed_is_enough() -> None:
+    plan = resolve(Features(), GraphRequest(decode=Policy.Disabled, prefill_sizes=(250, 256), budget_seconds=9))
+    assert plan.phases[PREFILL].sizes == (250,)
+    exact = resolve(Features(), GraphRequest(decode=Policy.Disabled, prefill_sizes=(125,), budget_seconds=3))
+    assert exact.phases[PREFILL].sizes == (125,)
+    case = Case(Features(), Facts(), PREFILL, Policy.Breakable)
+    cost = phase_cost(PREFILL, Policy.Breakable, (125,), Features(), None)
+    assert budget_cut((125,), case, Allowance(cost.bytes, cost.seconds, Cost(0, 0.0))) == ((125,), ())
+    assert budget_cut((125,), case, Allowance(cost.bytes - 1, cost.seconds, Cost(0, 0.0)))[0] == ()
+    assert budget_cut((125,), case, Allowance(cost.bytes, cost.seconds * 0.99, Cost(0, 0.0)))[0] == ()
+
+
+def test_prefill_has_at_least_half() -> None:
+    allowance = Allowance(100, 10, Cost(90, 1.0))
+    assert allowance.share(PREFILL) == (50, 9)
+
+
+def test_an_engine_without_room_for_any_size_runs_eagerly_or_ends_under_fail() -> None:
+    for asked, on_unsupported, refused in (
+        (Policy.Full, OnUnsupported.Fail, True),
+        (Policy.Full, OnUnsupported.Degrade, False),
+        (Policy.Auto, OnUnsupported.Fail, False),
+    ):
+        request = GraphRequest(decode=asked, on_unsupported=on_unsupported)
+        there = refine(resolve(CUDA, request), Facts(free_bytes=0))
+        assert {row.planned for row in there.phases.values()} == {Policy.Disabled}
+        assert {row.sizes for row in there.phases.values()} == {()}
+        assert (there.refused is not None) is refused
+        assert "LadderEmpty" in {decision.rule for decision in there.decisions if decision.phase is DECODE}
