@@ -52,7 +52,7 @@ def operator(running_operator: Operator, fleet: FleetProcess, eventually) -> Ope
 
 
 @dataclass(frozen=True)
-class Stage(Place):
+class SimPlace(Place):
     """A namespace in which services are brought up with engines that go wrong as asked."""
 
     def bring_up(self, name: str = "demo", fault: str = "", seconds: str = WARMUP_SECONDS, **spec: Any) -> None:
@@ -69,29 +69,29 @@ class Stage(Place):
 
 
 @pytest.fixture(scope="module")
-def open_stage(sim: Cluster, running_operator: Operator) -> Iterator[Callable[[], Stage]]:
-    """`open_stage()`: a fresh namespace whose claim `weights` is bound; gone after the module."""
-    made: list[Stage] = []
+def open_place(sim: Cluster, running_operator: Operator) -> Iterator[Callable[[], SimPlace]]:
+    """`open_place()`: a fresh namespace whose claim `weights` is bound; gone after the module."""
+    made: list[SimPlace] = []
 
-    def make() -> Stage:
-        stage = Stage(sim, f"t-{uuid.uuid4().hex[:8]}")
-        made.append(stage)
-        stage.create()
-        sim.kubectl("create", "-f", "-", input=json.dumps(_weights(stage.namespace)))
-        return stage
+    def make() -> SimPlace:
+        place = SimPlace(sim, f"t-{uuid.uuid4().hex[:8]}")
+        made.append(place)
+        place.create()
+        sim.kubectl("create", "-f", "-", input=json.dumps(_weights(place.namespace)))
+        return place
 
     yield make
-    for stage in made:
-        stage.delete()
-        sim.kubectl("delete", "persistentvolume", stage.namespace, "--wait=false")
+    for place in made:
+        place.delete()
+        sim.kubectl("delete", "persistentvolume", place.namespace, "--wait=false")
 
 
 @pytest.fixture
-def stage(open_stage: Callable[[], Stage], operator: Operator, eventually) -> Stage:
+def place(open_place: Callable[[], SimPlace], operator: Operator, eventually) -> SimPlace:
     """One for a test of its own."""
-    stage = open_stage()
-    eventually.places.append((stage.cluster, stage.namespace))
-    return stage
+    place = open_place()
+    eventually.places.append((place.cluster, place.namespace))
+    return place
 
 
 def annotations(fault: str = "", seconds: str = WARMUP_SECONDS) -> dict[str, dict[str, str]]:

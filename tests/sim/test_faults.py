@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.places import service
-from tests.sim.conftest import Stage, annotations
+from tests.sim.conftest import SimPlace, annotations
 from tests.sim.history import History
 
 FAIL = {"graph": {"onCaptureFailure": "Fail"}}
@@ -71,15 +71,15 @@ WEAKER = (
 
 
 @pytest.fixture(scope="module")
-def troubled(open_stage: Callable[[], Stage]) -> Iterator[tuple[Stage, History]]:
+def troubled(open_place: Callable[[], SimPlace]) -> Iterator[tuple[SimPlace, History]]:
     """Every service of the table, applied at once, and all that was ever said of them."""
-    stage = open_stage()
+    place = open_place()
     services = [
         service(case.name, podTemplate=annotations(case.fault), **case.spec) for case in (*FAILING, *UNPROVEN, *WEAKER)
     ]
-    with History.of(stage) as history:
-        stage.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": services}))
-        yield stage, history
+    with History.of(place) as history:
+        place.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": services}))
+        yield place, history
 
 
 def _ids(case: Case) -> str:
@@ -88,17 +88,17 @@ def _ids(case: Case) -> str:
 
 @pytest.mark.parametrize("case", FAILING, ids=_ids)
 def test_an_engine_that_fails_is_told_by_condition_reason_and_next_step(case: Case, troubled, eventually) -> None:
-    stage, _ = troubled
-    message = eventually(stage.reached(case.condition, case.status, case.reason, case.name))
+    place, _ = troubled
+    message = eventually(place.reached(case.condition, case.status, case.reason, case.name))
     assert case.words in message
-    assert stage.condition("Ready", case.name)[:2] == ("False", case.reason)
-    assert stage.status(case.name)["lastFailure"]["reason"] == case.reason
+    assert place.condition("Ready", case.name)[:2] == ("False", case.reason)
+    assert place.status(case.name)["lastFailure"]["reason"] == case.reason
 
 
 @pytest.mark.parametrize("case", UNPROVEN, ids=_ids)
 def test_an_engine_whose_word_does_not_count_never_makes_the_service_ready(case: Case, troubled, eventually) -> None:
-    stage, history = troubled
-    message = eventually(stage.reached(case.condition, case.status, case.reason, case.name))
+    place, history = troubled
+    message = eventually(place.reached(case.condition, case.status, case.reason, case.name))
     assert case.words in message
     told = history.conditions(case.name)
     assert told, "the watch saw the service"
@@ -107,6 +107,6 @@ def test_an_engine_whose_word_does_not_count_never_makes_the_service_ready(case:
 
 @pytest.mark.parametrize("case", WEAKER, ids=_ids)
 def test_an_engine_that_runs_less_than_planned_is_ready_and_says_what(case: Case, troubled, eventually) -> None:
-    stage, _ = troubled
-    message = eventually(stage.reached(case.condition, case.status, case.reason, case.name))
+    place, _ = troubled
+    message = eventually(place.reached(case.condition, case.status, case.reason, case.name))
     assert case.words in message

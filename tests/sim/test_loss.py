@@ -7,7 +7,7 @@ import pytest
 
 from testbed import Cluster
 from testbed.kwok import SIMULATED
-from tests.sim.conftest import Stage
+from tests.sim.conftest import SimPlace
 
 
 @pytest.fixture
@@ -28,46 +28,46 @@ def lose_node(sim: Cluster) -> Iterator[Callable[[str], None]]:
 
 
 def test_a_lost_node_is_told_and_the_service_is_ready_again_on_another(
-    stage: Stage, eventually, lose_node: Callable[[str], None]
+    place: SimPlace, eventually, lose_node: Callable[[str], None]
 ) -> None:
-    stage.bring_up()
-    eventually(stage.reached("Ready", "True", "Ready"))
-    before = stage.pod()
+    place.bring_up()
+    eventually(place.reached("Ready", "True", "Ready"))
+    before = place.pod()
     lose_node(before["spec"]["nodeName"])
-    eventually(lambda: stage.condition("Ready")[0] == "False")
+    eventually(lambda: place.condition("Ready")[0] == "False")
 
     def moved() -> bool:
-        pods = stage.pods()
+        pods = place.pods()
         assert [pod["metadata"]["uid"] for pod in pods] != [before["metadata"]["uid"]], "the pod is still there"
         return len(pods) == 1
 
     eventually(moved)
-    assert stage.pod()["spec"]["nodeName"] != before["spec"]["nodeName"]
-    eventually(stage.reached("Ready", "True", "Ready"))
+    assert place.pod()["spec"]["nodeName"] != before["spec"]["nodeName"]
+    eventually(place.reached("Ready", "True", "Ready"))
 
 
-def test_an_engine_that_dies_while_it_serves_has_to_prove_its_graphs_again(stage: Stage, eventually) -> None:
-    stage.bring_up(fault="dead:Ready:3s")
-    eventually(stage.reached("Ready", "True", "Ready"))
-    message = eventually(stage.reached("Ready", "False", "EngineDied"))
+def test_an_engine_that_dies_while_it_serves_has_to_prove_its_graphs_again(place: SimPlace, eventually) -> None:
+    place.bring_up(fault="dead:Ready:3s")
+    eventually(place.reached("Ready", "True", "Ready"))
+    message = eventually(place.reached("Ready", "False", "EngineDied"))
     assert "kubectl logs --previous" in message
-    eventually(lambda: stage.restarts() >= 1)
-    eventually(stage.reached("Ready", "True", "Ready"))
+    eventually(lambda: place.restarts() >= 1)
+    eventually(place.reached("Ready", "True", "Ready"))
 
 
-def test_an_engine_that_the_kernel_killed_is_told_with_its_restarts(stage: Stage, eventually) -> None:
-    stage.bring_up(fault="killed:Capturing")
-    eventually(stage.reached("Ready", "False", "OutOfMemory"))
-    eventually(lambda: stage.restarts() >= 1)
-    eventually(lambda: stage.status()["lastFailure"]["restarts"] >= 1)
-    failure = stage.status()["lastFailure"]
+def test_an_engine_that_the_kernel_killed_is_told_with_its_restarts(place: SimPlace, eventually) -> None:
+    place.bring_up(fault="killed:Capturing")
+    eventually(place.reached("Ready", "False", "OutOfMemory"))
+    eventually(lambda: place.restarts() >= 1)
+    eventually(lambda: place.status()["lastFailure"]["restarts"] >= 1)
+    failure = place.status()["lastFailure"]
     assert (failure["reason"], failure["exitCode"]) == ("OutOfMemory", 137)
-    engine = stage.pod()["status"]["containerStatuses"][0]
+    engine = place.pod()["status"]["containerStatuses"][0]
     assert engine["lastState"]["terminated"]["reason"] == "OOMKilled"
 
 
-def test_a_deleted_service_leaves_nothing_once_its_engines_have_drained(stage: Stage, eventually) -> None:
-    stage.bring_up()
-    eventually(stage.reached("Ready", "True", "Ready"))
-    stage.kubectl("delete", "gisvc", "demo")
-    eventually(lambda: stage.names("pods,deployments,services,configmaps,serviceaccounts") == [])
+def test_a_deleted_service_leaves_nothing_once_its_engines_have_drained(place: SimPlace, eventually) -> None:
+    place.bring_up()
+    eventually(place.reached("Ready", "True", "Ready"))
+    place.kubectl("delete", "gisvc", "demo")
+    eventually(lambda: place.names("pods,deployments,services,configmaps,serviceaccounts") == [])

@@ -3,28 +3,28 @@
 import json
 
 from tests.places import service
-from tests.sim.conftest import Stage, annotations
+from tests.sim.conftest import SimPlace, annotations
 
 MANY = 50
 
 
-def test_a_service_becomes_ready_with_every_graph_captured(stage: Stage, eventually) -> None:
-    stage.bring_up()
-    eventually(stage.reached("Ready", "True", "Ready"))
-    graph = stage.status()["graph"]
+def test_a_service_becomes_ready_with_every_graph_captured(place: SimPlace, eventually) -> None:
+    place.bring_up()
+    eventually(place.reached("Ready", "True", "Ready"))
+    graph = place.status()["graph"]
     captured, planned = graph["captured"].split("/")
     assert captured == planned
     assert int(planned) > 0
     assert (graph["prefill"]["effective"], graph["decode"]["effective"]) == ("Breakable", "Full")
 
 
-def test_fifty_services_become_ready_at_once(stage: Stage, eventually) -> None:
+def test_fifty_services_become_ready_at_once(place: SimPlace, eventually) -> None:
     names = [f"s{number}" for number in range(MANY)]
     items = [service(name, podTemplate=annotations()) for name in names]
-    stage.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    place.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
     def all_ready() -> bool:
-        found = json.loads(stage.kubectl("get", "gisvc", "-o", "json"))["items"]
+        found = json.loads(place.kubectl("get", "gisvc", "-o", "json"))["items"]
         ready = [
             row
             for entry in found
@@ -37,9 +37,9 @@ def test_fifty_services_become_ready_at_once(stage: Stage, eventually) -> None:
     eventually(all_ready, timeout=60)
 
 
-def test_an_engine_that_is_mended_is_proved_and_the_service_ready(stage: Stage, eventually) -> None:
-    stage.bring_up(fault="stuck:Capturing:0.5s")
-    eventually(stage.reached("WorkloadAvailable", "False", "EngineStuck"))
-    stage.bring_up()
-    eventually(stage.reached("Ready", "True", "Ready"))
-    assert "lastFailure" not in stage.status()
+def test_an_engine_that_is_mended_is_proved_and_the_service_ready(place: SimPlace, eventually) -> None:
+    place.bring_up(fault="stuck:Capturing:0.5s")
+    eventually(place.reached("WorkloadAvailable", "False", "EngineStuck"))
+    place.bring_up()
+    eventually(place.reached("Ready", "True", "Ready"))
+    assert "lastFailure" not in place.status()
