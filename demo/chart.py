@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from demo.ground import Ground, Image, Images, Kubectl
-from demo.objects import evidence, read, rolled_out, wait
+from demo.objects import conditions, evidence, read, rolled_out, wait
 from demo.trouble import trouble
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "graphpod"
@@ -14,6 +14,7 @@ OPERATOR = "graphpod-operator"
 SELECTOR = f"app.kubernetes.io/name={OPERATOR}"
 CRD = "customresourcedefinition/inferenceservices.graphpod.dev"
 ROLLOUT_LIMIT = 120.0  # s
+SERVED_LIMIT = 30.0  # s
 
 
 def install(ground: Ground, *settings: str) -> bool:
@@ -29,8 +30,13 @@ def install(ground: Ground, *settings: str) -> bool:
         *("--labels", f"content={content}"),
         *(f"--set-string={setting}" for setting in settings),
     )
-    ground.kubectl("wait", "--for=condition=Established", CRD, "--timeout=30s")
+    wait(f"{CRD} served", lambda: _served(ground), SERVED_LIMIT, lambda: ground.kubectl("get", CRD, "-o", "yaml"))
     return True
+
+
+def _served(ground: Ground) -> bool:
+    """Asked here, since `kubectl wait` fails where the conditions are not written yet."""
+    return conditions(read(ground, *CRD.split("/"), NAMESPACE)).get("Established", {}).get("status") == "True"
 
 
 def wait_operator(cluster: Kubectl, limit: float = ROLLOUT_LIMIT) -> None:

@@ -12,6 +12,11 @@ NAME = "inferenceservices.graphpod.dev"
 def serve_crd(cluster: Cluster) -> None:
     """Applied, and served once this returns."""
     cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.render())
+    wait_served(cluster)
+
+
+def wait_served(cluster: Cluster) -> None:
+    """Until the API server answers for it."""
 
     def established() -> bool:
         """Not `kubectl wait`, which fails where the conditions are not written yet."""

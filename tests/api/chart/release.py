@@ -9,6 +9,7 @@ from pathlib import Path
 
 from testbed import Cluster
 from tests.api.operator.process import Operator
+from tests.crd import wait_served
 from tests.eventually import Eventually
 
 CHART = Path("charts/graphpod")
@@ -41,7 +42,7 @@ class Release:
         """Install or upgrade; what helm printed, NOTES included."""
         done = self._upgrade(*settings)
         assert done.returncode == 0, done.stderr
-        self.cluster.kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=30s")
+        wait_served(self.cluster)
         return done.stdout
 
     def refused(self, *settings: str) -> str:
