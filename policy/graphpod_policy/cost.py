@@ -98,9 +98,7 @@ def phase_cost(phase: Phase, policy: Policy, sizes: Ladder, features: Features, 
     """The whole ladder of one phase."""
     if policy is Policy.Disabled or not sizes:
         return NOTHING
-    each = [size_cost(phase, policy, size, features, model) for size in sizes]
-    pool = pool_bytes(phase, sizes[-1], features, model)
-    return Cost(sum(cost.bytes for cost in each) + pool, sum(cost.seconds for cost in each))
+    return ladder_costs(phase, policy, sizes, features, model)[-1]
 
 
 def budget(costs: Mapping[Phase, Cost], compile: CompileMode, features: Features, model: ModelFacts | None) -> Budget:

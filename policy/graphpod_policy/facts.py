@@ -53,9 +53,13 @@ class ModelFacts:
     def of(cls, config: Mapping[str, Any]) -> "ModelFacts":
         """The facts in a parsed config.json; ModelUnreadable names a field that is missing or no number."""
         text = config.get("text_config", config)
+        if not isinstance(text, Mapping):
+            raise ModelUnreadable(f"text_config: expected an object, found {text!r}")
         heads = _count(text, "num_attention_heads")
         hidden = _count(text, "hidden_size")
         named = config.get("architectures") or [str(config.get("model_type", ""))]
+        if not isinstance(named, list):
+            raise ModelUnreadable(f"architectures: expected a list of names, found {named!r}")
         return cls(
             architecture=str(named[0]),
             layers=_count(text, "num_hidden_layers"),

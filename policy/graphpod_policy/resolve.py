@@ -17,7 +17,7 @@ from graphpod_policy.search import Search
 from graphpod_policy.sizing import Allowance, asked_ladder, budget_cut, device_cut, prefill_chunk
 from graphpod_policy.words import Backend, CompileMode, Device, Outcome, Phase, Policy, Severity, Stage
 
-RESOLVER_REVISION = "2026-11-21.3"
+RESOLVER_REVISION = "2026-11-21.4"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {
@@ -44,11 +44,10 @@ def resolve(features: Features, request: GraphRequest) -> Plan:
         case = search.case(phase, chosen[phase])
         sizes: Ladder = ()
         if case.policy is not Policy.Disabled:
-            adjusting = speaking(case, Severity.Adjust)
-            for rule in adjusting:
+            for rule in speaking(case, Severity.Adjust):
                 if rule.backend is not None:
                     search.decide(rule, case, Outcome.Adjusted)
-            sizes, changes = asked_ladder(case, request, chunk, adjusting)
+            sizes, changes = asked_ladder(case, request.sizes(phase), chunk)
             search.resize(case, changes)
             allowance = Allowance.of(request.budget_bytes, request.budget_seconds, compile, reserved)
             sizes, changes = budget_cut(sizes, case, allowance)

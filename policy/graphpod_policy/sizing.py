@@ -1,6 +1,5 @@
 """From what was asked to the ladder of one phase: schedule, clamp, alignment, and the cuts to device and budget."""
 
-from collections.abc import Iterable
 from math import inf, lcm
 from typing import NamedTuple
 
@@ -17,8 +16,8 @@ from graphpod_policy.ladder import (
     prefill_ladder,
     verify_ladder,
 )
-from graphpod_policy.rules import BY_NAME, Case, Rule
-from graphpod_policy.words import CompileMode, Device, Phase
+from graphpod_policy.rules import BY_NAME, Case, Rule, speaking
+from graphpod_policy.words import CompileMode, Device, Phase, Severity
 
 UNITS = {Phase.Prefill: "tokens", Phase.Decode: "sequences"}
 
@@ -45,11 +44,10 @@ def default_ladder(phase: Phase, features: Features, chunk: int) -> Ladder:
     return decode_ladder(most) if features.speculative is None else verify_ladder(most)
 
 
-def asked_ladder(case: Case, request: GraphRequest, chunk: int, adjusting: Iterable[Rule]) -> tuple[Ladder, Changes]:
-    """The sizes of a phase that fit one pass, rounded as the `adjusting` rows ask, and what was changed."""
+def asked_ladder(case: Case, asked: Ladder | None, chunk: int) -> tuple[Ladder, Changes]:
+    """The sizes of a phase that fit one pass, rounded as rules ask, and what was changed. None: the default ladder."""
     changes: list[Change] = []
     phase = case.phase
-    asked = request.sizes(phase)
     most = chunk if phase is Phase.Prefill else case.features.max_batch
     sizes = default_ladder(phase, case.features, chunk) if asked is None else tuple(sorted(set(asked)))
     fitting = tuple(size for size in sizes if size <= most)
@@ -57,7 +55,7 @@ def asked_ladder(case: Case, request: GraphRequest, chunk: int, adjusting: Itera
         dropped = ", ".join(str(size) for size in sizes if size > most)
         told = f"one {phase} pass holds at most {most} {UNITS[phase]}: dropped {dropped}"
         changes.append((BY_NAME["LadderClamp"], told))
-    multiples = [(rule, rule.multiple(case)) for rule in adjusting if rule.multiple is not None]
+    multiples = [(rule, rule.multiple(case)) for rule in speaking(case, Severity.Adjust) if rule.multiple is not None]
     rounded = aligned(fitting, lcm(*(multiple for _, multiple in multiples)), most)
     changes += [
         (rule, f"{rule.why(case)}; sizes were rounded to multiples of {multiple}")
@@ -72,7 +70,7 @@ def device_cut(sizes: Ladder, case: Case, chunk: int) -> tuple[Ladder, Changes]:
     user's own is left alone.
     """
     phase, facts = case.phase, case.facts
-    default = default_ladder(phase, case.features, chunk)
+    default, _ = asked_ladder(case, None, chunk)
     if case.features.device is Device.Cpu or sizes != default[: len(sizes)]:
         return sizes, ()
     row = memory_row(facts.gpu_memory_bytes)

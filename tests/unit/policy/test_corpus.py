@@ -85,7 +85,9 @@ def plans() -> Iterator[tuple[str, Plan]]:
             for asked, request in ASKED.items():
                 yield f"{device}: {used}; {asked}", resolve(replace(plain, **changes), request)
         for known, facts in KNOWN.items():
-            yield f"{device}: {known}", refine(resolve(plain, GraphRequest()), facts)
+            for used in ("nothing", "exchange DeepEp"):
+                plan = resolve(replace(plain, **USED[used]), GraphRequest())
+                yield f"{device}: {used}; {known}", refine(plan, facts)
 
 
 def told(plan: Plan) -> str:

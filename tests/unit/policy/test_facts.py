@@ -71,6 +71,8 @@ def test_an_architecture_tells_its_kind(architecture: str, latent: bool, hybrid:
         ({"num_attention_heads": 0}, "num_attention_heads: expected a number of at least 1, found 0"),
         ({"vocab_size": True}, "vocab_size: expected a number of at least 1, found True"),
         ({"num_experts": -1}, "num_experts: expected a number of at least 0, found -1"),
+        ({"text_config": 5}, "text_config: expected an object, found 5"),
+        ({"architectures": "Llama"}, "architectures: expected a list of names, found 'Llama'"),
     ],
 )
 def test_a_config_that_is_none_names_its_field(change: dict[str, Any], message: str) -> None:

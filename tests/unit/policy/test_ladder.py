@@ -219,6 +219,13 @@ def test_a_users_own_ladder_is_left_alone_by_the_memory_table() -> None:
     assert there.decisions == plan.decisions
 
 
+def test_a_default_ladder_that_a_rule_rounded_is_cut_to_the_gpu_all_the_same() -> None:
+    exchange = replace(CUDA, expert=8, all_to_all=AllToAll.DeepEp)
+    there = refine(resolve(exchange, GraphRequest()), Facts(gpu_memory_bytes=24 * GIB))
+    assert there.phases[PREFILL].sizes[0] == 8
+    assert there.phases[PREFILL].sizes[-1] == 2048
+
+
 def test_latent_attention_ends_the_default_prefill_ladder_at_2048() -> None:
     latent = Facts(model=replace(LLAMA, architecture="DeepseekV3ForCausalLM"), gpu_memory_bytes=80 * GIB)
     there = refine(resolve(CUDA, GraphRequest()), latent)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_policy import (
+    Backend,
     CompileMode,
     Decision,
     Facts,
@@ -108,15 +109,17 @@ def test_every_difference_between_request_and_plan_has_a_decision(features: Feat
     plan = resolve(features, request)
     for phase, row in plan.phases.items():
         told = [decision for decision in plan.decisions if decision.phase is phase]
+        adjusting = {decision.rule for decision in told if decision.outcome is Outcome.Adjusted}
         wanted = AUTO_ORDER[phase][0] if row.requested is Policy.Auto else row.requested
         if row.planned is not wanted:
             assert any(decision.outcome in (Outcome.Excluded, Outcome.Refused) for decision in told)
             assert {decision.policy for decision in told} >= {wanted}
         asked = request.sizes(phase)
         if row.sizes and asked is not None and row.sizes != asked:
-            assert {decision.rule for decision in told if decision.outcome is Outcome.Adjusted} & (
-                LADDER_RULES | ALIGNING
-            )
+            assert adjusting & (LADDER_RULES | ALIGNING)
+        for duty in plan.duties[phase]:
+            assert adjusting & {rule.id for rule in RULES if rule.duty is duty}
+        assert plan.backend is Backend.CudaGraph or not row.sizes or "NoCuda" in adjusting
     if request.compile not in (CompileMode.Auto, plan.compile):
         assert any(
             rule.compile is plan.compile and decision.rule == rule.id
