@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from graphpod_operator import upstream
 from graphpod_operator.crossing import CROSSED, GROUPS, Cell, Crossed, Pair, together
+from graphpod_operator.markdown import table
 from graphpod_policy import Policy
 
 LETTERS: dict[Policy, str] = {Policy.Breakable: "B", Policy.Piecewise: "P", Policy.Full: "F", Policy.Disabled: "·"}
@@ -49,7 +50,7 @@ def _overview() -> str:
     rows = (
         (f"{numbered[one.name]} {one.name}", *(_letters(together(one, other)) for other in CROSSED)) for one in CROSSED
     )
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _letters(pair: Pair | None) -> str:
@@ -60,7 +61,7 @@ def _pairs(one: Crossed) -> str:
     """The feature alone, then with each that stands after it in the list: every pair is told once."""
     others = CROSSED[CROSSED.index(one) :]
     found = [pair for other in others if (pair := together(one, other)) is not None]
-    return _table(
+    return table(
         ("with", "prefill", "Piecewise by name", "decode"),
         (
             (
@@ -87,9 +88,4 @@ def _upstream() -> str:
         )
         rows.append((row.feature, *both, row.upstream, row.differs))
     head = ("Feature", "Piecewise (SGLang / here)", "Breakable", "Decode Full", "SGLang", "Why different")
-    return _table(head, rows)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+    return table(head, rows)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graphpod_operator import api, crd, matrix, rule_table
+from graphpod_operator.markdown import table
 from graphpod_operator.reasons import MEANING, PLANNED, ConditionType, Reason
 from graphpod_operator.render.subject import PAUSED_ANNOTATION, QUEUE_LABEL
 from graphpod_policy.metrics import METRICS
@@ -56,9 +57,9 @@ def conditions() -> str:
         ]
         parts.append(f"\n## {kind}\n\n{MEANING[kind]}\n\n")
         if rows:
-            parts.append(_table(("Reason", "Status", "Set when", "Cleared when", "What to do", "Stalled"), rows))
+            parts.append(table(("Reason", "Status", "Set when", "Cleared when", "What to do", "Stalled"), rows))
     parts.append("\n## Planned\n\nNot set in this version.\n\n")
-    parts.append(_table(("Condition", "Will be True when"), [(kind.value, MEANING[kind]) for kind in PLANNED]))
+    parts.append(table(("Condition", "Will be True when"), [(kind.value, MEANING[kind]) for kind in PLANNED]))
     return "".join(parts)
 
 
@@ -66,10 +67,10 @@ def fields() -> str:
     """The API, field by field."""
     root = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     parts = [f"# {api.KIND} ({api.API_VERSION})\n\n", NOTE, "## metadata\n\n"]
-    parts.append(_table(("Label or annotation", "Description"), METADATA))
+    parts.append(table(("Label or annotation", "Description"), METADATA))
     for part in ("spec", "status"):
         parts.append(f"\n## {part}\n\n")
-        parts.append(_table(("Field", "Type", "Description"), _fields(part, root[part])))
+        parts.append(table(("Field", "Type", "Description"), _fields(part, root[part])))
     return "".join(parts)
 
 
@@ -86,7 +87,7 @@ def pairs() -> str:
 def metrics() -> str:
     """Every metric of engine and operator."""
     rows = [(f"`{row.name}`", row.kind.value, row.process.value, ", ".join(row.labels), row.help) for row in METRICS]
-    return "".join(("# Metrics\n\n", NOTE, _table(("Name", "Type", "Process", "Labels", "Meaning"), rows)))
+    return "".join(("# Metrics\n\n", NOTE, table(("Name", "Type", "Process", "Labels", "Meaning"), rows)))
 
 
 def _fields(path: str, schema: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
@@ -107,8 +108,3 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "additionalProperties" in schema:
         return f"map of {_type(schema['additionalProperties'])}"
     return str(schema["type"])
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)

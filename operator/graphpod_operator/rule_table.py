@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
+from graphpod_operator.markdown import table
 from graphpod_policy import FEATURES, RESOLVER_REVISION, Rule, Severity, Stage
 from graphpod_policy.rules import TABLES, is_about_built
 
@@ -48,9 +49,9 @@ def as_markdown() -> Iterable[str]:
     for title, rules in TABLES:
         yield f"\n## {title}\n\n"
         head = ("Rule", "Severity", "Speaks about", "Because", "What to do", "Changes", "Source")
-        yield _table(head, (_cells(rule) for rule in rules))
+        yield table(head, (_cells(rule) for rule in rules))
     yield "\n## Features\n\nRules marked † are about what is not built yet: explained, and refused when asked for.\n\n"
-    yield _table(
+    yield table(
         ("Feature", "Field", "Built"),
         ((feature.name, f"`{feature.field}`", "yes" if feature.built else "no") for feature in FEATURES),
     )
@@ -95,8 +96,3 @@ def _scope(rule: Rule) -> str:
 
 def _unbuilt(name: str) -> str:
     return "" if is_about_built(name) else "  (its feature is not built yet)"
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
