@@ -14,6 +14,7 @@ from graphpod_operator import features
 from graphpod_operator.engineconfig import engine_file
 from graphpod_operator.manifest import Manifest
 from graphpod_policy import (
+    CompileMode,
     Decision,
     Device,
     Facts,
@@ -78,7 +79,7 @@ class Explanation:
             (asked := request.sizes(phase)) is not None and row.planned is not Policy.Disabled and asked != row.sizes
             for phase, row in plan.phases.items()
         )
-        return sizes or request.compile not in ("Auto", plan.compile)
+        return sizes or request.compile not in (CompileMode.Auto, plan.compile)
 
 
 def explain(manifest: Manifest, facts: Facts | None = None, notes: tuple[str, ...] = ()) -> Explanation:

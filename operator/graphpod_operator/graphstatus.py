@@ -16,12 +16,10 @@ from graphpod_operator.api_status import (
 from graphpod_operator.observe import Pod
 from graphpod_operator.warmup import DecisionRead, NoReading, Reading, State
 from graphpod_policy import Backend, Decision, Phase, Plan, Policy
+from graphpod_policy.resolve import candidates
 
-STRENGTH: dict[Phase, tuple[Policy, ...]] = {
-    Phase.Prefill: (Policy.Full, Policy.Breakable, Policy.Piecewise, Policy.Disabled),
-    Phase.Decode: (Policy.Full, Policy.Breakable, Policy.Disabled),
-}
-"""Strongest first."""
+STRENGTH: dict[Phase, tuple[Policy, ...]] = {phase: candidates(phase, Policy.Full) for phase in Phase}
+"""Strongest first, as the resolver searches."""
 
 MAX_PODS = 64
 
