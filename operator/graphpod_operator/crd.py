@@ -135,9 +135,9 @@ def _spec() -> dict[str, Any]:
     unbuilt = [row.field for row in FEATURES if not row.built]
     unbuilt += [row.field for row in OPERATOR_FEATURES if not row.built]
     for path in unbuilt:
-        field = _field(spec, path)
-        if field is not None:
-            field["description"] += " Not built in this version."
+        name, _, key = path.partition("[")
+        field = _field(spec, name)
+        field["description"] += f" Not built in this version{f': {key[:-1]}' if key else ''}."
     for name, built in _CHOICES.items():
         field = spec["properties"]["graph"]["properties"][name]
         lacking = [word for word in field["enum"] if word != Policy.Auto and word not in built]
@@ -146,11 +146,11 @@ def _spec() -> dict[str, Any]:
     return spec
 
 
-def _field(spec: dict[str, Any], path: str) -> dict[str, Any] | None:
-    """The schema at `path` (spec.engine.lora), or None for a part of a field (spec.resources.limits[…])."""
-    node: dict[str, Any] | None = spec
+def _field(spec: dict[str, Any], path: str) -> dict[str, Any]:
+    """The schema at `path` (spec.engine.lora). KeyError: a table of features names a field that is not there."""
+    node = spec
     for name in path.split(".")[1:]:
-        node = node.get("properties", {}).get(name) if node is not None else None
+        node = node["properties"][name]
     return node
 
 
