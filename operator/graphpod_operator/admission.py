@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from graphpod_operator.api import Spec
+from graphpod_operator.api_model import first_mistake
 from graphpod_operator.explain import Explanation, explain
 from graphpod_operator.manifest import Manifest
 
@@ -44,7 +45,8 @@ def _warnings(request: Mapping[str, Any]) -> Iterator[str]:
     try:
         spec = Spec.model_validate(new.get("spec"))
     except ValidationError as error:
-        yield _cut(f"the operator will refuse this spec: {error.errors()[0]['msg']}")
+        place, what = first_mistake(error)
+        yield _cut(f"refused: {'.'.join(['spec', *map(str, place)])}: {what}")
         return
     name, namespace = metadata.get("name") or "unnamed", metadata.get("namespace") or ""
     told = list(_told(explain(Manifest("", name, namespace, spec, new))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field
 
 from graphpod_operator.api_model import ATOMIC, ApiModel, Duration, Integer, PositiveQuantity, Rule, Ruled
 from graphpod_policy import CompileMode, OnCaptureFailure, OnUnsupported, Policy
@@ -56,6 +56,16 @@ class CaptureBudget(ApiModel):
 DECODE_POLICIES = (Policy.Auto, Policy.Full, Policy.Breakable, Policy.Disabled)
 
 
+def _is_for_decode(policy: Policy) -> Policy:
+    if policy not in DECODE_POLICIES:
+        raise ValueError(f"must be one of {', '.join(DECODE_POLICIES)}")
+    return policy
+
+
+DecodePolicy = Annotated[Policy, AfterValidator(_is_for_decode)]
+"""The schema has it as an enum of its own."""
+
+
 class Graph(ApiModel):
     """What is asked of CUDA graphs. The answer is in status.graph."""
 
@@ -67,7 +77,7 @@ class Graph(ApiModel):
             "Disabled: no graphs. Default: Auto (Breakable, else Piecewise, else Disabled)."
         ),
     )
-    decode: Policy = Field(
+    decode: DecodePolicy = Field(
         Policy.Auto,
         description=(
             "Graph policy of decode. Full: one graph for the whole step. Breakable: captured in segments, attention "
@@ -104,9 +114,3 @@ class Graph(ApiModel):
         le=10,
         description="Starts that may die in a capture before the operator plans a weaker policy. Default: no limit.",
     )
-
-    @model_validator(mode="after")
-    def _decode_is_never_piecewise(self) -> Graph:
-        if self.decode not in DECODE_POLICIES:
-            raise ValueError("graph.decode must be one of Auto, Full, Breakable, Disabled")
-        return self

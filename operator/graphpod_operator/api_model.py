@@ -21,6 +21,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     Strict,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -161,6 +162,17 @@ class ApiModel(BaseModel):
         for rule in self.RULES:
             rule.check(self)
         return self
+
+
+def first_mistake(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
+    """Where the first mistake is, and the sentence about it."""
+    first = error.errors()[0]
+    told = {
+        "extra_forbidden": "no such field; `kubectl explain gisvc.spec` lists what there is",
+        "missing": "required",
+        "model_type": "expected an object",
+    }
+    return first["loc"], told.get(first["type"], first["msg"].removeprefix("Value error, "))
 
 
 def one_of(names: Iterable[str]) -> str:

@@ -88,7 +88,7 @@ def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Expla
     if arguments.node is None and arguments.model_config is None:
         return explain(entry)
     model = _model(arguments.model_config) if arguments.model_config else None
-    memory, count = _node(arguments.node) if arguments.node else (None, None)
+    memory, count = _node(arguments.node) if arguments.node is not None else (None, None)
     first = explain(entry).plan.features
     notes: tuple[str, ...] = ()
     if count is not None and first.gpus > count:
@@ -109,16 +109,17 @@ def _node(told: str) -> tuple[int, int]:
     parts = dict(part.partition("=")[::2] for part in told.split(","))
     if unknown := sorted(parts.keys() - set(PARTS)):
         raise Mistake(f"--node: {unknown[0]!r} is not one of {', '.join(PARTS)}")
-    try:
-        count = int(parts.get("count", "1"))
-        if "memory" in parts:
-            return quantity.whole(parts["memory"]), count
-        return GPU_MEMORY[parts["gpu"]] << 30, count
-    except KeyError as error:
+    count = parts.get("count", "1")
+    if not count.isdecimal() or int(count) < 1:
+        raise Mistake(f"--node: count={count}: expected a number of at least 1")
+    kind, memory = parts.get("gpu"), parts.get("memory")
+    if (kind is None) == (memory is None) or (kind is not None and kind not in GPU_MEMORY):
         kinds = ", ".join(GPU_MEMORY)
-        raise Mistake(
-            f"--node: {error.args[0]!r} is not known; write gpu=KIND with one of {kinds}, or memory=80Gi"
-        ) from None
+        raise Mistake(f"--node: {told}: write gpu=KIND with one of {kinds}, or memory=80Gi")
+    if kind is not None:
+        return GPU_MEMORY[kind] << 30, int(count)
+    try:
+        return quantity.whole(memory or ""), int(count)
     except ValueError as error:
         raise Mistake(f"--node: {error}") from error
 

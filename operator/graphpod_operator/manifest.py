@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from graphpod_operator.api import API_VERSION, KIND, Spec
+from graphpod_operator.api_model import first_mistake
 from graphpod_operator.crd import NAME_RULES
 
 Path = tuple[str | int, ...]
@@ -43,6 +44,9 @@ def read(source: str, text: str) -> list[Manifest]:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
         raise ManifestInvalid(source, mark.line + 1 if mark else 1, "", f"not YAML: {what}") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ManifestInvalid(source, line, "", f"not YAML: a character {error.character:#x}") from error
     if not found:
         raise ManifestInvalid(source, 1, "kind", f"no {KIND} ({API_VERSION}) in this file")
     return found
@@ -67,18 +71,11 @@ def _manifest(source: str, node: yaml.Node) -> Manifest:
         if not rule.holds(raw):
             raise invalid(("metadata", "name"), rule.message)
     try:
-        spec = Spec.model_validate(raw.get("spec") or {})
+        spec = Spec.model_validate({} if raw.get("spec") is None else raw["spec"])
     except ValidationError as error:
-        first = error.errors()[0]
-        path = _known(node, ("spec", *first["loc"]))
-        raise invalid(path, _sentence(first["msg"], first["type"])) from error
+        place, what = first_mistake(error)
+        raise invalid(("spec", *_known(_at(node, ("spec",)), place)), what) from error
     return Manifest(source, metadata["name"], metadata.get("namespace", "default"), spec, raw)
-
-
-def _sentence(message: str, kind: str) -> str:
-    if kind == "extra_forbidden":
-        return "no such field; `kubectl explain gisvc.spec` lists what there is"
-    return message.removeprefix("Value error, ")
 
 
 def _plain(node: yaml.Node) -> dict[str, Any]:
@@ -87,7 +84,7 @@ def _plain(node: yaml.Node) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _known(node: yaml.Node, path: Path) -> Path:
+def _known(node: yaml.Node | None, path: Path) -> Path:
     """`path` without the parts that only the validator knows of (the name of a check), with the missing last one."""
     kept: list[str | int] = []
     for index, part in enumerate(path):

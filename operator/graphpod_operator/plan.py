@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from graphpod_operator import observe
 from graphpod_operator.api import KIND, Spec
+from graphpod_operator.api_model import first_mistake
 from graphpod_operator.engineconfig import engine_file
 from graphpod_operator.features import features, graph_request, missing
 from graphpod_operator.ownership import desired_fields, fingerprint
@@ -70,10 +71,10 @@ def desire(found: observe.Service, default_image: str) -> Desired | Refused:
     try:
         spec = Spec.model_validate(found.spec)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(["spec", *(str(part) for part in first["loc"])])
+        place, what = first_mistake(error)
+        field = ".".join(["spec", *map(str, place)])
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
-        return Refused(reason, f"{field}: {first['msg'].removeprefix('Value error, ')}")
+        return Refused(reason, f"{field}: {what}")
     policy = resolve(features(spec), graph_request(spec))
     if lacking := missing(spec):
         return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy)

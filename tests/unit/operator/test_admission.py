@@ -38,7 +38,10 @@ def test_a_policy_that_is_refused_names_phase_and_rule() -> None:
 
 
 def test_a_spec_the_models_refuse_is_allowed_and_told() -> None:
-    assert warnings(replicas=-1)[0].startswith("the operator will refuse this spec")
+    assert warnings(replicas=-1)[0].startswith("refused: spec.replicas: Input should be greater")
+    assert warnings(graph={"decode": "Piecewise"})[0].startswith(
+        "refused: spec.graph.decode: must be one of Auto, Full"
+    )
 
 
 def test_a_change_beside_the_spec_warns_of_nothing() -> None:

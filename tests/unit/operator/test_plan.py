@@ -216,7 +216,7 @@ def test_a_rollout_is_always_rolling(spec: dict[str, Any], surge: int, unavailab
         ({"engine": {"deterministic": True}}, Reason.FeatureNotBuilt, "spec.engine.deterministic"),
         ({"unknown": 1}, Reason.SpecInvalid, "spec.unknown"),
         ({"replicas": -1}, Reason.SpecInvalid, "spec.replicas"),
-        ({"graph": {"decode": "Piecewise"}}, Reason.SpecInvalid, "graph.decode must be one of"),
+        ({"graph": {"decode": "Piecewise"}}, Reason.SpecInvalid, "spec.graph.decode: must be one of"),
         (
             {"graph": {"prefill": "Breakable", "sizes": {"prefill": [5000]}, "onUnsupported": "Fail"},
              "engine": {"maxModelLen": 16, "maxBatch": 1}},
