@@ -21,7 +21,7 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.EngineDied: Reason.EngineDied,
     ExitCode.Stuck: Reason.EngineStuck,
     ExitCode.FeatureNotBuilt: Reason.EngineRefused,
-    ExitCode.PolicyRefused: Reason.EngineRefused,
+    ExitCode.PolicyRefused: Reason.PolicyUnsupported,
 }
 """The engine's own exit codes."""
 
@@ -45,6 +45,7 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.SelfCheckFailed,
     Reason.CaptureOutOfMemory,
     Reason.CaptureFailed,
+    Reason.PolicyUnsupported,
     Reason.ConfigInvalid,
     Reason.EngineRefused,
     Reason.OutOfMemory,

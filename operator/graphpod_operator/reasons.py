@@ -236,6 +236,11 @@ class Reason(Enum):
         _G, _U, "a running pod's admin port does not answer the operator", "it answers",
         "check that NetworkPolicy admits the operator to port 8001", notice=Notice.Warning,
     )  # fmt: skip
+    PolicyUnsupported = Row(
+        _G, _F, "the engine found that a policy asked for by name cannot work with this model or device, and "
+        "graph.onUnsupported is Fail (exit code 18)", "a pod captures its graphs",
+        "choose another policy or set graph.onUnsupported: Degrade", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
     CaptureFailed = Row(
         _G, _F, "a capture failed and graph.onCaptureFailure is Fail (exit code 12)", "a pod captures its graphs",
         "set graph.onCaptureFailure: Degrade or another policy", stalled=True, notice=Notice.Warning,

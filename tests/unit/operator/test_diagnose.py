@@ -68,6 +68,7 @@ SCHEDULER = "0/3 nodes are available: "
         ({"engine": {"state": ended(15)}}, Reason.EngineDied, "without a word"),
         ({"engine": {"state": ended(16)}}, Reason.EngineStuck, "exceeded its limit"),
         ({"engine": {"state": ended(17, "FeatureNotBuilt: y")}}, Reason.EngineRefused, "y"),
+        ({"engine": {"state": ended(18, "PolicyRefused: z")}}, Reason.PolicyUnsupported, "z"),
         ({"engine": {"lastState": ended(0)}}, Reason.ProbeFailed, "probe failed"),
         ({"engine": {"state": ended(137, reason="OOMKilled")}}, Reason.OutOfMemory, "out of memory"),
         ({"engine": {"state": ended(137)}}, Reason.CrashLoop, "exit code 137"),
