@@ -1,5 +1,6 @@
 """The API server as the judge of an InferenceService: one connection, kept open, and nothing is stored."""
 
+import contextlib
 import http.client
 import json
 import ssl
@@ -25,6 +26,10 @@ class Judgement:
     refusal: str | None
     warnings: tuple[str, ...]
     stored: Manifest
+
+
+class Conflict(Exception):
+    """The object has changed since it was read."""
 
 
 class Door:
@@ -56,8 +61,10 @@ class Door:
         return self._ask("POST", self._namespace, "", {**service(name), "spec": spec}, validation)
 
     def judge_change(self, namespace: str, spec: Any, *, name: str = "demo") -> Judgement:
-        """Give an InferenceService that exists this spec instead."""
-        return self._ask("PUT", namespace, f"/{name}", self._replacement(namespace, name, spec), "Strict")
+        """Give an InferenceService that exists this spec instead; once more where its status was written meanwhile."""
+        while True:
+            with contextlib.suppress(Conflict):
+                return self._ask("PUT", namespace, f"/{name}", self._replacement(namespace, name, spec), "Strict")
 
     def _replacement(self, namespace: str, name: str, spec: Any) -> Manifest:
         self._connection.request("GET", ROOT.format(namespace=namespace) + f"/{name}", headers=self._headers)
@@ -69,6 +76,8 @@ class Door:
         self._connection.request(method, path, body=json.dumps(manifest), headers=self._headers)
         answer = self._connection.getresponse()
         body = json.loads(answer.read())
+        if answer.status == 409:
+            raise Conflict(body["message"])
         assert answer.status in (200, 201, 400, 422), body
         refusal = None if answer.status < 300 else body["message"]
         return Judgement(refusal, tuple(answer.headers.get_all("Warning") or ()), body)
