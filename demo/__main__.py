@@ -1,4 +1,4 @@
-"""`python -m demo up|down`, on a cluster made for it or (`--cluster current`) on the reader's own."""
+"""`python3 -m demo up|down`, on a cluster made for it or (`--cluster current`) on the reader's own."""
 
 import argparse
 import os
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m demo",
+        prog="python3 -m demo",
         description="graphpod on a real cluster, from nothing to an answer: what `make demo` runs.",
     )
     verbs = parser.add_subparsers(required=True, metavar="VERB")

@@ -1,4 +1,4 @@
-"""`python -m testbed …`: parse, call one method, say what happened."""
+"""`python3 -m testbed …`: parse, call one method, say what happened."""
 
 import argparse
 import os
@@ -45,7 +45,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m testbed", description="A real Kubernetes cluster on this machine.")
+    parser = argparse.ArgumentParser(prog="python3 -m testbed", description="A real Kubernetes on this machine.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
     build = verbs.add_parser("build", help="build the binaries and install the Debian packages that are missing")

@@ -132,7 +132,7 @@ class Cluster:
                 self._start(binaries.__getitem__, steps)
                 timing.save(steps, self.folder)
             except TestbedError as e:
-                hint = f"`python -m testbed down --name {self.name}` removes what is there; logs: {self.folder}/log"
+                hint = f"`python3 -m testbed down --name {self.name}` removes what is there; logs: {self.folder}/log"
                 raise TestbedError(f"{e}\n{hint}") from e
             report(f"testbed {self.name}: up in {steps.seconds:.1f} s")
 
@@ -150,8 +150,9 @@ class Cluster:
     def _same(self, old: Record) -> None:
         if (old.level, old.nodes) != (self.level, self.nodes):
             raise TestbedError(
-                f"testbed {self.name} is up at level {old.level} with {old.nodes} nodes, not {self.level} with"
-                f" {self.nodes}: take it down first (`python -m testbed down --name {self.name}`) or use another --name"
+                f"testbed {self.name} is up at level {old.level} with {old.nodes} nodes, not {self.level} "
+                f"with {self.nodes}: take it down first (`python3 -m testbed down --name {self.name}`) "
+                "or use another --name"
             )
 
     def _start(self, binary: Callable[[str], Path], steps: Steps) -> None:
@@ -272,7 +273,7 @@ class Cluster:
     def _addresses(self) -> Addresses:
         found = record.load(self.name)
         if found is None:
-            raise TestbedError(f"testbed {self.name} is not up: run `python -m testbed up --name {self.name}`")
+            raise TestbedError(f"testbed {self.name} is not up: run `python3 -m testbed up --name {self.name}`")
         return Addresses(found.id)
 
     def _api(self, number: int) -> Api:

@@ -24,7 +24,7 @@ def run(
     shown = " ".join(words)
     program = shutil.which(words[0])
     if program is None:
-        raise TestbedError(f"{words[0]} is not installed: run `python -m testbed build`, it installs it")
+        raise TestbedError(f"{words[0]} is not installed: run `python3 -m testbed build`, it installs it")
     try:
         tied = [*TIED, program, *words[1:]]
         done = subprocess.run(tied, input=input, text=True, capture_output=True, timeout=timeout, env=env)

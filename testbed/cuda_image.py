@@ -1,4 +1,4 @@
-"""The image for GPUs, built and looked into where none is: `python -m testbed.cuda_image [--kernels PLACE]`.
+"""The image for GPUs, built and looked into where none is: `python3 -m testbed.cuda_image [--kernels PLACE]`.
 
 A store of its own, removed at the end, since the layers take three times the image; what stays is the finished layout.
 """
@@ -88,7 +88,7 @@ def look_inside(store: Store, folder: Path, report: Report) -> None:
 def main(argv: Sequence[str]) -> int:
     """Exit status: 0 built and looked into, 1 a `TestbedError` (printed), 2 wrong usage."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    parser = argparse.ArgumentParser(prog="python -m testbed.cuda_image", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m testbed.cuda_image", description=__doc__)
     parser.add_argument("--kernels", type=Path, help="flashinfer's kernels built ahead of time: a folder or a .tgz")
     args = parser.parse_args(argv)
     began = time.monotonic()

@@ -143,7 +143,7 @@ def binary(name: str) -> Path:
         raise TestbedError(f"no tool is called {name!r}; there are: {', '.join(BY_NAME)}")
     path = location(BY_NAME[name], go_version())
     if not path.exists():
-        raise TestbedError(f"{name} is not built (looked at {path}): run `python -m testbed build`")
+        raise TestbedError(f"{name} is not built (looked at {path}): run `python3 -m testbed build`")
     return path
 
 

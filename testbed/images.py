@@ -1,4 +1,4 @@
-"""Images from the Dockerfile: `python -m testbed.images build operator runtime`.
+"""Images from the Dockerfile: `python3 -m testbed.images build operator runtime`.
 
 A built image is a folder in the cache, an OCI layout, whose name holds a hash of everything that went into it; so a
 second build with nothing changed is a look at a folder. `save` makes one file of it, the same bytes every time.
@@ -261,7 +261,7 @@ def _build(image: Image, context: Path, store: Store, contexts: Mapping[str, Pat
 def main(argv: Sequence[str]) -> int:
     """Exit status: 0 built, 1 a `TestbedError` (printed), 2 wrong usage."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    parser = argparse.ArgumentParser(prog="python -m testbed.images", description="The images of graphpod.")
+    parser = argparse.ArgumentParser(prog="python3 -m testbed.images", description="The images of graphpod.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     verb = verbs.add_parser("build", help="build what has changed and print where it is")
     verb.add_argument("targets", nargs="+", choices=list(IMAGES), metavar="TARGET", help=", ".join(IMAGES))

@@ -72,7 +72,7 @@ def table(findings: Sequence[Finding]) -> str:
 
 
 def _remedy(finding: Finding) -> str:
-    build = f"python -m testbed build {finding.tool.name}"
+    build = f"python3 -m testbed build {finding.tool.name}"
     if finding.state is State.MISSING:
         return f"{finding.tool.name} is not built: {build}"
     return f"{finding.tool.name} is not what its folder says: rm -r {finding.path.parent} && {build}"

@@ -55,7 +55,7 @@ def _lack(feature: Feature) -> str:
     try:
         done = subprocess.run(feature.trial, capture_output=True, text=True, timeout=20, check=False)
     except FileNotFoundError:
-        return f"{feature.what}: cannot be tried, {feature.trial[0]} is not installed (`python -m testbed build` does)"
+        return f"{feature.what}: cannot be tried, {feature.trial[0]} is not installed (`python3 -m testbed build` does)"
     said = (done.stderr.strip().splitlines() or ["not there"])[0]
     return "" if done.returncode == 0 else f"{feature.what}: {said}. Kernel: {feature.options}"
 

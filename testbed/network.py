@@ -89,7 +89,7 @@ def free_id(taken: Iterable[IPv4Network], used: Iterable[int]) -> int:
         "no address range is free: each testbed needs 10.199.N.0/30, 10.200.N.0/24 "
         "and 10.(100+N).0.0/16 with N in 1…98.\n"
         f"The host has routes to {', '.join(map(str, routes)) or 'none'}; testbeds in use: {sorted(numbers)}.\n"
-        "Take a testbed down (`python -m testbed status` lists them) or remove a route (`ip route`)."
+        "Take a testbed down (`python3 -m testbed status` lists them) or remove a route (`ip route`)."
     )
 
 

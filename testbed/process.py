@@ -65,7 +65,7 @@ def spawn(argv: Sequence[str | Path], log: Path, env: dict[str, str] | None = No
     words = [str(a) for a in argv]
     program = shutil.which(words[0])
     if program is None:
-        raise TestbedError(f"{words[0]} is not installed: run `python -m testbed build`, it installs it")
+        raise TestbedError(f"{words[0]} is not installed: run `python3 -m testbed build`, it installs it")
     log.parent.mkdir(parents=True, exist_ok=True)
     files = [
         (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),

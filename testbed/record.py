@@ -71,7 +71,7 @@ def load(name: str) -> Record | None:
         return None
     except (ValueError, KeyError, TypeError) as e:
         raise TestbedError(
-            f"{path} cannot be read ({e}): delete that one file, then `python -m testbed down --name {name}`"
+            f"{path} cannot be read ({e}): delete that one file, then `python3 -m testbed down --name {name}`"
         ) from e
 
 

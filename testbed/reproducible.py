@@ -1,4 +1,4 @@
-"""Do the same sources give the same image? `python -m testbed.reproducible operator runtime`.
+"""Do the same sources give the same image? `python3 -m testbed.reproducible operator runtime`.
 
 Each image is built twice from nothing, in two stores that share no layer and no base, and the two archives are compared
 byte for byte. Minutes, gigabytes and the package indexes are needed; both stores are removed afterwards.
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     """Exit status: 0 the same, 1 a `TestbedError` (printed), 2 wrong usage."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if not argv or set(argv) - images.IMAGES.keys():
-        print(f"usage: python -m testbed.reproducible TARGET …, of {', '.join(images.IMAGES)}", file=sys.stderr)
+        print(f"usage: python3 -m testbed.reproducible TARGET …, of {', '.join(images.IMAGES)}", file=sys.stderr)
         return 2
     try:
         check(argv)

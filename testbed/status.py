@@ -1,4 +1,4 @@
-"""What `python -m testbed status` says: observed here as values, told by `telling`."""
+"""What `python3 -m testbed status` says: observed here as values, told by `telling`."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The words of `python -m testbed status`: values in, text out."""
+"""The words of `python3 -m testbed status`: values in, text out."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from testbed.columns import align, megabytes
 from testbed.network import netns
 from testbed.status import NodeView, State, View
 
-VERB = "python -m testbed"
+VERB = "python3 -m testbed"
 
 
 def overview(views: Sequence[View]) -> str:

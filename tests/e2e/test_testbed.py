@@ -202,7 +202,7 @@ def test_up_on_a_running_testbed_changes_nothing_and_another_level_is_refused(cl
     Cluster(cluster.name).up(said.append)
     assert record.load(cluster.name) == first
     assert "already up" in said[-1]
-    with pytest.raises(TestbedError, match="python -m testbed down --name testbed-a"):
+    with pytest.raises(TestbedError, match="python3 -m testbed down --name testbed-a"):
         Cluster(cluster.name, "api").up()
 
 

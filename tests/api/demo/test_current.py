@@ -33,7 +33,7 @@ class Machine:
     kubeconfig: Path
 
     def demo(self, *args: str, typed: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-        """`python -m demo …` as make calls it, without a terminal."""
+        """`python3 -m demo …` as make calls it, without a terminal."""
         return subprocess.run(
             [sys.executable, "-m", "demo", *args],
             input=typed,

@@ -16,7 +16,7 @@ def test_an_error_holds_the_command_its_status_its_words_and_the_way_out():
 
 
 def test_a_program_that_is_not_there_is_named_with_what_installs_it():
-    with pytest.raises(TestbedError, match="no-such-program is not installed: run `python -m testbed build`"):
+    with pytest.raises(TestbedError, match="no-such-program is not installed: run `python3 -m testbed build`"):
         run(["no-such-program"])
 
 

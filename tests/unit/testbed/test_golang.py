@@ -77,7 +77,7 @@ def test_every_family_has_its_module_files_and_pins_the_version_of_the_table():
 
 def test_an_unbuilt_tool_is_an_error_that_says_how_to_build_it(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHPOD_CACHE", str(tmp_path))
-    with pytest.raises(TestbedError, match="python -m testbed build"):
+    with pytest.raises(TestbedError, match="python3 -m testbed build"):
         golang.binary("kubectl")
 
 

@@ -32,14 +32,14 @@ def test_a_binary_that_tells_the_wanted_version_by_itself_is_right_and_costs_no_
     (finding,) = look(ETCD)
     assert (finding.state, finding.said) == (State.RIGHT, ETCD.version)
     assert "1 of 1 binaries tell the version they should" in inventory.table([finding])
-    assert "python -m testbed build" not in inventory.table([finding])
+    assert "python3 -m testbed build" not in inventory.table([finding])
 
 
 def test_a_binary_of_another_version_is_wrong_and_the_remedy_removes_just_its_folder(cached):
     place = cached(ETCD, "#!/bin/sh\necho etcd Version: 3.4.0")
     (finding,) = look(ETCD)
     assert (finding.state, finding.said) == (State.WRONG, "etcd Version: 3.4.0")
-    assert f"rm -r {place.parent} && python -m testbed build etcd" in inventory.table([finding])
+    assert f"rm -r {place.parent} && python3 -m testbed build etcd" in inventory.table([finding])
 
 
 @pytest.mark.parametrize("text", ["", "\x7fELF cut short", "#!/bin/sh\nexit 3"])
@@ -50,5 +50,5 @@ def test_a_binary_that_cannot_run_or_fails_is_wrong_and_does_not_end_the_table(c
 
 def test_a_missing_binary_is_named_with_the_command_that_builds_it(cached):
     text = inventory.table(look(KUBECTL))
-    assert "kubectl is not built: python -m testbed build kubectl" in text
+    assert "kubectl is not built: python3 -m testbed build kubectl" in text
     assert "0 of 1 binaries" in text

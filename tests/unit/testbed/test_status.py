@@ -31,7 +31,7 @@ def line(text: str, start: str) -> str:
 
 def test_a_newcomer_on_an_empty_machine_is_told_how_to_start_and_what_each_level_is_for():
     text = telling.overview([])
-    assert "python -m testbed up --level api --name play" in text
+    assert "python3 -m testbed up --level api --name play" in text
     assert [line(text, level).split()[0] for level in Level] == list(Level)
 
 
@@ -63,7 +63,7 @@ def test_one_testbed_in_full_says_where_everything_is():
     assert line(text, "graphpod.dev/b:1") == "graphpod.dev/b:1 node1"
     for way in ("BELOW /state/demo", "log/audit.log", "export KUBECONFIG=/state/demo/pki/admin.kubeconfig"):
         assert way in text
-    assert "python -m testbed down --name demo" in text
+    assert "python3 -m testbed down --name demo" in text
 
 
 def test_a_dead_part_is_named_in_both_tables_with_what_heals_it():
@@ -99,5 +99,5 @@ def test_a_record_whose_processes_are_gone_is_broken_ready_or_not(tmp_path, monk
 
 def test_a_name_that_is_not_up_is_told_with_the_ones_that_are():
     text = telling.absent("demo", ["play"])
-    assert "python -m testbed up --name demo" in text
+    assert "python3 -m testbed up --name demo" in text
     assert "play" in text
