@@ -37,7 +37,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint bench mutation bench-testbed images images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint bench mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -72,6 +72,10 @@ mutation: venv ## how many small faults in the policy its tests find; results in
 
 images: venv tools ## container images, as OCI layouts in the cache
 	@$(RUN) -m testbed.images build operator runtime
+
+images-demo: venv tools ## operator, runtime and the weights of the demo, as `make demo CLUSTER=current` needs them
+	@weights="$$($(RUN) -m demo.weights | tail -n 1)"; \
+		$(RUN) -m testbed.images build operator runtime demo-weights --weights "$$weights"
 
 images-check: venv tools ## build operator and runtime twice from nothing and compare them byte by byte
 	@$(RUN) -m testbed.reproducible operator runtime

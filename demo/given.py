@@ -33,8 +33,8 @@ class Registry:
         if missing:
             raise TestbedError(
                 f"the demo does not guess where your cluster finds graphpod's images; {', '.join(missing)} not given.\n"
-                "push what `make images` builds and name the place: IMAGES=registry.example/graphpod, or each with\n"
-                "OPERATOR_IMAGE=…, RUNTIME_IMAGE=… and WEIGHTS_IMAGE=…; on kind: LOAD=kind (docs/install.md)"
+                "push what `make images-demo` builds and name the place: IMAGES=registry.example/graphpod, or each\n"
+                "with OPERATOR_IMAGE=…, RUNTIME_IMAGE=… and WEIGHTS_IMAGE=…; on kind: LOAD=kind (docs/install.md)"
             )
 
     def provide(self, say: Say) -> Images:

@@ -12,7 +12,7 @@ AGAIN = HOPELESS | {"CrashLoopBackOff"}
 """Reasons for a new pod when the demo is run again: what was wrong may be right by now, and these pause for minutes."""
 HINTS = {"CreateContainerConfigError": "put right what the kubelet names, then run it again"}
 IMAGE_HINT = (
-    "push it there (`make images` prints where it is), name another place with IMAGES=… or OPERATOR_IMAGE=…, "
+    "push it there (`make images-demo` prints where it is), name another place with IMAGES=… or OPERATOR_IMAGE=…, "
     "RUNTIME_IMAGE=…, WEIGHTS_IMAGE=…, or load it into the nodes (docs/install.md)"
 )
 

@@ -98,7 +98,7 @@ def build(
     if target not in IMAGES:
         raise TestbedError(f"no image is called {target!r}; there are: {', '.join(IMAGES)}")
     if (weights is not None) != (target == "demo-weights"):
-        raise TestbedError("the image demo-weights, and no other, is built with weights=<folder of the model>")
+        raise TestbedError("the image demo-weights, and no other, is built with a model's folder (--weights FOLDER)")
     image, store, began = IMAGES[target], store or default_store(), time.monotonic()
     contexts = {name: place for name, place in (("weights", weights), ("kernels", kernels)) if place}
     folder = _folder(image, ROOT, store, contexts)
@@ -265,13 +265,13 @@ def main(argv: Sequence[str]) -> int:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     verb = verbs.add_parser("build", help="build what has changed and print where it is")
     verb.add_argument("targets", nargs="+", choices=list(IMAGES), metavar="TARGET", help=", ".join(IMAGES))
-    verb.add_argument("--weights", type=Path, help="folder of the model that demo-weights carries")
-    verb.add_argument("--kernels", type=Path, help="folder of flashinfer's kernels that runtime-cuda carries")
+    _add_contexts(verb)
     verb.set_defaults(action=_build_all)
     verb = verbs.add_parser("save", help="build, then write one archive")
     verb.add_argument("target", choices=list(IMAGES), metavar="TARGET")
     verb.add_argument("out", type=Path, metavar="FILE.tar")
-    verb.set_defaults(action=lambda args: save(build(args.target), args.out))
+    _add_contexts(verb)
+    verb.set_defaults(action=lambda args: save(_asked(args.target, args), args.out))
     args = parser.parse_args(argv)
     try:
         args.action(args)
@@ -281,10 +281,19 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _add_contexts(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--weights", type=Path, metavar="FOLDER", help="the model that demo-weights carries")
+    verb.add_argument("--kernels", type=Path, metavar="FOLDER", help="flashinfer's kernels that runtime-cuda carries")
+
+
+def _asked(target: str, args: argparse.Namespace) -> Path:
+    weights = args.weights if target == "demo-weights" else None
+    return build(target, weights=weights, kernels=args.kernels if target == "runtime-cuda" else None)
+
+
 def _build_all(args: argparse.Namespace) -> None:
     for target in args.targets:
-        weights = args.weights if target == "demo-weights" else None
-        print(build(target, weights=weights, kernels=args.kernels if target == "runtime-cuda" else None))
+        print(_asked(target, args))
 
 
 if __name__ == "__main__":

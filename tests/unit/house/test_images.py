@@ -68,7 +68,7 @@ def test_an_unknown_image_is_refused_with_the_known_ones() -> None:
 
 
 def test_the_weights_image_is_refused_without_weights() -> None:
-    with pytest.raises(TestbedError, match="weights=<folder"):
+    with pytest.raises(TestbedError, match="--weights FOLDER"):
         images.build("demo-weights")
 
 
