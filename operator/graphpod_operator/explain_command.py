@@ -70,7 +70,7 @@ def _manifests(arguments: argparse.Namespace) -> list[manifest.Manifest]:
         return _read(arguments.file)
     kind, _, name = arguments.live.partition("/")
     if kind != SHORT_NAME or not name:
-        raise Mistake(f"{arguments.live}: write {SHORT_NAME}/NAME")
+        raise Mistake(f"{arguments.live}: write {SHORT_NAME}/NAME for a live service, -f FILE for a file")
     from graphpod_operator import explain_cluster
 
     raw = explain_cluster.fetch(arguments.namespace or "default", name)
@@ -80,7 +80,9 @@ def _manifests(arguments: argparse.Namespace) -> list[manifest.Manifest]:
 def _read(path: str) -> list[manifest.Manifest]:
     try:
         return manifest.read(path, sys.stdin.read() if path == "-" else Path(path).read_text())
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise Mistake(f"{path}: {error}") from error
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from graphpod_operator import observe
 from graphpod_operator.explain import Explanation, as_dict
 from graphpod_operator.plan import Desired, Refused, desire
+from graphpod_policy import Outcome
 
 SILENT = ("name", "namespace", "notes")
 """Parts of an explanation that are no part of what runs."""
@@ -47,8 +48,13 @@ def as_plain(found: Change) -> dict[str, Any]:
 
 def change_text(found: Change) -> str:
     """The change as text, ending with a newline."""
-    lines = [f"{row.path}\n  - {row.before}\n  + {row.after}" for row in found.differences]
+    lines = [line for row in found.differences for line in _lines(row)]
     return "\n".join([*(lines or ["The plan stays as it is."]), "", found.pods]) + "\n"
+
+
+def _lines(row: Difference) -> list[str]:
+    sides = (("-", row.before), ("+", row.after))
+    return [row.path, *(f"  {sign} {value}" for sign, value in sides if value)]
 
 
 def _differences(path: str, before: object, after: object) -> Iterator[Difference]:
@@ -58,14 +64,17 @@ def _differences(path: str, before: object, after: object) -> Iterator[Differenc
         for key in dict.fromkeys((*before, *after)):
             yield from _differences(f"{path}.{key}".strip("."), before.get(key), after.get(key))
     elif path == "decisions" and isinstance(before, list) and isinstance(after, list):
-        yield from (Difference(path, "", _told(row)) for row in after if row not in before)
-        yield from (Difference(path, _told(row), "") for row in before if row not in after)
+        old, new = (dict.fromkeys(map(_told, rows)) for rows in (before, after))
+        yield from (Difference(path, row, "") for row in old if row not in new)
+        yield from (Difference(path, "", row) for row in new if row not in old)
     else:
         yield Difference(path, _value(before), _value(after))
 
 
 def _told(decision: Mapping[str, Any]) -> str:
-    return f"{decision['rule']} ({decision['phase']}, {decision['outcome']}): {decision['because']}"
+    """In words; an adjustment is the same whatever policy it adjusts, the others speak of one."""
+    policy = "" if decision["outcome"] == Outcome.Adjusted.value else f" {decision.get('policy', '')}".rstrip()
+    return f"{decision['rule']} ({decision['phase']}{policy}, {decision['outcome']}): {decision['because']}"
 
 
 def _value(value: object) -> str:

@@ -20,7 +20,8 @@ class ManifestInvalid(ValueError):
     """A file that cannot be explained: `line` (from 1) and `field` say where, the message says what is wrong."""
 
     def __init__(self, source: str, line: int, field: str, what: str) -> None:
-        super().__init__(f"{source}:{line}: {field}: {what}" if field else f"{source}:{line}: {what}")
+        told = f"{field}: {what}" if field and not what.startswith(f"{field} ") else what
+        super().__init__(f"{source}:{line}: {told}")
         self.source, self.line, self.field, self.what = source, line, field, what
 
 

@@ -107,8 +107,8 @@ def test_the_exit_code_says_how_the_plan_compares_with_what_was_asked(
         ("", "FILE:1: kind: no InferenceService"),
         (PLAIN.replace("v1alpha1", "v1"), "FILE:1: apiVersion: expected graphpod.dev/v1alpha1, found graphpod.dev/v1"),
         (PLAIN.replace("name: demo", "labels: {}"), "FILE:3: metadata.name: a service needs a name"),
-        (PLAIN.replace("demo", "Demo"), "FILE:4: metadata.name: metadata.name must begin with a letter"),
-        (PLAIN.replace("demo", "x" * 41), "FILE:4: metadata.name: metadata.name must have at most 40 characters"),
+        (PLAIN.replace("demo", "Demo"), "FILE:4: metadata.name must begin with a letter"),
+        (PLAIN.replace("demo", "x" * 41), "FILE:4: metadata.name must have at most 40 characters"),
         (PLAIN.replace("uri", "url"), "FILE:6: spec.model.uri: required"),
         (PLAIN.partition("spec")[0], "FILE:1: spec.model: required"),
         (PLAIN.partition("spec")[0] + "spec: []\n", "FILE:5: spec: expected an object"),
@@ -141,7 +141,7 @@ def test_a_file_that_is_wrong_is_told_by_line_and_field(run: Explain, text: str,
         (["--node", "gpu=H200,count=0"], "--node: count=0: expected a number of at least 1"),
         (["--node", "memory=lots"], "--node: 'lots' is not a quantity"),
         (["--model-config", "/nowhere/config.json"], "/nowhere/config.json: "),
-        (["--diff", "/nowhere/other.yaml"], "/nowhere/other.yaml: "),
+        (["--diff", "/nowhere/other.yaml"], "/nowhere/other.yaml: No such file or directory"),
         (["gisvc/x"], "give a file with -f, or gisvc/NAME of a live service"),
     ],
 )
@@ -157,7 +157,7 @@ def test_without_a_file_or_a_name_it_says_what_to_give(capsys: pytest.CaptureFix
     complained = capsys.readouterr().err.splitlines()
     assert complained == [
         "error: give a file with -f, or gisvc/NAME of a live service",
-        "error: pod/x: write gisvc/NAME",
+        "error: pod/x: write gisvc/NAME for a live service, -f FILE for a file",
     ]
 
 
@@ -267,6 +267,17 @@ def test_a_change_of_spec_tells_what_changes_and_which_pods(
     assert path in paths if path else not paths
     text = run(PLAIN, "--diff", str(other))[1]
     assert text.splitlines()[-1].startswith(pods)
+
+
+def test_a_decision_that_stays_is_no_difference(run: Explain, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(PLAIN + "  graph:\n    decode: Breakable\n")
+    assert "NoCuda" not in run(PLAIN, "--diff", str(other))[1]
+    other.write_text(PLAIN + "  graph:\n    decode: Disabled\n")
+    told = run(PLAIN, "--diff", str(other))[1].splitlines()
+    place = told.index("decisions")
+    assert told[place + 1].startswith("  - NoCuda (decode, Adjusted)")
+    assert not [line for line in told if line.rstrip() in ("  -", "  +")]
 
 
 # a live service
