@@ -12,7 +12,7 @@ COUNTERS_LIMIT = 15.0  # s; the engine hands its counters over every second or s
 
 def show(ground: Ground, found: Manifest) -> None:
     """Print it. Raises GaveUp when there is no answer, or when the answer moved no counter."""
-    print("\n$ kubectl get gisvc\n" + ground.kubectl("get", "gisvc", "-n", NAMESPACE).rstrip())
+    print(f"\n$ kubectl -n {NAMESPACE} get gisvc\n" + ground.kubectl("get", "gisvc", "-n", NAMESPACE).rstrip())
     print("\nResolved policy\n" + describe(found))
     pod = serving_pod(ground)
     before = after = counters(exposition(ground, pod))
