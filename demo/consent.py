@@ -29,7 +29,8 @@ def confirm(
     if given is None and not source.isatty():
         raise TestbedError(
             f"nobody confirmed that `make {goal} CLUSTER=current` may work on this cluster; nothing was sent to it:\n"
-            f"{card(context)}\nname it with CONFIRM, beside what you gave: make {goal} CLUSTER=current CONFIRM={context.name}"
+            f"{card(context)}\n"
+            f"name it with CONFIRM, beside what you gave: make {goal} CLUSTER=current CONFIRM={context.name}"
         )
     if given is None:
         print(f"{deed}\n{card(context)}\nType the context's name to go on: ", end="", file=out, flush=True)
