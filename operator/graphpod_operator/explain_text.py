@@ -25,7 +25,7 @@ ROWS = {Phase.Prefill: "tokens", Phase.Decode: "sequences"}
 SAID: dict[Outcome, str] = {
     Outcome.Excluded: "excluded",
     Outcome.Adjusted: "adjusted",
-    Outcome.Forced: "not proved, runs because you asked for it",
+    Outcome.Forced: "not proved, planned because you asked for it",
     Outcome.Degraded: "weakened",
     Outcome.Refused: "refused",
 }
