@@ -142,6 +142,10 @@ async def _fill(cluster: KubernetesCluster, feed: Feed, namespaces: tuple[str, .
         try:
             await fill(cluster, feed, namespaces)
         except ApiError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # A list that failed as the signal came has taken the place of the cancellation.
+                raise asyncio.CancelledError from error
             readiness.trouble = f"the store cannot be filled: {error}"
             hint = "; is the CRD installed (graphpod crd)?" if error.status == 404 else ""
             log.error("%s%s; again in %.0f s", readiness.trouble, hint, FILL_RETRY_SECONDS)

@@ -1,0 +1,45 @@
+"""The operator's start, while its lists fail."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from graphpod_operator import main
+from graphpod_operator.main import Readiness
+from graphpod_operator.port import Refused
+from graphpod_operator.resource import Resource
+
+
+class Refusing:
+    """A cluster that refuses one list in the very moment of a signal; the other lists take their time."""
+
+    def __init__(self, signalled: "asyncio.Task[None]") -> None:
+        self._signalled = signalled
+
+    async def list(self, resource: Resource, *_: object) -> None:
+        if resource is not Resource.InferenceService:
+            await asyncio.sleep(0.01)
+        elif not self._signalled.cancelling():
+            # Between this list's end and the moment its failure is handed on.
+            asyncio.get_running_loop().call_soon(self._signalled.cancel)
+        raise Refused(403, "no right to list")
+
+
+def test_a_signal_that_comes_with_a_failing_list_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio.gather hands on the failure then, and the cancellation is lost."""
+    monkeypatch.setattr(main, "FILL_RETRY_SECONDS", 0.01)
+
+    async def start() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        await main._fill(Refusing(task), SimpleNamespace(listed=None), (), Readiness())  # type: ignore[arg-type]
+
+    async def bounded() -> None:
+        task = asyncio.create_task(start())
+        done, _ = await asyncio.wait({task}, timeout=1)
+        task.cancel()
+        assert done, "it went on filling"
+        assert task.cancelled()
+
+    asyncio.run(bounded())
