@@ -12,7 +12,6 @@ import pytest
 
 from testbed.cluster import Cluster
 from tests.audit import Trail
-from tests.clusters import own_cluster
 from tests.eventually import Eventually
 from tests.places import Place, PodSecurity
 
@@ -65,27 +64,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """With `make test`, the time since its first step; pytest's own summary stays the closing line."""
     if started := os.environ.get("GRAPHPOD_STARTED"):
         terminalreporter.write_line(f"whole run, from the first step of make: {time.time() - float(started):.0f} s")
-
-
-@pytest.fixture(scope="session")
-def api_cluster() -> Iterator[Cluster]:
-    """A real etcd, kube-apiserver and kube-controller-manager; started by the first test that asks."""
-    with own_cluster("test-api", "api") as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def sim_cluster() -> Iterator[Cluster]:
-    """The same with a scheduler and simulated nodes; started by the first test that asks."""
-    with own_cluster("test-sim", "sim") as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def node_cluster() -> Iterator[Cluster]:
-    """The same with two real nodes; started by the first test that asks."""
-    with own_cluster("test-node", "node", nodes=2) as cluster:
-        yield cluster
 
 
 @pytest.fixture

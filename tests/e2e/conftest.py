@@ -1,5 +1,7 @@
 """One operator, one copy of the weights, on two nodes, for all tests that run the real engine."""
 
+from collections.abc import Iterator
+
 import pytest
 import yaml
 
@@ -10,13 +12,21 @@ from demo.local import Testbed
 from demo.objects import read
 from demo.service import CLAIM, HERE, NAMESPACE, apply, fill_claim
 from testbed import Cluster
+from tests.clusters import own_cluster
 from tests.eventually import Eventually
 from tests.places import Place
 
 SHARED = {"storageClassName": "testbed-shared", "accessModes": ["ReadWriteMany"]}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
+def node_cluster() -> Iterator[Cluster]:
+    """A cluster with two real nodes; started by the first test that asks."""
+    with own_cluster("test-node", "node", nodes=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="package")
 def loaded(node_cluster: Cluster) -> dict[str, Image]:
     """Our images, built and on both nodes."""
     return provide(node_cluster, print)

@@ -11,6 +11,7 @@ import pytest
 from stubs.engine_wish import ANNOTATIONS
 from testbed import Cluster
 from tests.api.operator.process import Operator, grant
+from tests.clusters import own_cluster
 from tests.crd import serve_crd
 from tests.places import Manifest, Place
 from tests.sim.fleet import FleetProcess
@@ -18,14 +19,21 @@ from tests.sim.fleet import FleetProcess
 WARMUP_SECONDS = "1"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
+def sim_cluster() -> Iterator[Cluster]:
+    """An API server with a scheduler and simulated nodes; started by the first test that asks."""
+    with own_cluster("test-sim", "sim") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="package")
 def sim(sim_cluster: Cluster) -> Cluster:
     """The simulated cluster with our CRD, served."""
     serve_crd(sim_cluster)
     return sim_cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fleet(sim: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     process = FleetProcess(sim, tmp_path_factory.mktemp("fleet") / "log")
     process.start()
@@ -34,7 +42,7 @@ def fleet(sim: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fl
     assert "Traceback" not in process.log.read_text(), process.log.read_text()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def running_operator(sim: Cluster, fleet: FleetProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     grant(sim)
     operator = Operator(sim, fleet.url, tmp_path_factory.mktemp("operator") / "log")

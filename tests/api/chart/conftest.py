@@ -12,13 +12,13 @@ from tests.audit import Audit
 from tests.clusters import own_cluster
 
 
-@pytest.fixture(scope="session", params=["helm3", "helm4"])
+@pytest.fixture(scope="package", params=["helm3", "helm4"])
 def helm(request: pytest.FixtureRequest) -> Path:
     build([request.param])
     return binary(request.param)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(helm: Path) -> Iterator[Cluster]:
     """One of its own for each helm: other tests bring the CRD by themselves, and helm refuses to adopt it."""
     with own_cluster(f"test-{helm.parent.name.partition('-')[0]}", "api") as cluster:

@@ -14,20 +14,20 @@ from tests.crd import serve_crd
 from tests.places import LABEL, Place
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def crd_cluster(api_cluster: Cluster) -> Cluster:
     """The API server with our CRD, served."""
     serve_crd(api_cluster)
     return api_cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin_ports() -> Iterator[AdminPorts]:
     with AdminPorts().serving() as ports:
         yield ports
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def running_operator(
     crd_cluster: Cluster, admin_ports: AdminPorts, audit: Audit, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
@@ -49,7 +49,7 @@ def operator(running_operator: Operator, eventually) -> Operator:
     return running_operator
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def audit(crd_cluster: Cluster) -> Audit:
     """Who asked what of the API server."""
     return Audit(crd_cluster.audit_log)
@@ -61,7 +61,7 @@ def place(crd_cluster: Cluster, make_place: Callable[..., Place]) -> Place:
     return make_place(crd_cluster)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def drafts(crd_cluster: Cluster) -> Place:
     """A namespace for manifests that the server only checks."""
     crd_cluster.kubectl("create", "namespace", "drafts")
@@ -75,7 +75,7 @@ def door(crd_cluster: Cluster, drafts: Place) -> Iterator[Door]:
         yield door
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def markers(crd_cluster: Cluster) -> Place:
     """A namespace for marker services."""
     crd_cluster.kubectl("create", "namespace", "markers")

@@ -8,7 +8,7 @@ from testbed import Cluster, images
 from tests.places import Place
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stub_cluster(node_cluster: Cluster) -> Cluster:
     """The shared cluster with the stubs' image on its nodes."""
     node_cluster.load(images.build("stubs"))
