@@ -6,7 +6,7 @@ takes keys and values from the backend's bound cache and the rest from what was 
 capture could have frozen.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,5 +56,11 @@ class Backend(Protocol):
         The live rows of `metadata` go into static buffers; rows beyond them read and write the scratch page.
         """
 
-    def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Writes k and v into the cache, then attends: -> [tokens, heads · head_dim]. Is an Attend."""
+    def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
+        """Writes k and v into the cache, then attends: -> [tokens, heads · head_dim]. Is an Attend.
+
+        The result is `out`, contiguous, where it is given; else a fresh tensor.
+        """
+
+    def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
+        """`run` for any layer over the same tensors: what all layers of a pass share is done once. Is a Break."""

@@ -5,6 +5,7 @@ layer. A captured step freezes the launch, so its planner works in fixed buffers
 chooses a split whose grid is the same for every batch of the size.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +13,20 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.attention.staging import PinnedRing
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.graphs.buffers import Buffers, Slot
+from graphpod_runtime.kernels.rows import rows_for
 from graphpod_runtime.models.base import ModelShape
 
 WORKSPACE, PLAN_WORKSPACE = 256 << 20, 8 << 20
 """Bytes for partial results of split work, and for a plan. All planners share them: a pass is planned just before it
-runs, and passes run one after the other."""
+runs, and passes run one after the other on the device. The host may be ahead, so it writes plans into a ring."""
 LAYOUT = "NHD"
 """[pages, page_size, kv_heads, head_dim], as our cache."""
+CACHE_AT = 4
+"""Where the keys stand among the arguments of a planner's kernel; the values follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,28 @@ class Pages:
         return cls(indptr, tables[used].int(), (lengths - (counts - 1) * page_size).int())
 
 
+class _Module:
+    """In the place of a planner's kernels: keeps what they would be called with."""
+
+    arguments: tuple[Any, ...]
+
+    def paged_run(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+
+def _frozen(planner: Any, q: Tensor, cache: tuple[Tensor, Tensor], out: Tensor) -> tuple[Any, tuple[Any, ...]]:
+    """The kernel that `planner.run` would call, and its arguments: finding them takes longer than the call, and only
+    the cache differs from layer to layer.
+    """
+    module, keeper = planner._cached_module, _Module()
+    planner._cached_module = keeper
+    try:
+        planner.run(q, cache, out=out)
+    finally:
+        planner._cached_module = module
+    return module.paged_run, keeper.arguments
+
+
 class FlashInferAttention:
     """The Backend on flashinfer 0.6. Prefill by `prefill` (fa2 or fa3), decode by its tensor-core kernel."""
 
@@ -56,12 +83,18 @@ class FlashInferAttention:
         self._shape, self._dtype, self._device = shape, dtype, device
         self._workspace = torch.zeros(WORKSPACE, dtype=torch.uint8, device=device)
         self._plan_workspace = torch.empty(PLAN_WORKSPACE, dtype=torch.uint8, device=device)
-        self._prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(self._workspace, LAYOUT, backend=prefill)
+        self._ring = PinnedRing(PLAN_WORKSPACE)
+        self._rows = rows_for(device)
+        self._prefill = self._ready(
+            flashinfer.BatchPrefillWithPagedKVCacheWrapper(self._workspace, LAYOUT, backend=prefill)
+        )
         self._decode = self._decode_planner()
         self._steps: dict[int, Any] = {}
 
     def bind(self, cache: KvCache) -> None:
         self.cache = cache
+        self._layers = list(zip(cache.keys, cache.values, strict=True))
+        self._slots_of = [(keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in self._layers]
         # Their launches were planned for another cache.
         self._steps.clear()
 
@@ -81,22 +114,10 @@ class FlashInferAttention:
         pages = Pages.of(metadata.tables, metadata.lengths, self.cache.page_size)
         if metadata.one_row_each:
             self._planned = self._decode
-            self._plan_decode(self._decode, pages)
+            self._plan(self._decode, None, pages)
         else:
             self._planned = self._prefill
-            self._prefill.plan(
-                metadata.starts.int(),
-                pages.indptr,
-                pages.indices,
-                pages.last,
-                self._shape.heads,
-                self._shape.kv_heads,
-                self._shape.head_dim,
-                self.cache.page_size,
-                causal=True,
-                q_data_type=self._dtype,
-                kv_data_type=self.cache.keys.dtype,
-            )
+            self._plan(self._prefill, metadata.starts.int(), pages, causal=True)
 
     def plan_step(self, metadata: Metadata, size: int) -> None:
         count = metadata.lengths.shape[0]
@@ -110,14 +131,24 @@ class FlashInferAttention:
         if size not in self._steps:
             self._steps[size] = self._decode_planner(size)
         self._planned = self._steps[size]
-        self._plan_decode(self._planned, Pages.of(tables, lengths, self.cache.page_size))
+        self._plan(self._planned, None, Pages.of(tables, lengths, self.cache.page_size))
 
-    def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self.cache.keys[layer], self.cache.values[layer]
-        keys.flatten(0, 1).index_copy_(0, self._slots, k)
-        values.flatten(0, 1).index_copy_(0, self._slots, v)
-        out: Tensor = self._planned.run(q, (keys, values))
-        return out.flatten(1)
+    def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
+        # Without a place for its result, flashinfer would make one and fill it with zeros.
+        if out is None:
+            out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
+        return self.over(q, k, v, out)(layer)
+
+    def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
+        write = self._rows.writer(k, v, self._slots)
+        attend, arguments = _frozen(self._planned, q, self._layers[0], out.view(q.shape))
+
+        def run(layer: int) -> Tensor:
+            write(*self._slots_of[layer])
+            attend(*arguments[:CACHE_AT], *self._layers[layer], *arguments[CACHE_AT + 2 :])
+            return out
+
+        return run
 
     def _decode_planner(self, size: int | None = None) -> Any:
         """Of eager batches of any size, or of captured steps of `size` rows."""
@@ -129,21 +160,32 @@ class FlashInferAttention:
                 "paged_kv_indices_buffer": self._static.view("indices", size * self._pages_of_one),
                 "paged_kv_last_page_len_buffer": self._static.view("last", size),
             }
-        planner = self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
-            self._workspace, LAYOUT, use_tensor_cores=True, backend="fa2", **fixed
+        return self._ready(
+            self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+                self._workspace, LAYOUT, use_tensor_cores=True, backend="fa2", **fixed
+            )
         )
-        planner.reset_workspace_buffer(self._workspace, self._plan_workspace)
+
+    def _ready(self, planner: Any) -> Any:
+        """`planner` without workspaces of its own; its host memory comes with each plan."""
+        planner._int_workspace_buffer = self._plan_workspace
+        planner._pin_memory_int_workspace_buffer = None
         return planner
 
-    def _plan_decode(self, planner: Any, pages: Pages) -> None:
-        planner.plan(
-            pages.indptr,
-            pages.indices,
-            pages.last,
-            self._shape.heads,
-            self._shape.kv_heads,
-            self._shape.head_dim,
-            self.cache.page_size,
-            q_data_type=self._dtype,
-            kv_data_type=self.cache.keys.dtype,
-        )
+    def _plan(self, planner: Any, starts: Tensor | None, pages: Pages, **options: Any) -> None:
+        """Plans rows `starts` (None: one row each) over `pages`."""
+        with self._ring.lend() as staging:
+            planner._pin_memory_int_workspace_buffer = staging
+            planner.plan(
+                *(() if starts is None else (starts,)),
+                pages.indptr,
+                pages.indices,
+                pages.last,
+                self._shape.heads,
+                self._shape.kv_heads,
+                self._shape.head_dim,
+                self.cache.page_size,
+                q_data_type=self._dtype,
+                kv_data_type=self.cache.keys.dtype,
+                **options,
+            )

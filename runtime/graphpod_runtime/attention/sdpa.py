@@ -7,6 +7,8 @@ It is defined by its schema: the decorator `torch.library.custom_op` imports tor
 (3 s, 100 MB) and costs 15 µs a call, ten times this.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
@@ -148,9 +150,9 @@ class TorchAttention:
             starts=static.view("starts", size + 1),
         )
 
-    def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
         rows = self._rows
-        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        result = torch.empty_like(q, memory_format=torch.contiguous_format) if out is None else out.view(q.shape)
         torch.ops.graphpod.paged_attention(
             q,
             k,
@@ -161,6 +163,9 @@ class TorchAttention:
             rows.tables,
             rows.lengths,
             rows.starts,
-            out,
+            result,
         )
-        return out.flatten(1)
+        return result.flatten(1)
+
+    def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
+        return lambda layer: self.run(layer, q, k, v, out)

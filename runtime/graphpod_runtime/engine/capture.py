@@ -67,14 +67,14 @@ class PhaseGraphs:
         self._load(inputs, size)
         attend: Attend = self._attention.run
         if self.policy is Policy.Breakable:
-            attend = narrowed(attend, size, inputs.count)
+            attend = narrowed(self._attention.over, size, inputs.count)
         self._pass.code(size)(attend)
         return self._pass.results(inputs.count)
 
     def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
         """Plain eager on fresh tensors padded to `size` rows, no static buffer involved."""
         self._attention.plan(inputs.metadata)
-        return self._pass.eager(inputs, narrowed(self._attention.run, size, inputs.count), size)
+        return self._pass.eager(inputs, narrowed(self._attention.over, size, inputs.count), size)
 
     def poison_results(self, size: int) -> None:
         """Overwrites the output buffers: what a replay does not write is seen."""
@@ -90,9 +90,9 @@ class PhaseGraphs:
             self._attention.plan(inputs.metadata)
 
     def warm(self, size: int, site: Site, page_size: int) -> None:
-        """Runs the code of `size` once, uncaptured, on the scratch page. Fails as its capture would."""
+        """Lets the pool run the code of `size` once, uncaptured, on the scratch page. Fails as its capture would."""
         try:
-            self.uncaptured(self._dummy(size, page_size), size)
+            self.pool.warm(lambda: self.uncaptured(self._dummy(size, page_size), size))
         except Exception as error:
             raise located(error, f"{site}, before its capture") from error
 
@@ -100,7 +100,7 @@ class PhaseGraphs:
         """Adds the graph of `size`. CaptureFailed and CaptureOutOfMemory say where."""
         self._load(self._dummy(size, page_size), size)
         if self.policy is Policy.Breakable:
-            self.graphs[size] = capture_breakable(code, site, self._attention.run, breaks, self.pool)
+            self.graphs[size] = capture_breakable(code, site, self._attention.over, breaks, self.pool)
         else:
             self.graphs[size] = capture_full(code, site, self._attention.run, self.pool)
         self.poison_results(size)
@@ -143,9 +143,8 @@ class Capturer:
         gc.disable()
         try:
             with graphs.pool.capturing():
-                if graphs.pool.warms_up:
-                    for size in {max(sizes), min(sizes)}:
-                        graphs.warm(size, Site(self.model, phase.value, size), self.page_size)
+                for size in dict.fromkeys((max(sizes), min(sizes))):
+                    graphs.warm(size, Site(self.model, phase.value, size), self.page_size)
                 for done, size in enumerate(sorted(sizes, reverse=True), 1):
                     began = time.perf_counter()
                     code = self._code(passing, size)

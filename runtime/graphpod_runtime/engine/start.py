@@ -136,6 +136,9 @@ class Starter:
         with self._stage(Stage.Load):
             self._prepare()
             self._refine()
+        if self.config.graph.compile is not CompileMode.Nothing:
+            with self._stage(Stage.Compile):
+                self._compile()
         prefill, decode = Phase.Prefill, Phase.Decode
         self.report.state = State.Capturing
         with self._stage(Stage.PrefillCapture):
@@ -171,8 +174,6 @@ class Starter:
         self._place = place_of(config.features.device)
         self._device = self._place.device
         self._model = self._load(dtype)
-        if config.graph.compile is not CompileMode.Nothing:
-            self._model.compile_halves()
         shape = self._model.shape
         self._addresses = Addresses()
         self._addresses.register_module(self._model.module())
@@ -238,6 +239,13 @@ class Starter:
             )
         for phase, planned in self.plan.phases.items():
             self.report.phases[phase].effective = planned.planned
+
+    def _compile(self) -> None:
+        """Compiles the halves: for one row, which torch makes a case of its own, and for any number."""
+        self._model.compile_halves()
+        for rows in (1, 2):
+            inputs = dummy_inputs(Phase.Prefill, rows, self.config.page_size, self._device)
+            self._passes[Phase.Prefill].eager(inputs, _no_attention, rows)
 
     def _bind(self, cache: KvCache) -> None:
         """`cache` for attention, with its scratch page filled, known to captures."""
@@ -386,6 +394,11 @@ class Starter:
 
     def _tell(self) -> None:
         self._send(self.report)
+
+
+def _no_attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """An Attend that attends to nothing; its result is laid out as attention's."""
+    return q.new_zeros(q.shape[0], q.shape[1] * q.shape[2])
 
 
 @dataclass(frozen=True, slots=True)

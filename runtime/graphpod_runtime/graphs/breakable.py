@@ -10,13 +10,18 @@ graph's by the time the break runs again (SGLang #37606, silent wrong tokens).
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, ReplayFailed
 from graphpod_runtime.graphs.segment import Pool, Segment
+from graphpod_runtime.kernels.rows import rows_for
 from graphpod_runtime.models.base import HOST, Attend, ModelShape
+
+Break = Callable[[Tensor, Tensor, Tensor, Tensor], Callable[[int], Tensor]]
+"""(q, k, v, where results may go) -> (layer) -> the result: attention as the breaks of one pass call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,16 @@ class Site:
         return f"model {self.model}, {self.phase} size {self.size}"
 
 
+class Rows(NamedTuple):
+    """What the breaks of one pass read and write: real rows of every slot, and the padded tail of the output."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    tail: Tensor
+
+
 class BreakArena:
     """The slots breaks read and write, allocated before any capture for `rows` rows."""
 
@@ -39,33 +54,40 @@ class BreakArena:
         self.k = torch.zeros(rows, shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
         self.v = torch.zeros(rows, shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
         self.out = torch.zeros(rows, shape.heads * shape.head_dim, dtype=dtype, device=device)
+        self.kernels = rows_for(device)
+
+    def rows(self, size: int, count: int) -> Rows:
+        """For `count` real rows in a graph of `size`."""
+        return Rows(self.q[:count], self.k[:count], self.v[:count], self.out[:count], self.out[count:size])
 
     def tensors(self) -> dict[str, Tensor]:
         """Every slot by name, for registration."""
         return {"break.q": self.q, "break.k": self.k, "break.v": self.v, "break.out": self.out}
 
 
-def place(result: Tensor, out: Tensor, count: int) -> None:
-    """Attention's `result` for `count` real rows into `out` [size, width], the padded tail zeroed.
+def place(result: Tensor, out: Tensor) -> None:
+    """Attention's `result` into `out` [rows, width], unless attention wrote it there itself.
 
     ValueError unless the first dimension is the row count and the elements fit: equal element counts with swapped
     axes would be silent corruption.
     """
-    if result.shape[:1] != (count,) or result.numel() != count * out.shape[1]:
+    count, width = out.shape
+    if result.shape[0] != count or result.numel() != count * width:
         raise ValueError(
-            f"attention returned {list(result.shape)} for {count} rows of width {out.shape[1]}; "
+            f"attention returned {list(result.shape)} for {count} rows of width {width}; "
             "its first dimension must be the rows, and its elements must fill them"
         )
-    out[:count].copy_(result.reshape(count, -1))
-    out[count:].zero_()
+    if result.data_ptr() != out.data_ptr() or not result.is_contiguous():
+        out.copy_(result.reshape(count, -1))
 
 
-def narrowed(attend: Attend, size: int, count: int) -> Attend:
+def narrowed(attend: Break, size: int, count: int) -> Attend:
     """`attend` as a break sees it, without graph or arena: real rows only, the padded tail zeroed."""
 
     def run(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out = q.new_empty(size, q.shape[1] * q.shape[2])
-        place(attend(layer, q[:count], k[:count], v[:count]), out, count)
+        place(attend(q[:count], k[:count], v[:count], out[:count])(layer), out[:count])
+        out[count:].zero_()
         return out
 
     return run
@@ -74,7 +96,7 @@ def narrowed(attend: Attend, size: int, count: int) -> Attend:
 class BreakableGraph:
     """Segments with breaks between them, for one size. Capture by `capture_breakable`."""
 
-    def __init__(self, site: Site, attend: Attend, arena: BreakArena, pool: Pool) -> None:
+    def __init__(self, site: Site, attend: Break, arena: BreakArena, pool: Pool) -> None:
         self.site = site
         self._attend = attend
         self._arena = arena
@@ -89,18 +111,24 @@ class BreakableGraph:
 
     def replay(self, count: int) -> None:
         """Runs the pass over `count` real rows. ReplayFailed names the break whose code raised."""
+        rows = self._arena.rows(self.site.size, count)
+        if rows.tail.shape[0]:
+            # Once: no segment and no break of this pass writes it.
+            rows.tail.zero_()
+        try:
+            attend = self._attend(rows.q, rows.k, rows.v, rows.out)
+        except Exception as error:
+            raise ReplayFailed(f"{self.site}, before its first break: {type(error).__name__}: {error}") from error
         for index, layer in enumerate(self._layers):
             self._segments[index].replay()
             try:
-                self._break(layer, count)
+                self._break(layer, rows, attend)
             except Exception as error:
                 raise ReplayFailed(self._where(index, layer, error)) from error
         self._segments[-1].replay()
 
-    def _break(self, layer: int, count: int) -> None:
-        arena, size = self._arena, self.site.size
-        result = self._attend(layer, arena.q[:count], arena.k[:count], arena.v[:count])
-        place(result, arena.out[:size], count)
+    def _break(self, layer: int, rows: Rows, attend: Callable[[int], Tensor]) -> None:
+        place(attend(layer), rows.out)
 
     def _where(self, index: int, layer: int, error: BaseException) -> str:
         return f"{self.site}, break after segment {index}, layer {layer}: {type(error).__name__}: {error}"
@@ -116,17 +144,16 @@ class BreakableGraph:
     def interrupt(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The Attend of the captured code: a break."""
         size, arena = self.site.size, self._arena
-        slots = ((arena.q, q), (arena.k, k), (arena.v, v))
-        for slot, value in slots:
-            slot[:size].copy_(value)
+        rows = arena.rows(size, size)
+        arena.kernels.stage((q, k, v), (rows.q, rows.k, rows.v))
         self._segments[-1].end()
         index = len(self._layers)
         self._layers.append(layer)
-        for slot, _ in slots:
+        for slot in (rows.q, rows.k, rows.v):
             # A captured write has not happened yet.
-            slot[:size].fill_(torch.nan)
+            slot.fill_(torch.nan)
         try:
-            self._break(layer, size)
+            self._break(layer, rows, self._attend(rows.q, rows.k, rows.v, rows.out))
         except Exception as error:
             raise _BreakRaised(self._where(index, layer, error)) from error
         self.begin()
@@ -146,7 +173,7 @@ class _BreakRaised(CaptureFailed):
 
 
 def capture_breakable(
-    code: Callable[[Attend], None], site: Site, attend: Attend, arena: BreakArena, pool: Pool
+    code: Callable[[Attend], None], site: Site, attend: Break, arena: BreakArena, pool: Pool
 ) -> BreakableGraph:
     """Captures `code` at `site.size` rows. CaptureFailed and CaptureOutOfMemory name model, layer, segment, size."""
     graph = BreakableGraph(site, attend, arena, pool)

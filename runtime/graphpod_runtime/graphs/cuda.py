@@ -1,11 +1,12 @@
 """Segments of CUDA stream capture: `torch.cuda.CUDAGraph`s that share one private memory pool."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
 from graphpod_runtime.graphs.addresses import Addresses
+from graphpod_runtime.graphs.segment import capture
 
 
 class CudaSegment:
@@ -35,14 +36,38 @@ class CudaSegment:
 class CudaPool:
     """A Pool of one device: the private pool of the allocator, and what the driver takes beside it."""
 
-    warms_up = True
-
     def __init__(self, device: torch.device, addresses: Addresses) -> None:
         self.handle = torch.cuda.graph_pool_handle()
         self._device = device
         self._addresses = addresses
         self._stream = torch.cuda.Stream(device)
         self._driver_bytes = 0
+        self._reserve: CudaSegment | None = None
+
+    def warm(self, code: Callable[[], object]) -> None:
+        """Runs `code`: libraries set themselves up at a first call. What the first `code` needed at its peak becomes
+        one free block of the pool.
+
+        Without it the pool grows by a block for each size of tensor, the blocks are split for smaller ones, and what
+        is left of them fits nothing: half of the pool was such rests.
+        """
+        torch.cuda.synchronize(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = torch.cuda.memory_allocated(self._device)
+        code()
+        torch.cuda.synchronize(self._device)
+        if self._reserve is None:
+            self._reserve = self._reserved(torch.cuda.max_memory_allocated(self._device) - before)
+
+    def _reserved(self, size: int) -> CudaSegment:
+        """A segment that took `size` bytes and gave them back: memory gets into a pool by a capture only."""
+        segment = self.segment()
+
+        def take() -> None:
+            torch.empty(size, dtype=torch.uint8, device=self._device)[:1].zero_()
+
+        capture(segment, take)
+        return segment
 
     def segment(self) -> CudaSegment:
         return CudaSegment(self)

@@ -23,6 +23,7 @@ class Stage(StrEnum):
 
     Import = "Import"
     Load = "Load"
+    Compile = "Compile"
     PrefillCapture = "PrefillCapture"
     DecodeMeasure = "DecodeMeasure"
     KvSizing = "KvSizing"

@@ -30,9 +30,8 @@ class Segment(Protocol):
 class Pool(Protocol):
     """Memory of one phase's graphs."""
 
-    @property
-    def warms_up(self) -> bool:
-        """Whether code must have run once before it can be captured: libraries set themselves up at a first call."""
+    def warm(self, code: Callable[[], object]) -> None:
+        """Runs `code`, the largest to be captured first, if it must have run once before it can be captured."""
 
     def capturing(self) -> AbstractContextManager[None]:
         """Where segments of this pool are captured, breaks between them included."""
@@ -118,11 +117,12 @@ class RecorderSegment:
 class RecorderPool:
     """A Pool over one arena."""
 
-    warms_up = False
-
     def __init__(self, addresses: Addresses, limit: int | None = None) -> None:
         self.arena = Arena() if limit is None else Arena(limit)
         self._addresses = addresses
+
+    def warm(self, code: Callable[[], object]) -> None:
+        """Nothing: libraries need no first call on the CPU, and the arena is one stretch from the start."""
 
     def capturing(self) -> AbstractContextManager[None]:
         return nullcontext()

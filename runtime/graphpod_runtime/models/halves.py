@@ -59,8 +59,14 @@ class After:
 
     def __call__(self, attended: Tensor, x: Tensor, out: Tensor, norm: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
         x = x + functional.linear(attended, out)
-        gate, up = functional.linear(functional.rms_norm(x, norm.shape, norm, self.eps), gate_up).chunk(2, dim=-1)
-        return x + functional.linear(functional.silu(gate) * up, down)
+        return x + functional.linear(self._gated(functional.rms_norm(x, norm.shape, norm, self.eps), gate_up), down)
+
+    @staticmethod
+    def _gated(x: Tensor, gate_up: Tensor) -> Tensor:
+        """[tokens, intermediate]. The widest tensors of a model are here, and size the graph pool: none is kept for
+        longer than it is read, and the product takes no third one."""
+        gate, up = functional.linear(x, gate_up).chunk(2, dim=-1)
+        return functional.silu(gate).mul_(up)
 
 
 class Halves:

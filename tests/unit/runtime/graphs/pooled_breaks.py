@@ -1,9 +1,11 @@
 """A bug put back: SGLang #37606, breaks whose tensors live in the graph pool and are held by address only."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs.breakable import BreakableGraph, place
+from graphpod_runtime.graphs.breakable import BreakableGraph, Rows, place
 
 
 class PooledBreaks(BreakableGraph):
@@ -24,12 +26,15 @@ class PooledBreaks(BreakableGraph):
         self._layers.append(layer)
         self.weak: dict[int, list[Tensor]] = getattr(self, "weak", {})
         self.weak[layer] = [arena.alias(tensor) for tensor in (q, k, v, out)]
-        self._break(layer, self.site.size)
+        rows = self._arena.rows(self.site.size, self.site.size)
+        self._break(layer, rows, self._attend(rows.q, rows.k, rows.v, rows.out))
         handed = arena.alias(out)
         del q, k, v, out
         self.begin()
         return handed
 
-    def _break(self, layer: int, count: int) -> None:
+    def _break(self, layer: int, rows: Rows, attend: Callable[[int], Tensor]) -> None:
         q, k, v, out = self.weak[layer]
-        place(self._attend(layer, q[:count], k[:count], v[:count]), out, count)
+        count = rows.q.shape[0]
+        place(self._attend(q[:count], k[:count], v[:count], out[:count])(layer), out[:count])
+        out[count:].zero_()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.breakable import (
+    Break,
     BreakableGraph,
     BreakArena,
     Site,
@@ -37,15 +38,28 @@ SHAPE = ModelShape(
 )
 
 
-def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Rows see each other, so a padded or a stale row changes the others."""
+def attention(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Tensor:
+    """Rows see each other, so a padded or a stale row changes the others. Its result is a tensor of its own."""
     return torch.softmax(q.flatten(1).sum(1, keepdim=True) * k.flatten(1).sum(1), 1) @ v.flatten(1).repeat(1, 2) + layer
+
+
+def attention_in_place(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Tensor:
+    """The same, where it may go."""
+    return out.copy_(attention(layer, q, k, v, out))
+
+
+Attention = Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def breaks(attend: Attention) -> Break:
+    """`attend` as breaks call it."""
+    return lambda q, k, v, out: lambda layer: attend(layer, q, k, v, out)
 
 
 class Toy:
     """Three layers with registered weights, and buffers for 16 rows."""
 
-    def __init__(self, attend: Attend = attention) -> None:
+    def __init__(self, attend: Attention = attention) -> None:
         generator = torch.Generator().manual_seed(3)
         self.attend = attend
         self.hidden = torch.zeros(16, 8)
@@ -73,7 +87,7 @@ class Toy:
     @torch.no_grad()
     def capture(self, size: int) -> BreakableGraph:
         site = Site("toy", "prefill", size)
-        return capture_breakable(self.code(size), site, lambda *call: self.attend(*call), self.arena, self.pool)
+        return capture_breakable(self.code(size), site, breaks(lambda *call: self.attend(*call)), self.arena, self.pool)
 
     @torch.no_grad()
     def replay(self, graph: BreakableGraph, value: Tensor) -> Tensor:
@@ -84,7 +98,7 @@ class Toy:
     @torch.no_grad()
     def eager(self, size: int, value: Tensor) -> Tensor:
         self.load(size, value)
-        self.code(size)(narrowed(self.attend, size, value.shape[0]))
+        self.code(size)(narrowed(breaks(self.attend), size, value.shape[0]))
         return self.result[: value.shape[0]].clone()
 
     def load(self, size: int, value: Tensor) -> None:
@@ -98,8 +112,9 @@ def values(count: int, seed: int) -> Tensor:
     return torch.randn(count, 8, generator=torch.Generator().manual_seed(seed))
 
 
-def test_interleaved_sizes_replay_what_the_code_computes() -> None:
-    toy = Toy()
+@pytest.mark.parametrize("attend", [attention, attention_in_place])
+def test_interleaved_sizes_replay_what_the_code_computes(attend: Attention) -> None:
+    toy = Toy(attend)
     graphs = {size: toy.capture(size) for size in (16, 8, 4)}
     assert all(graph.segments == SHAPE.layers + 1 for graph in graphs.values())
     for seed, (size, count) in enumerate([(16, 16), (4, 3), (8, 8), (16, 9), (8, 5), (4, 4), (16, 13)]):
@@ -110,9 +125,9 @@ def test_interleaved_sizes_replay_what_the_code_computes() -> None:
 def test_a_break_sees_real_rows_only_and_its_padded_tail_is_zero() -> None:
     seen: list[int] = []
 
-    def watching(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def watching(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Tensor:
         seen.append(q.shape[0])
-        return attention(layer, q, k, v)
+        return attention(layer, q, k, v, out)
 
     toy = Toy(watching)
     graph = toy.capture(8)
@@ -125,21 +140,21 @@ def test_a_break_sees_real_rows_only_and_its_padded_tail_is_zero() -> None:
 
 
 def test_a_transposed_attention_output_is_refused() -> None:
-    toy = Toy(lambda layer, q, k, v: attention(layer, q, k, v).t())
+    toy = Toy(lambda layer, q, k, v, out: attention(layer, q, k, v, out).t())
     with pytest.raises(CaptureFailed, match=r"model toy, prefill size 16, break after segment 0, layer 0.*\[8, 16\]"):
         toy.capture(16)
 
 
 def test_a_transposed_output_with_equal_counts_is_refused_by_shape_alone() -> None:
     with pytest.raises(ValueError, match="first dimension"):
-        place(torch.zeros(8, 4), torch.zeros(8, 8), 4)
+        place(torch.zeros(8, 4), torch.zeros(4, 8))
 
 
 def test_an_exception_in_a_break_at_capture_ends_the_capture_and_says_where() -> None:
-    def failing(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def failing(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Tensor:
         if layer == 1:
             raise RuntimeError("no kernel")
-        return attention(layer, q, k, v)
+        return attention(layer, q, k, v, out)
 
     toy = Toy(failing)
     where = "model toy, prefill size 8, break after segment 1, layer 1: RuntimeError: no kernel"
@@ -163,10 +178,10 @@ def test_an_exception_in_captured_code_ends_the_capture_and_says_where() -> None
 def test_an_exception_in_a_break_at_replay_says_where_and_the_graph_lives_on() -> None:
     broken = False
 
-    def sometimes(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def sometimes(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Tensor:
         if broken and layer == 2:
             raise RuntimeError("page fault")
-        return attention(layer, q, k, v)
+        return attention(layer, q, k, v, out)
 
     toy = Toy(sometimes)
     graph = toy.capture(8)
@@ -184,7 +199,7 @@ def test_break_tensors_held_weakly_in_the_pool_give_wrong_results(owned: bool) -
     graphs = {}
     with torch.no_grad():
         for size in (16, 8):
-            graph = PooledBreaks(Site("toy", "prefill", size), attention, toy.arena, toy.pool)
+            graph = PooledBreaks(Site("toy", "prefill", size), breaks(attention), toy.arena, toy.pool)
             graph.owners = [] if owned else None
             graph.begin()
             toy.code(size)(graph.interrupt)
@@ -207,7 +222,7 @@ def test_a_result_left_in_the_pool_is_the_next_sizes_memory() -> None:
             def code(attend: Attend, size: int = size) -> None:
                 left[size] = toy.hidden[:size] * 2
 
-            graphs[size] = capture_breakable(code, Site("toy", "prefill", size), attention, toy.arena, toy.pool)
+            graphs[size] = capture_breakable(code, Site("toy", "prefill", size), breaks(attention), toy.arena, toy.pool)
             left[size] = toy.pool.arena.alias(left[size])
     toy.load(16, values(16, 1))
     graphs[16].replay(16)

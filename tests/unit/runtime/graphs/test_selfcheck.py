@@ -46,8 +46,10 @@ def test_right_graphs_pass_and_every_one_is_checked(
 def test_a_corrupted_break_output_is_caught(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
     right = breakable.BreakableGraph._break
 
-    def corrupting(self: breakable.BreakableGraph, layer: int, count: int) -> None:
-        right(self, layer, count)
+    def corrupting(
+        self: breakable.BreakableGraph, layer: int, rows: breakable.Rows, attend: Callable[[int], Tensor]
+    ) -> None:
+        right(self, layer, rows, attend)
         if layer == 2 and self.site.size == 16:
             self._arena.out[0, 0] += 1e-3
 
@@ -161,8 +163,10 @@ def test_what_a_failed_check_wrote_into_the_cache_reaches_no_sequence(
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
     right = breakable.BreakableGraph._break
 
-    def poisoning(self: breakable.BreakableGraph, layer: int, count: int) -> None:
-        right(self, layer, count)
+    def poisoning(
+        self: breakable.BreakableGraph, layer: int, rows: breakable.Rows, attend: Callable[[int], Tensor]
+    ) -> None:
+        right(self, layer, rows, attend)
         if self.site.size == 32:
             self._arena.out.fill_(torch.nan)
 

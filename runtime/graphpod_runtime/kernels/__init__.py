@@ -1,0 +1,1 @@
+"""Kernels of our own, each with its twin in plain torch."""
