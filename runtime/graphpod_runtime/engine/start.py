@@ -97,6 +97,9 @@ class Starter:
         self.plan: Plan = config.resolved()
         self._shortened: set[Phase] = set()
         self._graphs: dict[Phase, PhaseGraphs] = {}
+        self._driver_bytes = dict.fromkeys(Phase, 0)
+        """The most that a phase's graphs took. The driver keeps the memory of dropped graphs for the next ones, so a
+        second capture is not seen to take any."""
         self.report = Report(
             backend=self.plan.backend,
             phases={
@@ -283,7 +286,8 @@ class Starter:
             report.failed = report.planned_sizes - report.captured
             report.segments = graphs.segments
             report.pool_bytes = graphs.pool.pool_bytes()
-            report.driver_bytes = graphs.pool.driver_bytes()
+            self._driver_bytes[phase] = max(self._driver_bytes[phase], graphs.pool.driver_bytes())
+            report.driver_bytes = self._driver_bytes[phase]
             report.capture_seconds = time.perf_counter() - began
             return
 

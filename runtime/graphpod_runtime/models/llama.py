@@ -42,17 +42,20 @@ class LlamaLayer(nn.Module):
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
         """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
-        q, k, v = self.halves.before(
-            x,
-            cosines,
-            sines,
-            self.norm_before_attention.weight,
-            self.qkv.weight,
-            self.qkv.bias,
-            None if self.norm_q is None else self.norm_q.weight,
-            None if self.norm_k is None else self.norm_k.weight,
+        # q, k and v get no names: they would keep their memory, a fifth of a graph pool, until the layer's end.
+        attended = attend(
+            self.index,
+            *self.halves.before(
+                x,
+                cosines,
+                sines,
+                self.norm_before_attention.weight,
+                self.qkv.weight,
+                self.qkv.bias,
+                None if self.norm_q is None else self.norm_q.weight,
+                None if self.norm_k is None else self.norm_k.weight,
+            ),
         )
-        attended = attend(self.index, q, k, v)
         result: Tensor = self.halves.after(
             attended,
             x,
