@@ -19,6 +19,7 @@ from stubs.engine_fault import Fault, FaultError, Kind, parse
 SHARES = {
     "Import": 0.05,
     "Load": 0.2,
+    "Compile": 0.0,  # of engines that compile, which the stub does not
     "PrefillCapture": 0.35,
     "DecodeMeasure": 0.1,
     "KvSizing": 0.05,
