@@ -78,7 +78,7 @@ def test_words_of_states_stages_and_codes_are_the_real_engine_s():
     assert {code: name for code, name in engine_story.NAMES.items() if code != 137} == {
         code.value: code.name for code in ExitCode if code.name in engine_story.NAMES.values()
     }
-    assert {row["name"] for row in last("")["stages"]} == {stage.value for stage in Stage}
+    assert {row["name"] for row in last("")["stages"]} == {stage.value for stage in Stage} - {Stage.Compile.value}
 
 
 def test_the_operator_reads_every_report():
