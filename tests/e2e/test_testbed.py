@@ -116,10 +116,13 @@ def start_pods(cluster: Cluster, image: Path, eventually: Eventually) -> None:
 
 
 def served(cluster: Cluster) -> bool:
-    """Does the writers' Service answer the host?"""
+    """Does the writers' Service answer the host? It is refused until the proxies know its endpoints."""
     address = cluster.kubectl("-n", "probe", "get", "service", "writer", "-o", "jsonpath={.spec.clusterIP}")
-    with socket.create_connection((address, 80), timeout=3) as s:
-        return s.recv(16) == b"served\n"
+    try:
+        with socket.create_connection((address, 80), timeout=3) as s:
+            return s.recv(16) == b"served\n"
+    except (ConnectionError, TimeoutError):
+        return False
 
 
 def containers_of(cluster: Cluster, node: int) -> list[int]:
