@@ -139,7 +139,9 @@ class EngineEnd:
     """The engine's end of one socket; it belongs to the thread that made it."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
+        # A context of its own: ending it is what waits for queued frames, and would wait for others' open sockets too.
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
         unbounded(self._socket)
         self._socket.setsockopt(zmq.LINGER, SEND_LIMIT_MS)
         self._socket.connect(address(folder, name))
@@ -159,5 +161,6 @@ class EngineEnd:
         return commands
 
     def close(self) -> None:
-        """Lets queued frames leave, at most SEND_LIMIT_MS when the process ends."""
+        """Returns when queued frames have left, after SEND_LIMIT_MS at most."""
         self._socket.close()
+        self._context.term()
