@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphpod_policy import ExitCode, Phase, Policy
 from graphpod_runtime.attention.sdpa import TorchAttention
-from graphpod_runtime.engine import capture
+from graphpod_runtime.engine import methods
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.passes import Code, PrefillPass
@@ -157,7 +157,7 @@ def test_a_break_output_held_weakly_in_the_pool_is_caught(
         graph.finish()
         return graph
 
-    monkeypatch.setattr(capture, "capture_breakable", pooled)
+    monkeypatch.setattr(methods, "capture_breakable", pooled)
     if owned:
         started(Policy.Breakable, Policy.Disabled)
         return

@@ -4,42 +4,40 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from graphpod_policy import Backend, Policy
+from graphpod_policy import Backend, Phase, Policy
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
+from graphpod_runtime.engine.methods import Graph, Method, method_of
 from graphpod_runtime.engine.passes import Code, Pass
 from graphpod_runtime.engine.switches import FaultKind, Switches
-from graphpod_runtime.graphs.breakable import BreakArena, Site, capture_breakable, located, narrowed
+from graphpod_runtime.graphs.breakable import BreakArena, Site, located, narrowed
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
-from graphpod_runtime.graphs.full import capture_full
 from graphpod_runtime.graphs.segment import Pool
 from graphpod_runtime.models.base import Attend
-
-
-class Graph(Protocol):
-    """A captured pass of one size."""
-
-    @property
-    def segments(self) -> int: ...
-
-    def replay(self, count: int) -> None: ...
 
 
 class PhaseGraphs:
     """The graphs of one phase. All write the same output buffers, so a result lives until the next pass."""
 
     def __init__(
-        self, policy: Policy, passing: Pass, attention: AttentionBackend, pool: Pool, *, check_addresses: bool
+        self,
+        policy: Policy,
+        method: Method,
+        passing: Pass,
+        attention: AttentionBackend,
+        pool: Pool,
+        *,
+        check_addresses: bool,
     ) -> None:
         self.policy = policy
         self.pool = pool
         self.graphs: dict[int, Graph] = {}
+        self._method = method
         self._pass = passing
         self._attention = attention
         self._check_addresses = check_addresses
@@ -65,10 +63,7 @@ class PhaseGraphs:
     def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
         """The very code that `size` captured, run eagerly on the same buffers: what a replay must equal bit for bit."""
         self._load(inputs, size)
-        attend: Attend = self._attention.run
-        if self.policy is Policy.Breakable:
-            attend = narrowed(self._attention.over, size, inputs.count)
-        self._pass.code(size)(attend)
+        self._method.code(size)(self._method.attend(size, inputs.count))
         return self._pass.results(inputs.count)
 
     def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
@@ -83,27 +78,20 @@ class PhaseGraphs:
 
     def _load(self, inputs: Inputs, size: int) -> None:
         self._pass.load(inputs, size)
-        # A break sees the live, unpadded batch; a captured step reads the padded one from static buffers.
-        if self.policy is Policy.Full:
-            self._attention.plan_step(inputs.metadata, size)
-        else:
-            self._attention.plan(inputs.metadata)
+        self._method.plan(inputs.metadata, size)
 
-    def warm(self, size: int, site: Site, page_size: int) -> None:
-        """Lets the pool run the code of `size` once, uncaptured, on the scratch page. Fails as its capture would."""
+    def warm(self, site: Site, page_size: int) -> None:
+        """Lets the pool run the code of a size once, uncaptured, on the scratch page. Fails as its capture would."""
         try:
-            self.pool.warm(lambda: self.uncaptured(self._dummy(size, page_size), size))
+            self.pool.warm(lambda: self.uncaptured(self._dummy(site.size, page_size), site.size))
         except Exception as error:
             raise located(error, f"{site}, before its capture") from error
 
-    def capture(self, size: int, code: Code, site: Site, breaks: BreakArena, page_size: int) -> None:
-        """Adds the graph of `size`. CaptureFailed and CaptureOutOfMemory say where."""
-        self._load(self._dummy(size, page_size), size)
-        if self.policy is Policy.Breakable:
-            self.graphs[size] = capture_breakable(code, site, self._attention.over, breaks, self.pool)
-        else:
-            self.graphs[size] = capture_full(code, site, self._attention.run, self.pool)
-        self.poison_results(size)
+    def capture(self, site: Site, code: Code, page_size: int) -> None:
+        """Adds the graph of the site's size. CaptureFailed and CaptureOutOfMemory say where."""
+        self._load(self._dummy(site.size, page_size), site.size)
+        self.graphs[site.size] = self._method.capture(code, site, self.pool)
+        self.poison_results(site.size)
 
     def _dummy(self, size: int, page_size: int) -> Inputs:
         return dummy_inputs(self._pass.phase, size, page_size, self._pass.results(1)[0].device)
@@ -136,19 +124,21 @@ class Capturer:
             self.counters.add("graphpod_graph_recaptures_total", phase=phase.value, backend=self.backend.value)
             raise CaptureFailed(f"{phase}: a capture after Ready; every size is captured at start or not at all")
         labels = {"phase": phase.value, "policy": policy.value, "backend": self.backend.value}
+        method = method_of(policy, passing, self.attention, self.breaks)
         graphs = PhaseGraphs(
-            policy, passing, self.attention, self.new_pool(), check_addresses=self.switches.check_addresses
+            policy, method, passing, self.attention, self.new_pool(), check_addresses=self.switches.check_addresses
         )
         collecting = gc.isenabled()
         gc.disable()
         try:
+            method.prepare(sizes)
             with graphs.pool.capturing():
                 for size in dict.fromkeys((max(sizes), min(sizes))):
-                    graphs.warm(size, Site(self.model, phase.value, size), self.page_size)
+                    graphs.warm(Site(self.model, phase.value, size), self.page_size)
                 for done, size in enumerate(sorted(sizes, reverse=True), 1):
                     began = time.perf_counter()
-                    code = self._code(passing, size)
-                    graphs.capture(size, code, Site(self.model, phase.value, size), self.breaks, self.page_size)
+                    code = self._code(method, phase, size)
+                    graphs.capture(Site(self.model, phase.value, size), code, self.page_size)
                     took = time.perf_counter() - began
                     self.counters.add("graphpod_graph_captures_total", result="ok", **labels)
                     self.counters.observe("graphpod_graph_capture_duration_seconds", took, **labels)
@@ -167,11 +157,11 @@ class Capturer:
                 gc.enable()
         return graphs
 
-    def _code(self, passing: Pass, size: int) -> Code:
-        """The pass's code, or code that fails when a fault asks for it."""
-        code = passing.code(size)
+    def _code(self, method: Method, phase: Phase, size: int) -> Code:
+        """The method's code, or code that fails when a fault asks for it."""
+        code = method.code(size)
         for kind, error in ((FaultKind.Capture, RuntimeError), (FaultKind.CaptureOom, CaptureOutOfMemory)):
-            if self.switches.fires(kind, passing.phase, size):
+            if self.switches.fires(kind, phase, size):
 
                 def failing(attend: Attend, error: type[Exception] = error) -> None:
                     code(attend)

@@ -14,9 +14,10 @@ from graphpod_policy import Backend, EngineConfig, FallbackReason, Phase, Policy
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, inputs_of
+from graphpod_runtime.engine.parts import LoadModel
 from graphpod_runtime.engine.sampler import draw, greedy
 from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Sequence
-from graphpod_runtime.engine.start import LoadModel, Started, Starter
+from graphpod_runtime.engine.start import Started, Starter
 from graphpod_runtime.graphs.dispatch import dispatch
 from graphpod_runtime.graphs.report import Report
 from graphpod_runtime.models.loader import load_model
@@ -39,7 +40,7 @@ class Runner:
         self.config = config
         self.counters = Counters()
         self._starter = Starter(config, report, self.counters, started_at, load)
-        self._backend: Backend = self._starter.plan.backend
+        self._backend: Backend = self._starter.backend
         self.counters.start_at_zero(self._backend)
         self._running: Phase | None = None
         """The phase of the pass that runs now."""

@@ -1,0 +1,98 @@
+"""How each policy makes the graphs of a phase: what is captured, and what a replay and its uncaptured twin read."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from graphpod_policy import Policy
+from graphpod_runtime.attention.base import Backend as AttentionBackend
+from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.engine.passes import Code, Pass
+from graphpod_runtime.graphs.breakable import BreakableGraph, BreakArena, Site, capture_breakable, narrowed
+from graphpod_runtime.graphs.full import FullGraph, capture_full
+from graphpod_runtime.graphs.segment import Pool
+from graphpod_runtime.models.base import Attend
+
+
+class Graph(Protocol):
+    """A captured pass of one size."""
+
+    @property
+    def segments(self) -> int: ...
+
+    def replay(self, count: int) -> None: ...
+
+
+class Method(Protocol):
+    """One policy over one phase's pass."""
+
+    def prepare(self, sizes: tuple[int, ...]) -> None:
+        """Makes what all sizes share (a trace, compiled pieces), once, before the first of them is warmed up."""
+
+    def code(self, size: int) -> Code:
+        """What a graph of `size` captures."""
+
+    def attend(self, size: int, count: int) -> Attend:
+        """Attention for `code` run eagerly over `count` real rows: what it computes on the graph of `size`."""
+
+    def plan(self, metadata: Metadata, size: int) -> None:
+        """Plans attention for the next pass, on the graph of `size` or by `attend`."""
+
+    def capture(self, code: Code, site: Site, pool: Pool) -> Graph:
+        """`code` as a graph of `site.size` in `pool`. CaptureFailed and CaptureOutOfMemory say where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakable:
+    """Attention is a break: it sees the live, unpadded batch."""
+
+    passing: Pass
+    attention: AttentionBackend
+    breaks: BreakArena
+
+    def prepare(self, sizes: tuple[int, ...]) -> None:
+        """Nothing: each size is captured from the model's own code."""
+
+    def code(self, size: int) -> Code:
+        return self.passing.code(size)
+
+    def attend(self, size: int, count: int) -> Attend:
+        return narrowed(self.attention.over, size, count)
+
+    def plan(self, metadata: Metadata, size: int) -> None:
+        self.attention.plan(metadata)
+
+    def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
+        return capture_breakable(code, site, self.attention.over, self.breaks, pool)
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """Attention is captured with the rest: it reads the padded batch from static buffers."""
+
+    passing: Pass
+    attention: AttentionBackend
+
+    def prepare(self, sizes: tuple[int, ...]) -> None:
+        """Nothing: each size is captured from the model's own code."""
+
+    def code(self, size: int) -> Code:
+        return self.passing.code(size)
+
+    def attend(self, size: int, count: int) -> Attend:
+        return self.attention.run
+
+    def plan(self, metadata: Metadata, size: int) -> None:
+        self.attention.plan_step(metadata, size)
+
+    def capture(self, code: Code, site: Site, pool: Pool) -> FullGraph:
+        return capture_full(code, site, self.attention.run, pool)
+
+
+def method_of(policy: Policy, passing: Pass, attention: AttentionBackend, breaks: BreakArena) -> Method:
+    """The method of `policy`, which is not Disabled."""
+    match policy:
+        case Policy.Breakable:
+            return Breakable(passing, attention, breaks)
+        case Policy.Full:
+            return Full(passing, attention)
+    raise ValueError(f"{policy} makes no graphs")

@@ -1,0 +1,108 @@
+"""What captures and passes are made of: weights, attention over a cache, static buffers, break slots; on one place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from graphpod_policy import EngineConfig, ExitCode, Phase
+from graphpod_runtime.attention.base import Backend as AttentionBackend
+from graphpod_runtime.attention.choice import attention_for
+from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine import kv_room
+from graphpod_runtime.engine.device import Place, place_of
+from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.passes import DecodePass, Pass, PrefillPass
+from graphpod_runtime.graphs.addresses import Addresses
+from graphpod_runtime.graphs.breakable import BreakArena
+from graphpod_runtime.graphs.segment import Pool
+from graphpod_runtime.models.base import Model, ModelInvalid, dtype_of
+
+SCRATCH_VALUE = 100.0
+"""What the scratch page holds: finite, because attention over NaN is NaN even where it is masked, and large, so
+that a real row that reads it is wrong beyond doubt."""
+
+LoadModel = Callable[[Path, torch.dtype, int, torch.device], Model]
+"""(folder, dtype, max_model_len, device) -> the model; raises ModelInvalid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All that captures need; every address that graphs may freeze is known to `addresses`."""
+
+    place: Place
+    model: Model
+    attention: AttentionBackend
+    addresses: Addresses
+    passes: dict[Phase, Pass]
+    breaks: BreakArena
+
+    @classmethod
+    def made(cls, config: EngineConfig, read_model: LoadModel) -> "Parts":
+        """Weights, attention over a scratch cache of one page, buffers for the largest pass. StartFailure says what
+        the model or the place cannot do.
+        """
+        dtype, place = dtype_of(config.dtype), place_of(config.features.device)
+        model = _load(config, read_model, dtype, place.device)
+        addresses = Addresses()
+        addresses.register_module(model.module())
+        rows = {
+            Phase.Prefill: max(config.prefill_chunk, *config.graph.prefill.sizes[-1:], 1),
+            Phase.Decode: max(config.max_batch, *config.graph.decode.sizes[-1:], 1),
+        }
+        parts = cls(
+            place=place,
+            model=model,
+            attention=attention_for(model.shape, dtype, place.device),
+            addresses=addresses,
+            passes={
+                Phase.Prefill: PrefillPass(model, rows[Phase.Prefill], dtype, place.device),
+                Phase.Decode: DecodePass(model, rows[Phase.Decode], dtype, place.device),
+            },
+            breaks=BreakArena(model.shape, max(rows.values()), dtype, place.device),
+        )
+        parts.bind(KvCache.allocate(model.shape, 1, config.page_size, dtype, place.device))
+        for phase, passing in parts.passes.items():
+            for name, tensor in passing.buffers:
+                addresses.register(f"{phase}.{name}", tensor)
+        for name, tensor in parts.breaks.tensors().items():
+            addresses.register(name, tensor)
+        for name, tensor in parts.attention.reserve(rows[Phase.Decode], kv_room.pages_of_one(config)):
+            addresses.register(f"attention.{name}", tensor)
+        return parts
+
+    @property
+    def device(self) -> torch.device:
+        """Where all of it is."""
+        return self.place.device
+
+    def new_pool(self) -> Pool:
+        """An empty pool for one phase's graphs."""
+        return self.place.pool(self.addresses)
+
+    def bind(self, cache: KvCache) -> None:
+        """`cache` for attention, with its scratch page filled, known to captures."""
+        self.attention.bind(cache)
+        self.fill_scratch()
+        self.addresses.register("kv.keys", cache.keys)
+        self.addresses.register("kv.values", cache.values)
+
+    def fill_scratch(self) -> None:
+        """Undoes what captures and checks wrote there."""
+        self.attention.cache.fill(torch.tensor([SCRATCH_PAGE], device=self.device), SCRATCH_VALUE)
+
+
+def _load(config: EngineConfig, read_model: LoadModel, dtype: torch.dtype, device: torch.device) -> Model:
+    try:
+        model = read_model(Path(config.model.path), dtype, config.max_model_len, device)
+    except ModelInvalid as error:
+        raise StartFailure(ExitCode.ModelInvalid, str(error)) from error
+    if config.max_model_len > model.shape.max_position:
+        raise StartFailure(
+            ExitCode.ConfigInvalid,
+            f"maxModelLen {config.max_model_len} is more than the {model.shape.max_position} positions of "
+            f"{config.model.name}; lower maxModelLen",
+        )
+    return model

@@ -1,0 +1,178 @@
+"""The walk: from a phase's planned policy down to the strongest one that its captures and its self-check bear.
+
+Out of memory first shortens the ladder, once; every other failure that the process survives (GraphError) makes the
+phase one policy weaker, or ends the start when `onCaptureFailure` is Fail.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from graphpod_policy import EngineConfig, OnCaptureFailure, Phase, Plan, Policy, shorten, weaken
+from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
+from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.inputs import Inputs
+from graphpod_runtime.engine.parts import Parts
+from graphpod_runtime.engine.switches import FaultKind, Switches
+from graphpod_runtime.graphs.errors import CaptureOutOfMemory, GraphError, SelfCheckFailed
+from graphpod_runtime.graphs.report import Report, SelfCheck
+from graphpod_runtime.graphs.selfcheck import Checker
+
+
+class Walk:
+    """Both phases of one start. `plan` is what is left of the plan; `graphs` are those alive now."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        plan: Plan,
+        parts: Parts,
+        capturer: Capturer,
+        counters: Counters,
+        switches: Switches,
+        report: Report,
+        tell: Callable[[], None],
+    ) -> None:
+        """`tell` is called after every captured size, every check and every step down; `report` says what happened."""
+        self.plan = plan
+        self.graphs: dict[Phase, PhaseGraphs] = {}
+        self._config = config
+        self._parts = parts
+        self._capturer = capturer
+        self._counters = counters
+        self._switches = switches
+        self._report = report
+        self._tell = tell
+        self._shortened: set[Phase] = set()
+        self._driver_bytes = dict.fromkeys(Phase, 0)
+        """The most that a phase's graphs took. The driver keeps the memory of dropped graphs for the next ones, so a
+        second capture is not seen to take any."""
+
+    def capture(self, phase: Phase) -> None:
+        """Captures the ladder of `phase` by its planned policy, or a weaker one, or none."""
+        report = self._report.phases[phase]
+        while (planned := self.plan.phases[phase]).planned is not Policy.Disabled:
+            began = time.perf_counter()
+
+            def progress(done: int) -> None:
+                report.captured = done
+                self._tell()
+
+            report.captured = report.failed = 0
+            try:
+                graphs = self._capturer.capture(self._parts.passes[phase], planned.planned, planned.sizes, progress)
+            except GraphError as error:
+                self._parts.fill_scratch()
+                self._lose(phase)
+                self._step_down(phase, error)
+                continue
+            # A break at capture wrote what a capture has: nothing valid.
+            self._parts.fill_scratch()
+            self.graphs[phase] = graphs
+            report.failed = report.planned_sizes - report.captured
+            report.segments = graphs.segments
+            report.pool_bytes = graphs.pool.pool_bytes()
+            self._driver_bytes[phase] = max(self._driver_bytes[phase], graphs.pool.driver_bytes())
+            report.driver_bytes = self._driver_bytes[phase]
+            report.capture_seconds = time.perf_counter() - began
+            return
+
+    def drop(self, phase: Phase) -> int:
+        """Drops the graphs of `phase`; the bytes they took."""
+        graphs = self.graphs.get(phase)
+        if graphs is None:
+            return 0
+        taken = graphs.pool.pool_bytes() + graphs.pool.driver_bytes()
+        self._lose(phase)
+        self._report.phases[phase].failed = 0
+        return taken
+
+    def check(self, phase: Phase) -> None:
+        """Self-checks every graph of `phase`; one that fails makes the phase weaker, captured again, checked again."""
+        report = self._report.phases[phase]
+        while phase in self.graphs:
+            labels = {
+                "phase": phase.value,
+                "policy": self.plan.phases[phase].planned.value,
+                "backend": self.plan.backend.value,
+            }
+            cache = self._parts.attention.cache
+            checker = Checker(
+                phase=phase,
+                subject=_Faulty(self.graphs[phase], phase, self._switches),
+                cache=cache,
+                vocab=self._parts.model.shape.vocab,
+                max_model_len=self._config.max_model_len,
+            )
+            try:
+                for _ in checker.sizes():
+                    self._counters.add("graphpod_graph_selfchecks_total", result="passed", **labels)
+                    self._tell()
+            except SelfCheckFailed as error:
+                self._counters.add("graphpod_graph_selfchecks_total", result="failed", **labels)
+                report.self_check = SelfCheck.Failed
+                # The wrong graph may have written anything anywhere, NaN too, which masked slots hand on.
+                cache.clear()
+                self._lose(phase)
+                self._step_down(phase, error)
+                self.capture(phase)
+            else:
+                report.self_check = SelfCheck.Passed
+                return
+
+    def _step_down(self, phase: Phase, error: GraphError) -> None:
+        """The plan after `error`: a shorter ladder once if memory ran out, else a weaker policy.
+
+        StartFailure when `onCaptureFailure` is Fail.
+        """
+        sizes = self.plan.phases[phase].sizes
+        if isinstance(error, CaptureOutOfMemory) and phase not in self._shortened and len(sizes) > 1:
+            self._shortened.add(phase)
+            self.plan = shorten(self.plan, phase, sizes[: len(sizes) // 2], str(error))
+        elif self._config.graph.on_capture_failure is OnCaptureFailure.Fail:
+            raise StartFailure(
+                error.code, f"{error}; set graph.onCaptureFailure to Degrade to run a weaker policy"
+            ) from error
+        else:
+            self.plan = weaken(self.plan, phase, error.rule, str(error))
+        self._report.decisions = self.plan.decisions
+        self._report.phases[phase].effective = self.plan.phases[phase].planned
+        self._tell()
+
+    def _lose(self, phase: Phase) -> None:
+        self.graphs.pop(phase, None)
+        report = self._report.phases[phase]
+        report.captured = report.segments = report.pool_bytes = report.driver_bytes = 0
+        report.capture_seconds = 0.0
+        report.failed = report.planned_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class _Faulty:
+    """The self-check's subject: the graphs themselves, with one replay corrupted when a fault asks for it."""
+
+    graphs: PhaseGraphs
+    phase: Phase
+    switches: Switches
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.graphs.sizes
+
+    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        results = self.graphs.replay(inputs, size)
+        if self.switches.fires(FaultKind.SelfCheck, self.phase, size):
+            results[0][-1].neg_()
+        return results
+
+    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        return self.graphs.uncaptured(inputs, size)
+
+    def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        return self.graphs.eager(inputs, size)
+
+    def poison_results(self, size: int) -> None:
+        self.graphs.poison_results(size)
