@@ -1,10 +1,66 @@
 """Generation without a server: the scheduler and a runner, nothing between them."""
 
 from collections.abc import Sequence as List
+from dataclasses import dataclass
 
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.sequence import Sampling, Sequence
+from graphpod_runtime.engine.sequence import Logprob, LogprobRequest, Sampling, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one prompt led to: its tokens, end token included when one was drawn, and the log-probabilities that were
+    asked for: of the answer's tokens, and of the prompt's from `prompt_start` (at least 1) on.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[Logprob, ...] = ()
+    prompt_logprobs: tuple[Logprob, ...] = ()
+
+
+def answers(
+    runner: Runner,
+    prompts: List[list[int]],
+    max_tokens: int,
+    sampling: Sampling | None = None,
+    wants: LogprobRequest | None = None,
+    ignore_eos: bool = False,
+) -> list[Answer]:
+    """The answer to each prompt, at most `max_tokens`.
+
+    What runs when is what a server would do that got all prompts at once. PromptTooLong names a prompt that is empty
+    or leaves no room in maxModelLen, before anything has run; DoesNotFit is for one that the whole cache cannot hold.
+    """
+    refuse_misfits(prompts, max_tokens, runner.config.max_model_len)
+    scheduler = Scheduler(runner.pages, Limits.of(runner.config, max_queue=len(prompts)), runner.eos_ids)
+    sequences = [
+        Sequence(
+            str(index),
+            list(prompt),
+            len(prompt),
+            max_tokens,
+            sampling or Sampling(),
+            ignore_eos=ignore_eos,
+            wants=wants or LogprobRequest(),
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+    logprobs: dict[str, list[Logprob]] = {sequence.id: [] for sequence in sequences}
+    for sequence in sequences:
+        scheduler.submit(sequence)
+    while (batch := scheduler.next()) is not None:
+        for progress in scheduler.advance(batch, runner.forward(batch)):
+            if progress.logprob is not None:
+                logprobs[progress.sequence.id].append(progress.logprob)
+    return [
+        Answer(
+            tuple(sequence.tokens[sequence.prompt_len :]),
+            tuple(logprobs[sequence.id]),
+            tuple(sequence.prompt_logprobs),
+        )
+        for sequence in sequences
+    ]
 
 
 def generate(
@@ -14,22 +70,9 @@ def generate(
     sampling: Sampling | None = None,
     ignore_eos: bool = False,
 ) -> list[list[int]]:
-    """The generated tokens of each prompt, at most `max_tokens`, end token included when one was drawn.
-
-    What runs when is what a server would do that got all prompts at once. PromptTooLong names a prompt that is empty
-    or leaves no room in maxModelLen, before anything has run; DoesNotFit is for one that the whole cache cannot hold.
-    """
-    refuse_misfits(prompts, max_tokens, runner.config.max_model_len)
-    scheduler = Scheduler(runner.pages, Limits.of(runner.config, max_queue=len(prompts)), runner.eos_ids)
-    sequences = [
-        Sequence(str(index), list(prompt), len(prompt), max_tokens, sampling or Sampling(), ignore_eos=ignore_eos)
-        for index, prompt in enumerate(prompts)
-    ]
-    for sequence in sequences:
-        scheduler.submit(sequence)
-    while (batch := scheduler.next()) is not None:
-        scheduler.advance(batch, runner.forward(batch))
-    return [sequence.tokens[sequence.prompt_len :] for sequence in sequences]
+    """The tokens of `answers`."""
+    found = answers(runner, prompts, max_tokens, sampling, ignore_eos=ignore_eos)
+    return [list(answer.tokens) for answer in found]
 
 
 class PromptTooLong(ValueError):

@@ -7,7 +7,7 @@ from typing import Protocol
 from graphpod_policy import EngineConfig
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.scheduler import DoesNotFit, Limits, Pages, Progress, QueueFull, Scheduler
-from graphpod_runtime.engine.sequence import Batch, Sampling, Sequence
+from graphpod_runtime.engine.sequence import Batch, Sampling, Sequence, Yielded
 from graphpod_runtime.wire import (
     Abort,
     Command,
@@ -37,7 +37,7 @@ class Runner(Protocol):
     @property
     def pages(self) -> Pages: ...
     def start(self) -> None: ...
-    def forward(self, batch: Batch) -> list[int]: ...
+    def forward(self, batch: Batch) -> Yielded: ...
 
 
 class Link(Protocol):

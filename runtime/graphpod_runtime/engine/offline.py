@@ -9,21 +9,24 @@ from typing import TypeVar
 
 from graphpod_policy import ConfigError, EngineConfig, ExitCode, Policy
 from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import PromptTooLong, generate, refuse_misfits
+from graphpod_runtime.engine.generate import Answer, PromptTooLong, answers, refuse_misfits
 from graphpod_runtime.engine.journal import Journal
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.scheduler import DoesNotFit
-from graphpod_runtime.engine.sequence import LEAST, Sampling
+from graphpod_runtime.engine.sequence import LEAST, Logprob, LogprobRequest, Sampling
 from graphpod_runtime.front.local import LocalError, local_config
 from graphpod_runtime.front.tokenizer import TemplateError, Tokenizer, TokenizerInvalid
 from graphpod_runtime.graphs.report import Report
+
+ALTERNATIVES = 20
+"""The most that may be named beside one token."""
 
 Number = TypeVar("Number", int, float)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Generates for every --prompt; returns the exit code. Text goes to standard output, the rest to standard error."""
-    options = _parser().parse_args(arguments)
+    options = _options(arguments)
     began = time.time()
     try:
         config = local_config(options.model, dtype=options.dtype, prefill=options.prefill, decode=options.decode)
@@ -35,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         runner.start()
         ready = time.time()
         sampling = Sampling(options.temperature, options.top_p, options.seed)
-        answers = generate(runner, prompts, options.max_tokens, sampling)
+        wants = LogprobRequest(options.logprobs, options.prompt_logprobs)
+        found = answers(runner, prompts, options.max_tokens, sampling, wants)
     except StartFailure as failure:
         print(f"{failure.reason}: {failure.message}", file=sys.stderr)
         return failure.code
@@ -45,13 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
     except (LocalError, ConfigError, TemplateError, PromptTooLong, DoesNotFit) as error:
         print(f"{ExitCode.ConfigInvalid.name}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
-    texts = [tokenizer.decode(answer) for answer in answers]
     if options.json:
-        print(json.dumps(_account(runner.report, prompts, answers, texts), ensure_ascii=False))
+        told = [_account(tokenizer, *entry, wants) for entry in zip(prompts, found, strict=True)]
+        print(json.dumps({"answers": told, "warmup": runner.report.as_dict()}, ensure_ascii=False))
         return 0
-    for text in texts:
-        print(text)
-    count = sum(len(answer) for answer in answers)
+    for answer in found:
+        print(tokenizer.decode(list(answer.tokens)))
+    count = sum(len(answer.tokens) for answer in found)
     print(
         f"{count} tokens in {time.time() - ready:.2f} s, start {ready - began:.1f} s, {_policies(runner.report)}",
         file=sys.stderr,
@@ -63,18 +67,38 @@ def _encode(tokenizer: Tokenizer, text: str, *, plain: bool) -> list[int]:
     return tokenizer.encode(text) if plain else tokenizer.encode_chat([{"role": "user", "content": text}])
 
 
-def _account(report: Report, prompts: list[list[int]], answers: list[list[int]], texts: list[str]) -> dict[str, object]:
-    return {
-        "answers": [
-            {"text": text, "promptTokens": len(prompt), "tokens": answer}
-            for text, prompt, answer in zip(texts, prompts, answers, strict=True)
-        ],
-        "warmup": report.as_dict(),
-    }
+def _account(tokenizer: Tokenizer, prompt: list[int], answer: Answer, wants: LogprobRequest) -> dict[str, object]:
+    """One answer; log-probabilities only where they were asked for."""
+
+    def told(logprobs: tuple[Logprob, ...]) -> list[dict[str, object]]:
+        return [_token(tokenizer, one.token, one.logprob) | {"top": _top(tokenizer, one)} for one in logprobs]
+
+    return (
+        {"text": tokenizer.decode(list(answer.tokens)), "promptTokens": len(prompt), "tokens": list(answer.tokens)}
+        | ({} if wants.answer is None else {"logprobs": told(answer.logprobs)})
+        # Nothing precedes the first token of a prompt.
+        | ({} if wants.prompt is None else {"promptLogprobs": [None, *told(answer.prompt_logprobs)]})
+    )
+
+
+def _top(tokenizer: Tokenizer, logprob: Logprob) -> list[dict[str, object]]:
+    return [_token(tokenizer, *entry) for entry in logprob.top]
+
+
+def _token(tokenizer: Tokenizer, id: int, logprob: float) -> dict[str, object]:
+    return {"token": id, "text": tokenizer.decode([id]), "logprob": logprob}
 
 
 def _policies(report: Report) -> str:
     return ", ".join(f"{phase} {part.effective} ({report.backend})" for phase, part in report.phases.items())
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if not options.json and (options.logprobs, options.prompt_logprobs) != (None, None):
+        parser.error("log-probabilities are told by --json; add it")
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,11 +114,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prefill", type=Policy, choices=list(Policy), default=Policy.Auto)
     parser.add_argument("--decode", type=Policy, choices=list(Policy), default=Policy.Auto)
     parser.add_argument("--json", action="store_true", help="tokens and the warm-up report as one JSON object")
+    group = parser.add_argument_group("with --json")
+    group.add_argument(
+        "--logprobs", type=_alternatives, metavar="N", help="of the answer's tokens, each with the N likeliest there"
+    )
+    group.add_argument("--prompt-logprobs", type=_alternatives, metavar="N", help="of the prompt's tokens, likewise")
     return parser
 
 
 def _count(word: str) -> int:
     return _within(int(word), 1, None)
+
+
+def _alternatives(word: str) -> int:
+    return _within(int(word), 0, ALTERNATIVES)
 
 
 def _temperature(word: str) -> float:

@@ -6,6 +6,7 @@ fallback, a hook on the model's body counts passes that really ran eagerly.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +15,10 @@ from graphpod_policy import Backend, EngineConfig, FallbackReason, Phase, Policy
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, inputs_of
+from graphpod_runtime.engine.logprobs import of_hidden, of_logits
 from graphpod_runtime.engine.parts import LoadModel
 from graphpod_runtime.engine.sampler import draw, greedy
-from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Sequence
+from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Logprob, PrefillBatch, Sequence, Yielded
 from graphpod_runtime.engine.start import Started, Starter
 from graphpod_runtime.graphs.dispatch import dispatch
 from graphpod_runtime.graphs.report import Report
@@ -58,8 +60,8 @@ class Runner:
         self._engine.model.body.register_forward_pre_hook(self._count_eager_pass)
 
     @torch.no_grad()
-    def forward(self, batch: Batch) -> list[int]:
-        """The next token of each sequence of `batch`, -1 for a chunk that does not end its prompt."""
+    def forward(self, batch: Batch) -> Yielded:
+        """The next token of each sequence of `batch`, and the log-probabilities that were asked for."""
         inputs = inputs_of(batch, self.config.page_size, self._engine.device)
         self._running = inputs.phase
         try:
@@ -68,16 +70,41 @@ class Runner:
             self._running = None
         if isinstance(batch, DecodeBatch):
             logits, chosen = results
-            return self._sample(batch.sequences, logits, chosen)
+            tokens = self._sample(batch.sequences, logits, chosen)
+            return Yielded(tokens, _answers(batch.sequences, logits, tokens))
+        return self._tail(batch, inputs, results[0])
+
+    def _tail(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor) -> Yielded:
+        """What the rows of a prefill pass, hidden [tokens, hidden], yield: few of them reach the head."""
         ending = [index for index, row in enumerate(inputs.yields) if row >= 0]
         tokens = [-1] * len(inputs.yields)
+        answers: tuple[Logprob | None, ...] = ()
         if ending:
-            rows = torch.tensor([inputs.yields[index] for index in ending], device=self._engine.device)
-            logits = self._engine.model.head(results[0][rows])
+            rows = torch.tensor([inputs.yields[index] for index in ending], device=hidden.device)
+            logits = self._engine.model.head(hidden[rows])
             sequences = tuple(batch.chunks[index].sequence for index in ending)
-            for index, token in zip(ending, self._sample(sequences, logits, greedy(logits)), strict=True):
+            drawn = self._sample(sequences, logits, greedy(logits))
+            for index, token in zip(ending, drawn, strict=True):
                 tokens[index] = token
-        return tokens
+            if found := _answers(sequences, logits, drawn):
+                by_chunk = dict(zip(ending, found, strict=True))
+                answers = tuple(by_chunk.get(index) for index in range(len(tokens)))
+        return Yielded(tokens, answers, self._prompts(batch, inputs, hidden) if batch.scores_prompt else ())
+
+    def _prompts(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor) -> tuple[tuple[Logprob, ...], ...]:
+        """The log-probabilities of the prompt tokens that each chunk is to score."""
+        starts = inputs.metadata.starts.tolist()
+        rows = [
+            starts[index] + position - 1 - chunk.start
+            for index, chunk in enumerate(batch.chunks)
+            for position in chunk.scored
+        ]
+        following = [chunk.sequence.tokens[position] for chunk in batch.chunks for position in chunk.scored]
+        top = max(chunk.sequence.wants.prompt or 0 for chunk in batch.chunks)
+        scored = iter(of_hidden(self._engine.model, hidden[torch.tensor(rows, device=hidden.device)], following, top))
+        return tuple(
+            tuple(_cut(next(scored), chunk.sequence.wants.prompt) for _ in chunk.scored) for chunk in batch.chunks
+        )
 
     def _run(self, inputs: Inputs) -> tuple[Tensor, ...]:
         """One pass over `inputs`, on a graph where one fits."""
@@ -110,3 +137,22 @@ class Runner:
         """Hook on the body. It does not ask what was dispatched: a replay that runs the model's code counts, too."""
         if self._running is not None:
             self.counters.add("graphpod_eager_passes_total", phase=self._running.value)
+
+
+def _answers(sequences: tuple[Sequence, ...], logits: Tensor, tokens: list[int]) -> tuple[Logprob | None, ...]:
+    """Log-probabilities of `tokens` [rows], drawn from logits [rows, vocab], where asked for; empty if nowhere."""
+    wanted = [index for index, sequence in enumerate(sequences) if sequence.wants.answer is not None]
+    if not wanted:
+        return ()
+    top = max(sequences[index].wants.answer or 0 for index in wanted)
+    rows = logits if len(wanted) == len(sequences) else logits[torch.tensor(wanted, device=logits.device)]
+    found = dict(zip(wanted, of_logits(rows, [tokens[index] for index in wanted], top), strict=True))
+    return tuple(
+        _cut(found[index], sequence.wants.answer) if index in found else None
+        for index, sequence in enumerate(sequences)
+    )
+
+
+def _cut(logprob: Logprob, top: int | None) -> Logprob:
+    """With as many alternatives as this request asked for; another of the batch may have asked for more."""
+    return logprob if len(logprob.top) == top else replace(logprob, top=logprob.top[:top])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from graphpod_policy import EngineConfig
-from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, Logprob, PrefillBatch, Sequence, Yielded
 from graphpod_runtime.wire import FinishReason
 
 
@@ -45,11 +45,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One new token of a sequence; `finish` is set when it was the last."""
+    """One new token of a sequence; `finish` is set when it was the last, `logprob` when it was asked for."""
 
     sequence: Sequence
     token: int
     finish: FinishReason | None
+    logprob: Logprob | None = None
 
 
 class QueueFull(Exception):
@@ -129,21 +130,25 @@ class Scheduler:
         """The next pass, or None when nothing is open."""
         return self._next_prefill() or self._next_decode()
 
-    def advance(self, batch: Batch, tokens: list[int]) -> list[Progress]:
-        """Takes the tokens that `batch` yielded, one a chunk or sequence, and ends what is complete."""
+    def advance(self, batch: Batch, yielded: Yielded) -> list[Progress]:
+        """Takes what `batch` yielded, one token a chunk or sequence, and ends what is complete."""
+        tokens = yielded.tokens
+        logprobs = yielded.answers or (None,) * len(tokens)
         if isinstance(batch, DecodeBatch):
-            ready = list(zip(batch.sequences, tokens, strict=True))
+            ready = list(zip(batch.sequences, tokens, logprobs, strict=True))
             for sequence in batch.sequences:
                 sequence.computed = len(sequence.tokens)
         else:
             ready = []
-            for chunk, token in zip(batch.chunks, tokens, strict=True):
+            for chunk, scored in zip(batch.chunks, yielded.prompts, strict=False):
+                chunk.sequence.prompt_logprobs += scored
+            for chunk, token, logprob in zip(batch.chunks, tokens, logprobs, strict=True):
                 chunk.sequence.computed = chunk.end
                 if chunk.last:
                     self._prefilling.remove(chunk.sequence)
                     self._decoding.append(chunk.sequence)
-                    ready.append((chunk.sequence, token))
-        return [self._append(sequence, token) for sequence, token in ready]
+                    ready.append((chunk.sequence, token, logprob))
+        return [self._append(*entry) for entry in ready]
 
     def _next_prefill(self) -> PrefillBatch | None:
         """Chunks of admitted prompts first, then of new ones as long as tokens, slots and pages last."""
@@ -186,13 +191,13 @@ class Scheduler:
         sequence.computed = 0
         self._waiting.appendleft(sequence)
 
-    def _append(self, sequence: Sequence, token: int) -> Progress:
+    def _append(self, sequence: Sequence, token: int, logprob: Logprob | None) -> Progress:
         sequence.tokens.append(token)
         finish = self._finish(sequence, token)
         if finish is not None:
             self._decoding.remove(sequence)
             self._close(sequence)
-        return Progress(sequence, token, finish)
+        return Progress(sequence, token, finish, logprob)
 
     def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
         if token in sequence.stop_ids or (token in self._eos_ids and not sequence.ignore_eos):

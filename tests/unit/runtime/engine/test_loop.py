@@ -6,7 +6,7 @@ from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, P
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.loop import Loop
-from graphpod_runtime.engine.sequence import Batch, DecodeBatch
+from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Yielded
 from graphpod_runtime.wire import Abort, Command, Drain, Event, Finished, FinishReason, Submit, Tokens
 from graphpod_runtime.wire import Counters as CountersEvent
 
@@ -24,11 +24,11 @@ class CountingRunner:
     def start(self) -> None:
         """Nothing to start."""
 
-    def forward(self, batch: Batch) -> list[int]:
+    def forward(self, batch: Batch) -> Yielded:
         sequences = (
             list(batch.sequences) if isinstance(batch, DecodeBatch) else [chunk.sequence for chunk in batch.chunks]
         )
-        return [len(entry.tokens) if len(entry.tokens) < 10 else END for entry in sequences]
+        return Yielded([len(entry.tokens) if len(entry.tokens) < 10 else END for entry in sequences])
 
 
 class ListLink:

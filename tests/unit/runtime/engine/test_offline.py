@@ -68,3 +68,20 @@ def test_a_figure_out_of_bounds_is_refused_before_a_start(
     printed = capsys.readouterr().err
     assert f"argument {flag}" in printed
     assert words in printed
+
+
+def test_log_probabilities_are_told_with_their_texts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--model", str(folder), "--plain", "--prompt", "w5 w6 w7", "--max-tokens", "2"]
+    assert main([*arguments, "--json", "--logprobs", "2", "--prompt-logprobs", "0"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)["answers"]
+    assert [one["token"] for one in answer["logprobs"]] == answer["tokens"]
+    for one in answer["logprobs"]:
+        assert one["text"] == f"w{one['token']}"
+        assert one["top"][0] == {key: one[key] for key in ("token", "text", "logprob")}  # greedy
+        assert 0 > one["top"][0]["logprob"] > one["top"][1]["logprob"]
+    first, *others = answer["promptLogprobs"]
+    assert first is None
+    assert [(one["text"], one["top"]) for one in others] == [("w6", []), ("w7", [])]
+    with pytest.raises(SystemExit):
+        main([*arguments, "--logprobs", "2"])
+    assert "told by --json" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.scheduler import DoesNotFit, Limits, QueueFull, Scheduler
-from graphpod_runtime.engine.sequence import Batch, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.sequence import Batch, DecodeBatch, PrefillBatch, Sequence, Yielded
 from graphpod_runtime.wire import FinishReason
 
 END = 0
@@ -35,7 +35,7 @@ def step(subject: Scheduler, token: Callable[[Sequence], int] = lambda _: 9) -> 
         tokens = [token(sequence) for sequence in batch.sequences]
     else:
         tokens = [token(chunk.sequence) if chunk.last else -1 for chunk in batch.chunks]
-    progress = subject.advance(batch, tokens)
+    progress = subject.advance(batch, Yielded(tokens))
     return batch, {entry.sequence.id: entry.finish for entry in progress if entry.finish}
 
 
@@ -174,7 +174,7 @@ def test_no_page_leaks_and_every_request_ends_once(pages: int, events: list[Any]
                 assert entry.computed == len(entry.tokens) - 1
                 assert len(entry.pages) * LIMITS.page_size >= len(entry.tokens)
         assert len({entry.id for entry in ran}) == len(ran) <= LIMITS.max_batch
-        for progress in subject.advance(batch, [ends.choice([END, 5, 6, 7, 8]) for _ in ran]):
+        for progress in subject.advance(batch, Yielded([ends.choice([END, 5, 6, 7, 8]) for _ in ran])):
             if progress.finish:
                 finished.append(progress.sequence.id)
                 del live[progress.sequence.id]

@@ -10,7 +10,7 @@ from graphpod_policy import Policy
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.sampler import draw
-from graphpod_runtime.engine.sequence import Chunk, DecodeBatch, PrefillBatch, Sampling, Sequence
+from graphpod_runtime.engine.sequence import Chunk, DecodeBatch, PrefillBatch, Sampling, Sequence, Yielded
 from graphpod_runtime.graphs.addresses import AddressChanged
 from tests.unit.runtime.conftest import random_prompts
 
@@ -28,7 +28,7 @@ class PoisonedRunner:
         self._runner = runner
         self.config, self.pages, self.eos_ids = runner.config, runner.pages, runner.eos_ids
 
-    def forward(self, batch: PrefillBatch | DecodeBatch) -> list[int]:
+    def forward(self, batch: PrefillBatch | DecodeBatch) -> Yielded:
         engine = self._runner._engine
         free = torch.tensor(sorted(self.pages._free))
         with torch.no_grad():
@@ -73,7 +73,7 @@ def test_a_tiny_tail_chunk_gives_the_tokens_of_one_chunk(
     for bounds in ((0, 29), (0, 28, 29), (0, 1, 29), (0, 13, 14, 29)):
         sequence = Sequence("0", list(prompt), 29, 1, pages=runner.pages.take(8))
         for start, end in pairwise(bounds):
-            (token,) = runner.forward(PrefillBatch((Chunk(sequence, start, end),)))
+            (token,) = runner.forward(PrefillBatch((Chunk(sequence, start, end),))).tokens
             assert (token == -1) == (end < 29)
         firsts.append(token)
     assert len(set(firsts)) == 1
@@ -91,7 +91,7 @@ def test_chunks_of_several_sequences_share_a_pass(
         sequence = Sequence("0", list(prompt), len(prompt), 1, pages=runner.pages.take(3))
         runner.forward(PrefillBatch((Chunk(sequence, 0, 2),)))
         chunks.append(Chunk(sequence, 2, len(prompt)))
-    assert runner.forward(PrefillBatch(tuple(chunks))) == alone
+    assert runner.forward(PrefillBatch(tuple(chunks))).tokens == alone
 
 
 def test_a_seed_gives_the_same_text_alone_and_in_a_batch(started: Callable[..., Runner]) -> None:

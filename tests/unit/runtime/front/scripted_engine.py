@@ -13,7 +13,7 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Sequence
+from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Sequence, Yielded
 from graphpod_runtime.front.status import first_report
 from graphpod_runtime.graphs.report import Report, Stage, State
 
@@ -50,13 +50,13 @@ class ScriptedRunner:
             report.phases[phase].captured = len(planned.sizes)
         self._report(report)
 
-    def forward(self, batch: Batch) -> list[int]:
+    def forward(self, batch: Batch) -> Yielded:
         if self._script == "raise":
             raise RuntimeError("the device fell off the bus")
         time.sleep(3600 if self._script == "stick" else PASS_SECONDS)
         if isinstance(batch, DecodeBatch):
-            return [next_token(sequence) for sequence in batch.sequences]
-        return [next_token(chunk.sequence) if chunk.last else -1 for chunk in batch.chunks]
+            return Yielded([next_token(sequence) for sequence in batch.sequences])
+        return Yielded([next_token(chunk.sequence) if chunk.last else -1 for chunk in batch.chunks])
 
 
 def next_token(sequence: Sequence) -> int:
