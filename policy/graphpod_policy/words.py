@@ -188,8 +188,10 @@ class Duty(StrEnum):
 
 
 class FallbackReason(StrEnum):
-    """Why one forward pass ran eagerly. Closed: every value is a gate's rule id or one of the first four."""
+    """Why one forward pass ran eagerly. Closed: every value is a gate's rule id or one of the first five."""
 
+    ForcedEager = "ForcedEager"
+    """A debug mode of the engine sends every pass there."""
     Disabled = "Disabled"
     WarmingUp = "WarmingUp"
     SizeAboveLadder = "SizeAboveLadder"

@@ -14,7 +14,7 @@ from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
 from graphpod_runtime.engine.methods import Graph, Method, method_of
 from graphpod_runtime.engine.passes import Code, Pass
-from graphpod_runtime.engine.switches import FaultKind, Switches
+from graphpod_runtime.engine.switches import FaultKind, Mode, Switches
 from graphpod_runtime.graphs.breakable import BreakArena, Site, located, narrowed
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
 from graphpod_runtime.graphs.segment import Pool
@@ -126,7 +126,12 @@ class Capturer:
         labels = {"phase": phase.value, "policy": policy.value, "backend": self.backend.value}
         method = method_of(policy, passing, self.attention, self.breaks)
         graphs = PhaseGraphs(
-            policy, method, passing, self.attention, self.new_pool(), check_addresses=self.switches.check_addresses
+            policy,
+            method,
+            passing,
+            self.attention,
+            self.new_pool(),
+            check_addresses=Mode.Addresses in self.switches.modes,
         )
         collecting = gc.isenabled()
         gc.disable()

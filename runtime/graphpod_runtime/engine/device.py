@@ -18,6 +18,9 @@ class Place(Protocol):
 
     device: torch.device
 
+    def memory_bytes(self) -> int | None:
+        """All memory of one GPU; None on a CPU."""
+
     def available_bytes(self) -> int:
         """What may still be taken."""
 
@@ -32,6 +35,9 @@ class Host:
     """The CPU; graphs by the recorder."""
 
     device = torch.device("cpu")
+
+    def memory_bytes(self) -> None:
+        return None
 
     def available_bytes(self) -> int:
         return memory.available_bytes()
@@ -56,6 +62,9 @@ class Gpu:
             )
         self.device = torch.device("cuda", index)
         torch.cuda.set_device(self.device)
+
+    def memory_bytes(self) -> int:
+        return torch.cuda.mem_get_info(self.device)[1]
 
     def available_bytes(self) -> int:
         torch.cuda.empty_cache()

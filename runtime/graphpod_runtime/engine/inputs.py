@@ -8,14 +8,15 @@ from torch import Tensor
 from graphpod_policy import Phase
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch
+from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, PrefillBatch
 from graphpod_runtime.models.base import HOST
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """One pass over `count` real rows: tokens and positions [count], attention's metadata, and for each sequence
-    of the batch the row that yields its next token (-1: none, its prompt goes on).
+    of the batch the row that yields its next token (-1: none, its prompt goes on). `input_logprobs`: the rows of
+    prompt tokens are wanted, too.
     """
 
     phase: Phase
@@ -23,6 +24,7 @@ class Inputs:
     positions: Tensor
     metadata: Metadata
     yields: tuple[int, ...]
+    input_logprobs: bool = False
 
     @property
     def count(self) -> int:
@@ -57,7 +59,8 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
         starts=torch.tensor(starts),
     )
     on_device = (torch.tensor(values, device=device) for values in (tokens, positions))
-    return Inputs(phase, *on_device, metadata, tuple(yields))
+    scores = isinstance(batch, PrefillBatch) and batch.scores_prompt
+    return Inputs(phase, *on_device, metadata, tuple(yields), input_logprobs=scores)
 
 
 def dummy_inputs(phase: Phase, size: int, page_size: int, device: torch.device = HOST) -> Inputs:

@@ -31,6 +31,7 @@ COUNTERS_SECONDS = 1.0
 class Runner(Protocol):
     """What the loop needs of `engine.runner.Runner`."""
 
+    config: EngineConfig
     counters: Counters
     eos_ids: tuple[int, ...]
 
@@ -50,13 +51,14 @@ class Link(Protocol):
 class Loop:
     """Owns the scheduler of a started runner."""
 
-    def __init__(self, config: EngineConfig, runner: Runner, link: Link, beat: Callable[[], None]) -> None:
+    def __init__(self, runner: Runner, link: Link, beat: Callable[[], None]) -> None:
         """`beat` is called once a turn: silence means that a pass is stuck."""
         self._runner = runner
         self._link = link
         self._beat = beat
         self._draining = False
         self._told = 0.0
+        config = runner.config
         self._capacity_tokens = runner.pages.capacity * config.page_size
         self.scheduler = Scheduler(
             runner.pages,

@@ -92,7 +92,7 @@ def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: Mak
     # What the start made lives as long as the process: the collector need not walk it again.
     gc.collect()
     gc.freeze()
-    Loop(config, runner, link, lambda: pulse.beat("Ready")).run()
+    Loop(runner, link, lambda: pulse.beat("Ready")).run()
 
 
 def _real_runner(config: EngineConfig, report: "Callable[[Report], None]", began: float) -> Runner:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphpod_policy import Backend, EngineConfig, FallbackReason, Phase, Policy
+from graphpod_policy import Batch as GatedBatch
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, inputs_of
@@ -39,9 +40,9 @@ class Runner:
         load: LoadModel = load_model,
     ) -> None:
         """`started_at`: time.time() when the process began, for the Import stage; None leaves that stage out."""
-        self.config = config
         self.counters = Counters()
         self._starter = Starter(config, report, self.counters, started_at, load)
+        self.config = self._starter.config
         self._backend: Backend = self._starter.backend
         self.counters.start_at_zero(self._backend)
         self._running: Phase | None = None
@@ -111,7 +112,7 @@ class Runner:
         engine, phase = self._engine, inputs.phase
         count, label = self.counters.add, phase.value
         backend = self._backend.value
-        choice = dispatch(engine.ladders[phase], inputs.count)
+        choice = dispatch(engine.ladders[phase], _gated(inputs))
         if isinstance(choice, FallbackReason):
             count("graphpod_graph_fallbacks_total", phase=label, reason=choice.value, backend=backend)
             count("graphpod_forward_passes_total", phase=label, policy=Policy.Disabled.value)
@@ -156,3 +157,15 @@ def _answers(sequences: tuple[Sequence, ...], logits: Tensor, tokens: list[int])
 def _cut(logprob: Logprob, top: int | None) -> Logprob:
     """With as many alternatives as this request asked for; another of the batch may have asked for more."""
     return logprob if len(logprob.top) == top else replace(logprob, top=logprob.top[:top])
+
+
+def _gated(inputs: Inputs) -> GatedBatch:
+    """What gates may ask of a pass. What belongs to features that this engine does not have keeps its default."""
+    return GatedBatch(
+        phase=inputs.phase,
+        policy=Policy.Disabled,
+        rows=inputs.count,
+        padded=inputs.count,
+        requests=len(inputs.yields),
+        input_logprobs=inputs.input_logprobs,
+    )

@@ -13,7 +13,7 @@ What the parts are is `parts.py`, how a policy captures `methods.py`, what a fai
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,7 +23,6 @@ from graphpod_policy import (
     CompileMode,
     EngineConfig,
     ExitCode,
-    Facts,
     Phase,
     Plan,
     not_built,
@@ -31,16 +30,17 @@ from graphpod_policy import (
 )
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.cache.kv import KvCache
-from graphpod_runtime.engine import kv_room
+from graphpod_runtime.engine import duties, kv_room
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.facts import facts_of
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.inputs import dummy_inputs
 from graphpod_runtime.engine.parts import LoadModel, Parts
 from graphpod_runtime.engine.passes import Pass
-from graphpod_runtime.engine.switches import Switches
+from graphpod_runtime.engine.switches import Mode, Switches
 from graphpod_runtime.engine.walk import Walk
-from graphpod_runtime.graphs.dispatch import Ladder
+from graphpod_runtime.graphs.dispatch import Ladder, gates_of
 from graphpod_runtime.graphs.report import PhaseReport, Report, Stage, State
 from graphpod_runtime.models.base import Model, dtype_of
 from graphpod_runtime.models.loader import load_model
@@ -60,7 +60,9 @@ class Started:
 
 
 class Starter:
-    """One start. It reports after every stage and every captured size."""
+    """One start. It reports after every stage and every captured size. `config` is the given one with the chunk that
+    the engine's own plan allows.
+    """
 
     def __init__(
         self,
@@ -70,13 +72,13 @@ class Starter:
         started_at: float | None,
         load: LoadModel = load_model,
     ) -> None:
-        self.config = config
         self.counters = counters
         self._started_at = started_at
         self._send = report
         self._read_model = load
         # The engine's own resolution starts from the operator's plan as an explicit request.
         self._plan: Plan = config.resolved()
+        self.config = replace(config, prefill_chunk=self._plan.prefill_chunk)
         self.report = Report(
             backend=self._plan.backend,
             phases={
@@ -161,20 +163,12 @@ class Starter:
             capturer,
             parts.passes,
             walk.graphs,
-            self._ladders(walk),
+            self._ladders(walk, switches),
         )
 
     def _refined(self, parts: Parts) -> Plan:
-        """The plan, weakened by what the loaded model shows: one row through the body counts its attention layers."""
-        layers: set[int] = set()
-
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            layers.add(layer)
-            return q.flatten(1)
-
-        inputs = dummy_inputs(Phase.Prefill, 1, self.config.page_size, parts.device)
-        parts.passes[Phase.Prefill].eager(inputs, attend, 1)
-        plan = refine(self._plan, Facts(len(layers), parts.model.shape.layers))
+        """The plan, weakened by what model, device and memory show. StartFailure when that or a duty forbids it."""
+        plan = refine(self._plan, facts_of(self.config, parts))
         self.report.decisions = plan.decisions
         if (refused := plan.refused) is not None:
             raise StartFailure(
@@ -182,6 +176,7 @@ class Starter:
                 f"{refused.phase}: rule {refused.rule} stands against {refused.policy}: {refused.because}; "
                 "set graph.onUnsupported to Degrade to run a weaker policy",
             )
+        duties.accept(plan)
         for phase, planned in plan.phases.items():
             self.report.phases[phase].effective = planned.planned
         return plan
@@ -207,16 +202,18 @@ class Starter:
         dtype = dtype_of(config.dtype)
         parts.bind(KvCache.allocate(model.shape, pages + 1, config.page_size, dtype, parts.device))
 
-    def _ladders(self, walk: Walk) -> dict[Phase, Ladder]:
+    def _ladders(self, walk: Walk, switches: Switches) -> dict[Phase, Ladder]:
         return {
             phase: Ladder(
                 phase=phase,
-                policy=walk.plan.phases[phase].planned,
+                policy=policy,
                 planned=self.config.phase(phase).sizes,
                 captured=walk.graphs[phase].sizes if phase in walk.graphs else (),
+                gates=gates_of(walk.plan.gates, phase, policy),
                 ready=True,
+                forced_eager=Mode.Eager in switches.modes,
             )
-            for phase in Phase
+            for phase, policy in ((phase, walk.plan.phases[phase].planned) for phase in Phase)
         }
 
     @contextmanager

@@ -1,8 +1,7 @@
 """Switches for tests and debugging, read from the environment.
 
-GRAPHPOD_FAULT=<kind>:<phase>:<size> makes one step of the start fail: `capture` raises in the captured code,
-`capture-oom` runs the pool out of memory there, `selfcheck` corrupts what the replay of that size returns to the
-self-check. GRAPHPOD_CHECK_ADDRESSES=1 asserts before every replay that no registered memory has moved.
+GRAPHPOD_FAULT=<kind>:<phase>:<size> makes one step of the start fail; several are separated by commas. GRAPHPOD_DEBUG
+names modes in which the engine runs slower and sees more, separated by commas, too.
 """
 
 import os
@@ -14,39 +13,72 @@ from graphpod_policy import ExitCode, Phase
 from graphpod_runtime.engine.failure import StartFailure
 
 FAULT = "GRAPHPOD_FAULT"
-CHECK_ADDRESSES = "GRAPHPOD_CHECK_ADDRESSES"
+DEBUG = "GRAPHPOD_DEBUG"
 
 
 class FaultKind(StrEnum):
     """What is made to fail."""
 
     Capture = "capture"
+    """The captured code raises."""
     CaptureOom = "capture-oom"
+    """The pool runs out of memory."""
     SelfCheck = "selfcheck"
+    """What a replay returns to the self-check is corrupted."""
+
+
+class Mode(StrEnum):
+    """A debug mode. Graphs are captured and checked in each of them as ever."""
+
+    Eager = "eager"
+    """Every pass runs eagerly, counted with the reason ForcedEager: is a wrong answer the graphs' doing at all?"""
+    Addresses = "addresses"
+    """Before every replay it is asserted that nothing a graph refers to has moved."""
+
+
+Fault = tuple[FaultKind, Phase, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
     """What the environment asked for; the default is nothing."""
 
-    fault: tuple[FaultKind, Phase, int] | None = None
-    check_addresses: bool = False
+    faults: frozenset[Fault] = frozenset()
+    modes: frozenset[Mode] = frozenset()
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "Switches":
-        """StartFailure for a fault that cannot be understood: a test must not pass because its fault was ignored."""
-        fault = None
-        if text := environment.get(FAULT):
-            try:
-                kind, phase, size = text.split(":")
-                fault = (FaultKind(kind), Phase(phase), int(size))
-            except ValueError as error:
-                raise StartFailure(
-                    ExitCode.ConfigInvalid,
-                    f"{FAULT}={text}: expected <kind>:<phase>:<size> with kind one of {', '.join(FaultKind)}",
-                ) from error
-        return cls(fault, environment.get(CHECK_ADDRESSES) == "1")
+        """StartFailure for a word that is not understood: nobody shall believe in a fault or mode that was ignored."""
+        return cls(
+            frozenset(_fault(text) for text in _words(environment, FAULT)),
+            frozenset(_mode(text) for text in _words(environment, DEBUG)),
+        )
 
     def fires(self, kind: FaultKind, phase: Phase, size: int) -> bool:
         """Whether this step is to fail."""
-        return self.fault == (kind, phase, size)
+        return (kind, phase, size) in self.faults
+
+
+def _words(environment: Mapping[str, str], name: str) -> list[str]:
+    text = environment.get(name, "")
+    return [word.strip() for word in text.split(",")] if text else []
+
+
+def _fault(text: str) -> Fault:
+    try:
+        kind, phase, size = text.split(":")
+        return FaultKind(kind), Phase(phase), int(size)
+    except ValueError as error:
+        raise StartFailure(
+            ExitCode.ConfigInvalid,
+            f"{FAULT}: {text!r}: expected <kind>:<phase>:<size> with kind one of {', '.join(FaultKind)}",
+        ) from error
+
+
+def _mode(text: str) -> Mode:
+    try:
+        return Mode(text)
+    except ValueError as error:
+        raise StartFailure(
+            ExitCode.ConfigInvalid, f"{DEBUG}: {text!r} is no debug mode; choose from {', '.join(Mode)}"
+        ) from error

@@ -108,6 +108,7 @@ def test_every_rule_is_about_a_feature_of_the_table_or_about_every_service() -> 
 
 def test_only_fallbacks_that_a_batch_of_this_version_can_have_are_counted() -> None:
     assert set(POSSIBLE_FALLBACKS) >= {
+        FallbackReason.ForcedEager,
         FallbackReason.Disabled,
         FallbackReason.WarmingUp,
         FallbackReason.SizeAboveLadder,

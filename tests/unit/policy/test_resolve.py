@@ -200,7 +200,7 @@ def test_the_padding_gate_needs_both_the_ratio_and_the_rows(real: int, padded: i
 
 def test_every_gate_is_a_fallback_reason():
     gates = {rule.id for rule in RULES if rule.severity is Severity.Gate}
-    assert gates == set(FallbackReason) - {"Disabled", "WarmingUp", "SizeAboveLadder", "NotCaptured"}
+    assert gates == set(FallbackReason) - {"ForcedEager", "Disabled", "WarmingUp", "SizeAboveLadder", "NotCaptured"}
 
 
 def test_every_auto_order_ends_with_disabled():

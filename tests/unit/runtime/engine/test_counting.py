@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy import FallbackReason, Phase, Policy
+from graphpod_policy import Batch, FallbackReason, Phase, Policy
 from graphpod_runtime.engine.capture import PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.dispatch import Ladder, dispatch
+from graphpod_runtime.graphs.dispatch import Ladder, dispatch, gates_of
 from tests.unit.runtime.conftest import random_prompts
 
 FALLBACKS = "graphpod_graph_fallbacks_total"
@@ -81,9 +81,14 @@ def ladder(**changes: Any) -> Ladder:
         "policy": Policy.Breakable,
         "planned": (4, 8, 128, 256),
         "captured": (4, 8, 128),
+        "gates": ("InputLogprobsGate", "PaddingGate"),
         "ready": True,
     }
     return Ladder(**(settings | changes))
+
+
+def batch(rows: int, **asked: Any) -> Batch:
+    return Batch(Phase.Prefill, Policy.Disabled, rows, rows, **asked)
 
 
 @pytest.mark.parametrize(
@@ -97,14 +102,50 @@ def ladder(**changes: Any) -> Ladder:
         ({}, 200, FallbackReason.NotCaptured),
         ({}, 257, FallbackReason.SizeAboveLadder),
         ({"ready": False}, 3, FallbackReason.WarmingUp),
+        ({"forced_eager": True}, 3, FallbackReason.ForcedEager),
+        ({"forced_eager": True}, 257, FallbackReason.ForcedEager),
+        ({"forced_eager": True, "policy": Policy.Disabled}, 3, FallbackReason.Disabled),
         ({"policy": Policy.Disabled, "ready": False}, 3, FallbackReason.Disabled),
-        ({"phase": Phase.Decode, "planned": (128,), "captured": (128,)}, 1, 128),
+        ({"gates": ()}, 9, 128),
     ],
 )
 def test_dispatch_answers_a_size_or_the_one_reason(
     settings: dict[str, Any], count: int, answer: int | FallbackReason
 ) -> None:
-    assert dispatch(ladder(**settings), count) == answer
+    assert dispatch(ladder(**settings), batch(count)) == answer
+
+
+def test_all_gates_of_the_plan_are_asked_and_the_first_that_refuses_is_the_one_reason() -> None:
+    piecewise = ladder(policy=Policy.Piecewise)
+    assert dispatch(piecewise, batch(8, input_logprobs=True)) is FallbackReason.InputLogprobsGate
+    assert dispatch(piecewise, batch(9, input_logprobs=True)) is FallbackReason.InputLogprobsGate
+    assert dispatch(piecewise, batch(9)) is FallbackReason.PaddingGate
+    assert dispatch(ladder(), batch(8, input_logprobs=True)) == 8  # the gate is about Piecewise
+    every = ladder(policy=Policy.Full, gates=("SlotGate",))
+    assert dispatch(every, batch(8, requests=9, slots=8)) is FallbackReason.SlotGate
+
+
+def test_a_phase_is_asked_only_the_gates_that_speak_about_it() -> None:
+    gates = ("TargetVerifyGate", "InputLogprobsGate", "RankVoteGate", "PaddingGate")
+    assert gates_of(gates, Phase.Prefill, Policy.Piecewise) == gates
+    assert gates_of(gates, Phase.Prefill, Policy.Breakable) == ("TargetVerifyGate", "RankVoteGate", "PaddingGate")
+    assert gates_of(gates, Phase.Decode, Policy.Full) == ("RankVoteGate",)
+
+
+def test_forced_eager_runs_every_pass_eagerly_and_counts_that_reason(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = random_prompts(5)
+    graphs = generate(started(), prompts, 6, ignore_eos=True)
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "eager")
+    runner = started()
+    assert generate(runner, prompts, 6, ignore_eos=True) == graphs
+    value = runner.counters.value
+    for phase in Phase:
+        assert runner.report.phases[phase].captured == 4
+        assert value("graphpod_graph_replays_total", phase=phase) == 0
+        assert value(FALLBACKS, phase=phase, reason="ForcedEager") == value(EAGER, phase=phase) > 0
+        assert value(FALLBACKS, phase=phase) == value(EAGER, phase=phase)
 
 
 def test_counters_know_the_metric_table() -> None:

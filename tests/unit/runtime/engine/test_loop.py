@@ -17,6 +17,7 @@ class CountingRunner:
     """The next token is the number of tokens so far; the end token comes after ten."""
 
     def __init__(self) -> None:
+        self.config = config()
         self.counters = Counters()
         self.eos_ids = (END,)
         self.pages = PageAllocator(41)
@@ -61,7 +62,7 @@ def config() -> EngineConfig:
 def run(*turns: list[Command]) -> tuple[ListLink, CountingRunner, list[None]]:
     """The loop's life until it has drained."""
     link, runner, beats = ListLink(*turns), CountingRunner(), []
-    Loop(config(), runner, link, lambda: beats.append(None)).run()
+    Loop(runner, link, lambda: beats.append(None)).run()
     return link, runner, beats
 
 

@@ -141,7 +141,7 @@ def test_pages_come_back(started: Callable[..., Runner]) -> None:
 def test_a_moved_weight_is_noticed_before_a_replay_when_addresses_are_checked(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GRAPHPOD_CHECK_ADDRESSES", "1")
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "addresses")
     runner = started()
     generate(runner, [[5, 6, 7]], 2)
     norm = runner._engine.model.module().get_parameter("norm.weight")
