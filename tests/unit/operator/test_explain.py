@@ -1,5 +1,6 @@
 """`graphpod explain`: every example's golden, the exit codes, and messages that say where."""
 
+import ast
 import importlib
 import json
 import os
@@ -330,13 +331,15 @@ def test_a_live_service_is_fetched_from_the_cluster(
 
 
 def test_operator_explain_and_engine_call_the_same_resolver() -> None:
-    """The very same function object; the engine's file is read, not imported, because it imports torch."""
+    """The very same function object; the engine's files are read, not imported, because they import torch."""
     engines = importlib.import_module("graphpod_policy.config").resolve
     assert planner.resolve is explain.resolve is engines is resolve is graphpod_policy.resolve
-    engine = (ROOT / "runtime/graphpod_runtime/engine/start.py").read_text()
-    names = engine.partition("from graphpod_policy import (")[2].partition(")")[0]
-    assert {"refine", "weaken", "shorten"} <= {name.strip() for name in names.split(",")}
-    assert "config.resolved()" in engine
+    engine = ROOT / "runtime/graphpod_runtime/engine"
+    for file, names in (("start.py", {"refine"}), ("walk.py", {"shorten", "weaken"})):
+        tree = ast.parse((engine / file).read_text())
+        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "graphpod_policy"]
+        assert names <= {alias.name for node in imports for alias in node.names}
+    assert "config.resolved()" in (engine / "start.py").read_text()
 
 
 def test_the_rules_are_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
