@@ -4,10 +4,10 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
 from testbed.cluster import Cluster
@@ -16,21 +16,25 @@ from tests.eventually import Eventually
 from tests.places import Place, PodSecurity
 
 TESTS = Path(__file__).parent
+IN_PROCESS = ("unit", "contracts")
 LEVELS = ("api", "sim", "e2e", "gpu")
 
-# One profile everywhere: hypothesis would otherwise choose another where it believes to be in CI.
-hypothesis.settings.register_profile("graphpod", deadline=None, print_blob=True)
-hypothesis.settings.load_profile("graphpod")
+if find_spec("hypothesis"):  # a machine with a GPU has what the engine needs, and no more
+    import hypothesis
+
+    # One profile everywhere: hypothesis would otherwise choose another where it believes to be in CI.
+    hypothesis.settings.register_profile("graphpod", deadline=None, print_blob=True)
+    hypothesis.settings.load_profile("graphpod")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test's folder is its level. The quick levels run first."""
-    order = {level: rank for rank, level in enumerate(("unit", *LEVELS))}
-    rank = {item: order[item.path.relative_to(TESTS).parts[0]] for item in items}
+    order = (*IN_PROCESS, *LEVELS)
+    level = {item: item.path.relative_to(TESTS).parts[0] for item in items}
     for item in items:
-        if rank[item]:
-            item.add_marker(LEVELS[rank[item] - 1])
-    items.sort(key=rank.__getitem__)
+        if level[item] in LEVELS:
+            item.add_marker(level[item])
+    items.sort(key=lambda item: order.index(level[item]))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,25 +1,20 @@
 """Engines on a CUDA device over tiny random models; the CPU's tests say what they must do."""
 
-import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from graphpod_policy import Device, Policy
-from graphpod_runtime.engine.runner import Runner
-from tests.unit.runtime.conftest import engine_config, write_llama
+from graphpod_policy import Device
+from tests.unit.runtime.conftest import llama_folder, started  # noqa: F401
 
 torch.backends.cuda.matmul.allow_tf32 = False
 
 
 @pytest.fixture(scope="session")
-def llama_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tied tiny Llama with three query heads per key head."""
-    return write_llama(tmp_path_factory.mktemp("llama"))
+def device() -> Device:
+    return Device.Cuda
 
 
 @pytest.fixture(scope="session")
@@ -43,19 +38,3 @@ def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     Qwen3ForCausalLM(config).eval().save_pretrained(folder)
     return folder
-
-
-@pytest.fixture
-def started(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
-    """started(prefill, decode, **config changes) -> a Ready runner on the GPU."""
-    # The engine refuses GPUs until all of this is proved.
-    monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
-
-    def start(prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any) -> Runner:
-        config = engine_config(changes.pop("folder", llama_folder), prefill, decode, **changes)
-        config = dataclasses.replace(config, features=dataclasses.replace(config.features, device=Device.Cuda))
-        runner = Runner(config, lambda report: None)
-        runner.start()
-        return runner
-
-    return start

@@ -22,7 +22,9 @@ from transformers import (
 
 from graphpod_policy import (
     CompileMode,
+    Device,
     EngineConfig,
+    FeatureConfig,
     GraphConfig,
     ModelConfig,
     OnCaptureFailure,
@@ -121,12 +123,22 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
     ]
     compiled = settings.pop("compile", CompileMode.Nothing)
     graph = GraphConfig(*phases, on_capture_failure=settings.pop("on_capture_failure"), compile=compiled)
-    return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, **settings)
+    features = FeatureConfig(device=settings.pop("device", Device.Cpu))
+    return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, features=features, **settings)
+
+
+@pytest.fixture(scope="session")
+def device() -> Device:
+    """Where engines run. Here on the CPU; `tests/contracts` run on both devices, `tests/gpu` on the other."""
+    return Device.Cpu
 
 
 @pytest.fixture
-def started(llama_folder: Path) -> Callable[..., Runner]:
+def started(llama_folder: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
     """started(prefill, decode, **config changes) -> a Ready runner; every report it sent is in `.reports`."""
+    if device is Device.Cuda:
+        # The engine refuses GPUs until all of this is proved.
+        monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
 
     def start(prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any) -> Runner:
         folder = changes.pop("folder", llama_folder)
@@ -135,7 +147,7 @@ def started(llama_folder: Path) -> Callable[..., Runner]:
         def keep(report: Report) -> None:
             reports.append(report.as_dict())
 
-        runner = Runner(engine_config(folder, prefill, decode, **changes), keep)
+        runner = Runner(engine_config(folder, prefill, decode, device=device, **changes), keep)
         runner.start()
         runner.reports = reports  # type: ignore[attr-defined]
         return runner

@@ -1,4 +1,6 @@
-"""The watchdog with a clock that the test turns."""
+"""A stage of the start, one size of it, or a pass of serving is stuck after the longer of 60 s and three times the
+plan's estimate for it. Only progress counts: a heart that beats beside a stuck loop does not help.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""The recorder has a CUDA graph's failure modes: what it replays, what it refuses, what it does to memory."""
+"""The CPU recorder has a CUDA graph's failure modes: one arena with liveness that later sizes reuse, results that are
+invalid until replayed, host reads and shapes that depend on values refused, moved buffers noticed. The bug that breaks
+had elsewhere, put back in `test_01_break_arena`, fails on it.
+"""
 
 from collections.abc import Callable
 

@@ -1,0 +1,51 @@
+"""Batches for one pass of an engine, made without its scheduler, and what graphs and their code make of them."""
+
+import random
+
+import torch
+from torch import Tensor
+
+from graphpod_policy import Phase
+from graphpod_runtime.engine.inputs import Inputs, inputs_of
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
+
+
+def inputs_for(runner: Runner, phase: Phase, count: int, seed: int, past: int = 9) -> Inputs:
+    """`count` rows on random pages: one prompt of which `past` tokens are computed, or sequences that decode."""
+    choose = random.Random(seed)
+    page_size, cache = runner.config.page_size, runner._engine.attention.cache
+    free = choose.sample(range(1, cache.pages), cache.pages - 1)
+
+    def sequence(length: int) -> Sequence:
+        tokens = [choose.randrange(3, 211) for _ in range(length)]
+        return Sequence("", tokens, length, 1, pages=[free.pop() for _ in range(-(-length // page_size))])
+
+    batch: Batch
+    if phase is Phase.Prefill:
+        batch = PrefillBatch((Chunk(sequence(past + count), past, past + count),))
+    else:
+        batch = DecodeBatch(tuple(sequence(choose.randint(1, 4 * page_size)) for _ in range(count)))
+    return inputs_of(batch, page_size, runner._engine.device)
+
+
+@torch.no_grad()
+def replayed(runner: Runner, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+    """What the graph of `size` makes of `inputs`; nothing is left of the pass before."""
+    graphs = runner._engine.graphs[inputs.phase]
+    graphs.poison_results(size)
+    return tuple(result.clone() for result in graphs.replay(inputs, size))
+
+
+@torch.no_grad()
+def uncaptured(runner: Runner, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+    """What the code that the graph of `size` captured makes of them."""
+    return tuple(result.clone() for result in runner._engine.graphs[inputs.phase].uncaptured(inputs, size))
+
+
+@torch.no_grad()
+def with_a_past(runner: Runner) -> Runner:
+    """`runner` with random keys and values in every page but the scratch page."""
+    for half in (runner._engine.attention.cache.keys, runner._engine.attention.cache.values):
+        half[:, 1:].normal_()
+    return runner

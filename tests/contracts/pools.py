@@ -1,0 +1,31 @@
+"""What a test asks of a graph pool, whichever device it is on."""
+
+import gc
+
+import torch
+from torch import Tensor
+
+from graphpod_runtime.graphs.cuda import CudaPool
+from graphpod_runtime.graphs.segment import Pool, RecorderPool
+
+
+def owns(pool: Pool, tensor: Tensor) -> bool:
+    """Whether `tensor` lies in `pool`."""
+    if isinstance(pool, RecorderPool):
+        return pool.arena.owns(tensor)
+    at = tensor.untyped_storage().data_ptr()
+    return any(part["address"] <= at < part["address"] + part["total_size"] for part in cuda_parts(pool))
+
+
+def used_bytes(pool: Pool) -> int:
+    """Bytes of `pool` that belong to a living tensor."""
+    gc.collect()
+    if isinstance(pool, RecorderPool):
+        return sum(block.size for block in pool.arena.live.values())
+    return sum(part["allocated_size"] for part in cuda_parts(pool))
+
+
+def cuda_parts(pool: Pool) -> list[dict[str, object]]:
+    """The allocator's own account of `pool`."""
+    assert isinstance(pool, CudaPool)
+    return [part for part in torch.cuda.memory_snapshot() if tuple(part["segment_pool_id"]) == tuple(pool.handle)]

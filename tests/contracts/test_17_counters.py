@@ -1,0 +1,125 @@
+"""Eager passes are counted by a hook on the model's body, fallbacks by dispatch: two places that do not know of each
+other, so their equality means something. On a GPU a profiler counts as many graph launches as replays × segments.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from graphpod_policy import Device, Phase, Policy
+from graphpod_runtime.engine.capture import PhaseGraphs
+from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.runner import Runner
+from tests.unit.runtime.conftest import random_prompts
+
+FALLBACKS = "graphpod_graph_fallbacks_total"
+EAGER = "graphpod_eager_passes_total"
+REPLAYS = "graphpod_graph_replays_total"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"prefill": Policy.Disabled},
+        {"decode": Policy.Disabled},
+        {"prefill": Policy.Disabled, "decode": Policy.Disabled},
+        {"decode_sizes": (1, 2)},
+        {"prefill_sizes": (4, 8)},
+    ],
+)
+def test_fallbacks_equal_eager_passes_and_passes_equal_replays_and_fallbacks(
+    started: Callable[..., Runner], settings: dict[str, Any]
+) -> None:
+    runner = started(**settings)
+    generate(runner, random_prompts(6), 6, ignore_eos=True)
+    value = runner.counters.value
+    for phase in Phase:
+        assert value(FALLBACKS, phase=phase) == value(EAGER, phase=phase)
+        passes = value("graphpod_forward_passes_total", phase=phase)
+        assert passes == value("graphpod_graph_replays_total", phase=phase) + value(FALLBACKS, phase=phase) > 0
+        assert value("graphpod_forward_passes_total", phase=phase, policy="Disabled") == value(EAGER, phase=phase)
+
+
+def test_a_replay_that_runs_the_model_s_code_is_seen_by_the_hook(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two counts must be able to differ: this graph claims a replay and computes eagerly."""
+    runner = started()
+    monkeypatch.setattr(PhaseGraphs, "replay", PhaseGraphs.uncaptured)
+    generate(runner, random_prompts(2), 3, ignore_eos=True)
+    for phase in Phase:
+        assert runner.counters.value(FALLBACKS, phase=phase) == 0
+        assert runner.counters.value(EAGER, phase=phase) > 0
+
+
+def test_a_start_counts_no_pass(started: Callable[..., Runner]) -> None:
+    runner = started()
+    for name in (FALLBACKS, EAGER, "graphpod_forward_passes_total", "graphpod_graph_replays_total"):
+        assert runner.counters.value(name) == 0
+    assert runner.counters.value("graphpod_graph_captures_total", phase="prefill", result="ok") == 4
+    assert runner.counters.value("graphpod_graph_captures_total", phase="decode", result="ok") == 8  # measured, final
+
+
+def test_batches_above_the_ladder_fall_back_with_that_reason(started: Callable[..., Runner]) -> None:
+    runner = started(decode_sizes=(1, 2))
+    generate(runner, random_prompts(5), 4, ignore_eos=True)
+    above = runner.counters.value(FALLBACKS, phase="decode", reason="SizeAboveLadder")
+    assert above == runner.counters.value(FALLBACKS, phase="decode") > 0
+
+
+def test_rows_are_counted_as_real_and_padding(started: Callable[..., Runner]) -> None:
+    runner = started(decode=Policy.Disabled)
+    generate(runner, [[5] * 13], 1)
+    assert runner.counters.value("graphpod_graph_tokens_total", phase="prefill", kind="real") == 13
+    assert runner.counters.value("graphpod_graph_tokens_total", phase="prefill", kind="padding") == 3
+
+
+def test_prompts_that_fit_the_ladder_run_on_graphs_alone(started: Callable[..., Runner]) -> None:
+    runner = started()
+    generate(runner, random_prompts(6), 6, ignore_eos=True)
+    value = runner.counters.value
+    assert value(FALLBACKS) == value(EAGER) == 0
+    assert value(REPLAYS, phase="decode", policy="Full") == value("graphpod_forward_passes_total", phase="decode") > 0
+
+
+def test_forced_eager_runs_every_pass_eagerly_and_counts_that_reason(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = random_prompts(5)
+    graphs = generate(started(), prompts, 6, ignore_eos=True)
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "eager")
+    runner = started()
+    assert generate(runner, prompts, 6, ignore_eos=True) == graphs
+    value = runner.counters.value
+    for phase in Phase:
+        assert runner.report.phases[phase].captured == 4
+        assert value(REPLAYS, phase=phase) == 0
+        assert value(FALLBACKS, phase=phase, reason="ForcedEager") == value(EAGER, phase=phase) > 0
+        assert value(FALLBACKS, phase=phase) == value(EAGER, phase=phase)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", [Device.Cuda], indirect=True, ids=str)
+@pytest.mark.parametrize(
+    ("prefill", "decode"),
+    [
+        (Policy.Breakable, Policy.Full),
+        (Policy.Breakable, Policy.Breakable),
+        (Policy.Disabled, Policy.Full),
+        (Policy.Breakable, Policy.Disabled),
+    ],
+)
+def test_the_profiler_counts_as_many_launches_as_replays_times_segments(
+    started: Callable[..., Runner], prefill: Policy, decode: Policy
+) -> None:
+    runner = started(prefill, decode)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        generate(runner, random_prompts(5), 6, ignore_eos=True)
+    launches = sum(event.count for event in profile.key_averages() if event.key == "cudaGraphLaunch")
+    expected = sum(
+        runner.counters.value(REPLAYS, phase=phase) * runner.report.phases[phase].segments for phase in Phase
+    )
+    assert launches == expected > 0
