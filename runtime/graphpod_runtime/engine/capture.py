@@ -17,6 +17,7 @@ from graphpod_runtime.engine.passes import Code, Pass
 from graphpod_runtime.engine.switches import FaultKind, Mode, Switches
 from graphpod_runtime.graphs.breakable import BreakArena, Site, located, narrowed
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
+from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.segment import Pool
 from graphpod_runtime.models.base import Attend
 
@@ -105,6 +106,7 @@ class Capturer:
     backend: Backend
     attention: AttentionBackend
     breaks: BreakArena
+    traced: Traced
     page_size: int
     counters: Counters
     switches: Switches
@@ -124,7 +126,7 @@ class Capturer:
             self.counters.add("graphpod_graph_recaptures_total", phase=phase.value, backend=self.backend.value)
             raise CaptureFailed(f"{phase}: a capture after Ready; every size is captured at start or not at all")
         labels = {"phase": phase.value, "policy": policy.value, "backend": self.backend.value}
-        method = method_of(policy, passing, self.attention, self.breaks)
+        method = method_of(policy, passing, self.attention, self.breaks, self.traced)
         graphs = PhaseGraphs(
             policy,
             method,

@@ -6,9 +6,10 @@ from typing import Protocol
 from graphpod_policy import Policy
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.attention.base import Metadata
-from graphpod_runtime.engine.passes import Code, Pass
+from graphpod_runtime.engine.passes import Code, Pass, PrefillPass
 from graphpod_runtime.graphs.breakable import BreakableGraph, BreakArena, Site, capture_breakable, narrowed
 from graphpod_runtime.graphs.full import FullGraph, capture_full
+from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.segment import Pool
 from graphpod_runtime.models.base import Attend
 
@@ -66,6 +67,31 @@ class Breakable:
 
 
 @dataclass(frozen=True, slots=True)
+class Piecewise:
+    """As Breakable, from the body's trace instead of its code."""
+
+    passing: PrefillPass
+    attention: AttentionBackend
+    breaks: BreakArena
+    traced: Traced
+
+    def prepare(self, sizes: tuple[int, ...]) -> None:
+        self.traced.body  # noqa: B018 (traces)
+
+    def code(self, size: int) -> Code:
+        return self.passing.code_of(self.traced.body, size)
+
+    def attend(self, size: int, count: int) -> Attend:
+        return narrowed(self.attention.over, size, count)
+
+    def plan(self, metadata: Metadata, size: int) -> None:
+        self.attention.plan(metadata)
+
+    def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
+        return capture_breakable(code, site, self.attention.over, self.breaks, pool)
+
+
+@dataclass(frozen=True, slots=True)
 class Full:
     """Attention is captured with the rest: it reads the padded batch from static buffers."""
 
@@ -88,11 +114,15 @@ class Full:
         return capture_full(code, site, self.attention.run, pool)
 
 
-def method_of(policy: Policy, passing: Pass, attention: AttentionBackend, breaks: BreakArena) -> Method:
+def method_of(
+    policy: Policy, passing: Pass, attention: AttentionBackend, breaks: BreakArena, traced: Traced
+) -> Method:
     """The method of `policy`, which is not Disabled."""
     match policy:
         case Policy.Breakable:
             return Breakable(passing, attention, breaks)
+        case Policy.Piecewise if isinstance(passing, PrefillPass):
+            return Piecewise(passing, attention, breaks, traced)
         case Policy.Full:
             return Full(passing, attention)
-    raise ValueError(f"{policy} makes no graphs")
+    raise ValueError(f"{policy} makes no graphs of {passing.phase}")

@@ -17,6 +17,7 @@ from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.passes import DecodePass, Pass, PrefillPass
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.breakable import BreakArena
+from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.segment import Pool
 from graphpod_runtime.models.base import Model, ModelInvalid, dtype_of
 
@@ -81,6 +82,11 @@ class Parts:
     def new_pool(self) -> Pool:
         """An empty pool for one phase's graphs."""
         return self.place.pool(self.addresses)
+
+    def traced(self) -> Traced:
+        """The model's body, to be traced for Piecewise."""
+        shape = self.model.shape
+        return Traced(self.model.body, shape.hidden, self.attention.cache.keys.dtype, self.device)
 
     def bind(self, cache: KvCache) -> None:
         """`cache` for attention, with its scratch page filled, known to captures."""

@@ -14,7 +14,7 @@ from graphpod_policy import Phase
 from graphpod_runtime.engine.inputs import Inputs
 from graphpod_runtime.engine.sampler import greedy
 from graphpod_runtime.graphs.buffers import Buffers, Slot
-from graphpod_runtime.models.base import HOST, Attend, Model
+from graphpod_runtime.models.base import HOST, Attend, Body, Model
 
 Code = Callable[[Attend], None]
 """The stretch a graph captures: reads static buffers, writes static buffers, calls attention through its argument."""
@@ -62,11 +62,15 @@ class PrefillPass:
         )
 
     def code(self, size: int) -> Code:
+        return self.code_of(self.model.body, size)
+
+    def code_of(self, body: Body, size: int) -> Code:
+        """What a graph of `size` captures when `body` stands for the model's own."""
         hidden, positions = self.buffers.view("hidden", size), self.buffers.view("positions", size)
         result = self.buffers.view("result", size)
 
         def captured(attend: Attend) -> None:
-            result.copy_(self.model.body(hidden, positions, attend))
+            result.copy_(body(hidden, positions, attend))
 
         return captured
 

@@ -132,6 +132,7 @@ class Starter:
             backend=plan.backend,
             attention=parts.attention,
             breaks=parts.breaks,
+            traced=parts.traced(),
             page_size=config.page_size,
             counters=self.counters,
             switches=switches,

@@ -1,95 +1,56 @@
-"""A trace cut at its split operators: a chain of pieces and breaks.
+"""A trace cut at its split operators into a chain of pieces and breaks.
 
 Pieces that say the same are one piece: all layers of a kind share theirs, since weights are its inputs. What is equal
 is told by a hash of the graph: operators, constants, and the dtypes, shapes and strides of inputs.
 """
 
-import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
-from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from graphpod_runtime.graphs.chain import Break, Chain, Run
 from graphpod_runtime.graphs.errors import CaptureFailed
-from graphpod_runtime.graphs.trace import ROWS, SPLIT_OPS, Trace
-
-Piece = Callable[..., tuple[Tensor, ...]]
-"""One stretch of traced operators: its inputs -> its results, fresh tensors."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A step: the piece of this hash over values, its results as values. `last` are read by no later step."""
-
-    piece: str
-    arguments: tuple[int, ...]
-    results: tuple[int, ...]
-    last: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Break:
-    """A step: attention of `layer` over the values q, k, v, its result a value."""
-
-    layer: int
-    arguments: tuple[int, int, int]
-    result: int
-    last: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Values are numbered: first the inputs, one for each of `sources` (words of `trace.py`), then what steps make.
-
-    `results` is what the body returns, each tensor replaced by its value's number.
-    """
-
-    sources: tuple[str, ...]
-    steps: tuple[Run | Break, ...]
-    results: Any
-    pieces: dict[str, fx.GraphModule]
-    """By hash."""
+from graphpod_runtime.graphs.trace import SPLIT_OPS, Trace
 
 
 def cut(trace: Trace) -> Chain:
     """`trace` as a chain. CaptureFailed when it holds what no piece can hold."""
     nodes = list(trace.graph.graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
-    output = trace.graph.graph.output_node()
     values: dict[fx.Node, int] = {}
     sources: list[str] = []
     for node, source in zip(placeholders, trace.sources, strict=True):
-        # Every symbol of the trace is the number of tokens.
-        if source != ROWS or source not in sources:
+        if source is not None:
+            values[node] = len(sources)
             sources.append(source)
-        values[node] = sources.index(source) if source == ROWS else len(sources) - 1
-    count = len(sources)
     pieces: dict[str, fx.GraphModule] = {}
     steps: list[Run | Break] = []
     for group in _groups(nodes):
         if _splits(group[0]):
-            (node,) = group
-            layer, q, k, v = node.args
-            values[node], count = count, count + 1
-            steps.append(Break(layer, (values[q], values[k], values[v]), values[node], ()))  # type: ignore[arg-type, index]
+            layer, *heads = group[0].args
+            values[group[0]] = len(values)
+            steps.append(Break(layer, tuple(values[node] for node in heads), values[group[0]]))  # type: ignore[arg-type, index]
             continue
         piece = _Piece(group)
-        if not piece.results:
-            continue
         key = piece.hash()
         pieces.setdefault(key, piece.module())
-        for node in piece.results:
-            values[node], count = count, count + 1
-        arguments, results = (tuple(values[node] for node in part) for part in (piece.inputs, piece.results))
-        steps.append(Run(key, arguments, results, ()))
-    (returned,) = output.args
+        arguments = tuple(values[node] for node in piece.inputs)
+        results = tuple(range(len(values), len(values) + len(piece.results)))
+        values.update(zip(piece.results, results, strict=True))
+        steps.append(Run(key, arguments, results))
+    (returned,) = trace.graph.graph.output_node().args
     numbers = [values[node] for node in returned]  # type: ignore[index, union-attr]
-    tree = pytree.tree_map_only(int, lambda place: numbers[place], trace.results)
-    return Chain(tuple(sources), tuple(_with_last_uses(steps, set(numbers) | set(range(len(sources))))), tree, pieces)
+    return Chain(
+        sources=tuple(sources),
+        steps=tuple(_with_last_uses(steps, {*range(len(sources)), *numbers})),
+        results=pytree.tree_map_only(int, numbers.__getitem__, trace.results),
+        pieces=pieces,
+    )
 
 
 def _splits(node: fx.Node) -> bool:
@@ -114,24 +75,26 @@ def _groups(nodes: Iterable[fx.Node]) -> Iterator[list[fx.Node]]:
 
 
 class _Piece:
-    """One stretch as a graph of its own."""
+    """One stretch as a graph of its own. Its inputs are tensors; the number of tokens it reads off one of them."""
 
     def __init__(self, group: Sequence[fx.Node]) -> None:
+        own = [*_sizes_for(group), *group]
         inside = set(group)
         self.results = [node for node in group if _is_tensor(node) and any(user not in inside for user in node.users)]
-        self.inputs: list[fx.Node] = []
+        foreign = [
+            node for node in dict.fromkeys(node for user in own for node in user.all_input_nodes) if node not in own
+        ]
+        self.inputs = [node for node in foreign if not _is_size(node)]
         self._graph = fx.Graph()
         self._copies: dict[fx.Node, fx.Node] = {}
-        ordered = self._with_numbers(group)
-        for node in ordered:
-            for argument in node.all_input_nodes:
-                if argument not in inside and argument not in ordered and argument not in self.inputs:
-                    self.inputs.append(argument)
         for index, node in enumerate(self.inputs):
-            if node.op != "placeholder" and not _is_tensor(node):
+            if not _is_tensor(node):
                 raise CaptureFailed(f"the trace hands {node} across a break, which is not a tensor")
             self._copies[node] = self._graph.placeholder(f"input_{index}")
-        for node in ordered:
+        for node in foreign:
+            if _is_size(node):
+                self._copies[node] = self._rows()
+        for node in own:
             if node.op == "get_attr":
                 raise CaptureFailed(f"the trace holds the constant tensor {node.target}: make it a registered buffer")
             arguments, keywords = fx.map_arg((node.args, node.kwargs), self._copies.__getitem__)
@@ -140,23 +103,16 @@ class _Piece:
         for node, copy in self._copies.items():
             copy.meta["example_value"] = node.meta.get("example_value")
 
-    def _with_numbers(self, group: Sequence[fx.Node]) -> list[fx.Node]:
-        """`group`, and before it the numbers that it takes from earlier stretches, computed again."""
-        needed: dict[fx.Node, None] = {}
-
-        def need(node: fx.Node) -> None:
-            if node.op == "call_function" and isinstance(node.meta.get("example_value"), torch.SymInt | int):
-                for argument in node.all_input_nodes:
-                    need(argument)
-                needed.setdefault(node)
-
-        for node in group:
-            for argument in node.all_input_nodes:
-                if argument not in group:
-                    need(argument)
-        return [*needed, *group]
+    def _rows(self) -> fx.Node:
+        """The number of tokens: the one symbol of a trace."""
+        for node in self.inputs:
+            for dimension, size in enumerate(node.meta["example_value"].shape):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    return self._graph.call_method("size", (self._copies[node], dimension))
+        raise CaptureFailed("a stretch between two breaks uses the number of tokens and reads no tensor that has it")
 
     def module(self) -> fx.GraphModule:
+        """Takes tensors like `inputs`, returns a tuple of tensors like `results`."""
         self._graph.lint()
         return fx.GraphModule(torch.nn.Module(), self._graph)
 
@@ -166,16 +122,36 @@ class _Piece:
         return sha256("\n".join([*inputs, str(self._graph)]).encode()).hexdigest()[:16]
 
 
+def _sizes_for(group: Sequence[fx.Node]) -> list[fx.Node]:
+    """What earlier stretches computed of sizes and `group` uses: it is computed again."""
+    found: dict[fx.Node, None] = {}
+
+    def need(node: fx.Node) -> None:
+        if node.op != "placeholder" and _is_size(node):
+            for argument in node.all_input_nodes:
+                need(argument)
+            found.setdefault(node)
+
+    inside = set(group)
+    for node in group:
+        for argument in node.all_input_nodes:
+            if argument not in inside:
+                need(argument)
+    return list(found)
+
+
 def _is_tensor(node: fx.Node) -> bool:
     return isinstance(node.meta.get("example_value"), Tensor)
 
 
-def _described(value: object) -> str:
-    """An input's kind. A size that is not a number is the number of tokens, or made from it alone."""
-    if not isinstance(value, Tensor):
-        return type(value).__name__
+def _is_size(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("example_value"), torch.SymInt | int)
+
+
+def _described(value: Tensor) -> str:
+    """An input's kind."""
     sizes, strides = (
-        [size if isinstance(size, int) else "rows" for size in part] for part in (value.shape, value.stride())
+        [re.sub(r"\bs\d+\b", "rows", str(size)) for size in part] for part in (value.shape, value.stride())
     )
     return f"{value.dtype} {value.device} {sizes} {strides}"
 
@@ -186,8 +162,5 @@ def _with_last_uses(steps: Sequence[Run | Break], kept: set[int]) -> Iterator[Ru
     for index, step in enumerate(steps):
         last |= dict.fromkeys(step.arguments, index)
     for index, step in enumerate(steps):
-        dying = tuple(value for value in step.arguments if last[value] == index and value not in kept)
-        if isinstance(step, Run):
-            yield Run(step.piece, step.arguments, step.results, dying)
-        else:
-            yield Break(step.layer, step.arguments, step.result, dying)
+        dying = (value for value in dict.fromkeys(step.arguments) if last[value] == index and value not in kept)
+        yield replace(step, last=tuple(dying))

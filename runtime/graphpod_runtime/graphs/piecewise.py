@@ -1,44 +1,57 @@
-"""Piecewise: the model's body as a chain of traced pieces with attention between them.
+"""Piecewise: a model's body traced once, cut at attention, its pieces run as traced or compiled."""
 
-The chain is a Body. Graphs are captured from it as from the model's own code (`breakable.py`: a break ends a segment),
-so one primitive, one arena and one self-check serve both. No guard of Dynamo stands between a batch and its replay: the
-trace was made once for every size, so a replay cannot trace anew.
-"""
+from collections.abc import Callable
 
-from collections.abc import Mapping
-from typing import Any
+import torch
+from torch import fx, nn
 
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from graphpod_runtime.graphs.chain import ChainBody, Piece, members
 
-from graphpod_runtime.graphs.pieces import Chain, Piece, Run, cut
-from graphpod_runtime.graphs.trace import HIDDEN, POSITIONS, ROWS, members, trace
-from graphpod_runtime.models.base import Attend
+Compiler = Callable[[str, fx.GraphModule], Piece]
+"""(hash, a piece whose nodes carry fake tensors) -> the piece to run."""
 
 
-class PiecewiseBody:
-    """A Body made of `chain`, its pieces run by `pieces` (by hash), over the members of the traced body."""
+def eager(key: str, piece: fx.GraphModule) -> Piece:
+    """The traced operators as they are."""
+    return piece.forward  # type: ignore[no-any-return]
 
-    def __init__(self, chain: Chain, pieces: Mapping[str, Piece], members: Mapping[str, Tensor]) -> None:
-        self.chain = chain
-        self._pieces = pieces
-        self._inputs: list[Tensor | None] = [members.get(source) for source in chain.sources]
 
-    def __call__(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Any:
-        """What the traced body returns: a tensor, or a tree of them."""
-        given = {ROWS: hidden.shape[0], HIDDEN: hidden, POSITIONS: positions}
-        values: dict[int, Any] = {
-            number: given.get(source, member)
-            for number, (source, member) in enumerate(zip(self.chain.sources, self._inputs, strict=True))
-        }
-        for step in self.chain.steps:
-            # Nothing here keeps a value beyond its last reader: it would be memory of the graph pool.
-            arguments = [values[number] for number in step.arguments]
-            for number in step.last:
-                del values[number]
-            if isinstance(step, Run):
-                values.update(zip(step.results, self._pieces[step.piece](*arguments), strict=True))
-            else:
-                values[step.result] = attend(step.layer, *arguments)
-            del arguments
-        return pytree.tree_map_only(int, values.__getitem__, self.chain.results)
+class Traced:
+    """The chain of one body, made when it is first asked for and kept: a ladder that is captured again finds it."""
+
+    def __init__(
+        self, body: nn.Module, width: int, dtype: torch.dtype, device: torch.device, compiler: Compiler = eager
+    ) -> None:
+        """`body` takes hidden states [tokens, `width`]."""
+        self._body = body
+        self._example = (
+            torch.zeros(2, width, dtype=dtype, device=device),
+            torch.zeros(2, dtype=torch.int64, device=device),
+        )
+        self._compiler = compiler
+        self._chain: ChainBody | None = None
+        self.traces = 0
+        """Of all traces so far."""
+        self.pieces = 0
+        """Distinct ones."""
+
+    @property
+    def body(self) -> ChainBody:
+        """The chain as a Body. CaptureFailed when the body cannot be traced."""
+        if self._chain is None:
+            self._chain = self._made()
+        return self._chain
+
+    def _made(self) -> ChainBody:
+        from graphpod_runtime.graphs.pieces import cut
+        from graphpod_runtime.graphs.trace import trace
+
+        chain = cut(trace(self._body, *self._example))
+        self.traces += 1
+        pieces = {key: self._compiler(key, piece) for key, piece in chain.pieces.items()}
+        self.pieces = len(pieces)
+        for piece in chain.pieces.values():
+            for node in piece.graph.nodes:
+                # The trace's fake tensors, of which nobody asks again.
+                node.meta.clear()
+        return ChainBody(chain, pieces, members(self._body))
