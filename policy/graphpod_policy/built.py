@@ -7,7 +7,7 @@ from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.words import AttentionBackend, CompileMode, Device, KvCacheDtype, Phase, Policy, Role
 
 BUILT_POLICIES: dict[Phase, tuple[Policy, ...]] = {
-    Phase.Prefill: (Policy.Breakable, Policy.Disabled),
+    Phase.Prefill: (Policy.Breakable, Policy.Piecewise, Policy.Disabled),
     Phase.Decode: (Policy.Full, Policy.Breakable, Policy.Disabled),
 }
 """The policies this version's engine can run."""

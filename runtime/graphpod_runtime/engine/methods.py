@@ -114,9 +114,7 @@ class Full:
         return capture_full(code, site, self.attention.run, pool)
 
 
-def method_of(
-    policy: Policy, passing: Pass, attention: AttentionBackend, breaks: BreakArena, traced: Traced
-) -> Method:
+def method_of(policy: Policy, passing: Pass, attention: AttentionBackend, breaks: BreakArena, traced: Traced) -> Method:
     """The method of `policy`, which is not Disabled."""
     match policy:
         case Policy.Breakable:

@@ -120,7 +120,7 @@ def test_only_fallbacks_that_a_batch_of_this_version_can_have_are_counted() -> N
             gate = GATES[reason]
             runs = any(policy in BUILT_POLICIES[phase] for phase in gate.phases for policy in gate.policies)
             assert (reason in POSSIBLE_FALLBACKS) == (runs and is_built(gate.feature))
-    assert FallbackReason.Recompiled not in POSSIBLE_FALLBACKS
+    assert FallbackReason.Recompiled in POSSIBLE_FALLBACKS
     assert FallbackReason.AdapterGate not in POSSIBLE_FALLBACKS
 
 

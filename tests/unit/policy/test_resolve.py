@@ -140,9 +140,25 @@ def test_a_failed_capture_walks_down_one_step_at_a_time():
         weaken(second, DECODE, "CaptureFailed", "again")
 
 
+@pytest.fixture
+def without_piecewise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version whose engine does not have Piecewise."""
+    monkeypatch.setitem(BUILT_POLICIES, PREFILL, (Policy.Breakable, Policy.Disabled))
+
+
+@pytest.mark.usefixtures("without_piecewise")
 def test_a_policy_that_is_not_built_is_stepped_over_when_degrading():
     plan = weaken(resolve(Features(), GraphRequest()), PREFILL, "CaptureFailed", "boom")
     assert plan.phases[PREFILL].planned is Policy.Disabled
+
+
+def test_prefill_steps_from_breakable_over_piecewise_to_disabled():
+    plan = resolve(Features(), GraphRequest())
+    walked = []
+    while plan.phases[PREFILL].planned is not Policy.Disabled:
+        walked.append(plan.phases[PREFILL].planned)
+        plan = weaken(plan, PREFILL, "CaptureFailed", "boom")
+    assert walked == [Policy.Breakable, Policy.Piecewise]
 
 
 def test_memory_shortens_a_ladder_and_never_extends_it():
@@ -181,9 +197,9 @@ def test_a_feature_that_is_not_built_is_named_by_its_field(features: Features, f
 
 
 def test_a_policy_that_is_not_built_is_named_by_its_field():
-    missing = not_built(Features(), GraphRequest(prefill=Policy.Piecewise))
+    missing = not_built(Features(), GraphRequest(prefill=Policy.Full))
     assert [row.field for row in missing] == ["spec.graph.prefill"]
-    assert "use one of Auto, Breakable, Disabled" in missing[0].message
+    assert "use one of Auto, Breakable, Piecewise, Disabled" in missing[0].message
 
 
 def test_defaults_ask_for_nothing_that_is_not_built():
@@ -207,6 +223,7 @@ def test_every_auto_order_ends_with_disabled():
     assert all(order[-1] is Policy.Disabled for order in AUTO_ORDER.values())
 
 
+@pytest.mark.usefixtures("without_piecewise")
 def test_a_weakened_plan_tells_the_failure_then_what_was_stepped_over():
     plan = resolve(Features(), GraphRequest())
     weaker = weaken(plan, PREFILL, "CaptureFailed", "prefill size 8: boom")

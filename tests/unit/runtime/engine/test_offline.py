@@ -40,7 +40,7 @@ def test_two_prompts_give_two_answers_and_the_warmup_report(folder: Path, capsys
     [
         (["--prompt", "w5"], ExitCode.ConfigInvalid, "no chat template"),
         (["--prompt", "w5", "--plain", "--max-tokens", "4000"], ExitCode.ConfigInvalid, "at most maxModelLen"),
-        (["--prompt", "w5", "--plain", "--prefill", "Piecewise"], ExitCode.ConfigInvalid, "not built"),
+        (["--prompt", "w5", "--plain", "--prefill", "Full"], ExitCode.ConfigInvalid, "not built"),
     ],
 )
 def test_a_request_that_cannot_be_met_ends_with_its_reason(

@@ -14,10 +14,13 @@ from graphpod_runtime.engine.sequence import Sequence
 from tests.unit.runtime.conftest import random_prompts
 
 
-@pytest.mark.parametrize("decode", [Policy.Full, Policy.Breakable])
+@pytest.mark.parametrize(
+    ("prefill", "decode"),
+    [(Policy.Breakable, Policy.Full), (Policy.Breakable, Policy.Breakable), (Policy.Piecewise, Policy.Full)],
+)
 @pytest.mark.parametrize("prefill_chunk", [3, 32])
 def test_late_arrivals_aborts_preemptions_and_reused_pages_change_no_token(
-    started: Callable[..., Runner], decode: Policy, prefill_chunk: int
+    started: Callable[..., Runner], prefill: Policy, decode: Policy, prefill_chunk: int
 ) -> None:
     """Chunks of three tokens also give prefill passes with one row a sequence, the shape of a decode pass."""
     choose = random.Random(prefill_chunk)
@@ -26,7 +29,7 @@ def test_late_arrivals_aborts_preemptions_and_reused_pages_change_no_token(
     eager = started(Policy.Disabled, Policy.Disabled)
     alone = [generate(eager, [prompt], length)[0] for prompt, length in zip(prompts, lengths, strict=True)]
 
-    runner = started(Policy.Breakable, decode)
+    runner = started(prefill, decode)
     runner.pages = PageAllocator(36)
     scheduler = Scheduler(runner.pages, Limits(128, 8, prefill_chunk, 4, 100), runner.eos_ids)
     arriving = [

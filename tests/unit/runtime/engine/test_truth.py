@@ -17,6 +17,7 @@ from tests.unit.runtime.conftest import random_prompts
 POLICIES = [
     (Policy.Disabled, Policy.Disabled),
     (Policy.Breakable, Policy.Full),
+    (Policy.Piecewise, Policy.Full),
     (Policy.Breakable, Policy.Breakable),
 ]
 

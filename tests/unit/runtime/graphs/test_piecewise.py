@@ -1,0 +1,174 @@
+"""One trace for every size, cut at attention; what is the same is one piece; what cannot be traced is told."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphpod_policy import OnCaptureFailure, Phase, Policy
+from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.graphs.errors import CaptureFailed
+from graphpod_runtime.graphs.piecewise import Traced
+from graphpod_runtime.models.base import Attend
+from graphpod_runtime.models.llama import LlamaBody
+from tests.unit.runtime.conftest import random_prompts
+
+EVERY = (1, 2, 3, 4, 7, 8, 16, 31, 32)
+
+
+def test_one_trace_and_three_pieces_serve_a_whole_ladder_down_to_one_token(started: Callable[..., Runner]) -> None:
+    prompts = random_prompts(12)
+    expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
+    runner = started(Policy.Piecewise, Policy.Full, prefill_sizes=EVERY)
+    traced = runner._engine.capturer.traced
+    assert (traced.traces, traced.pieces) == (1, 3), "before the first layer's attention, between two, after the last"
+    assert generate(runner, prompts, 8, ignore_eos=True) == expected
+    assert traced.traces == 1
+    report = runner.report.as_dict()["graph"]["prefill"]
+    assert report["effective"] == "Piecewise"
+    assert report["sizes"] == {"planned": 9, "captured": 9, "failed": 0}
+    assert report["segments"] == 3 + 1
+    assert report["selfCheck"] == "Passed"
+    assert runner.counters.value("graphpod_graph_fallbacks_total") == 0
+    assert runner.counters.value("graphpod_eager_passes_total") == 0
+    replays = {"phase": "prefill", "policy": "Piecewise", "backend": "Recorder"}
+    assert runner.counters.value("graphpod_graph_replays_total", **replays) > 0
+
+
+def test_a_ladder_that_is_captured_again_is_not_traced_again(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHPOD_FAULT", "capture-oom:prefill:8")
+    runner = started(Policy.Piecewise, on_capture_failure=OnCaptureFailure.Degrade)
+    assert runner.report.phases[Phase.Prefill].effective is Policy.Disabled
+    assert runner.counters.value("graphpod_graph_captures_total", phase="prefill", result="error") == 2
+    assert runner._engine.capturer.traced.traces == 1
+
+
+def test_a_body_that_cannot_be_traced_degrades_and_says_why(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = LlamaBody.forward
+
+    def choosy(self: LlamaBody, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        if hidden.sum() > 1e30:
+            hidden = hidden * 2
+        return right(self, hidden, positions, attend)
+
+    monkeypatch.setattr(LlamaBody, "forward", choosy)
+    runner = started(Policy.Piecewise, on_capture_failure=OnCaptureFailure.Degrade)
+    (told,) = (
+        entry
+        for entry in runner.report.as_dict()["decisions"]
+        if entry["phase"] == "prefill" and entry["stage"] == "Engine"
+    )
+    assert "prefill: the model's body cannot be traced for any number of tokens" in told["because"]
+    assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"
+
+
+class Toy(nn.Module):
+    """Two layers over hidden states of width 8, each given to it as a function of (x, attended)."""
+
+    def __init__(self, *layers: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layers = layers
+        self.weight = nn.Parameter(torch.randn(8, 8, generator=torch.Generator().manual_seed(1)), requires_grad=False)
+
+    def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Any:
+        for index, layer in enumerate(self.layers):
+            heads = (hidden @ self.weight).view(hidden.shape[0], 2, 4)
+            hidden = layer(hidden, attend(index, heads, heads, heads * 2))
+        return hidden
+
+
+def chained(body: nn.Module) -> Traced:
+    return Traced(body, 8, torch.float32, torch.device("cpu"))
+
+
+def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q.cumsum(0) + k * v + layer).flatten(1)
+
+
+def same(body: nn.Module, traced: Traced) -> bool:
+    """Whether the chain computes what the body computes, for many sizes."""
+    generator = torch.Generator().manual_seed(2)
+    for rows in EVERY:
+        given = torch.randn(rows, 8, generator=generator), torch.arange(rows)
+        expected, got = body(*given, attention), traced.body(*given, attention)
+        leaves = torch.utils._pytree.tree_leaves
+        assert torch.utils._pytree.tree_structure(got) == torch.utils._pytree.tree_structure(expected)
+        if not all(torch.equal(*pair) for pair in zip(leaves(got), leaves(expected), strict=True)):
+            return False
+    return True
+
+
+@torch.no_grad()
+def test_layers_that_say_the_same_share_a_piece_and_others_do_not() -> None:
+    def plus(x: Tensor, attended: Tensor) -> Tensor:
+        return x + attended
+
+    def half(x: Tensor, attended: Tensor) -> Tensor:
+        return x + 0.5 * attended
+
+    alike, unlike = Toy(plus, plus, plus, plus), Toy(plus, plus, half, plus)
+    for body, pieces in ((alike, 3), (unlike, 4)):
+        traced = chained(body)
+        assert same(body, traced)
+        assert (traced.traces, traced.pieces) == (1, pieces)
+
+
+@torch.no_grad()
+def test_a_body_may_return_a_tree_with_an_argument_and_a_value_of_an_earlier_piece_in_it() -> None:
+    class WithStates(Toy):
+        def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Any:
+            first = hidden * 3
+            return {"last": super().forward(hidden, positions, attend), "others": (first, [positions, first + 1])}
+
+    body = WithStates(lambda x, attended: x - attended)
+    assert same(body, chained(body))
+
+
+@torch.no_grad()
+def test_a_size_computed_before_a_break_is_computed_again_after_it() -> None:
+    class WithSizes(Toy):
+        def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Any:
+            twice = hidden.shape[0] * 2
+            attended = attend(0, *(hidden.view(-1, 2, 4),) * 3)
+            return attended.view(twice, 4).repeat(1, 2)[: hidden.shape[0]] / twice
+
+    body = WithSizes()
+    assert same(body, chained(body))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("reads", ["a free tensor", "a constant"])
+def test_a_tensor_that_is_no_member_of_the_body_is_refused(reads: str) -> None:
+    free = torch.ones(8)
+
+    def layer(x: Tensor, attended: Tensor) -> Tensor:
+        return x + attended * (free if reads == "a free tensor" else torch.tensor([2.0] * 8))
+
+    with pytest.raises(CaptureFailed, match="make it a registered buffer"):
+        chained(Toy(layer)).body  # noqa: B018
+
+
+@torch.no_grad()
+def test_a_trace_forgets_no_value_too_early_and_none_too_late() -> None:
+    """Every value that no later step reads is free when the step that read it last begins."""
+    traced = chained(Toy(*[lambda x, attended: x + attended] * 3))
+    alive: list[int] = []
+    made: list[Tensor] = []
+
+    def counting(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        import weakref
+
+        made.append(weakref.ref(q))  # type: ignore[arg-type]
+        del q, k
+        alive.append(sum(reference() is not None for reference in made))
+        return v.flatten(1)
+
+    traced.body(torch.zeros(4, 8), torch.arange(4), counting)
+    assert max(alive) <= 1, "only the call's own"
