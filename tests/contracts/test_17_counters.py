@@ -108,6 +108,7 @@ def test_forced_eager_runs_every_pass_eagerly_and_counts_that_reason(
     [
         (Policy.Breakable, Policy.Full),
         (Policy.Breakable, Policy.Breakable),
+        (Policy.Piecewise, Policy.Full),
         (Policy.Disabled, Policy.Full),
         (Policy.Breakable, Policy.Disabled),
     ],

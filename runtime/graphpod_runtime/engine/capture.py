@@ -138,7 +138,10 @@ class Capturer:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            method.prepare(sizes)
+            try:
+                method.prepare(sizes)
+            except CaptureFailed as error:
+                raise CaptureFailed(f"model {self.model}, {phase}: {error}") from error
             with graphs.pool.capturing():
                 for size in dict.fromkeys((max(sizes), min(sizes))):
                     graphs.warm(Site(self.model, phase.value, size), self.page_size)

@@ -23,32 +23,42 @@ def cut(trace: Trace) -> Chain:
     nodes = list(trace.graph.graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     values: dict[fx.Node, int] = {}
-    sources: list[str] = []
+    # Those that are handed through first.
+    sources = [leaf for leaf in pytree.tree_leaves(trace.results) if isinstance(leaf, str)]
     for node, source in zip(placeholders, trace.sources, strict=True):
         if source is not None:
             values[node] = len(sources)
             sources.append(source)
+    count = len(sources)
     pieces: dict[str, fx.GraphModule] = {}
     steps: list[Run | Break] = []
     for group in _groups(nodes):
         if _splits(group[0]):
             layer, *heads = group[0].args
-            values[group[0]] = len(values)
+            values[group[0]], count = count, count + 1
             steps.append(Break(layer, tuple(values[node] for node in heads), values[group[0]]))  # type: ignore[arg-type, index]
             continue
-        piece = _Piece(group)
+        made = _made(group)
+        if not made:
+            # Sizes only, which the pieces that use them compute again.
+            continue
+        piece = _Piece(group, made)
         key = piece.hash()
         pieces.setdefault(key, piece.module())
         arguments = tuple(values[node] for node in piece.inputs)
-        results = tuple(range(len(values), len(values) + len(piece.results)))
+        results = tuple(range(count, count := count + len(piece.results)))
         values.update(zip(piece.results, results, strict=True))
         steps.append(Run(key, arguments, results))
     (returned,) = trace.graph.graph.output_node().args
     numbers = [values[node] for node in returned]  # type: ignore[index, union-attr]
+
+    def number(leaf: int | str) -> int:
+        return sources.index(leaf) if isinstance(leaf, str) else numbers[leaf]
+
     return Chain(
         sources=tuple(sources),
         steps=tuple(_with_last_uses(steps, {*range(len(sources)), *numbers})),
-        results=pytree.tree_map_only(int, numbers.__getitem__, trace.results),
+        results=pytree.tree_map(number, trace.results),
         pieces=pieces,
     )
 
@@ -77,10 +87,9 @@ def _groups(nodes: Iterable[fx.Node]) -> Iterator[list[fx.Node]]:
 class _Piece:
     """One stretch as a graph of its own. Its inputs are tensors; the number of tokens it reads off one of them."""
 
-    def __init__(self, group: Sequence[fx.Node]) -> None:
+    def __init__(self, group: Sequence[fx.Node], results: Sequence[fx.Node]) -> None:
         own = [*_sizes_for(group), *group]
-        inside = set(group)
-        self.results = [node for node in group if _is_tensor(node) and any(user not in inside for user in node.users)]
+        self.results = results
         foreign = [
             node for node in dict.fromkeys(node for user in own for node in user.all_input_nodes) if node not in own
         ]
@@ -120,6 +129,12 @@ class _Piece:
         """Of what it computes, whatever names the trace gave."""
         inputs = [_described(node.meta["example_value"]) for node in self.inputs]
         return sha256("\n".join([*inputs, str(self._graph)]).encode()).hexdigest()[:16]
+
+
+def _made(group: Sequence[fx.Node]) -> list[fx.Node]:
+    """The tensors of `group` that are used outside it."""
+    inside = set(group)
+    return [node for node in group if _is_tensor(node) and any(user not in inside for user in node.users)]
 
 
 def _sizes_for(group: Sequence[fx.Node]) -> list[fx.Node]:

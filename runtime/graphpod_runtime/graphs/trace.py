@@ -35,7 +35,8 @@ SPLIT_OPS = frozenset({torch.ops.graphpod.attend, torch.ops.graphpod.attend.defa
 @dataclass(frozen=True, slots=True)
 class Trace:
     """`graph` takes for each placeholder what `sources` names (`chain.py`; None: the number of tokens), and returns a
-    flat sequence of tensors. `results` is what the body returns, each tensor replaced by its place in that sequence.
+    flat sequence of tensors. `results` is what the body returns, each tensor replaced by its place in that sequence, or
+    by its source if the graph does not make it.
     """
 
     graph: fx.GraphModule
@@ -71,21 +72,23 @@ def trace(body: nn.Module, hidden: Tensor, positions: Tensor) -> Trace:
     for tensor in (hidden, positions):
         torch._dynamo.mark_dynamic(tensor, 0)
     try:
-        # No size is special: torch would trace again for one token, whatever is marked dynamic.
-        with shapes.patch(backed_size_oblivious=True):
+        # One size is dynamic, and no value of it is special. By itself torch would trace again for one token, whatever
+        # is marked; and make dynamic what differed in another trace of this process, or of one before it.
+        with shapes.patch(backed_size_oblivious=True), torch._dynamo.config.patch(automatic_dynamic_shapes=False):
             returned = torch.compile(code, fullgraph=True, backend=keep)(hidden, positions)
     except Exception as error:
-        raise CaptureFailed(f"the model's body cannot be traced for any number of tokens: {error}") from error
+        reason = str(error).partition("\n\n")[0]
+        raise CaptureFailed(f"the model's body cannot be traced for any number of tokens: {reason}") from error
     finally:
         torch._dynamo.reset_code(code.__code__)
     (graph,), (arguments,) = graphs, calls
     known = {id(hidden): HIDDEN, id(positions): POSITIONS}
     known |= {id(tensor): name for name, tensor in members(body).items()}
-    places = {id(mark): place for place, mark in enumerate(marks)}
+    places: dict[int, int | str] = {id(mark): place for place, mark in enumerate(marks)}
     return Trace(
         graph=graph,
         sources=tuple(_source(value, known) for value in arguments),
-        results=pytree.tree_map_only(Tensor, lambda leaf: places[id(leaf)], returned),
+        results=pytree.tree_map_only(Tensor, lambda leaf: (places | known)[id(leaf)], returned),
     )
 
 

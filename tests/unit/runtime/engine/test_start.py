@@ -59,8 +59,8 @@ def test_a_failed_start_reports_failed_before_it_raises(llama_folder: Path, monk
 
 
 def test_a_feature_that_is_not_built_is_refused(started: Callable[..., Runner]) -> None:
-    with pytest.raises(StartFailure, match="Piecewise is not built") as caught:
-        started(prefill=Policy.Piecewise)
+    with pytest.raises(StartFailure, match="Full is not built") as caught:
+        started(prefill=Policy.Full)
     assert caught.value.code is ExitCode.FeatureNotBuilt
 
 
@@ -79,7 +79,7 @@ def layer_without_attention(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("layer_without_attention")
 def test_a_model_with_other_layers_than_configured_runs_eagerly(started: Callable[..., Runner]) -> None:
     runner = started()
-    assert {rule for rule, _, _ in rules(runner)} == {"UnknownLayers", "NotBuilt"}
+    assert {rule for rule, _, _ in rules(runner)} == {"UnknownLayers"}
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"
 
 
