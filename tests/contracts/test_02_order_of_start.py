@@ -114,7 +114,7 @@ def test_dropped_graphs_leave_no_pool(started: Callable[..., Runner], monkeypatc
         alive = [pool() for pool in pools if pool() is not None]
     finally:
         gc.enable()
-    assert len(pools) == 3  # prefill, decode measured, decode
+    assert len(pools) == 4  # prefill by each policy, decode measured, decode
     assert at_allocation == [0, 0]  # the scratch page, the cache
     assert alive == [runner._engine.graphs[Phase.Decode].pool]
 
