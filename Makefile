@@ -37,7 +37,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint bench mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint truth bench mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -57,6 +57,13 @@ lint: venv ## ruff, mypy, import law
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet .; $(VENV)/bin/ruff format --quiet --check .)
 	$(call step,mypy,$(VENV)/bin/mypy)
 	$(call step,imports,$(VENV)/bin/lint-imports --no-logo)
+
+# On a GPU: DEVICE=cuda RUN=python3, in an environment with torch's CUDA build; WEIGHTS=DIR is SmolLM2's folder there.
+truth: DEVICE ?= cpu
+truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager, by scenario and model family; table in docs/reference
+	@status=0; $(RUN) -m truth --device $(DEVICE) --json truth/results/$(DEVICE).json $(call option,weights,WEIGHTS) \
+		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
+		$(RUN) -m truth --page; exit $$status
 
 bench: export OMP_NUM_THREADS := $(shell nproc)
 bench: venv ## prefill and decode on this machine, as ratios; results in benchmarks/results

@@ -21,6 +21,10 @@ class PageAllocator:
         """Pages that can be taken now."""
         return len(self._free)
 
+    def unowned(self) -> list[int]:
+        """The pages that can be taken, ascending."""
+        return sorted(self._free)
+
     def take(self, count: int) -> list[int]:
         """`count` pages; OutOfPages takes none."""
         if count > len(self._free):

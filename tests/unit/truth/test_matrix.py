@@ -1,0 +1,166 @@
+"""The matrix on a small part of itself, and that it can fail: for a wrong token, a wrong count, a wrong policy."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from graphpod_policy import BUILT_POLICIES, CompileMode, Device, Features, Phase, Policy
+from graphpod_runtime.engine.capture import PhaseGraphs
+from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.models.registry import ARCHITECTURES
+from truth.axes import EAGER, Variant, refused_by, variants
+from truth.cell import Cell, Outcome
+from truth.matrix import Matrix, run
+from truth.models import small, subjects
+from truth.scenarios import SCENARIOS, Name
+
+LLAMA = small("LlamaForCausalLM")
+GRAPHS = Variant(Policy.Breakable, Policy.Full)
+
+
+def cells(*variants: Variant, names: tuple[Name, ...] = (Name.Plain,), **changes: Any) -> list[Cell]:
+    """Those of a tiny Llama on the CPU."""
+    chosen = tuple(scenario for scenario in SCENARIOS if scenario.name in names)
+    return run(Matrix(Device.Cpu, (LLAMA,), variants, chosen, **changes), lambda done, of, cell: None)
+
+
+def told(found: list[Cell]) -> list[str]:
+    return [f"{cell.scenario}: {cell.told}" for cell in found if cell.outcome is not Outcome.Passed]
+
+
+def test_graphs_pass_every_scenario() -> None:
+    found = cells(EAGER, GRAPHS, names=tuple(Name))
+    assert told(found) == []
+    assert len(found) == 2 * len(Name)
+    assert all(cell.tokens > 10 for cell in found)
+    scored = {cell.scenario for cell in found if cell.variant == GRAPHS and cell.scored}
+    assert scored == {Name.OutputLogprobs, Name.InputLogprobs}
+
+
+def test_graphs_pass_when_dead_memory_is_poisoned() -> None:
+    names = (Name.Plain, Name.PrefixHit, Name.ChunkTail, Name.Requests)
+    assert told(cells(EAGER, GRAPHS, Variant(Policy.Breakable, Policy.Breakable), names=names, poisoned=True)) == []
+
+
+def test_every_family_passes() -> None:
+    matrix = Matrix(Device.Cpu, subjects(Device.Cpu), (EAGER, GRAPHS), SCENARIOS[:2])
+    assert {subject.architecture for subject in matrix.subjects} == set(ARCHITECTURES)
+    assert told(run(matrix, lambda done, of, cell: None)) == []
+
+
+def test_a_policy_that_cannot_run_is_refused_by_its_rule_in_every_scenario() -> None:
+    found = cells(Variant(Policy.Full, Policy.Disabled), Variant(Policy.Disabled, Policy.Piecewise), names=tuple(Name))
+    assert {cell.outcome for cell in found} == {Outcome.Refused}
+    assert [cell.because for cell in found] == ["NotBuilt, FullPrefill"] * len(Name) + ["PiecewiseDecode"] * len(Name)
+
+
+def test_every_policy_of_the_api_has_a_row() -> None:
+    for phase in Phase:
+        assert {variant.policy(phase) for variant in variants()} == set(Policy) - {Policy.Auto}
+    assert {variant.compile for variant in variants()} == set(CompileMode) - {CompileMode.Auto}
+    assert len(set(variants())) == len(variants())
+
+
+def test_what_is_built_is_not_refused() -> None:
+    for prefill in BUILT_POLICIES[Phase.Prefill]:
+        for decode in BUILT_POLICIES[Phase.Decode]:
+            assert refused_by(Features(), Variant(prefill, decode)) is None
+
+
+def test_what_is_not_built_can_be_named_to_run() -> None:
+    compiled = Variant(Policy.Disabled, Policy.Disabled, CompileMode.Autotune)
+    assert refused_by(Features(), compiled) == "FeatureNotBuilt (spec.graph.compile)"
+    assert refused_by(Features(), compiled, frozenset({"Autotune"})) is None
+
+
+Replay = Callable[..., tuple[Tensor, ...]]
+
+
+def spoilt(monkeypatch: pytest.MonkeyPatch, phase: Phase, spoil: Callable[[tuple[Tensor, ...]], None]) -> None:
+    """Replays of `phase` are right until the engine serves, then `spoil` has their results."""
+    replay: Replay = PhaseGraphs.replay
+
+    def wrong(self: PhaseGraphs, inputs: Any, size: int) -> tuple[Tensor, ...]:
+        results = replay(self, inputs, size)
+        if inputs.phase is phase and any(chosen for chosen in serving):
+            spoil(results)
+        return results
+
+    from truth import matrix
+
+    serving: list[bool] = []
+    start = matrix.start_engine
+
+    def started(*arguments: Any) -> Any:
+        serving.clear()
+        runner = start(*arguments)
+        serving.append(True)
+        return runner
+
+    monkeypatch.setattr(matrix, "start_engine", started)
+    monkeypatch.setattr(PhaseGraphs, "replay", wrong)
+
+
+def test_a_wrong_token_fails_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt(monkeypatch, Phase.Decode, lambda results: results[1][-1:].fill_(7))
+    (cell,) = cells(GRAPHS)
+    assert cell.outcome is Outcome.Failed
+    assert "tokens are not eager's" in cell.because
+
+
+def test_a_wrong_log_probability_fails_its_cell_though_the_tokens_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt(monkeypatch, Phase.Decode, lambda results: results[0].mul_(1.01))
+    plain, scored = cells(GRAPHS, names=(Name.Plain, Name.OutputLogprobs))
+    assert plain.outcome is Outcome.Passed
+    assert scored.outcome is Outcome.Failed
+    assert "a log-probability differs by" in scored.because
+
+
+def test_a_replay_that_runs_the_models_code_fails_by_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PhaseGraphs, "replay", PhaseGraphs.uncaptured)
+    (cell,) = cells(GRAPHS)
+    assert cell.outcome is Outcome.Failed
+    assert "the body's hook saw" in cell.because
+
+
+def test_a_pass_that_nobody_counts_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Counters.add
+
+    def forgetful(self: Counters, name: str, amount: float = 1, /, **labels: str) -> None:
+        if name != "graphpod_graph_replays_total":
+            add(self, name, amount, **labels)
+
+    monkeypatch.setattr(Counters, "add", forgetful)
+    (cell,) = cells(GRAPHS)
+    assert cell.outcome is Outcome.Failed
+    assert "0 replays and 0 fallbacks" in cell.because
+
+
+def test_a_fallback_without_a_gate_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "eager")
+    (cell,) = cells(GRAPHS)
+    assert cell.because == "prefill ran eagerly for ForcedEager, expected none"
+
+
+def test_an_engine_that_cannot_start_fails_its_cells_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHPOD_FAULT", "capture:decode:4")
+    first, second = cells(GRAPHS, names=(Name.Plain, Name.PrefixHit))
+    assert (first.outcome, second.outcome) == (Outcome.Failed, Outcome.Failed)
+    assert "CaptureFailed: model Llama, decode size 4" in first.because
+
+
+def test_a_fault_that_degrades_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    from truth import scenarios
+
+    monkeypatch.setitem(scenarios.FAULTY_SIZE, Phase.Decode, 3)  # no such size
+    (cell,) = cells(GRAPHS, names=(Name.CaptureFault,))
+    assert cell.because == "decode: the injected fault led to no decision"
+
+
+def test_subjects_of_a_gpu_are_those_of_the_cpu_and_more(tmp_path: Path) -> None:
+    names = [subject.name for subject in subjects(Device.Cuda)]
+    assert names[: len(ARCHITECTURES)] == [subject.name for subject in subjects(Device.Cpu)]
+    assert names[len(ARCHITECTURES) :] == ["Qwen3 bf16", "Qwen3 bf16, FP8 KV"]

@@ -1,0 +1,84 @@
+"""What counts as equal, as a near-tie, and as wrong."""
+
+import math
+from typing import Any
+
+import pytest
+
+from graphpod_policy import Phase
+from graphpod_runtime.engine.sequence import Chunk, Logprob, LogprobRequest, PrefillBatch, Sequence, Yielded
+from truth.tape import Difference, Pass, ScheduleDiffers, Tape, compare, gap
+
+NEAR = 1e-3
+NOTHING = LogprobRequest()
+
+
+class Saying:
+    """A runner that says what it was made with."""
+
+    def __init__(self, *yielded: Yielded) -> None:
+        self.yielded = list(yielded)
+
+    def forward(self, batch: Any) -> Yielded:
+        return self.yielded.pop(0)
+
+
+def logprob(token: int, first: float, second: float) -> Logprob:
+    return Logprob(token, first, ((token, first), (token + 1, second)))
+
+
+def tape(*yielded: Yielded, wants: LogprobRequest = NOTHING, given: Tape | None = None) -> Tape:
+    """A run of one-chunk passes."""
+    found = Tape(Saying(*yielded), wants, given)  # type: ignore[arg-type]
+    for _ in range(len(yielded)):
+        found.forward(PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1), 0, 2),)))
+    return found
+
+
+def test_a_token_that_differs_is_a_near_tie_only_where_eager_was_not_sure() -> None:
+    sure, unsure = logprob(5, -0.1, -3.0), logprob(5, -0.7, -0.7005)
+    record = tape(Yielded([5], (sure,)), Yielded([5], (unsure,)))
+    assert compare(record, tape(Yielded([5]), Yielded([5]), given=record), NEAR) == Difference(tokens=2)
+    assert compare(record, tape(Yielded([5]), Yielded([6]), given=record), NEAR) == Difference(tokens=2, near_ties=1)
+    assert compare(record, tape(Yielded([6]), Yielded([5]), given=record), NEAR) == Difference(tokens=2, wrong=1)
+    assert gap(unsure) == pytest.approx(0.0005)
+
+
+def test_log_probabilities_are_compared_where_they_were_asked_for() -> None:
+    record = tape(Yielded([5], (logprob(5, -0.1, -3.0),), ((Logprob(2, -1.0),),)))
+    other = Yielded([5], (logprob(5, -0.2, -3.0),), ((Logprob(2, -1.5),),))
+    for wants, expected in (
+        (LogprobRequest(), (0, 0.0)),
+        (LogprobRequest(answer=1), (1, 0.1)),
+        (LogprobRequest(answer=1, prompt=1), (2, 0.5)),
+    ):
+        found = compare(record, tape(other, wants=wants, given=record), NEAR)
+        assert (found.scored, found.worst) == (expected[0], pytest.approx(expected[1]))
+
+
+def test_not_a_number_is_far_from_everything() -> None:
+    record = tape(Yielded([5], (logprob(5, -0.1, -3.0),)))
+    got = tape(Yielded([5], (Logprob(5, math.nan),)), wants=LogprobRequest(answer=0), given=record)
+    assert compare(record, got, NEAR).worst == math.inf
+
+
+def test_what_was_asked_and_not_told_is_no_agreement() -> None:
+    record = tape(Yielded([5], (logprob(5, -0.1, -3.0),), ((Logprob(2, -1.0),),)))
+    with pytest.raises(ValueError, match="shorter"):
+        compare(record, tape(Yielded([5]), wants=LogprobRequest(prompt=0), given=record), NEAR)
+
+
+def test_another_schedule_is_not_compared() -> None:
+    record = tape(Yielded([5]), Yielded([6]))
+    with pytest.raises(ScheduleDiffers, match="1 passes, the record has 2"):
+        compare(record, tape(Yielded([5]), given=record), NEAR)
+    record.passes[0] = Pass(Phase.Decode, record.passes[0].rows, record.passes[0].yielded)
+    with pytest.raises(ScheduleDiffers, match="pass 0 is prefill"):
+        tape(Yielded([5]), given=record)
+
+
+def test_the_second_run_goes_on_with_the_records_token() -> None:
+    record = tape(Yielded([5], (logprob(5, -0.1, -3.0),)))
+    second = Tape(Saying(Yielded([6])), given=record)  # type: ignore[arg-type]
+    assert second.forward(PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1), 0, 2),))).tokens == [5]
+    assert second.passes[0].yielded.tokens == [6]

@@ -1,0 +1,130 @@
+"""`python -m truth`: runs the matrix, a line for each cell; exit status 1 with what failed listed first."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from graphpod_policy import Device
+from truth import accuracy, models
+from truth.accuracy import Likelihood
+from truth.axes import variants
+from truth.cell import Cell, Outcome
+from truth.engines import allowing
+from truth.matrix import Matrix, run
+from truth.page import PAGE, page
+from truth.result import Result, provenance
+from truth.scenarios import SCENARIOS
+
+RESULTS = Path(__file__).with_name("results")
+MARKS = {Outcome.Passed: "✓", Outcome.Failed: "✗", Outcome.Refused: "·"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs what the arguments ask for; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.page is not None:
+        _write_page(options.page or sorted(RESULTS.glob("*.json")))
+        return 0
+    began = time.monotonic()
+    matrix = _matrix(options)
+    with ProcessPoolExecutor(1, get_context("spawn")) as aside:
+        # On a CPU the accuracy stand-in takes the second core.
+        likelihoods = None if options.weights is None else aside.submit(_accuracy, options, began)
+        with allowing(matrix.unbuilt):
+            cells = run(matrix, lambda done, of, cell: _tell(done, of, cell, began))
+        found = _likelihoods(likelihoods, began)
+    switches = [
+        *(["dead memory poisoned"] if matrix.poisoned else []),
+        *(f"{name} unbuilt" for name in options.unbuilt),
+    ]
+    command = "make truth" + ("" if options.device is Device.Cpu else f" DEVICE={options.device}")
+    came_from = provenance(options.device, command, time.monotonic() - began, switches)
+    result = Result(options.device, came_from, tuple(cells), tuple(found))
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(result.as_json())
+    failed = result.failures()
+    _summary(result, failed)
+    return 1 if failed else 0
+
+
+def _matrix(options: argparse.Namespace) -> Matrix:
+    """What was asked for; a filter keeps what contains one of its words."""
+
+    def kept(words: list[str] | None, name: str) -> bool:
+        return words is None or any(word.lower() in name.lower() for word in words)
+
+    return Matrix(
+        options.device,
+        tuple(one for one in models.subjects(options.device) if kept(options.subject, one.name)),
+        tuple(one for one in variants() if kept(options.policy, str(one))),
+        tuple(one for one in SCENARIOS if kept(options.scenario, one.name)),
+        frozenset(options.unbuilt),
+        options.poison,
+    )
+
+
+def _accuracy(options: argparse.Namespace, began: float) -> list[Likelihood]:
+    def say(text: str) -> None:
+        print(f"          {time.monotonic() - began:6.1f} s  {text}", flush=True)
+
+    return accuracy.measure(options.weights, options.device, frozenset(options.unbuilt), say)
+
+
+def _likelihoods(promised: Future[list[Likelihood]] | None, began: float) -> list[Likelihood]:
+    if promised is None:
+        print(f"          {time.monotonic() - began:6.1f} s  accuracy: not measured, no --weights")
+        return []
+    return promised.result()
+
+
+def _tell(done: int, of: int, cell: Cell, began: float) -> None:
+    print(f"[{done:>3}/{of}] {time.monotonic() - began:6.1f} s  {MARKS[cell.outcome]} {cell}: {cell.told}", flush=True)
+
+
+def _summary(result: Result, failed: list[str]) -> None:
+    print()
+    if failed:
+        print(f"✗ {len(failed)} failed")
+        print("\n".join(f"  {line}" for line in failed))
+    counts = result.counts()
+    print(f"{len(result.cells)} cells: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome))
+    for rule, count in result.rules().most_common():
+        print(f"  refused by {rule}: {count}")
+    ties, tokens = result.ties(fixed=True)
+    print(f"near-ties: {ties} of {tokens} tokens in fp32")
+    if (rounded := result.ties(fixed=False))[1]:
+        print(f"near-ties: {rounded[0]} of {rounded[1]} tokens in 16 bits")
+    for one in result.accuracy:
+        told = f"refused by {one.refused}" if one.refused else f"{one.nats / one.tokens:.6f} nats a token"
+        print(f"accuracy, {one.prefill}: {told}")
+
+
+def _write_page(files: list[Path]) -> None:
+    PAGE.write_text(page(Result.read(file) for file in files))
+    print(f"{PAGE}: {', '.join(str(file) for file in files)}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m truth", description=__doc__)
+    parser.add_argument("--device", type=Device, choices=list(Device), default=Device.Cpu)
+    parser.add_argument("--weights", type=Path, metavar="DIR", help="SmolLM2's folder, for the accuracy stand-in")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result is written")
+    parser.add_argument(
+        "--page", type=Path, nargs="*", metavar="FILE", help=f"only write {PAGE} from results (truth/results)"
+    )
+    parser.add_argument("--poison", action="store_true", help="NaN in dead pages and padded rows before every pass")
+    parser.add_argument(
+        "--unbuilt", nargs="*", default=[], metavar="NAME", help="run it though the feature table says it is not built"
+    )
+    for axis in ("subject", "policy", "scenario"):
+        parser.add_argument(f"--{axis}", nargs="*", metavar="WORD", help=f"only a {axis} whose name has one of these")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

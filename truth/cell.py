@@ -1,0 +1,67 @@
+"""One cell of the matrix: what a policy did in a scenario."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from graphpod_policy import CompileMode, Policy
+from truth.axes import Variant
+from truth.scenarios import Name
+
+
+class Outcome(StrEnum):
+    """There is no fourth one: a cell is never blank."""
+
+    Passed = "passed"
+    Failed = "failed"
+    Refused = "refused"
+    """By the rule that `because` names. A gate refuses single passes: they ran eagerly, and their tokens were right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`tokens` were compared, `near_ties` of them differ where eager was not sure; `worst` is the largest difference of
+    the `scored` log-probabilities; `because` a rule (refused) or what went wrong (failed).
+    """
+
+    subject: str
+    variant: Variant
+    scenario: Name
+    outcome: Outcome
+    because: str = ""
+    tokens: int = 0
+    near_ties: int = 0
+    scored: int = 0
+    worst: float = 0.0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.subject} · {self.variant} · {self.scenario}"
+
+    @property
+    def told(self) -> str:
+        """The outcome with its figures."""
+        figures = [f"{self.tokens} tokens"] if self.tokens else []
+        figures += [f"{self.near_ties} near-ties"] if self.near_ties else []
+        figures += [f"{self.scored} log-probabilities within {self.worst:.1g}"] if self.scored else []
+        because = f" ({self.because})" if self.because else ""
+        return f"{self.outcome}{because}" + (f": {', '.join(figures)}" if figures else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"seconds": round(self.seconds, 3)}
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> "Cell":
+        """From `as_dict`."""
+        variant = raw["variant"]
+        return cls(
+            **raw
+            | {
+                "variant": Variant(
+                    Policy(variant["prefill"]), Policy(variant["decode"]), CompileMode(variant["compile"])
+                ),
+                "scenario": Name(raw["scenario"]),
+                "outcome": Outcome(raw["outcome"]),
+            }
+        )

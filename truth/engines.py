@@ -1,0 +1,106 @@
+"""Engines of the matrix: one subject, one variant, one device."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from graphpod_policy import (
+    CompileMode,
+    Device,
+    EngineConfig,
+    Features,
+    GraphRequest,
+    ModelConfig,
+    OnCaptureFailure,
+    Phase,
+    Policy,
+    resolve,
+)
+from graphpod_runtime.engine import start
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.switches import FAULT
+from truth import models
+from truth.axes import Variant, still_missing
+from truth.models import Subject
+
+MOST_REQUESTS = 32
+CHUNK = 32
+"""Tokens of one prefill pass."""
+SIZES: dict[Phase, tuple[int, ...]] = {Phase.Prefill: (4, 8, 16, CHUNK), Phase.Decode: (1, 2, 4, 8, 16, MOST_REQUESTS)}
+KV_BYTES = 32 << 20
+
+
+def features_of(subject: Subject, device: Device) -> Features:
+    """What the rules see of an engine over `subject`."""
+    return Features(
+        device=device,
+        gpus=1 if device is Device.Cuda else 0,
+        max_model_len=models.CONTEXT,
+        max_batch=MOST_REQUESTS,
+        prefill_chunk=CHUNK,
+        kv_cache_dtype=subject.kv_cache_dtype,
+    )
+
+
+@contextmanager
+def allowing(unbuilt: frozenset[str]) -> Iterator[None]:
+    """Engines start with what `unbuilt` names though the feature table does not have it yet."""
+    asked = start.not_built
+    start.not_built = lambda features, request: still_missing(features, request, unbuilt)
+    try:
+        yield
+    finally:
+        start.not_built = asked
+
+
+@contextmanager
+def fault(text: str) -> Iterator[None]:
+    """Starts meet the fault that GRAPHPOD_FAULT=`text` asks for."""
+    os.environ[FAULT] = text
+    try:
+        yield
+    finally:
+        del os.environ[FAULT]
+
+
+def start_engine(
+    subject: Subject,
+    variant: Variant,
+    device: Device,
+    folder: Path,
+    on_failure: OnCaptureFailure = OnCaptureFailure.Fail,
+) -> Runner:
+    """A Ready runner. StartFailure under Fail for whatever its start meets; Degrade walks down."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
+    torch._dynamo.reset()
+    features = features_of(subject, device)
+    sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
+    request = GraphRequest(
+        variant.prefill,
+        variant.decode,
+        prefill_sizes=sizes[Phase.Prefill],
+        decode_sizes=sizes[Phase.Decode],
+        compile=variant.compile,
+        on_capture_failure=on_failure,
+    )
+    config = EngineConfig.of(
+        features,
+        request,
+        resolve(features, request),
+        model=ModelConfig(subject.name, str(folder)),
+        dtype=subject.dtype,
+        page_size=subject.page_size,
+        kv_cache_bytes=KV_BYTES,
+    )
+    runner = Runner(config, lambda report: None, load=models.load)
+    runner.start()
+    return runner
+
+
+def compiled(variant: Variant) -> bool:
+    """Whether a start of `variant` compiles."""
+    return variant.compile is not CompileMode.Nothing

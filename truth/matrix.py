@@ -1,0 +1,254 @@
+"""The matrix: every subject, every variant, every scenario; each cell passed, failed, or refused by a named rule.
+
+Eager is recorded once for each subject and scenario. Every other variant runs the same schedule with the recorded
+tokens and is compared pass by pass; its counters must add up, and where it captures no pass may be eager unless a gate
+of the plan says so. Eager itself is compared with the same texts computed alone, as prompts.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from graphpod_policy import (
+    Batch,
+    Device,
+    FallbackReason,
+    GraphRequest,
+    OnCaptureFailure,
+    Phase,
+    Policy,
+    refusing_gate,
+    resolve,
+)
+from graphpod_runtime.engine.generate import answers
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.sequence import LogprobRequest
+from truth.axes import EAGER, Variant, refused_by
+from truth.cell import Cell, Outcome
+from truth.counts import Counts
+from truth.engines import fault, features_of, start_engine
+from truth.launches import launched
+from truth.models import Subject
+from truth.poison import PoisonedRunner
+from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
+from truth.tape import GAP, Difference, Tape, compare, gap
+
+NEAR_TIE = 1e-3
+"""In fp32: eager's two likeliest tokens closer than this may change places. Log-probabilities differ by less."""
+ROUNDING = 4
+"""In 16 bits: times what another shape of the same computation does to eager's log-probabilities."""
+NEAR_TIES_SHARE = 1e-3
+"""The most of all fp32 tokens."""
+ROUNDED_TIES_SHARE = 2e-2
+"""The most of all 16-bit tokens."""
+
+
+@dataclass(slots=True)
+class Reference:
+    """Eager over one subject."""
+
+    runner: Runner
+    near: float = NEAR_TIE
+    tapes: dict[str, Tape] = field(default_factory=dict)
+
+    def of(self, scenario: Scenario) -> Tape:
+        """Eager's record of `scenario`."""
+        if scenario.name not in self.tapes:
+            wants = LogprobRequest(max(GAP.answer or 0, scenario.wants.answer or 0), scenario.wants.prompt)
+            tape = Tape(self.runner, wants)
+            scenario.run(tape)
+            self.tapes[scenario.name] = tape
+        return self.tapes[scenario.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """One device's. `unbuilt` names what runs though the feature table has no engine for it yet; `poisoned`: dead
+    memory is NaN in every pass that is compared.
+    """
+
+    device: Device
+    subjects: tuple[Subject, ...]
+    variants: tuple[Variant, ...]
+    scenarios: tuple[Scenario, ...] = SCENARIOS
+    unbuilt: frozenset[str] = frozenset()
+    poisoned: bool = False
+
+    def __len__(self) -> int:
+        return len(self.subjects) * len(self.variants) * len(self.scenarios)
+
+    def cells(self) -> Iterator[Cell]:
+        """Every cell, one subject after the other."""
+        with tempfile.TemporaryDirectory() as parent:
+            for subject in self.subjects:
+                yield from self._of_subject(subject, subject.folder(Path(parent)))
+
+    def _of_subject(self, subject: Subject, folder: Path) -> Iterator[Cell]:
+        features = features_of(subject, self.device)
+        if rule := refused_by(features, EAGER, self.unbuilt):
+            yield from self._all(subject, self.variants, Outcome.Refused, rule)
+            return
+        reference = Reference(start_engine(subject, EAGER, self.device, folder))
+        if not subject.fixed:
+            reference.near = ROUNDING * _alone(reference, self.scenarios[0]).worst
+        for variant in self.variants:
+            if rule := refused_by(features, variant, self.unbuilt):
+                yield from self._all(subject, (variant,), Outcome.Refused, rule)
+            else:
+                yield from _Row(self, subject, variant, folder, reference).cells()
+
+    def _all(self, subject: Subject, variants: Iterable[Variant], outcome: Outcome, because: str) -> Iterator[Cell]:
+        for variant in variants:
+            for scenario in self.scenarios:
+                yield Cell(subject.name, variant, scenario.name, outcome, because)
+
+
+@dataclass(slots=True)
+class _Row:
+    """One variant over one subject. An engine serves all scenarios without a fault, until something is raised."""
+
+    matrix: Matrix
+    subject: Subject
+    variant: Variant
+    folder: Path
+    reference: Reference
+    runner: Runner | None = None
+
+    def cells(self) -> Iterator[Cell]:
+        for scenario in self.matrix.scenarios:
+            began = time.perf_counter()
+            try:
+                found = self._judged(scenario)
+            except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is told)
+                self.runner = None
+                found = Outcome.Failed, f"{type(error).__name__}: {error}", Difference()
+            outcome, because, difference = found
+            yield Cell(
+                self.subject.name,
+                self.variant,
+                scenario.name,
+                outcome,
+                because,
+                tokens=difference.tokens,
+                near_ties=difference.near_ties,
+                scored=difference.scored,
+                worst=difference.worst,
+                seconds=time.perf_counter() - began,
+            )
+
+    def _judged(self, scenario: Scenario) -> tuple[Outcome, str, Difference]:
+        record = self.reference.of(scenario)
+        runner = self._engine(scenario)
+        before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
+        tape = Tape(PoisonedRunner(runner) if self.matrix.poisoned else runner, scenario.wants, record)
+        launches = launched(self.matrix.device, lambda: scenario.run(tape))
+        after = {phase: Counts.now(runner.counters, phase) for phase in Phase}
+        difference = compare(record, tape, self.reference.near)
+        if self.variant == EAGER and scenario.fault is None:
+            difference += _alone(self.reference, scenario)
+        outcome, because = self._verdict(difference, self._degraded(runner, scenario))
+        if outcome is Outcome.Failed:
+            return outcome, because, difference
+        segments = sum((after[one] - before[one]).replays * runner.report.phases[one].segments for one in Phase)
+        if launches not in (None, segments):
+            return Outcome.Failed, f"{launches} graph launches, replays of {segments} segments counted", difference
+        gates: set[str] = set()
+        for phase in Phase:
+            counts = after[phase] - before[phase]
+            if wrong := counts.wrong(phase, tape):
+                return Outcome.Failed, wrong, difference
+            if scenario.fault is None:
+                expected = self._reasons(phase, scenario)
+                if counts.reasons != expected:
+                    told = " ".join(sorted(counts.reasons)) or "none"
+                    wanted = " ".join(sorted(expected)) or "none"
+                    return Outcome.Failed, f"{phase} ran eagerly for {told}, expected {wanted}", difference
+                gates |= expected - {FallbackReason.Disabled}
+        return (Outcome.Refused, ", ".join(gates), difference) if gates else (Outcome.Passed, "", difference)
+
+    def _engine(self, scenario: Scenario) -> Runner:
+        """That of the row, or for a fault one of its own, which starts by walking down."""
+        if scenario.fault is not None:
+            phases = [phase for phase in Phase if self.variant.policy(phase) is not Policy.Disabled]
+            text = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
+            with fault(text) if text else nullcontext():
+                return self._start(OnCaptureFailure.Degrade)
+        if self.runner is None:
+            # Eager's row, too, has an engine of its own: poison must not reach the records.
+            self.runner = self._start(OnCaptureFailure.Fail)
+        return self.runner
+
+    def _start(self, on_failure: OnCaptureFailure) -> Runner:
+        return start_engine(self.subject, self.variant, self.matrix.device, self.folder, on_failure)
+
+    def _degraded(self, runner: Runner, scenario: Scenario) -> str | None:
+        """What is wrong with the policies that run after this start; None when they are right."""
+        for phase, report in runner.report.phases.items():
+            policy = self.variant.policy(phase)
+            rules = {one.rule for one in runner.report.decisions if one.phase is phase} & scenario.degraded_by
+            if scenario.fault is None and report.effective is not policy:
+                return f"{phase} runs {report.effective}"
+            if scenario.fault is not None and bool(rules) != (policy is not Policy.Disabled):
+                return f"{phase}: the injected fault led to {', '.join(rules) or 'no decision'}"
+        return None
+
+    def _reasons(self, phase: Phase, scenario: Scenario) -> frozenset[FallbackReason]:
+        """Why passes of `phase` must run eagerly, and no others may."""
+        policy = self.variant.policy(phase)
+        if policy is Policy.Disabled:
+            return frozenset({FallbackReason.Disabled})
+        scores = phase is Phase.Prefill and scenario.wants.prompt is not None
+        features = features_of(self.subject, self.matrix.device)
+        plan = resolve(features, GraphRequest(self.variant.prefill, self.variant.decode))
+        gate = refusing_gate(plan.gates, Batch(phase, policy, rows=1, padded=1, input_logprobs=scores))
+        return frozenset() if gate is None else frozenset({gate})
+
+    def _verdict(self, difference: Difference, wrong: str | None) -> tuple[Outcome, str]:
+        if wrong is not None:
+            return Outcome.Failed, wrong
+        if difference.wrong:
+            return Outcome.Failed, f"{difference.wrong} of {difference.tokens} tokens are not eager's"
+        if difference.worst >= self.reference.near:
+            return Outcome.Failed, f"a log-probability differs by {difference.worst:.2g} from eager's"
+        return Outcome.Passed, ""
+
+
+def _alone(reference: Reference, scenario: Scenario) -> Difference:
+    """Eager's own record beside its texts computed again: each alone, and generated tokens as if they were prompt."""
+    record, total = reference.of(scenario), Difference()
+    again = {
+        id: answers(reference.runner, [sequence.tokens], 1, wants=LogprobRequest(prompt=GAP.answer))[0].prompt_logprobs
+        for id, sequence in record.sequences.items()
+    }
+    for one in record.passes:
+        for (id, _, end), token, logprob in zip(one.rows, one.yielded.tokens, one.yielded.answers, strict=True):
+            if logprob is None or end > len(again[id]):
+                continue  # the last token of a text has no row after it
+            alone = again[id][end - 1]
+            assert alone.token == token
+            best = alone.top[0][0]
+            tie = best != token and (gap(logprob) < reference.near or gap(alone) < reference.near)
+            apart = abs(alone.logprob - logprob.logprob)
+            total += Difference(1, int(tie), int(best != token and not tie), 1, apart)
+        for (id, start, _), prompt in zip(one.rows, one.yielded.prompts, strict=False):
+            first = max(start, 0)
+            for offset, logprob in enumerate(prompt):
+                apart = abs(again[id][first + offset].logprob - logprob.logprob)
+                total += Difference(scored=1, worst=apart)
+    return total
+
+
+Tell = Callable[[int, int, Cell], None]
+"""(cells so far, cells of all, the newest)"""
+
+
+def run(matrix: Matrix, tell: Tell) -> list[Cell]:
+    """All cells."""
+    found: list[Cell] = []
+    for cell in matrix.cells():
+        found.append(cell)
+        tell(len(found), len(matrix), cell)
+    return found

@@ -1,0 +1,117 @@
+"""Small random models, one of each architecture the engine knows, and how exactly graphs must equal eager on each."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphpod_policy import Device, KvCacheDtype
+from graphpod_runtime.models.base import Model
+from graphpod_runtime.models.random import random_model
+from graphpod_runtime.models.registry import ARCHITECTURES
+
+VOCAB = 211
+CONTEXT = 160
+"""Tokens of the longest sequence."""
+DEVIATION = 0.2
+"""Of matrices: ten times a trained model's start, so that logits are far from flat."""
+SUFFIX = "ForCausalLM"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One row group of the matrix: a model and the number formats it runs in.
+
+    `fixed`: a mismatch is forgiven where eager's two likeliest tokens are closer than NEAR_TIE. Otherwise the bound is
+    measured: what another batch shape does to eager itself.
+    """
+
+    name: str
+    architecture: str
+    config: Mapping[str, Any]
+    dtype: str = "float32"
+    kv_cache_dtype: KvCacheDtype = KvCacheDtype.Auto
+    page_size: int = 4
+    fixed: bool = True
+
+    def folder(self, parent: Path) -> Path:
+        """A folder with its config.json."""
+        folder = parent / self.name.replace(" ", "-").replace(",", "").lower()
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(dict(self.config)))
+        return folder
+
+
+BASE: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 96,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "head_dim": 16,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "hidden_act": "silu",
+    "eos_token_id": 2,
+}
+
+SPECIAL: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": {"head_dim": 32, "num_attention_heads": 3},
+    "Qwen2ForCausalLM": {"tie_word_embeddings": False},
+    "Qwen3ForCausalLM": {"head_dim": 32},
+    "Gemma3ForCausalLM": {
+        "num_hidden_layers": 7,
+        "head_dim": 32,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 24,
+        "sliding_window": 12,
+        "sliding_window_pattern": 6,
+        "layer_types": [*["sliding_attention"] * 5, "full_attention", "sliding_attention"],
+        "rope_local_base_freq": 5000.0,
+    },
+}
+"""What an architecture's small model has of its own; one that is not listed is BASE."""
+
+WIDE: dict[str, Any] = {"hidden_size": 256, "head_dim": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+"""Heads as wide as flashinfer's kernels want them."""
+
+
+def small(architecture: str) -> Subject:
+    """The fp32 subject of an architecture."""
+    config = BASE | {"architectures": [architecture]} | SPECIAL.get(architecture, {})
+    if architecture.startswith("Gemma"):
+        config.pop("hidden_act")
+    return Subject(architecture.removesuffix(SUFFIX), architecture, config)
+
+
+def subjects(device: Device) -> tuple[Subject, ...]:
+    """Every architecture the engine knows in fp32; on a GPU also 16-bit activations, with the KV cache in both
+    formats, where flashinfer's kernels run."""
+    exact = tuple(small(architecture) for architecture in ARCHITECTURES)
+    if device is Device.Cpu:
+        return exact
+    architecture = "Qwen3ForCausalLM"
+    config = BASE | {"architectures": [architecture]} | WIDE
+    settings: dict[str, Any] = {"dtype": "bfloat16", "page_size": 16, "fixed": False}
+    return (
+        *exact,
+        Subject("Qwen3 bf16", architecture, config, **settings),
+        Subject("Qwen3 bf16, FP8 KV", architecture, config, kv_cache_dtype=KvCacheDtype.Fp8, **settings),
+    )
+
+
+def load(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device) -> Model:
+    """Is a LoadModel: the same weights on every device, drawn on the host."""
+    model = random_model(folder, dtype, max_model_len, device)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.module().parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        drawn = noise * DEVIATION if parameter.dim() > 1 else parameter.data.float().cpu() + 0.3 * noise
+        parameter.data.copy_(drawn)
+    return model
