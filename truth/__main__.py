@@ -33,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     matrix = _matrix(options)
     with ProcessPoolExecutor(1, get_context("spawn")) as aside:
         # On a CPU the accuracy stand-in takes the second core.
-        likelihoods = None if options.weights is None else aside.submit(_accuracy, options, began)
+        likelihoods = options.weights and aside.submit(
+            accuracy.measure, options.weights, options.device, matrix.unbuilt, began
+        )
         with allowing(matrix.unbuilt):
             cells = run(matrix, lambda done, of, cell: _tell(done, of, cell, began))
         found = _likelihoods(likelihoods, began)
@@ -66,13 +68,6 @@ def _matrix(options: argparse.Namespace) -> Matrix:
         frozenset(options.unbuilt),
         options.poison,
     )
-
-
-def _accuracy(options: argparse.Namespace, began: float) -> list[Likelihood]:
-    def say(text: str) -> None:
-        print(f"          {time.monotonic() - began:6.1f} s  {text}", flush=True)
-
-    return accuracy.measure(options.weights, options.device, frozenset(options.unbuilt), say)
 
 
 def _likelihoods(promised: Future[list[Likelihood]] | None, began: float) -> list[Likelihood]:

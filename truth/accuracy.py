@@ -4,6 +4,7 @@ The text is the beginning of Isaac Newton's Opticks, fourth edition, London 1730
 (transcribed by Project Gutenberg's distributed proofreaders, as it stands in the Go sources' src/testdata).
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -57,8 +58,14 @@ class NotOnGraph(Exception):
     """Passes that were to run on a graph ran eagerly: the figure would prove nothing."""
 
 
-def measure(weights: Path, device: Device, unbuilt: frozenset[str], say: Say) -> list[Likelihood]:
-    """Eager first, then every other prefill policy."""
+def measure(weights: Path, device: Device, unbuilt: frozenset[str], began: float) -> list[Likelihood]:
+    """Eager first, then every other prefill policy. Prints a line a window, with the seconds since `began`, of
+    time.monotonic(); may run in a process of its own.
+    """
+
+    def say(text: str) -> None:
+        print(f"          {time.monotonic() - began:6.1f} s  accuracy, {text}", flush=True)
+
     return [_of_policy(weights, device, unbuilt, policy, say) for policy in PREFILLS]
 
 
@@ -105,7 +112,7 @@ def _of_policy(weights: Path, device: Device, unbuilt: frozenset[str], prefill: 
         (answer,) = answers(runner, [text], 1, wants=LogprobRequest(prompt=0))
         count += len(answer.prompt_logprobs)
         nats -= sum(logprob.logprob for logprob in answer.prompt_logprobs)
-        say(f"accuracy, {prefill}: window {window + 1} of {WINDOWS}, {nats / count:.4f} nats a token")
+        say(f"{prefill}: window {window + 1} of {WINDOWS}, {nats / count:.4f} nats a token")
     eager = int(runner.counters.value("graphpod_eager_passes_total", phase=Phase.Prefill))
     if eager != (WINDOWS if prefill is Policy.Disabled else 0):
         raise NotOnGraph(f"{prefill}: {eager} of {WINDOWS} passes ran eagerly")
