@@ -1,0 +1,142 @@
+"""Code that one engine compiled serves the next one; what is not whole or not ours is compiled again."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphpod_runtime.compiled import cache as cache_module
+from graphpod_runtime.compiled.cache import Code, CompileCache, folder_of
+
+HOST = torch.device("cpu")
+
+
+def scaled(x: Tensor, absent: Tensor | None, count: int, weight: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Writes an argument, and uses the number of rows."""
+    assert absent is None
+    out.copy_(x @ weight)
+    return x * count, (x + 1).sum(-1)
+
+
+EXAMPLES = (torch.zeros(2, 8), None, 2, torch.zeros(8, 4), torch.zeros(2, 4))
+ROWS = (0, 4)
+
+
+def code_of(cache: CompileCache, text: str = "scaled") -> Code:
+    return cache.code("scaled", text, scaled, EXAMPLES, ROWS)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one entry."""
+    folder = tmp_path_factory.mktemp("compiled")
+    with torch.no_grad():
+        cache = CompileCache(folder, HOST)
+        code_of(cache)
+    assert (cache.compiles, cache.loads) == (1, 0)
+    assert len(list(folder.iterdir())) == 1, "the entry, and nothing beside it"
+    return folder
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Instead of compiling, the name of what would be compiled is noted, and RuntimeError raised."""
+    asked: list[str] = []
+
+    def refuse(function: object, examples: object, rows: object, path: Path, metadata: object) -> None:
+        asked.append(path.stem)
+        raise RuntimeError("to be compiled")
+
+    monkeypatch.setattr(cache_module, "write_package", refuse)
+    return asked
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 300])
+def test_one_compilation_serves_any_number_of_rows(filled: Path, no_compiler: list[str], rows: int) -> None:
+    cache = CompileCache(filled, HOST)
+    code = code_of(cache)
+    x, weight, out = torch.randn(rows, 8), torch.randn(8, 4), torch.empty(rows, 4)
+    product, sums = code(x, None, rows, weight, out)
+    torch.testing.assert_close(out, x @ weight)
+    torch.testing.assert_close(product, x * rows)
+    torch.testing.assert_close(sums, (x + 1).sum(-1))
+    assert (cache.compiles, cache.loads) == (0, 1)
+    with pytest.raises(ValueError, match="at most 32768"):
+        code(torch.zeros(40000, 8), None, 40000, weight, torch.zeros(40000, 4))
+
+
+def test_a_loaded_entry_needs_no_compiler_in_the_process(filled: Path) -> None:
+    program = f"""
+import sys
+from pathlib import Path
+import torch
+from tests.unit.runtime.compiled.test_cache import CompileCache, HOST, code_of
+out = torch.zeros(3, 4)
+code_of(CompileCache(Path({str(filled)!r}), HOST))(torch.ones(3, 8), None, 3, torch.ones(8, 4), out)
+assert out.eq(8).all()
+print(*sorted(name for name in sys.modules if name in ("torch._dynamo", "torch._inductor")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_other_text_shapes_or_types_are_other_entries(filled: Path, no_compiler: list[str]) -> None:
+    cache = CompileCache(filled, HOST)
+    x, _, _, weight, out = EXAMPLES
+    assert isinstance(weight, Tensor)
+    assert isinstance(out, Tensor)
+    others = [
+        ("another", EXAMPLES, ROWS),
+        ("scaled", (x, None, 2, weight.t().contiguous().t(), out), ROWS),
+        ("scaled", (x, None, 2, weight.double(), out), ROWS),
+        ("scaled", EXAMPLES, (0,)),
+    ]
+    for text, examples, rows in others:
+        with pytest.raises(RuntimeError, match="to be compiled"):
+            cache.code("scaled", text, scaled, examples, rows)  # type: ignore[arg-type]
+    assert len(no_compiler) == len(others)
+
+
+@pytest.mark.parametrize("damage", ["cut short", "of another name"])
+def test_an_entry_that_is_not_whole_or_not_ours_is_passed_over_with_a_line_in_the_log(
+    filled: Path, tmp_path: Path, no_compiler: list[str], caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    (entry,) = filled.iterdir()
+    content = entry.read_bytes()
+    if damage == "cut short":
+        (tmp_path / entry.name).write_bytes(content[: len(content) // 2])
+    else:
+        _, _, digest = entry.stem.rpartition("-")
+        key = cache_module._key(HOST, "another", EXAMPLES, ROWS)
+        (tmp_path / f"scaled-{key}-{digest}.pt2").write_bytes(content)
+    with caplog.at_level(logging.WARNING), pytest.raises(RuntimeError, match="to be compiled"):
+        code_of(CompileCache(tmp_path, HOST), "scaled" if damage == "cut short" else "another")
+    assert "cannot be used and is compiled again" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_costs_the_next_start_only(
+    tmp_path: Path, filled: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (entry,) = filled.iterdir()
+    monkeypatch.setattr(
+        cache_module,
+        "write_package",
+        lambda function, examples, rows, path, metadata: path.write_bytes(entry.read_bytes()),
+    )
+    (tmp_path / "file").touch()
+    cache = CompileCache(tmp_path / "file" / "folder", HOST)
+    out = torch.zeros(1, 4)
+    with caplog.at_level(logging.WARNING):
+        code_of(cache)(torch.ones(1, 8), None, 1, torch.ones(8, 4), out)
+    assert out.eq(8).all()
+    assert "name a folder in GRAPHPOD_COMPILE_CACHE" in caplog.text
+
+
+def test_where_the_folder_is() -> None:
+    assert folder_of({"GRAPHPOD_COMPILE_CACHE": "/cache", "TORCHINDUCTOR_CACHE_DIR": "/tmp/inductor"}) == Path("/cache")
+    assert folder_of({"TORCHINDUCTOR_CACHE_DIR": "/tmp/inductor"}) == Path("/tmp/inductor/graphpod")
+    assert folder_of({"XDG_CACHE_HOME": "/caches"}) == Path("/caches/graphpod/compiled")
