@@ -69,7 +69,7 @@ def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]
         requested=plan.requested,
         planned=plan.planned,
         effective=effective,
-        display=_display(effective, backend) if effective is not None else None,
+        display=display(effective, backend) if effective is not None else None,
         sizes=SizeCounts(
             planned=len(plan.sizes),
             captured=min((count.captured for count in counts), default=0),
@@ -80,7 +80,7 @@ def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]
     )
 
 
-def _display(effective: Policy, backend: Backend) -> str:
+def display(effective: Policy, backend: Backend) -> str:
     """The printer column: nobody is to take the CPU's recorder for CUDA graphs."""
     if effective is Policy.Disabled or backend is Backend.CudaGraph:
         return effective.value

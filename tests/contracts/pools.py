@@ -6,7 +6,12 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.graphs.cuda import CudaPool
-from graphpod_runtime.graphs.segment import Pool, RecorderPool
+from graphpod_runtime.graphs.segment import Pool, RecorderPool, recording
+
+
+def is_capturing() -> bool:
+    """Whether what runs now is being captured."""
+    return recording() is not None or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 def owns(pool: Pool, tensor: Tensor) -> bool:

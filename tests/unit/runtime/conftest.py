@@ -34,6 +34,7 @@ from graphpod_policy import (
 )
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.report import Report
+from graphpod_runtime.models.loader import load_model
 
 torch.set_num_threads(1)
 
@@ -135,19 +136,22 @@ def device() -> Device:
 
 @pytest.fixture
 def started(llama_folder: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
-    """started(prefill, decode, **config changes) -> a Ready runner; every report it sent is in `.reports`."""
+    """started(prefill, decode, **config changes) -> a Ready runner; every report it sent is in `.reports`.
+
+    A `load` among the changes takes the place of load_model.
+    """
     if device is Device.Cuda:
         # The engine refuses GPUs until all of this is proved.
         monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
 
     def start(prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any) -> Runner:
-        folder = changes.pop("folder", llama_folder)
+        folder, load = changes.pop("folder", llama_folder), changes.pop("load", load_model)
         reports: list[dict[str, Any]] = []
 
         def keep(report: Report) -> None:
             reports.append(report.as_dict())
 
-        runner = Runner(engine_config(folder, prefill, decode, device=device, **changes), keep)
+        runner = Runner(engine_config(folder, prefill, decode, device=device, **changes), keep, load=load)
         runner.start()
         runner.reports = reports  # type: ignore[attr-defined]
         return runner

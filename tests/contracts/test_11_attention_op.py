@@ -1,0 +1,110 @@
+"""Paged attention and its write of keys and values are one opaque op that reads block tables and lengths from static
+buffers when it runs: a captured step serves whatever batch those buffers hold. A loop over host lengths would be baked.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphpod_policy import Device
+from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.engine.device import Place
+from graphpod_runtime.graphs.addresses import Addresses
+from graphpod_runtime.graphs.segment import Segment, capture
+from tests.contracts.toy import SHAPE
+
+PAGE, PAGES, ROWS = 4, 6, 4
+
+
+class Step:
+    """Attention of one decode step of ROWS rows, captured over the scratch page."""
+
+    def __init__(self, place: Place) -> None:
+        self.device = place.device
+        self.attention = TorchAttention()
+        self.attention.bind(KvCache.allocate(SHAPE, 40, PAGE, torch.float32, self.device))
+        for half in (self.attention.cache.keys, self.attention.cache.values):
+            half.normal_()
+        self.q, self.k, self.v = (torch.zeros(ROWS, heads, SHAPE.head_dim, device=self.device) for heads in (2, 1, 1))
+        self.out = torch.zeros(ROWS, 2 * SHAPE.head_dim, device=self.device)
+        addresses = Addresses()
+        cache = {"keys": self.attention.cache.keys, "values": self.attention.cache.values}
+        own = {"q": self.q, "k": self.k, "v": self.v, "out": self.out}
+        for name, tensor in (cache | own | dict(self.attention.reserve(ROWS, PAGES))).items():
+            addresses.register(name, tensor)
+        self.pool = place.pool(addresses)
+
+    @torch.no_grad()
+    def captured(self) -> Segment:
+        self.attention.plan_step(decode_of([1] * ROWS, seed=0), ROWS)
+        with self.pool.capturing():
+            self.pool.warm(self._run)
+            segment = self.pool.segment()
+            capture(segment, self._run)
+        return segment
+
+    def _run(self) -> None:
+        self.out.copy_(self.attention.run(1, self.q, self.k, self.v))
+
+    def load(self, seed: int) -> None:
+        """Other queries, keys and values."""
+        generator = torch.Generator().manual_seed(seed)
+        for tensor in (self.q, self.k, self.v):
+            tensor.copy_(torch.randn(tensor.shape, generator=generator))
+
+
+def decode_of(lengths: list[int], seed: int) -> Metadata:
+    """Sequences of `lengths` tokens on random pages."""
+    generator = torch.Generator().manual_seed(seed)
+    tables = (torch.randperm(39, generator=generator) + 1)[: len(lengths) * PAGES].view(len(lengths), PAGES)
+    last = torch.tensor(lengths) - 1
+    slots = tables.gather(1, (last // PAGE)[:, None])[:, 0] * PAGE + last % PAGE
+    return Metadata(slots, tables, last + 1, torch.arange(len(lengths) + 1))
+
+
+@torch.no_grad()
+def test_a_captured_step_serves_the_lengths_and_pages_of_whatever_batch_is_planned(place: Place) -> None:
+    step = Step(place)
+    segment, cache = step.captured(), step.attention.cache
+    for seed, lengths in enumerate([[24, 1, 7, 16], [3, 9], [20, 20, 20], [1]], 1):
+        step.load(seed)
+        metadata, count = decode_of(lengths, seed), len(lengths)
+        past = [half.clone() for half in (cache.keys, cache.values)]
+        step.attention.plan(metadata)
+        expected = step.attention.run(1, *(tensor[:count] for tensor in (step.q, step.k, step.v)))
+        written = [half[1].clone() for half in (cache.keys, cache.values)]
+        for half, values in zip((cache.keys, cache.values), past, strict=True):
+            half.copy_(values)
+        step.attention.plan_step(metadata, ROWS)
+        segment.replay()
+        assert torch.allclose(step.out[:count], expected, atol=1e-6)
+        for half, values in zip((cache.keys, cache.values), written, strict=True):
+            assert torch.equal(half[1, 1:], values[1:])  # the scratch page takes the padded rows
+
+
+@pytest.mark.parametrize("device", [Device.Cpu], indirect=True, ids=str)
+def test_the_recorder_notes_attention_as_one_call_and_the_copy_of_its_result_as_another(place: Place) -> None:
+    assert len(Step(place).captured()) == 2  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def test_a_loop_over_lengths_on_the_host_would_serve_the_lengths_of_capture(place: Place) -> None:
+    """Why: the same sum over each row's own tokens, written with host lengths, does not follow the batch."""
+    lengths = [3, 1, 2, 4]
+    step = Step(place)
+
+    def baked() -> None:
+        for row, length in enumerate(lengths):
+            step.out[row, :1].copy_(step.q[:length, 0, 0].sum())
+
+    with step.pool.capturing():
+        step.pool.warm(baked)
+        segment = step.pool.segment()
+        capture(segment, baked)
+    step.load(1)
+    lengths[:] = [4, 4, 1, 1]
+    segment.replay()
+    right: Tensor = torch.stack([step.q[:length, 0, 0].sum() for length in lengths])
+    assert not torch.allclose(step.out[:, 0], right)

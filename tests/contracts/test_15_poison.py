@@ -1,0 +1,103 @@
+"""NaN in pages that no live sequence owns and in padded rows changes nothing. What attention reads and masks is finite:
+unwritten slots of a live page, and the scratch page, which holds a large value so that who reads it is wrong for sure.
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from graphpod_policy import Policy
+from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine.device import Place
+from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.parts import SCRATCH_VALUE
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.sequence import DecodeBatch, PrefillBatch, Sequence, Yielded
+from tests.contracts.toy import SHAPE
+from tests.unit.runtime.conftest import random_prompts
+
+POLICIES = [
+    (Policy.Disabled, Policy.Disabled),
+    (Policy.Breakable, Policy.Full),
+    (Policy.Breakable, Policy.Breakable),
+]
+
+
+class PoisonedRunner:
+    """A runner whose free pages are filled with NaN before every pass, and its padded rows with them."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.config, self.pages, self.eos_ids = runner.config, runner.pages, runner.eos_ids
+
+    def forward(self, batch: PrefillBatch | DecodeBatch) -> Yielded:
+        engine = self._runner._engine
+        free = torch.tensor(sorted(self.pages._free), device=engine.device)
+        with torch.no_grad():
+            engine.attention.cache.fill(free, torch.nan)
+            for passing in engine.passes.values():
+                for _, tensor in passing.buffers:
+                    if tensor.is_floating_point():
+                        tensor.fill_(torch.nan)
+            for tensor in engine.capturer.breaks.tensors().values():
+                tensor.fill_(torch.nan)
+        owned = [chunk.sequence for chunk in batch.chunks] if isinstance(batch, PrefillBatch) else batch.sequences
+        for sequence in owned:
+            self._finite_where_unwritten(sequence)
+        return self._runner.forward(batch)
+
+    def _finite_where_unwritten(self, sequence: Sequence) -> None:
+        """What a page held before is not this sequence's; masked positions must be finite."""
+        cache, size = self._runner._engine.attention.cache, self.config.page_size
+        for index in range(sequence.computed, len(sequence.pages) * size):
+            page, slot = sequence.pages[index // size], index % size
+            for half in (cache.keys, cache.values):
+                half[:, page, slot] = 1000.0
+
+
+@pytest.mark.parametrize("policies", POLICIES)
+def test_nan_in_dead_pages_and_padded_rows_changes_no_token(
+    started: Callable[..., Runner], policies: tuple[Policy, Policy]
+) -> None:
+    runner = started(*policies)
+    prompts = random_prompts(10)
+    clean = generate(runner, prompts, 8, ignore_eos=True)
+    assert generate(PoisonedRunner(runner), prompts, 8, ignore_eos=True) == clean  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policies", POLICIES)
+def test_when_ready_the_scratch_page_is_large_and_finite_and_every_other_page_finite(
+    started: Callable[..., Runner], policies: tuple[Policy, Policy]
+) -> None:
+    runner = started(*policies)
+    for half in (runner._engine.attention.cache.keys, runner._engine.attention.cache.values):
+        assert (half[:, SCRATCH_PAGE] == SCRATCH_VALUE).all()
+        assert half.isfinite().all()
+
+
+def test_serving_leaves_the_scratch_page_finite(started: Callable[..., Runner]) -> None:
+    """Padded rows of a captured step write there, whatever they hold."""
+    runner = started(Policy.Breakable, Policy.Full)
+    generate(runner, random_prompts(5), 6, ignore_eos=True)
+    cache = runner._engine.attention.cache
+    assert cache.keys[:, SCRATCH_PAGE].isfinite().all()
+    assert cache.values[:, SCRATCH_PAGE].isfinite().all()
+
+
+@pytest.mark.parametrize(("value", "finite"), [(1000.0, True), (torch.nan, False)])
+def test_an_unwritten_slot_of_a_live_page_must_be_finite(place: Place, value: float, finite: bool) -> None:
+    """Why: attention gives NaN for NaN at masked positions too."""
+    cache = KvCache.allocate(SHAPE, 4, 4, torch.float32, place.device)
+    cache.fill(torch.tensor([1, 2], device=place.device), value)
+    attention = TorchAttention()
+    attention.bind(cache)
+    # Two sequences that decode their first token each, beside one another: the longer decides what is read.
+    lengths = torch.tensor([1, 4])
+    cache.keys[:, 2, :3] = cache.values[:, 2, :3] = 0.5
+    attention.plan(Metadata(torch.tensor([4, 11]), torch.tensor([[1], [2]]), lengths, torch.tensor([0, 1, 2])))
+    q, k, v = (torch.ones(2, heads, SHAPE.head_dim, device=place.device) for heads in (2, 1, 1))
+    assert bool(attention.run(0, q, k, v).isfinite().all()) is finite
