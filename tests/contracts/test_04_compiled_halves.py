@@ -1,4 +1,6 @@
-"""The compiled halves of a layer: two compilations each for any ladder, and the compiled code is what graphs run."""
+"""The halves of a layer are compiled for any number of rows and shared by all layers: an exact number of compilations,
+whatever the ladder. A compiler that gives up is an error, since it would go on with the code as it is.
+"""
 
 from collections.abc import Callable
 
@@ -10,15 +12,23 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.models.halves import After, Before
 from tests.unit.runtime.conftest import random_prompts
 
+FIFTY = tuple(range(2, 101, 2))
 
-def test_a_ladder_compiles_each_half_twice_and_replays_what_was_compiled(
+
+@pytest.fixture(autouse=True)
+def _compiling_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is planned only on a GPU until it is proved there."""
+    monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
+
+
+def test_a_ladder_of_50_sizes_compiles_each_half_for_any_number_of_rows_and_runs_nothing_else(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # CompileMode is planned only on a GPU until it is proved there.
-    monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
     prompts = random_prompts(8)
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
-    runner = started(Policy.Breakable, Policy.Full, compile=CompileMode.Inductor)
+    sizes = {"prefill_sizes": FIFTY, "prefill_chunk": 100}
+    runner = started(Policy.Breakable, Policy.Full, compile=CompileMode.Inductor, **sizes)
+    assert len(runner._engine.graphs) == 2
     halves = runner._engine.model.body.halves
     assert halves.compiles == 4, "with a dynamic number of rows, and with one row"
 

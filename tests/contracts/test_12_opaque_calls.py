@@ -1,0 +1,99 @@
+"""A compiled function enters a recording as one opaque call, and the compiled code runs at capture and at every replay.
+Op by op, as the recorder's dispatch mode sees other code, it would run uncompiled.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphpod_policy import Device
+from graphpod_runtime.engine.device import Place
+from graphpod_runtime.graphs.addresses import Addresses
+from graphpod_runtime.graphs.opaque import Opaque
+from graphpod_runtime.graphs.segment import Segment, capture
+
+CPU_ONLY = pytest.mark.parametrize("device", [Device.Cpu], indirect=True, ids=str)
+
+
+class Compiled:
+    """x·2 + 1 by torch.compile; `runs` counts calls of what was compiled, in Python."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        torch._dynamo.reset()
+        self.call: Callable[[Tensor], Tensor] = torch.compile(lambda x: x * 2 + 1, backend=self._backend)
+
+    def _backend(self, graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        def run(*arguments: Tensor) -> Any:
+            self.runs += 1
+            return graph(*arguments)
+
+        return run
+
+
+class Desk:
+    """x and y of four numbers, registered."""
+
+    def __init__(self, place: Place) -> None:
+        self.x, self.y = (torch.zeros(4, device=place.device) for _ in range(2))
+        addresses = Addresses()
+        addresses.register("x", self.x)
+        addresses.register("y", self.y)
+        self.pool = place.pool(addresses)
+
+    @torch.no_grad()
+    def captured(self, code: Callable[[Tensor], Tensor]) -> Segment:
+        def whole() -> None:
+            self.y.copy_(code(self.x + 0))
+
+        with self.pool.capturing():
+            self.pool.warm(whole)
+            segment = self.pool.segment()
+            capture(segment, whole)
+        return segment
+
+    @torch.no_grad()
+    def replay(self, segment: Segment, value: float) -> list[float]:
+        self.x.fill_(value)
+        self.y.fill_(torch.nan)
+        segment.replay()
+        return self.y.tolist()
+
+
+def test_compiled_code_runs_at_capture_and_its_result_follows_the_input_of_each_replay(place: Place) -> None:
+    compiled, desk = Compiled(), Desk(place)
+    segment = desk.captured(Opaque(compiled.call))
+    assert compiled.runs >= 1
+    assert [desk.replay(segment, value) for value in (1, 5, -2)] == [[3] * 4, [11] * 4, [-3] * 4]
+
+
+@CPU_ONLY
+def test_the_recorder_notes_it_as_one_call_and_runs_the_compiled_code_at_every_replay(place: Place) -> None:
+    compiled, desk = Compiled(), Desk(place)
+    with torch.no_grad():
+        compiled.call(desk.x)
+    segment = desk.captured(Opaque(compiled.call))
+    assert len(segment) == 3  # type: ignore[arg-type]  # the sum before it, the call, the copy after it
+    before = compiled.runs
+    for value in (1, 5, -2):
+        assert desk.replay(segment, value) == [value * 2 + 1] * 4
+    assert compiled.runs == before + 3
+
+
+@CPU_ONLY
+def test_what_a_call_returns_is_invalid_until_it_is_replayed(place: Place) -> None:
+    desk = Desk(place)
+    kept: list[Tensor] = []
+
+    def keeping(x: Tensor) -> Tensor:
+        kept.append(Opaque(lambda value: value * 2)(x))
+        return kept[0]
+
+    segment = desk.pool.segment()
+    with torch.no_grad():
+        capture(segment, lambda: desk.y.copy_(keeping(desk.x + 0)))
+    assert kept[0].isnan().all()
+    assert desk.replay(segment, 4) == [8] * 4
