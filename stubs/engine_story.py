@@ -18,7 +18,8 @@ from stubs.engine_fault import Fault, FaultError, Kind, parse
 
 SHARES = {
     "Import": 0.05,
-    "Load": 0.2,
+    "Load": 0.18,
+    "Buffers": 0.02,
     "Compile": 0.0,  # of engines that compile, which the stub does not
     "PrefillCapture": 0.35,
     "DecodeMeasure": 0.1,
@@ -253,6 +254,8 @@ class _Start:
             self._pass("Load")
             if self._all(Kind.Load):
                 raise _Ended(11, f"{self.config['model']['path']} holds no *.safetensors; correct spec.model.uri")
+        with self._stage("Buffers"):
+            self._pass("Buffers")
         self._reach("Capturing")
         with self._stage("PrefillCapture"):
             self._capture("prefill", "PrefillCapture")

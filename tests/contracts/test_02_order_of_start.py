@@ -13,6 +13,7 @@ import torch
 
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.engine import start
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.generate import generate
@@ -31,6 +32,7 @@ def test_a_start_reports_every_stage_in_order_and_every_captured_size(started: C
     last = reports[-1]
     assert [stage["name"] for stage in last["stages"]] == [
         "Load",
+        "Buffers",
         "PrefillCapture",
         "DecodeMeasure",
         "KvSizing",
@@ -138,6 +140,47 @@ def test_the_cache_is_sized_from_what_is_free_less_the_peak_of_a_chunk_and_a_mar
     monkeypatch.setattr(type(place), "available_bytes", lambda self: 10**12)
     assert started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None).report.kv_pages == 8 * 128 // 4
     assert rows == [8, 8]  # the logits of a full batch are part of the peak
+
+
+def test_the_peak_of_a_chunk_holds_the_log_probabilities_of_its_prompt(
+    started: Callable[..., Runner], place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: list[int] = []
+    right = start.of_hidden
+
+    def watched(model: Any, hidden: torch.Tensor, *others: Any) -> Any:
+        scored.append(hidden.shape[0])
+        return right(model, hidden, *others)
+
+    monkeypatch.setattr(start, "of_hidden", watched)
+    started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None)
+    assert scored == [32]  # the whole chunk: its logits are fewer than exist at one time
+    monkeypatch.setattr(start, "rows_at_once", lambda vocab: 5)
+    started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None)
+    assert scored[1:] == [5]
+
+
+def test_the_cache_is_made_smaller_when_it_leaves_less_than_it_should(
+    started: Callable[..., Runner], place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is free is read again once the cache exists: here the first one leaves too little."""
+    one_page = 2 * 3 * 4 * 3 * 16 * 4
+    made: list[int] = []
+    right = KvCache.allocate
+
+    def noted(shape: Any, pages: int, *others: Any) -> KvCache:
+        made.append(pages - 1)
+        return right(shape, pages, *others)
+
+    monkeypatch.setattr(KvCache, "allocate", noted)
+    monkeypatch.setattr(type(place), "peak_of", lambda self, run: 1_000_000)
+    left = [2_000_000, 2_000_000, 900_000, 1_000_000]  # facts, sizing, after the first cache, after the second
+    monkeypatch.setattr(type(place), "available_bytes", lambda self: left.pop(0))
+    runner = started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None)
+    first = 800_000 // one_page
+    assert made[1:] == [first, first - -(-100_000 // one_page)]  # after the scratch cache
+    assert runner.report.kv_pages == made[-1]
+    assert not left
 
 
 def test_no_capture_after_ready_and_the_attempt_is_counted(started: Callable[..., Runner]) -> None:

@@ -2,6 +2,7 @@
 prepares included, and is the sum of parts that are told. Only the largest size and the smallest are warmed up.
 """
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.capture import PhaseGraphs
+from graphpod_runtime.engine.passes import Code, PrefillPass
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.breakable import Site
+from graphpod_runtime.graphs.report import Stage
 
 
 def test_only_the_largest_and_the_smallest_size_are_warmed_up(
@@ -28,11 +31,36 @@ def test_only_the_largest_and_the_smallest_size_are_warmed_up(
     assert warmed == [("prefill", 32), ("prefill", 4), *[("decode", 8), ("decode", 1)] * 2]
 
 
-def test_the_clock_holds_every_size_and_more_and_is_part_of_its_stage(started: Callable[..., Runner]) -> None:
-    runner = started(Policy.Breakable, Policy.Disabled)
-    report = runner.report
-    name = "graphpod_graph_capture_duration_seconds"
-    sizes = sum(sample.value for sample in runner.counters.snapshot() if sample.name == name)
-    stages = {stage["name"]: stage["seconds"] for stage in report.as_dict()["stages"]}
-    assert 0 < sizes < report.phases[Phase.Prefill].capture_seconds
-    assert report.phases[Phase.Prefill].capture_seconds <= stages["PrefillCapture"] + 1e-3
+def test_the_clock_is_the_sum_of_its_parts(started: Callable[..., Runner]) -> None:
+    report = started().report
+    clock = report.capture_clock()
+    assert list(clock) == ["buffers", "compile", "trace", "warm-up", "graphs", "rest"]
+    assert sum(clock.values()) == pytest.approx(report.stages[Stage.Buffers] + report.stages[Stage.PrefillCapture])
+    assert clock["graphs"] == sum(cost.seconds for cost in report.phases[Phase.Prefill].costs) > 0
+    assert clock["rest"] >= 0
+
+
+def test_each_captured_size_is_told_with_what_it_took(started: Callable[..., Runner]) -> None:
+    report = started(Policy.Breakable, Policy.Full).report
+    for phase, sizes in ((Phase.Prefill, [32, 16, 8, 4]), (Phase.Decode, [8, 4, 2, 1])):
+        part = report.phases[phase]
+        assert [cost.size for cost in part.costs] == sizes
+        assert 0 < sum(cost.pool_bytes for cost in part.costs) <= part.pool_bytes
+        assert 0 < sum(cost.seconds for cost in part.costs) <= part.capture_seconds
+
+
+def test_no_collector_runs_during_a_capture_and_it_runs_again_afterwards(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bool, bool]] = []
+    right = PrefillPass.code
+
+    def watching(self: PrefillPass, size: int) -> Code:
+        seen.append((gc.isenabled(), gc.get_freeze_count() > 0))
+        return right(self, size)
+
+    monkeypatch.setattr(PrefillPass, "code", watching)
+    started(decode=Policy.Disabled)
+    assert (False, True) in seen
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0

@@ -19,7 +19,7 @@ from graphpod_runtime.models.base import Attend
 from tests.contracts.decisions import DEGRADE, rules
 from tests.unit.runtime.conftest import random_prompts
 
-MORE_THAN_THERE_IS = 1 << 44
+MORE_THAN_A_POOL_HAS = 1 << 30
 """Bytes."""
 
 
@@ -57,9 +57,13 @@ def test_an_arena_without_room_shortens_the_ladder(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("device", [Device.Cuda], indirect=True, ids=str)
-def test_an_allocator_that_refuses_during_a_capture_shortens_the_ladder(
-    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("part", [1 / 3, 2 / 3, 1], ids=["a third", "two thirds", "the last"])
+def test_an_allocator_at_its_limit_during_a_capture_shortens_the_ladder(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, part: float
 ) -> None:
+    """The process may take no more than it has when the n-th size is captured, once; the code needs more there."""
+    ladder = (4, 8, 12, 16, 24, 32)
+    at = [ladder[-round(part * len(ladder))]]
     right = PrefillPass.code
 
     def greedy_for_memory(self: PrefillPass, size: int) -> Code:
@@ -67,17 +71,68 @@ def test_an_allocator_that_refuses_during_a_capture_shortens_the_ladder(
 
         def captured(attend: Attend) -> None:
             code(attend)
-            if size > 16 and torch.cuda.is_current_stream_capturing():
-                torch.empty(MORE_THAN_THERE_IS, dtype=torch.uint8, device="cuda")
+            if size in at and torch.cuda.is_current_stream_capturing():
+                at.remove(size)
+                total = torch.cuda.get_device_properties("cuda").total_memory
+                torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+                try:
+                    torch.empty(MORE_THAN_A_POOL_HAS, dtype=torch.uint8, device="cuda")
+                finally:
+                    torch.cuda.set_per_process_memory_fraction(1.0)
 
         return captured
 
     monkeypatch.setattr(PrefillPass, "code", greedy_for_memory)
-    runner = started(**DEGRADE)
+    runner = started(prefill_sizes=ladder, **DEGRADE)
+    assert not at
     assert rules(runner) == [("LadderMemory", "prefill", "Adjusted")]
-    assert runner.report.as_dict()["graph"]["prefill"]["sizes"] == {"planned": 4, "captured": 2, "failed": 2}
+    assert runner.report.as_dict()["graph"]["prefill"]["sizes"] == {"planned": 6, "captured": 3, "failed": 3}
     prompts = random_prompts(3)
     assert generate(runner, prompts, 5) == generate(started(Policy.Disabled, Policy.Disabled), prompts, 5)
+
+
+def test_an_error_of_the_device_ends_the_start_whatever_may_degrade(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it nothing on the device can be trusted: a weaker policy needs a new process."""
+    right = PrefillPass.code
+
+    def broken(self: PrefillPass, size: int) -> Code:
+        code = right(self, size)
+
+        def captured(attend: Attend) -> None:
+            code(attend)
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+        return captured
+
+    monkeypatch.setattr(PrefillPass, "code", broken)
+    with pytest.raises(StartFailure, match=r"prefill size 32.* CUDA error: an illegal memory access") as caught:
+        started(**DEGRADE)
+    assert caught.value.code is ExitCode.CaptureFailed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", [Device.Cuda], indirect=True, ids=str)
+def test_a_host_read_in_a_captured_stream_ends_the_start(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA's own error, not the allocator's: the stream that was being captured is given up by the driver."""
+    right = PrefillPass.code
+
+    def reading(self: PrefillPass, size: int) -> Code:
+        code = right(self, size)
+
+        def captured(attend: Attend) -> None:
+            code(attend)
+            self.results(1)[0].sum().item()
+
+        return captured
+
+    monkeypatch.setattr(PrefillPass, "code", reading)
+    with pytest.raises(StartFailure, match="prefill size 32, segment 3: ") as caught:
+        started(**DEGRADE)
+    assert caught.value.code is ExitCode.CaptureFailed
 
 
 def test_a_failed_prefill_capture_degrades_to_eager_and_says_so(

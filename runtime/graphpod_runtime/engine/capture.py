@@ -2,7 +2,8 @@
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from graphpod_runtime.engine.switches import FaultKind, Mode, Switches
 from graphpod_runtime.graphs.breakable import BreakArena, Site, located, narrowed
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
 from graphpod_runtime.graphs.piecewise import Traced
+from graphpod_runtime.graphs.report import SizeCost
 from graphpod_runtime.graphs.segment import Pool
 from graphpod_runtime.models.base import Attend
 
@@ -38,6 +40,9 @@ class PhaseGraphs:
         self.policy = policy
         self.pool = pool
         self.graphs: dict[int, Graph] = {}
+        self.prepare_seconds = self.warm_seconds = 0.0
+        self.costs: list[SizeCost] = []
+        """Of each capture, in the order of captures."""
         self._method = method
         self._pass = passing
         self._attention = attention
@@ -89,9 +94,13 @@ class PhaseGraphs:
             raise located(error, f"{site}, before its capture") from error
 
     def capture(self, site: Site, code: Code, page_size: int) -> None:
-        """Adds the graph of the site's size. CaptureFailed and CaptureOutOfMemory say where."""
-        self._load(self._dummy(site.size, page_size), site.size)
-        self.graphs[site.size] = self._method.capture(code, site, self.pool)
+        """Adds the graph of the site's size, and what it cost. CaptureFailed and CaptureOutOfMemory say where."""
+        pool_bytes, driver_bytes = self.pool.pool_bytes(), self.pool.driver_bytes()
+        with _timed() as clock:
+            self._load(self._dummy(site.size, page_size), site.size)
+            self.graphs[site.size] = self._method.capture(code, site, self.pool)
+        pool_bytes, driver_bytes = self.pool.pool_bytes() - pool_bytes, self.pool.driver_bytes() - driver_bytes
+        self.costs.append(SizeCost(site.size, clock.seconds, pool_bytes, driver_bytes))
         self.poison_results(site.size)
 
     def _dummy(self, size: int, page_size: int) -> Inputs:
@@ -135,24 +144,26 @@ class Capturer:
             self.new_pool(),
             check_addresses=Mode.Addresses in self.switches.modes,
         )
-        collecting = gc.isenabled()
-        gc.disable()
         try:
-            try:
-                method.prepare(sizes)
-            except CaptureFailed as error:
-                raise CaptureFailed(f"model {self.model}, {phase}: {error}") from error
-            with graphs.pool.capturing():
-                for size in dict.fromkeys((max(sizes), min(sizes))):
-                    graphs.warm(Site(self.model, phase.value, size), self.page_size)
-                for done, size in enumerate(sorted(sizes, reverse=True), 1):
-                    began = time.perf_counter()
-                    code = self._code(method, phase, size)
-                    graphs.capture(Site(self.model, phase.value, size), code, self.page_size)
-                    took = time.perf_counter() - began
-                    self.counters.add("graphpod_graph_captures_total", result="ok", **labels)
-                    self.counters.observe("graphpod_graph_capture_duration_seconds", took, **labels)
-                    captured(done)
+            with _no_collector():
+                with _timed() as clock:
+                    try:
+                        method.prepare(sizes)
+                    except CaptureFailed as error:
+                        raise CaptureFailed(f"model {self.model}, {phase}: {error}") from error
+                graphs.prepare_seconds = clock.seconds
+                with graphs.pool.capturing():
+                    with _timed() as clock:
+                        for size in dict.fromkeys((max(sizes), min(sizes))):
+                            graphs.warm(Site(self.model, phase.value, size), self.page_size)
+                    graphs.warm_seconds = clock.seconds
+                    for done, size in enumerate(sorted(sizes, reverse=True), 1):
+                        code = self._code(method, phase, size)
+                        graphs.capture(Site(self.model, phase.value, size), code, self.page_size)
+                        self.counters.add("graphpod_graph_captures_total", result="ok", **labels)
+                        took = graphs.costs[-1].seconds
+                        self.counters.observe("graphpod_graph_capture_duration_seconds", took, **labels)
+                        captured(done)
         except GraphError as error:
             self.counters.add("graphpod_graph_captures_total", result="error", **labels)
             self.counters.add(
@@ -162,9 +173,6 @@ class Capturer:
                 reason=error.rule,
             )
             raise
-        finally:
-            if collecting:
-                gc.enable()
         return graphs
 
     def _code(self, method: Method, phase: Phase, size: int) -> Code:
@@ -179,3 +187,33 @@ class Capturer:
 
                 return failing
         return code
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Seconds of a stretch, once it has ended."""
+
+    seconds: float = 0.0
+
+
+@contextmanager
+def _timed() -> Iterator[_Clock]:
+    clock, began = _Clock(), time.perf_counter()
+    yield clock
+    clock.seconds = time.perf_counter() - began
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """No collection starts of its own accord, which would free tensors in the middle of a capture; one that somebody
+    asks for walks little, because what is alive now is set aside.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if collecting:
+            gc.enable()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import graphpod_policy
-from graphpod_runtime.graphs.report import Report, State
+from graphpod_runtime.graphs.report import Report, Stage, State
 
 
 class Journal:
@@ -20,6 +20,8 @@ class Journal:
         stages, self._stages = list(report.stages.items())[self._stages :], len(report.stages)
         for stage, seconds in stages:
             self._say(f"{stage}: {seconds:.1f} s")
+            if stage is Stage.PrefillCapture:
+                self._say(_clock(report.capture_clock()))
         decisions, self._decisions = report.decisions[self._decisions :], len(report.decisions)
         for decision in decisions:
             if decision.stage is graphpod_policy.Stage.Engine:
@@ -39,3 +41,8 @@ class Journal:
             self._say(f"{report.state}: {phases}, backend {report.backend}, {report.kv_pages} KV pages")
         else:
             self._say(f"{report.state} …")
+
+
+def _clock(parts: dict[str, float]) -> str:
+    summands = " + ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
+    return f"capture clock {sum(parts.values()):.2f} s = {summands}"

@@ -1,9 +1,11 @@
-"""How many pages the KV cache gets."""
+"""How many pages the KV cache gets, and the cache."""
 
 from collections.abc import Callable
 
+import torch
+
 from graphpod_policy import EngineConfig, ExitCode
-from graphpod_runtime.cache.kv import page_bytes
+from graphpod_runtime.cache.kv import KvCache, page_bytes
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.graphs.memory import MARGIN
@@ -15,26 +17,51 @@ def pages_of_one(config: EngineConfig) -> int:
     return -(-config.max_model_len // config.page_size)
 
 
-def pages(
+def cache(
     config: EngineConfig, shape: ModelShape, place: Place, eager_prefill: Callable[[], object], decode_bytes: int
-) -> int:
-    """Pages to allocate, the scratch page not counted: those of kvCacheMemory; else what stays free beside the decode
-    graphs (`decode_bytes`) and the measured peak of `eager_prefill`, at most maxBatch full contexts.
+) -> KvCache:
+    """A cache, its scratch page beside those that sequences can own: as many as kvCacheMemory says; else what stays
+    free beside the decode graphs (`decode_bytes`) and the measured peak of `eager_prefill`, at most maxBatch full
+    contexts.
 
-    StartFailure when not even one full context fits.
+    What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
+    StartFailure when not even one full context fits, or not what kvCacheMemory asks for.
     """
     one_page, least = page_bytes(shape, config.page_size, dtype_of(config.dtype)), pages_of_one(config)
     if config.kv_cache_bytes is not None:
-        room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
+        room, count, reserve = config.kv_cache_bytes, config.kv_cache_bytes // one_page, decode_bytes
     else:
-        peak = place.peak_of(eager_prefill)
-        room = int(place.available_bytes() * (1 - MARGIN)) - peak - decode_bytes
+        reserve = place.peak_of(eager_prefill) + decode_bytes
+        room = int(place.available_bytes() * (1 - MARGIN)) - reserve
         count = min(config.max_batch * least, room // one_page)
-    if count < least:
-        raise StartFailure(
-            ExitCode.ConfigInvalid,
-            f"the KV cache has room for {max(0, count)} pages ({max(0, room)} bytes), one sequence of maxModelLen "
-            f"{config.max_model_len} needs {least} of {one_page} bytes; "
-            "raise the memory limit or kvCacheMemory, or lower maxModelLen",
-        )
-    return count
+    while count >= least:
+        made = _allocated(config, shape, place, count)
+        missing = reserve - place.available_bytes()
+        if missing <= 0:
+            return made
+        if config.kv_cache_bytes is not None:
+            raise _too_much(config, f"it leaves {reserve - missing} bytes, and decode graphs need {reserve}")
+        del made
+        room -= missing
+        count -= -(-missing // one_page)
+    raise StartFailure(
+        ExitCode.ConfigInvalid,
+        f"the KV cache has room for {max(0, count)} pages ({max(0, room)} bytes), one sequence of maxModelLen "
+        f"{config.max_model_len} needs {least} of {one_page} bytes; "
+        "raise the memory limit or kvCacheMemory, or lower maxModelLen",
+    )
+
+
+def _allocated(config: EngineConfig, shape: ModelShape, place: Place, pages: int) -> KvCache:
+    try:
+        return KvCache.allocate(shape, pages + 1, config.page_size, dtype_of(config.dtype), place.device)
+    except torch.OutOfMemoryError as error:
+        raise _too_much(config, str(error)) from error
+
+
+def _too_much(config: EngineConfig, why: str) -> StartFailure:
+    return StartFailure(
+        ExitCode.ConfigInvalid,
+        f"the KV cache (kvCacheMemory: {config.kv_cache_bytes}) does not fit beside weights and graphs: {why}; "
+        "lower kvCacheMemory or leave it out",
+    )

@@ -12,7 +12,7 @@ from graphpod_runtime.attention.choice import attention_for
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine import kv_room
-from graphpod_runtime.engine.device import Place, place_of
+from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.passes import DecodePass, Pass, PrefillPass
 from graphpod_runtime.graphs.addresses import Addresses
@@ -41,12 +41,9 @@ class Parts:
     breaks: BreakArena
 
     @classmethod
-    def made(cls, config: EngineConfig, read_model: LoadModel) -> "Parts":
-        """Weights, attention over a scratch cache of one page, buffers for the largest pass. StartFailure says what
-        the model or the place cannot do.
-        """
-        dtype, place = dtype_of(config.dtype), place_of(config.features.device)
-        model = _load(config, read_model, dtype, place.device)
+    def made(cls, config: EngineConfig, place: Place, model: Model) -> "Parts":
+        """Attention over a scratch cache of one page, and buffers for the largest pass, beside `model` on `place`."""
+        dtype = dtype_of(config.dtype)
         addresses = Addresses()
         addresses.register_module(model.module())
         rows = {
@@ -100,9 +97,10 @@ class Parts:
         self.attention.cache.fill(torch.tensor([SCRATCH_PAGE], device=self.device), SCRATCH_VALUE)
 
 
-def _load(config: EngineConfig, read_model: LoadModel, dtype: torch.dtype, device: torch.device) -> Model:
+def loaded(config: EngineConfig, place: Place, read_model: LoadModel) -> Model:
+    """The weights on `place`. StartFailure when the model cannot be read or its context is too short."""
     try:
-        model = read_model(Path(config.model.path), dtype, config.max_model_len, device)
+        model = read_model(Path(config.model.path), dtype_of(config.dtype), config.max_model_len, place.device)
     except ModelInvalid as error:
         raise StartFailure(ExitCode.ModelInvalid, str(error)) from error
     if config.max_model_len > model.shape.max_position:

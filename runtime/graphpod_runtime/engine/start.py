@@ -29,20 +29,22 @@ from graphpod_policy import (
     refine,
 )
 from graphpod_runtime.attention.base import Backend as AttentionBackend
-from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.engine import duties, kv_room
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.engine.device import place_of
 from graphpod_runtime.engine.facts import facts_of
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.inputs import dummy_inputs
-from graphpod_runtime.engine.parts import LoadModel, Parts
+from graphpod_runtime.engine.logprobs import of_hidden, rows_at_once
+from graphpod_runtime.engine.parts import LoadModel, Parts, loaded
 from graphpod_runtime.engine.passes import Pass
 from graphpod_runtime.engine.switches import Mode, Switches
 from graphpod_runtime.engine.walk import Walk
 from graphpod_runtime.graphs.dispatch import Ladder, gates_of
+from graphpod_runtime.graphs.errors import DeviceFailed
 from graphpod_runtime.graphs.report import PhaseReport, Report, Stage, State
-from graphpod_runtime.models.base import Model, dtype_of
+from graphpod_runtime.models.base import Model
 from graphpod_runtime.models.loader import load_model
 
 
@@ -104,11 +106,15 @@ class Starter:
         try:
             with torch.no_grad():
                 return self._run()
-        except StartFailure as failure:
-            self.report.state = State.Failed
-            self.report.failure = (failure.reason, failure.message)
-            self._tell()
-            raise
+        except DeviceFailed as error:
+            failure = StartFailure(error.code, str(error))
+            failure.__cause__ = error
+        except StartFailure as error:
+            failure = error
+        self.report.state = State.Failed
+        self.report.failure = (failure.reason, failure.message)
+        self._tell()
+        raise failure
 
     def _run(self) -> Started:
         config, report = self.config, self.report
@@ -121,8 +127,11 @@ class Starter:
         switches = Switches.read()
         if config.threads is not None:
             torch.set_num_threads(config.threads)
+        place = place_of(config.features.device)
         with self._stage(Stage.Load):
-            parts = Parts.made(config, self._read_model)
+            model = loaded(config, place, self._read_model)
+        with self._stage(Stage.Buffers):
+            parts = Parts.made(config, place, model)
             plan = self._refined(parts)
         if config.graph.compile is not CompileMode.Nothing:
             with self._stage(Stage.Compile):
@@ -195,13 +204,16 @@ class Starter:
         attention.plan(inputs.metadata)
 
         def prefill() -> Tensor:
+            """The largest chunk, of requests that want log-probabilities of their prompts; logits of their answers."""
             (hidden,) = parts.passes[Phase.Prefill].eager(inputs, attention.run, inputs.count)
-            return model.head(hidden[-config.max_batch :])
+            logits = model.head(hidden[-config.max_batch :])
+            scored = hidden[-rows_at_once(model.shape.vocab) :]
+            of_hidden(model, scored, [0] * scored.shape[0], 1)
+            return logits
 
-        pages = kv_room.pages(config, model.shape, parts.place, prefill, decode_bytes)
-        self.report.kv_pages = pages
-        dtype = dtype_of(config.dtype)
-        parts.bind(KvCache.allocate(model.shape, pages + 1, config.page_size, dtype, parts.device))
+        cache = kv_room.cache(config, model.shape, parts.place, prefill, decode_bytes)
+        self.report.kv_pages = cache.pages - 1
+        parts.bind(cache)
 
     def _ladders(self, walk: Walk, switches: Switches) -> dict[Phase, Ladder]:
         return {

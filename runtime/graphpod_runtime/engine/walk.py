@@ -78,6 +78,8 @@ class Walk:
             self._driver_bytes[phase] = max(self._driver_bytes[phase], graphs.pool.driver_bytes())
             report.driver_bytes = self._driver_bytes[phase]
             report.capture_seconds = time.perf_counter() - began
+            report.prepare_seconds, report.warm_seconds = graphs.prepare_seconds, graphs.warm_seconds
+            report.costs = tuple(graphs.costs)
             return
 
     def drop(self, phase: Phase) -> int:
@@ -146,7 +148,8 @@ class Walk:
         self.graphs.pop(phase, None)
         report = self._report.phases[phase]
         report.captured = report.segments = report.pool_bytes = report.driver_bytes = 0
-        report.capture_seconds = 0.0
+        report.capture_seconds = report.prepare_seconds = report.warm_seconds = 0.0
+        report.costs = ()
         report.failed = report.planned_sizes
 
 

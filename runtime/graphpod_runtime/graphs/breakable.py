@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, ReplayFailed
+from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, DeviceFailed, ReplayFailed
 from graphpod_runtime.graphs.segment import Pool, Segment
 from graphpod_runtime.kernels.rows import rows_for
 from graphpod_runtime.models.base import HOST, Attend, ModelShape
@@ -190,11 +190,15 @@ def capture_breakable(
 
 
 def located(error: BaseException, where: str) -> BaseException:
-    """What a failed capture raises: out of memory stays itself, all other failures of the code are CaptureFailed."""
+    """What a failed capture raises: the allocator's out of memory stays itself, an error of the device is DeviceFailed,
+    all other failures of the code are CaptureFailed.
+    """
     # Frames of the failed code hold pool tensors; the pool is dropped only when they let go.
     traceback.clear_frames(error.__traceback__)
     if isinstance(error, CaptureOutOfMemory | MemoryError | torch.OutOfMemoryError):
         return CaptureOutOfMemory(f"{where}: {error}")
+    if isinstance(error, torch.AcceleratorError | DeviceFailed):
+        return DeviceFailed(f"{where}: {error}")
     if isinstance(error, Exception):
         return CaptureFailed(f"{where}: {error if isinstance(error, CaptureFailed) else repr(error)}")
     return error

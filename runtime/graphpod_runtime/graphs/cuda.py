@@ -42,6 +42,8 @@ class CudaPool:
         self._addresses = addresses
         self._stream = torch.cuda.Stream(device)
         self._driver_bytes = 0
+        self._outside_before: int | None = None
+        """While capturing."""
         self._reserve: CudaSegment | None = None
 
     def warm(self, code: Callable[[], object]) -> None:
@@ -80,26 +82,28 @@ class CudaPool:
         and after differs by what the graphs took.
         """
         torch.cuda.synchronize(self._device)
-        before = self._outside()
+        torch.cuda.empty_cache()
+        self._outside_before = self._outside()
         try:
             with torch.cuda.stream(self._stream):
                 yield
-        finally:
             torch.cuda.synchronize(self._device)
-            self._driver_bytes += max(0, self._outside() - before)
+            torch.cuda.empty_cache()
+            self._driver_bytes = self.driver_bytes()
+        finally:
+            self._outside_before = None
 
     def pool_bytes(self) -> int:
-        segments = torch.cuda.memory_snapshot()
-        return sum(part["total_size"] for part in segments if tuple(part["segment_pool_id"]) == tuple(self.handle))
+        return sum(part["total_size"] for part in torch.cuda.memory_snapshot(self.handle))
 
     def driver_bytes(self) -> int:
-        return self._driver_bytes
+        now = 0 if self._outside_before is None else max(0, self._outside() - self._outside_before)
+        return self._driver_bytes + now
 
     def verify(self) -> None:
         self._addresses.verify()
 
     def _outside(self) -> int:
         """Bytes in use on the device that torch's allocator does not hold: graphs, modules, other processes."""
-        torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self._device)
         return total - free - torch.cuda.memory_reserved(self._device)

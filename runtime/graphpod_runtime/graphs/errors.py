@@ -26,6 +26,14 @@ class CaptureOutOfMemory(GraphError):
     code = ExitCode.CaptureOutOfMemory
 
 
+class DeviceFailed(Exception):
+    """The device reported an error other than being out of memory. Its state is unknown: nothing that runs on it can be
+    trusted, so the process ends with this code and whoever runs it starts a weaker plan.
+    """
+
+    code: ClassVar[ExitCode] = ExitCode.CaptureFailed
+
+
 class SelfCheckFailed(GraphError):
     """A replay differs from the same code uncaptured, or from plain eager beyond rounding."""
 

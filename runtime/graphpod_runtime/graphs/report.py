@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import graphpod_policy
 from graphpod_policy import Backend, Decision, Phase, Policy
@@ -23,6 +23,9 @@ class Stage(StrEnum):
 
     Import = "Import"
     Load = "Load"
+    """Weights."""
+    Buffers = "Buffers"
+    """Attention's workspaces, static buffers, break slots, and what the resolver makes of the loaded model."""
     Compile = "Compile"
     PrefillCapture = "PrefillCapture"
     DecodeMeasure = "DecodeMeasure"
@@ -39,10 +42,22 @@ class SelfCheck(StrEnum):
     Failed = "Failed"
 
 
+class SizeCost(NamedTuple):
+    """What the capture of one size took: seconds, and the bytes by which pool and driver memory grew. Sizes share a
+    pool, so most of a ladder's bytes are those of its largest size.
+    """
+
+    size: int
+    seconds: float
+    pool_bytes: int
+    driver_bytes: int
+
+
 @dataclass(slots=True)
 class PhaseReport:
     """One phase. `planned_sizes`, `captured` and `failed` count sizes, `segments` those of one forward pass;
-    bytes and seconds are of the graphs alive now.
+    bytes and seconds are of the graphs alive now: `prepare_seconds` of what all sizes share (a trace, compiled pieces),
+    `warm_seconds` of passes before the first capture, `costs` of each size, largest first.
     """
 
     requested: Policy
@@ -55,6 +70,9 @@ class PhaseReport:
     pool_bytes: int = 0
     driver_bytes: int = 0
     capture_seconds: float = 0.0
+    prepare_seconds: float = 0.0
+    warm_seconds: float = 0.0
+    costs: tuple[SizeCost, ...] = ()
     self_check: SelfCheck = SelfCheck.NotRun
 
     def as_dict(self) -> dict[str, Any]:
@@ -90,6 +108,23 @@ class Report:
     def terminal(self) -> bool:
         """Nothing will change any more."""
         return self.state in (State.Ready, State.Failed)
+
+    def capture_clock(self) -> dict[str, float]:
+        """Seconds from weights on the device to the last prefill graph, as parts of that sum. `rest` is what the parts
+        leave: attempts that failed, memory readings.
+        """
+        prefill = self.phases[Phase.Prefill]
+        of_capture = {
+            "trace": prefill.prepare_seconds,
+            "warm-up": prefill.warm_seconds,
+            "graphs": sum(cost.seconds for cost in prefill.costs),
+        }
+        return {
+            "buffers": self.stages.get(Stage.Buffers, 0.0),
+            "compile": self.stages.get(Stage.Compile, 0.0),
+            **of_capture,
+            "rest": self.stages.get(Stage.PrefillCapture, 0.0) - sum(of_capture.values()),
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, a copy: pages are those that sequences can own."""

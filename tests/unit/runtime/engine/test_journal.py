@@ -3,7 +3,7 @@
 from graphpod_policy import Backend, Decision, Outcome, Phase, Policy, Stage
 from graphpod_runtime.engine.journal import Journal
 from graphpod_runtime.graphs import report as reports
-from graphpod_runtime.graphs.report import PhaseReport, Report, State
+from graphpod_runtime.graphs.report import PhaseReport, Report, SizeCost, State
 
 
 def a_report() -> Report:
@@ -30,6 +30,19 @@ def test_stages_states_and_decisions_are_told_once():
         "CaptureFailed (decode, Degraded): size 2: boom; read the log",
         "Ready: decode Breakable 4/4, backend Recorder, 9 KV pages",
     ]
+
+
+def test_the_capture_clock_is_told_as_a_sum_of_its_parts():
+    lines: list[str] = []
+    part = PhaseReport(Policy.Auto, Policy.Breakable, Policy.Breakable, planned_sizes=2, captured=2)
+    part.prepare_seconds, part.warm_seconds = 0.5, 0.25
+    part.costs = (SizeCost(8, 0.75, 100, 0), SizeCost(4, 0.5, 0, 0))
+    report = Report(Backend.Recorder, {Phase.Prefill: part})
+    report.stages = {reports.Stage.Load: 9.0, reports.Stage.Buffers: 1.0, reports.Stage.PrefillCapture: 2.25}
+    Journal(lines.append).note(report)
+    assert lines[-1] == (
+        "capture clock 3.25 s = buffers 1.00 + compile 0.00 + trace 0.50 + warm-up 0.25 + graphs 1.25 + rest 0.25"
+    )
 
 
 def test_a_failed_start_ends_with_its_cause():
