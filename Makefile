@@ -37,7 +37,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint truth bench mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint truth bench bench-graphs mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -68,6 +68,12 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 bench: export OMP_NUM_THREADS := $(shell nproc)
 bench: venv ## prefill and decode on this machine, as ratios; results in benchmarks/results
 	@$(RUN) -m benchmarks.cpu_generate --model "$$($(RUN) -m demo.weights | tail -n 1)"
+
+# Another model: make bench-graphs MODEL=/path/to/folder; on a GPU: graphpod-engine bench graphs --help
+bench-graphs: export OMP_NUM_THREADS := $(shell nproc)
+bench-graphs: venv ## what graphs bring on this machine: a table, a picture and benchmarks/results/bench_graphs_*
+	@model="$(or $(MODEL),$$($(RUN) -m demo.weights | tail -n 1))"; out=benchmarks/results/bench_graphs_$$(basename "$$model"); \
+		$(VENV)/bin/graphpod-engine bench graphs --quick --model "$$model" --json $$out.json --png $$out.png
 
 bench-testbed: venv tools ## each level of the testbed up and down, many times: does anything stay?
 	@$(RUN) -m benchmarks.testbed_cycles --level api --cycles 50

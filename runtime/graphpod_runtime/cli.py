@@ -1,4 +1,4 @@
-"""`graphpod-engine`: serve, generate, convert. The parser imports no torch; each command imports what it needs."""
+"""`graphpod-engine`: serve, generate, convert, bench. No torch in the parser: a command imports what it needs."""
 
 import argparse
 import sys
@@ -12,6 +12,7 @@ COMMANDS = {
     "serve": "serve the OpenAI API from an engine.json, or from a model folder on this machine",
     "generate": "generate from a prompt, without a server",
     "convert": "turn a GGUF file into a model folder",
+    "bench": "what graphs bring on this machine: speed, captures, starts, beside eager and the hardware's floor",
 }
 
 
@@ -34,6 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from graphpod_runtime.engine.offline import main as generate
 
             return generate(chosen.arguments)
+        case "bench":
+            from graphpod_runtime.bench.command import main as bench
+
+            return bench(chosen.arguments)
         case _:
             from graphpod_runtime.convert.command import main as convert
 

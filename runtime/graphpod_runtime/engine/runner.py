@@ -53,6 +53,11 @@ class Runner:
         """The start so far."""
         return self._starter.report
 
+    @property
+    def engine(self) -> Started:
+        """The parts of a Ready engine, for measurements."""
+        return self._engine
+
     def start(self) -> None:
         """Load, capture, check, size; returns when Ready. StartFailure says why it cannot be."""
         self._engine: Started = self._starter.run()
