@@ -123,7 +123,7 @@ def _obey(order: Order, tell: Tell, run: Generate, runner: Runner | None, start:
                 tell(_breaks(order, runner, tell))
             case Task.Wire if runner is not None:
                 link = EngineEnd(Path(sys.stdin.readline().strip()), WIRE)
-                Loop(runner.config, runner, link, lambda: None).run()
+                Loop(runner, link, lambda: None).run()
                 link.close()
                 tell(Served())
             case task:
@@ -164,8 +164,7 @@ def _capture(part: PhaseReport) -> Capture:
         seconds=part.capture_seconds,
         self_check=part.self_check.value,
         by_size=tuple(
-            SizeCost(cost.size, cost.seconds, cost.pool_bytes, cost.driver_bytes)
-            for cost in getattr(part, "by_size", ())
+            SizeCost(cost.size, cost.seconds, cost.pool_bytes, cost.driver_bytes) for cost in getattr(part, "costs", ())
         ),
     )
 

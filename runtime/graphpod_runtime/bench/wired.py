@@ -37,12 +37,11 @@ class Wired:
     def generate(self, prompts: list[list[int]], new: int) -> object:
         """Every token is here when it returns. RuntimeError for a request that did not end as asked."""
         submits = [Submit(str(at), prompt, new, ignore_eos=True) for at, prompt in enumerate(prompts)]
+        self._until(zmq.POLLOUT)
         self._socket.send(encode(submits))
         waiting = len(submits)
         while waiting:
-            if not self._socket.poll(CHECK_MS):
-                self._check()
-                continue
+            self._until(zmq.POLLIN)
             for event in decode_events(self._socket.recv()):
                 if isinstance(event, Finished):
                     waiting -= 1
@@ -50,13 +49,19 @@ class Wired:
                         raise RuntimeError(f"the engine ended a request with {event.reason}: {event.message}")
         return None
 
+    def _until(self, event: int) -> None:
+        """Returns when the socket can be read, or written, which it cannot before the engine is there."""
+        while not self._socket.poll(CHECK_MS, event):
+            self._check()
+
     def __enter__(self) -> "Wired":
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Tells the engine to leave the wire."""
-        self._socket.send(encode([Drain()]))
+        """Tells the engine to leave the wire, unless it failed."""
+        if kind is None:
+            self._socket.send(encode([Drain()]))
         self._socket.close()
         self._context.term()
