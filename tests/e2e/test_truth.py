@@ -13,7 +13,9 @@ from tokenizers import Tokenizer
 from demo.weights import model_folder
 from graphpod_policy import EngineConfig, Features, GraphRequest, ModelConfig, Policy, resolve
 from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.inputs import inputs_of
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.sequence import Chunk, PrefillBatch, Sequence
 
 pytestmark = pytest.mark.e2e
 
@@ -89,3 +91,31 @@ def test_the_demo_s_answer_is_the_greedy_text_of_transformers(with_graphs: Runne
     (answer,) = generate(with_graphs, [ids], 24)
     assert answer == whole[len(ids) :]
     assert "Paris" in tokenizer.decode(answer, skip_special_tokens=True)
+
+
+def test_logits_of_real_weights_are_those_of_transformers_in_fp32(
+    without_graphs: Runner, model: Path, prompts: list[list[int]]
+):
+    """Every position of the longest prompt and of one with other scripts, to 1e-4 of the largest logit."""
+    from transformers import AutoModelForCausalLM
+
+    reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    for prompt in (max(prompts, key=len), prompts[4]):
+        with torch.no_grad():
+            expected = reference(torch.tensor([prompt])).logits[0]
+        difference = (prefill_logits(without_graphs, prompt) - expected).abs().max() / expected.abs().max()
+        assert difference <= 1e-4
+
+
+def prefill_logits(runner: Runner, prompt: list[int]) -> torch.Tensor:
+    """Logits [tokens, vocab] by the engine's own eager pass."""
+    engine = runner._engine
+    pages = runner.pages.take(-(-len(prompt) // runner.config.page_size))
+    sequence = Sequence("0", prompt, len(prompt), 1, pages=pages)
+    inputs = inputs_of(PrefillBatch((Chunk(sequence, 0, len(prompt)),)), runner.config.page_size)
+    with torch.no_grad():
+        engine.attention.plan(inputs.metadata)
+        (hidden,) = engine.passes[inputs.phase].eager(inputs, engine.attention.run, inputs.count)
+        logits = engine.model.head(hidden)
+    runner.pages.free(pages)
+    return logits

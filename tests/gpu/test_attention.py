@@ -57,7 +57,7 @@ def test_a_plan_made_while_the_device_is_behind_leaves_the_pass_before_it_alone(
 @pytest.mark.parametrize("backend", ["fa2", "fa3"])
 def test_prefill_and_decode_are_those_of_plain_torch(backend: str) -> None:
     results = []
-    for attention in (FlashInferAttention(SHAPE, torch.bfloat16, CUDA, prefill=backend), TorchAttention()):
+    for attention in (FlashInferAttention(SHAPE, torch.bfloat16, CUDA, prefill=backend), TorchAttention(SHAPE)):
         attention.bind(KvCache.allocate(SHAPE, 100, PAGE, torch.bfloat16, CUDA))
         attention.plan(prefill_of(700, 3))
         prefill = attention.run(1, *(heads(700, count, count) for count in (8, 2, 2)))

@@ -36,8 +36,12 @@ class Metadata:
 
 
 class Backend(Protocol):
-    """An attention backend. Not re-entrant: one pass at a time."""
+    """An attention backend for one model, whose shape says what each layer attends to and how sharply. Not re-entrant:
+    one pass at a time.
+    """
 
+    name: str
+    """Whose kernels run, for people."""
     cache: KvCache
     """The bound one."""
 

@@ -22,7 +22,7 @@ def attention_for(shape: ModelShape, dtype: torch.dtype, device: torch.device) -
         or shape.head_dim not in HEAD_DIMS
         or find_spec("flashinfer") is None
     ):
-        return TorchAttention()
+        return TorchAttention(shape)
     from graphpod_runtime.attention.flashinfer import FlashInferAttention
 
     # fa3 needs Hopper; from 512 tokens up it takes half the time of fa2 there, and it is built for head_dim 128.

@@ -1,13 +1,19 @@
-"""The paged KV cache in memory."""
+"""The paged KV cache in memory, in the model's element type or in FP8.
+
+FP8 (e4m3) holds x / scale, clamped to what it can hold: one scale for the keys and one for the values of a layer,
+known before anything is captured. Attention multiplies by them again, q · k and the result respectively, so nothing is
+rounded for it a second time.
+"""
 
 import math
 import mmap
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from graphpod_runtime.models.base import HOST, ModelShape
+from graphpod_runtime.models.base import HOST, KvScale, ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,19 +22,28 @@ class KvCache:
 
     keys: Tensor
     values: Tensor
+    scales: tuple[KvScale, ...]
+    """Of each layer."""
 
     @classmethod
     def allocate(
-        cls, shape: ModelShape, pages: int, page_size: int, dtype: torch.dtype, device: torch.device = HOST
+        cls,
+        shape: ModelShape,
+        pages: int,
+        page_size: int,
+        dtype: torch.dtype,
+        device: torch.device = HOST,
+        scales: tuple[KvScale, ...] = (),
     ) -> "KvCache":
-        """A zeroed cache (finite: attention gives NaN for NaN even at masked positions).
+        """A zeroed cache (finite: attention gives NaN for NaN even at masked positions). No `scales`: 1 everywhere.
 
         On the host it reserves addresses; the system gives a page its memory when it is first written.
         """
         size = (shape.layers, pages, page_size, shape.kv_heads, shape.head_dim)
+        scales = scales if quantises(dtype) and scales else (KvScale(),) * shape.layers
         if device != HOST:
-            return cls(*(torch.zeros(size, dtype=dtype, device=device) for _ in range(2)))
-        return cls(_reserved(size, dtype), _reserved(size, dtype))
+            return cls(*(torch.zeros(size, dtype=dtype, device=device) for _ in range(2)), scales)
+        return cls(_reserved(size, dtype), _reserved(size, dtype), scales)
 
     @property
     def device(self) -> torch.device:
@@ -46,14 +61,59 @@ class KvCache:
         return self.keys.shape[2]
 
     def fill(self, pages: Tensor, value: float) -> None:
-        """Sets `pages` [n] of every layer to `value`."""
-        self.keys.index_fill_(1, pages, value)
-        self.values.index_fill_(1, pages, value)
+        """Sets `pages` [n] of every layer to `value`, or to the nearest that the element type can hold."""
+        cell = _bits(stored(torch.tensor([float(value)]), 1.0, self.keys.dtype)).item()
+        for half in (self.keys, self.values):
+            _bits(half).index_fill_(1, pages, cell)
+
+    def take(self, pages: Tensor) -> "Pages":
+        """A copy of `pages` [n] of every layer."""
+        return Pages(*(_bits(half).index_select(1, pages).view(half.dtype) for half in (self.keys, self.values)))
+
+    def put(self, pages: Tensor, content: "Pages") -> None:
+        """`content` into `pages` [n] of every layer."""
+        for half, new in zip((self.keys, self.values), content, strict=True):
+            _bits(half).index_copy_(1, pages, _bits(new))
 
     def clear(self) -> None:
         """Zeroes every page."""
         self.keys.zero_()
         self.values.zero_()
+
+
+class Pages(NamedTuple):
+    """What some pages hold: keys and values, each [layers, n, page_size, kv_heads, head_dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+
+def quantises(dtype: torch.dtype) -> bool:
+    """Whether a cache of `dtype` holds scaled values."""
+    return dtype.itemsize == 1
+
+
+def stored(x: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """`x` as a cache of `dtype` holds it."""
+    if not quantises(dtype):
+        return x.to(dtype)
+    limit = torch.finfo(dtype).max
+    return (x.float() / scale).clamp(-limit, limit).to(dtype)
+
+
+def write(pages: Tensor, slots: Tensor, rows: Tensor, scale: float) -> None:
+    """`rows` [n, kv_heads, d] into `slots` [n] of one layer's keys or values [pages, page_size, kv_heads, d]."""
+    _bits(pages).flatten(0, 1).index_copy_(0, slots, _bits(stored(rows, scale, pages.dtype)))
+
+
+def read(pages: Tensor, used: Tensor, dtype: torch.dtype) -> Tensor:
+    """Pages `used` [n] of one layer's keys or values, as `dtype` and not yet multiplied by their scale."""
+    return _bits(pages).index_select(0, used).view(pages.dtype).to(dtype)
+
+
+def _bits(cells: Tensor) -> Tensor:
+    """The same memory, in a type that torch can copy by an index: FP8 it cannot."""
+    return cells.view(torch.uint8) if quantises(cells.dtype) else cells
 
 
 def _reserved(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase
-from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.kv import KvCache, Pages
 from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
 from graphpod_runtime.engine.inputs import Inputs, inputs_of
 from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
@@ -76,7 +76,7 @@ class Checker:
             scene.reset()
             expected = self.subject.uncaptured(scene.inputs, size)
             _same_bits(where, replayed, expected)
-            if not torch.equal(replayed_cache, scene.contents()):
+            if not all(torch.equal(*halves) for halves in zip(replayed_cache, scene.contents(), strict=True)):
                 raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
         if eager:
             self._against_eager(where, scene, size, replayed)
@@ -148,20 +148,17 @@ class _Scene:
         shape = (cache.keys.shape[0], self._pages.shape[0], *cache.keys.shape[2:])
         # Drawn where it is used: the past of a large size is hundreds of megabytes.
         generator = torch.Generator(cache.device).manual_seed(seed)
-        self._past = [
-            torch.randn(shape, generator=generator, device=cache.device).to(cache.keys.dtype) for _ in range(2)
-        ]
+        self._past = Pages(
+            *(torch.randn(shape, generator=generator, device=cache.device).to(cache.keys.dtype) for _ in range(2))
+        )
 
     def reset(self) -> None:
         """The past, with nothing of this pass written."""
-        self._cache.keys.index_copy_(1, self._pages, self._past[0])
-        self._cache.values.index_copy_(1, self._pages, self._past[1])
+        self._cache.put(self._pages, self._past)
 
-    def contents(self) -> Tensor:
+    def contents(self) -> Pages:
         """A copy of all pages the sequences own."""
-        return torch.stack(
-            [self._cache.keys.index_select(1, self._pages), self._cache.values.index_select(1, self._pages)]
-        )
+        return self._cache.take(self._pages)
 
 
 def _same_bits(where: str, replayed: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:

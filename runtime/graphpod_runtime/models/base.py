@@ -1,10 +1,13 @@
 """What the engine asks of a model: three calls, and the shape that memory and attention are sized from."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+
+from graphpod_runtime.layers.rope import Stretch
 
 HOST = torch.device("cpu")
 """Where tensors are unless somebody says otherwise."""
@@ -17,9 +20,18 @@ class ModelInvalid(Exception):
     """
 
 
+class Activation(Enum):
+    """The gate of an MLP, by its name in config.json."""
+
+    Silu = "silu"
+    GeluTanh = "gelu_pytorch_tanh"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes of a decoder-only model. `max_position` is tokens; `eos_ids` end a sequence."""
+    """Sizes of a decoder-only model, and what sets one family's arithmetic apart from another's. `max_position` is
+    tokens; `eos_ids` end a sequence.
+    """
 
     architecture: str
     layers: int
@@ -37,6 +49,45 @@ class ModelShape:
     qkv_bias: bool = False
     qk_norm: bool = False
     """Whether each head's query and key is normalised before its rotation."""
+    out_bias: bool = False
+    mlp_bias: bool = False
+    activation: Activation = Activation.Silu
+    stretch: Stretch | None = None
+    """How positions beyond those of pretraining are reached; windowed layers need none."""
+    windows: tuple[int | None, ...] = ()
+    """Of each layer: how many of the last tokens a token attends to, itself included; None: all. (): None for every
+    layer."""
+    local_rope_theta: float | None = None
+    """`rope_theta` of windowed layers, where they have their own."""
+    attention_scale: float | None = None
+    """What query · key is multiplied by; None: 1 / sqrt(head_dim)."""
+    embedding_scale: float = 1.0
+    """What embeddings are multiplied by, rounded to their dtype first."""
+    norm_results: bool = False
+    """Whether attention's and the MLP's results are normalised before they are added."""
+    norm_plus_one: bool = False
+    """Whether a norm's weight w of the checkpoint means 1 + w, applied in float32."""
+
+    def window(self, layer: int) -> int | None:
+        """That of `layer`."""
+        return self.windows[layer] if self.windows else None
+
+    @property
+    def windowed(self) -> bool:
+        """Whether any layer attends to a window only."""
+        return any(window is not None for window in self.windows)
+
+    @property
+    def softmax_scale(self) -> float:
+        """`attention_scale`, or its default."""
+        return self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
+
+
+class KvScale(NamedTuple):
+    """What an FP8 KV cache divides keys and values of one layer by."""
+
+    key: float = 1.0
+    value: float = 1.0
 
 
 class Attend(Protocol):
@@ -59,6 +110,9 @@ class Body(Protocol):
 
 class Model(Protocol):
     """A decoder-only language model in three parts."""
+
+    kv_scales: tuple[KvScale, ...]
+    """Of each layer, final once the weights are loaded; only an FP8 KV cache has them."""
 
     @property
     def shape(self) -> ModelShape: ...
@@ -85,16 +139,24 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Rows [first, first + rows) of `parameter` take one tensor of the checkpoint (fused weights take several)."""
+    """Rows [first, first + rows) of `parameter` take one tensor of the checkpoint (fused weights take several) `plus`
+    a number."""
 
     parameter: nn.Parameter
     first: int
     rows: int
+    plus: float = 0.0
 
     @property
     def view(self) -> Tensor:
         """The rows to fill."""
         return self.parameter.data[self.first : self.first + self.rows]
+
+    def fill(self, tensor: Tensor) -> None:
+        """Takes `tensor`, which has the shape of `view`."""
+        self.view.copy_(tensor)
+        if self.plus:
+            self.view.add_(self.plus)
 
 
 def dtype_of(name: str) -> torch.dtype:

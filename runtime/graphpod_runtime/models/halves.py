@@ -13,8 +13,9 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_runtime.graphs.opaque import Opaque
+from graphpod_runtime.layers.norm import rms_norm
 from graphpod_runtime.layers.rope import apply_rope
-from graphpod_runtime.models.base import ModelShape
+from graphpod_runtime.models.base import Activation, ModelShape
 
 Function = Callable[..., Any]
 
@@ -39,12 +40,12 @@ class Before:
         norm_q: Tensor | None,
         norm_k: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        heads = functional.linear(functional.rms_norm(x, norm.shape, norm, self.eps), qkv, bias)
+        heads = functional.linear(rms_norm(x, norm, self.eps), qkv, bias)
         heads = heads.view(x.shape[0], -1, self.head_dim)
         q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
         if norm_q is not None and norm_k is not None:
-            q = apply_rope(functional.rms_norm(q, norm_q.shape, norm_q, self.eps), cosines, sines)
-            k = apply_rope(functional.rms_norm(k, norm_k.shape, norm_k, self.eps), cosines, sines)
+            q = apply_rope(rms_norm(q, norm_q, self.eps), cosines, sines)
+            k = apply_rope(rms_norm(k, norm_k, self.eps), cosines, sines)
         else:
             rotated = apply_rope(heads[:, : self.heads + self.kv_heads], cosines, sines)
             q, k = rotated.split((self.heads, self.kv_heads), dim=1)
@@ -53,19 +54,41 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Output projection, norm, gated MLP: attended [tokens, heads · d] and x [tokens, hidden] -> [tokens, hidden]."""
+    """Output projection, norm, gated MLP: attended [tokens, heads · d] and x [tokens, hidden] -> [tokens, hidden].
+
+    The results of attention and MLP are normalised before they are added where there are weights for it.
+    """
 
     eps: float
+    activation: Activation
 
-    def __call__(self, attended: Tensor, x: Tensor, out: Tensor, norm: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-        x = x + functional.linear(attended, out)
-        return x + functional.linear(self._gated(functional.rms_norm(x, norm.shape, norm, self.eps), gate_up), down)
+    def __call__(
+        self,
+        attended: Tensor,
+        x: Tensor,
+        out: Tensor,
+        out_bias: Tensor | None,
+        norm_attended: Tensor | None,
+        norm: Tensor,
+        gate_up: Tensor,
+        gate_up_bias: Tensor | None,
+        down: Tensor,
+        down_bias: Tensor | None,
+        norm_result: Tensor | None,
+    ) -> Tensor:
+        x = x + self._normed(functional.linear(attended, out, out_bias), norm_attended)
+        gated = self._gated(rms_norm(x, norm, self.eps), gate_up, gate_up_bias)
+        return x + self._normed(functional.linear(gated, down, down_bias), norm_result)
 
-    @staticmethod
-    def _gated(x: Tensor, gate_up: Tensor) -> Tensor:
+    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        return x if weight is None else rms_norm(x, weight, self.eps)
+
+    def _gated(self, x: Tensor, gate_up: Tensor, bias: Tensor | None) -> Tensor:
         """[tokens, intermediate]. The widest tensors of a model are here, and size the graph pool: none is kept for
         longer than it is read, and the product takes no third one."""
-        gate, up = functional.linear(x, gate_up).chunk(2, dim=-1)
+        gate, up = functional.linear(x, gate_up, bias).chunk(2, dim=-1)
+        if self.activation is Activation.GeluTanh:
+            return functional.gelu(gate, approximate="tanh").mul_(up)
         return functional.silu(gate).mul_(up)
 
 
@@ -74,7 +97,7 @@ class Halves:
 
     def __init__(self, shape: ModelShape) -> None:
         self._before = Before(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps)
-        self._after = After(shape.norm_eps)
+        self._after = After(shape.norm_eps, shape.activation)
         self.before: Function = self._before
         self.after: Function = self._after
         self.compiles = 0

@@ -9,7 +9,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from graphpod_runtime.models.base import HOST, Model, ModelInvalid
-from graphpod_runtime.models.registry import build, read_shape
+from graphpod_runtime.models.config_json import read_shape
+from graphpod_runtime.models.registry import ARCHITECTURES, build
 
 IGNORED = ("rotary_emb.inv_freq",)
 """Suffixes of tensors that old checkpoints carry and that are computed here."""
@@ -25,20 +26,22 @@ def load_model(folder: Path, dtype: torch.dtype, max_model_len: int, device: tor
     model.module().to(device)  # tables that were computed on the host
     targets = model.targets()
     missing = set(targets)
-    for file, name, tensor in _tensors(folder):
-        if name.endswith(IGNORED) or (shape.tied and name == "lm_head.weight"):
+    architecture = ARCHITECTURES[shape.architecture]
+    for file, stored_name, tensor in _tensors(folder):
+        name = architecture.tensor(stored_name)
+        if name is None or name.endswith(IGNORED) or (shape.tied and name == "lm_head.weight"):
             continue
         if name not in targets:
             raise ModelInvalid(
-                f"{file}: tensor {name} has no place in {shape.architecture}; is config.json of this model?"
+                f"{file}: tensor {stored_name} has no place in {shape.architecture}; is config.json of this model?"
             )
         view = targets[name].view
         if tensor.shape != view.shape:
             raise ModelInvalid(
-                f"{file}: {name} has shape {list(tensor.shape)}, config.json says {list(view.shape)}; "
+                f"{file}: {stored_name} has shape {list(tensor.shape)}, config.json says {list(view.shape)}; "
                 "the two are of different models"
             )
-        view.copy_(tensor)
+        targets[name].fill(tensor)
         missing.discard(name)
     if missing:
         raise ModelInvalid(

@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 
 from graphpod_runtime.models.base import HOST, Model
-from graphpod_runtime.models.registry import build, read_shape
+from graphpod_runtime.models.config_json import read_shape
+from graphpod_runtime.models.registry import build
 
 DEVIATION = 0.02
 """Of matrices: what trained models start from. Norm weights are 1, biases 0."""

@@ -1,104 +1,73 @@
-"""Architectures this engine knows, and the reading of config.json."""
+"""Architectures this engine knows."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from graphpod_runtime.models.base import Model, ModelInvalid, ModelShape
-from graphpod_runtime.models.llama import Llama
+from graphpod_runtime.models.base import Model, ModelShape
+from graphpod_runtime.models.decoder import Decoder
 
 
-class Architecture(NamedTuple):
-    """How one architecture is built, and what its config.json leaves unsaid."""
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What config.json means for one architecture."""
 
-    build: Callable[[ModelShape, torch.dtype, int], Model]
-    """(shape, dtype, max_model_len) -> the model with unset weights."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Of fields that config.json may leave out, as transformers has them."""
     qkv_bias: bool = False
+    """Whether q, k and v have biases without being asked for; the output projection has none then."""
     qk_norm: bool = False
+    gemma: bool = False
+    """Gemma's norms, scaled embeddings and scale of attention; windows and their rotary positions by layer."""
+    text_part: bool = False
+    """Whether the decoder is the `text_config` of a model that sees images, too; that part is left out."""
 
+    def tensor(self, name: str) -> str | None:
+        """The decoder's name of the checkpoint's tensor `name`; None for one of a part that is left out."""
+        if not self.text_part:
+            return name
+        if name.startswith(("vision_tower.", "multi_modal_projector.")):
+            return None
+        if name.startswith(("model.vision_tower.", "model.multi_modal_projector.")):
+            return None
+        return name.removeprefix("language_model.").replace("model.language_model.", "model.", 1)
+
+
+TIED = {"tie_word_embeddings": True}
+WINDOWED = {"sliding_window": 4096}
+UPPER_WINDOWED = WINDOWED | {"max_window_layers": 28}
+GEMMA3 = (
+    TIED
+    | WINDOWED
+    | {
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-6,
+        "query_pre_attn_scalar": 256,
+        "sliding_window_pattern": 6,
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+    }
+)
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "LlamaForCausalLM": Architecture(Llama),
-    "Qwen2ForCausalLM": Architecture(Llama, qkv_bias=True),
-    "Qwen3ForCausalLM": Architecture(Llama, qk_norm=True),
+    "LlamaForCausalLM": Architecture(),
+    "Qwen2ForCausalLM": Architecture(UPPER_WINDOWED, qkv_bias=True),
+    "Qwen3ForCausalLM": Architecture(UPPER_WINDOWED, qk_norm=True),
+    "Gemma3ForCausalLM": Architecture(GEMMA3, qk_norm=True, gemma=True),
+    "Gemma3ForConditionalGeneration": Architecture(GEMMA3, qk_norm=True, gemma=True, text_part=True),
 }
 """By `architectures[0]` of config.json."""
-
-UNSUPPORTED_SWITCHES = ("attention_bias", "mlp_bias", "use_sliding_window")
-"""config.json switches that change the arithmetic and are not built; true values are refused."""
-
-
-ACTIVATION = "silu"
-"""The MLP's gate, `hidden_act` of config.json."""
-
-
-def read_shape(folder: Path) -> ModelShape:
-    """The model's shape from `folder`/config.json. ModelInvalid when it is missing, broken or not built."""
-    config = _read_json(folder / "config.json")
-    if config is None:
-        raise ModelInvalid(f"{folder}: no config.json; point the model at a Hugging Face style folder")
-    architecture = (config.get("architectures") or ["?"])[0]
-    if architecture not in ARCHITECTURES:
-        raise ModelInvalid(
-            f"{folder}/config.json: architecture {architecture!r} is unknown; this engine runs "
-            + ", ".join(ARCHITECTURES)
-        )
-    for switch in UNSUPPORTED_SWITCHES:
-        if config.get(switch):
-            raise ModelInvalid(f"{folder}/config.json: {switch}=true is not built for {architecture}")
-    activation = config.get("hidden_act", ACTIVATION)
-    if activation != ACTIVATION:
-        raise ModelInvalid(f"{folder}/config.json: hidden_act {activation!r} is not built; only {ACTIVATION!r} is")
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise ModelInvalid(f"{folder}/config.json: rope type {kind!r} is not built; only plain rotary positions are")
-    try:
-        heads = int(config["num_attention_heads"])
-        return ModelShape(
-            architecture=architecture,
-            layers=int(config["num_hidden_layers"]),
-            hidden=int(config["hidden_size"]),
-            intermediate=int(config["intermediate_size"]),
-            heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
-            vocab=int(config["vocab_size"]),
-            max_position=int(config["max_position_embeddings"]),
-            norm_eps=float(config["rms_norm_eps"]),
-            rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            eos_ids=_eos_ids(folder, config),
-            qkv_bias=ARCHITECTURES[architecture].qkv_bias,
-            qk_norm=ARCHITECTURES[architecture].qk_norm,
-        )
-    except KeyError as error:
-        raise ModelInvalid(f"{folder}/config.json: field {error} is missing") from error
-    except (TypeError, ValueError) as error:
-        raise ModelInvalid(f"{folder}/config.json: a field has no usable value ({error})") from error
 
 
 def build(shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> Model:
     """The model with unset weights."""
-    return ARCHITECTURES[shape.architecture].build(shape, dtype, max_model_len)
-
-
-def _eos_ids(folder: Path, config: dict[str, Any]) -> tuple[int, ...]:
-    generation = _read_json(folder / "generation_config.json") or {}
-    value = generation.get("eos_token_id", config.get("eos_token_id"))
-    return () if value is None else tuple(value) if isinstance(value, list) else (int(value),)
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ModelInvalid(f"{path}: not JSON ({error}); copy the model again") from error
-    if not isinstance(content, dict):
-        raise ModelInvalid(f"{path}: expected an object; copy the model again")
-    return content
+    return Decoder(shape, dtype, max_model_len)

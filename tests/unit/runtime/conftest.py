@@ -3,13 +3,15 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedConfig,
@@ -42,7 +44,9 @@ PREFILL_SIZES = (4, 8, 16, 32)
 DECODE_SIZES = (1, 2, 4, 8)
 
 
-def write_llama(folder: Path, *, tied: bool = True, heads: int = 9, kv_heads: int = 3, seed: int = 0) -> Path:
+def write_llama(
+    folder: Path, *, tied: bool = True, heads: int = 9, kv_heads: int = 3, seed: int = 0, **settings: Any
+) -> Path:
     """A random Llama of three layers as a Hugging Face folder, by transformers itself.
 
     The weights are larger than a trained model's start values, so that logits are far from flat.
@@ -60,38 +64,71 @@ def write_llama(folder: Path, *, tied: bool = True, heads: int = 9, kv_heads: in
         initializer_range=0.2,
         bos_token_id=1,
         eos_token_id=2,
-        rope_theta=100000.0,
+        **{"rope_theta": 100000.0} | settings,
     )
     LlamaForCausalLM(config).eval().save_pretrained(folder)
     return folder
 
 
-FAMILIES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+class Family(NamedTuple):
+    """A family as transformers writes it, and what its tiny model's configuration says beyond sizes."""
+
+    config: type[PreTrainedConfig]
+    model: type[PreTrainedModel]
+    settings: dict[str, Any]
+
+
+WINDOW = 24
+"""Tokens that windowed layers of tiny models attend to: fewer than most prompts have."""
+
+FAMILIES: dict[str, Family] = {
+    "qwen2": Family(Qwen2Config, Qwen2ForCausalLM, {}),
+    "qwen3": Family(Qwen3Config, Qwen3ForCausalLM, {"num_attention_heads": 6}),
+    "gemma3": Family(
+        Gemma3TextConfig,
+        Gemma3ForCausalLM,
+        {
+            "num_attention_heads": 6,
+            "sliding_window": WINDOW,
+            "sliding_window_pattern": 3,
+            "query_pre_attn_scalar": 24,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
 }
 
 
-def write_family(folder: Path, family: str, *, tied: bool = True) -> Path:
+def write_family(folder: Path, family: str, *, tied: bool = True, **settings: Any) -> Path:
     """A random model of another family, as `write_llama`. Its heads are wider than hidden / heads."""
     torch.manual_seed(0)
-    make_config, make_model = FAMILIES[family]
-    config = make_config(
-        vocab_size=211,
-        hidden_size=96,
-        head_dim=32,
-        intermediate_size=96,
-        num_hidden_layers=3,
-        num_attention_heads=6 if family == "qwen3" else 3,
-        num_key_value_heads=3,
-        max_position_embeddings=512,
-        tie_word_embeddings=tied,
-        initializer_range=0.2,
-        bos_token_id=1,
-        eos_token_id=2,
+    row = FAMILIES[family]
+    config = row.config(
+        **{
+            "vocab_size": 211,
+            "hidden_size": 96,
+            "head_dim": 32,
+            "intermediate_size": 96,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 3,
+            "max_position_embeddings": 512,
+            "tie_word_embeddings": tied,
+            "initializer_range": 0.2,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        }
+        | row.settings
+        | settings
     )
-    model = make_model(config).eval()
-    for name, parameter in model.named_parameters():
+    return save_random(row.model(config), folder)
+
+
+def save_random(model: PreTrainedModel, folder: Path) -> Path:
+    """`model` as a Hugging Face folder, its norms and biases random as well: by default they are 1 and 0."""
+    for name, parameter in model.eval().named_parameters():
         if "norm" in name or name.endswith("bias"):
             parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
     model.save_pretrained(folder)

@@ -67,13 +67,13 @@ def test_a_feature_that_is_not_built_is_refused(started: Callable[..., Runner]) 
 @pytest.fixture
 def layer_without_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """One layer of the model never calls attention."""
-    from graphpod_runtime.models.llama import LlamaLayer
+    from graphpod_runtime.models.decoder import DecoderLayer
 
-    def without_attention(self: LlamaLayer, x: Any, cosines: Any, sines: Any, attend: Any) -> Any:
+    def without_attention(self: DecoderLayer, x: Any, cosines: Any, sines: Any, attend: Any) -> Any:
         return x if self.index == 1 else right(self, x, cosines, sines, attend)
 
-    right = LlamaLayer.forward
-    monkeypatch.setattr(LlamaLayer, "forward", without_attention)
+    right = DecoderLayer.forward
+    monkeypatch.setattr(DecoderLayer, "forward", without_attention)
 
 
 @pytest.mark.usefixtures("layer_without_attention")

@@ -54,14 +54,35 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         "tensor extra has no place",
     ),
     "a layer count that is not a number": (
-        lambda folder: edit(folder, num_hidden_layers=None),
+        lambda folder: edit(folder, num_hidden_layers="three"),
         "config.json: a field has no usable value",
     ),
+    "no layer count": (lambda folder: edit(folder, num_hidden_layers=None), "field 'num_hidden_layers' is missing"),
     "another activation": (lambda folder: edit(folder, hidden_act="gelu"), "hidden_act 'gelu' is not built"),
-    "biases": (lambda folder: edit(folder, attention_bias=True), "attention_bias=true is not built"),
+    "biases that are not there": (
+        lambda folder: edit(folder, attention_bias=True),
+        "12 of 41 tensors are missing, first model.layers.0.self_attn.k_proj.bias",
+    ),
     "stretched positions": (
-        lambda folder: edit(folder, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}),
-        "rope type 'yarn' is not built",
+        lambda folder: edit(folder, rope_parameters={"rope_type": "longrope", "rope_theta": 1e4}),
+        "rope type 'longrope' is not built",
+    ),
+    "stretched positions without their factor": (
+        lambda folder: edit(folder, rope_parameters={"rope_type": "linear"}),
+        "field 'factor' is missing",
+    ),
+    "positions in a part of each head": (
+        lambda folder: edit(folder, partial_rotary_factor=0.5),
+        "partial_rotary_factor other than 1 is not built",
+    ),
+    "capped logits": (lambda folder: edit(folder, final_logit_softcapping=30.0), "final_logit_softcapping=30.0 is not"),
+    "quantized weights": (
+        lambda folder: edit(folder, quantization_config={"quant_method": "fp8"}),
+        "quantization_config of 'fp8' is not built",
+    ),
+    "windows of layers that are not there": (
+        lambda folder: edit(folder, use_sliding_window=True, max_window_layers=0, sliding_window=8, layer_types=["x"]),
+        "layer type 'x' is not built",
     ),
     "an index to nowhere": (
         lambda folder: (folder / "model.safetensors.index.json").write_text(

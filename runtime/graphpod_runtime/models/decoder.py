@@ -1,0 +1,195 @@
+"""The decoder that every family here is: norm, attention with rotary positions and grouped queries, norm, gated MLP.
+
+Llama is the plain one. Qwen2 has biases on q, k and v; Qwen3 normalises q and k; Gemma-3 does that too, normalises the
+results of attention and MLP, scales its embeddings, and lets five layers of six attend to a window, with rotary
+positions of their own. `ModelShape` says which.
+"""
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+
+from graphpod_runtime.layers.norm import RmsNorm
+from graphpod_runtime.layers.rope import rope_tables
+from graphpod_runtime.models.base import Attend, KvScale, ModelShape, Target
+from graphpod_runtime.models.halves import Halves
+
+
+class Linear(nn.Module):
+    """The weight [out, in] and perhaps the bias of x · weightᵀ + bias; may hold several fused projections."""
+
+    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, dtype=dtype), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(outputs, dtype=dtype), requires_grad=False) if bias else None
+
+
+def _norm(shape: ModelShape, width: int, dtype: torch.dtype) -> RmsNorm:
+    return RmsNorm(width, shape.norm_eps, torch.float32 if shape.norm_plus_one else dtype)
+
+
+class DecoderLayer(nn.Module):
+    """One layer. q, k and v are one matrix, gate and up are another: two reads of the input instead of five."""
+
+    def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype, halves: Halves) -> None:
+        super().__init__()
+        self.index, self.halves = index, halves
+        hidden, attention = shape.hidden, shape.heads * shape.head_dim
+        self.norm_before_attention = _norm(shape, hidden, dtype)
+        heads = attention + 2 * shape.kv_heads * shape.head_dim
+        self.qkv = Linear(hidden, heads, dtype, bias=shape.qkv_bias)
+        self.norm_q = _norm(shape, shape.head_dim, dtype) if shape.qk_norm else None
+        self.norm_k = _norm(shape, shape.head_dim, dtype) if shape.qk_norm else None
+        self.out = Linear(attention, hidden, dtype, bias=shape.out_bias)
+        self.norm_attended = _norm(shape, hidden, dtype) if shape.norm_results else None
+        self.norm_before_mlp = _norm(shape, hidden, dtype)
+        self.gate_up = Linear(hidden, 2 * shape.intermediate, dtype, bias=shape.mlp_bias)
+        self.down = Linear(shape.intermediate, hidden, dtype, bias=shape.mlp_bias)
+        self.norm_result = _norm(shape, hidden, dtype) if shape.norm_results else None
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
+        """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
+        # q, k and v get no names: they would keep their memory, a fifth of a graph pool, until the layer's end.
+        attended = attend(
+            self.index,
+            *self.halves.before(
+                x,
+                cosines,
+                sines,
+                self.norm_before_attention.weight,
+                self.qkv.weight,
+                self.qkv.bias,
+                _weight(self.norm_q),
+                _weight(self.norm_k),
+            ),
+        )
+        result: Tensor = self.halves.after(
+            attended,
+            x,
+            self.out.weight,
+            self.out.bias,
+            _weight(self.norm_attended),
+            self.norm_before_mlp.weight,
+            self.gate_up.weight,
+            self.gate_up.bias,
+            self.down.weight,
+            self.down.bias,
+            _weight(self.norm_result),
+        )
+        return result
+
+
+def _weight(norm: RmsNorm | None) -> Tensor | None:
+    return None if norm is None else norm.weight
+
+
+class DecoderBody(nn.Module):
+    """All layers: a Body."""
+
+    cosines: Tensor
+    sines: Tensor
+    local_cosines: Tensor
+    local_sines: Tensor
+
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.halves = Halves(shape)
+        self.layers = nn.ModuleList(DecoderLayer(shape, index, dtype, self.halves) for index in range(shape.layers))
+        # The tables are computed, never loaded: they must be real even while the weights are on the meta device.
+        with torch.device("cpu"):
+            tables = rope_tables(max_model_len, shape.head_dim, shape.rope_theta, dtype, shape.stretch)
+            self.register_buffer("cosines", tables[0])
+            self.register_buffer("sines", tables[1])
+            if shape.local_rope_theta is not None:
+                tables = rope_tables(max_model_len, shape.head_dim, shape.local_rope_theta, dtype)
+                self.register_buffer("local_cosines", tables[0])
+                self.register_buffer("local_sines", tables[1])
+
+    def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        everywhere = within = self.cosines[positions], self.sines[positions]
+        if self.shape.local_rope_theta is not None:
+            within = self.local_cosines[positions], self.local_sines[positions]
+        for index, layer in enumerate(self.layers):
+            cosines, sines = everywhere if self.shape.window(index) is None else within
+            hidden = layer(hidden, cosines, sines, attend)
+        return hidden
+
+
+class Decoder(nn.Module):
+    """A Model of any family here."""
+
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.kv_scales = (KvScale(),) * shape.layers
+        self.embedding = nn.Parameter(torch.empty(shape.vocab, shape.hidden, dtype=dtype), requires_grad=False)
+        with torch.device("cpu"):
+            self._embedding_scale = float(torch.tensor(shape.embedding_scale, dtype=dtype))
+        self.body = DecoderBody(shape, dtype, max_model_len)
+        self.norm = _norm(shape, shape.hidden, dtype)
+        self.output = (
+            self.embedding
+            if shape.tied
+            else nn.Parameter(torch.empty(shape.vocab, shape.hidden, dtype=dtype), requires_grad=False)
+        )
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        embedded = functional.embedding(tokens, self.embedding)
+        return embedded if self._embedding_scale == 1.0 else embedded * self._embedding_scale
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return functional.linear(self.norm(hidden), self.output)
+
+    def compile_halves(self) -> None:
+        self.body.halves.compile()
+
+    def module(self) -> nn.Module:
+        return self
+
+    def targets(self) -> dict[str, Target]:
+        targets = {
+            "model.embed_tokens.weight": _whole(self.embedding),
+            "model.norm.weight": self._normed(self.norm),
+        }
+        if not self.shape.tied:
+            targets["lm_head.weight"] = _whole(self.output)
+        for index, layer in enumerate(self.body.layers):
+            assert isinstance(layer, DecoderLayer)
+            targets |= {f"model.layers.{index}.{name}": target for name, target in self._of_layer(layer).items()}
+        return targets
+
+    def _of_layer(self, layer: DecoderLayer) -> dict[str, Target]:
+        shape, targets = self.shape, dict[str, Target]()
+        q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        for name, linear, first, rows in (
+            ("self_attn.q_proj", layer.qkv, 0, q_rows),
+            ("self_attn.k_proj", layer.qkv, q_rows, kv_rows),
+            ("self_attn.v_proj", layer.qkv, q_rows + kv_rows, kv_rows),
+            ("self_attn.o_proj", layer.out, 0, shape.hidden),
+            ("mlp.gate_proj", layer.gate_up, 0, shape.intermediate),
+            ("mlp.up_proj", layer.gate_up, shape.intermediate, shape.intermediate),
+            ("mlp.down_proj", layer.down, 0, shape.hidden),
+        ):
+            targets[f"{name}.weight"] = Target(linear.weight, first, rows)
+            if linear.bias is not None:
+                targets[f"{name}.bias"] = Target(linear.bias, first, rows)
+        for name, norm in (
+            ("input_layernorm", layer.norm_before_attention),
+            ("self_attn.q_norm", layer.norm_q),
+            ("self_attn.k_norm", layer.norm_k),
+            # Where results are normalised, this name is the result's norm and the one before the MLP has its own.
+            ("post_attention_layernorm", layer.norm_attended or layer.norm_before_mlp),
+            ("pre_feedforward_layernorm", layer.norm_before_mlp if layer.norm_attended else None),
+            ("post_feedforward_layernorm", layer.norm_result),
+        ):
+            if norm is not None:
+                targets[f"{name}.weight"] = self._normed(norm)
+        return targets
+
+    def _normed(self, norm: RmsNorm) -> Target:
+        return Target(norm.weight, 0, norm.weight.shape[0], plus=1.0 if self.shape.norm_plus_one else 0.0)
+
+
+def _whole(parameter: nn.Parameter) -> Target:
+    return Target(parameter, 0, parameter.shape[0])

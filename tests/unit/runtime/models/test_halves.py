@@ -1,0 +1,23 @@
+"""The compiled halves of the family whose layers differ most: windows, two kinds of positions, norms of results."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphpod_policy import CompileMode, Policy
+from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.runner import Runner
+from tests.unit.runtime.conftest import random_prompts, write_family
+
+
+def test_a_gemma_needs_no_more_compilations_than_a_llama(
+    tmp_path: Path, started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It is planned only on a GPU until it is proved there.
+    monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
+    folder, prompts = write_family(tmp_path, "gemma3"), random_prompts(8)
+    expected = generate(started(Policy.Disabled, Policy.Disabled, folder=folder), prompts, 8, ignore_eos=True)
+    runner = started(Policy.Breakable, Policy.Full, folder=folder, compile=CompileMode.Inductor)
+    assert runner._engine.model.body.halves.compiles == 4, "each half for any number of rows, and for one"
+    assert generate(runner, prompts, 8, ignore_eos=True) == expected
