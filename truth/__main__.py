@@ -95,8 +95,10 @@ def _summary(result: Result, failed: list[str]) -> None:
     if (rounded := result.ties(fixed=False))[1]:
         print(f"near-ties: {rounded[0]} of {rounded[1]} tokens in 16 bits")
     for one in result.accuracy:
-        told = f"refused by {one.refused}" if one.refused else f"{one.nats / one.tokens:.6f} nats a token"
-        print(f"accuracy, {one.prefill}: {told}")
+        if one.refused:
+            print(f"accuracy, {one.prefill}: refused by {one.refused}")
+        elif not one.failed:
+            print(f"accuracy, {one.prefill}: {one.nats / one.tokens:.6f} nats a token")
 
 
 def _write_page(files: list[Path]) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_policy import Device, EngineConfig, Features, GraphRequest, ModelConfig, Phase, Policy, resolve
+from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import answers
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.sequence import LogprobRequest
-from graphpod_runtime.front.tokenizer import Tokenizer
+from graphpod_runtime.front.tokenizer import Tokenizer, TokenizerInvalid
 from truth.axes import PREFILLS, Variant, refused_by
 from truth.engines import allowing
 
@@ -32,13 +33,14 @@ Say = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Likelihood:
     """`nats`: the text's negative log-likelihood under one policy, over `tokens` tokens; `refused` names the rule when
-    the policy cannot run.
+    the policy cannot run, `failed` says what went wrong.
     """
 
     prefill: Policy
     tokens: int = 0
     nats: float = 0.0
     refused: str = ""
+    failed: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -66,11 +68,19 @@ def measure(weights: Path, device: Device, unbuilt: frozenset[str], began: float
     def say(text: str) -> None:
         print(f"          {time.monotonic() - began:6.1f} s  accuracy, {text}", flush=True)
 
-    return [_of_policy(weights, device, unbuilt, policy, say) for policy in PREFILLS]
+    found = []
+    for policy in PREFILLS:
+        try:
+            found.append(_of_policy(weights, device, unbuilt, policy, say))
+        except (StartFailure, TokenizerInvalid, NotOnGraph) as error:
+            found.append(Likelihood(policy, failed=str(error)))
+    return found
 
 
 def failures(found: list[Likelihood]) -> list[str]:
     """What differs from eager by more than is allowed."""
+    if failed := [f"accuracy, {one.prefill}: {one.failed}" for one in found if one.failed]:
+        return failed
     eager, *others = found
     return [
         f"accuracy, {one.prefill}: log-likelihood differs from eager's by {one.apart(eager):.2%}"

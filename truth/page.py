@@ -95,8 +95,8 @@ def _accuracy(result: Result) -> list[str]:
         return []
     eager = result.accuracy[0]
     rows = [
-        f"| {one.prefill} | {_rule(one.refused)} | |"
-        if one.refused
+        f"| {one.prefill} | {_rule(one.refused) if one.refused else '✗'} | – |"
+        if one.refused or one.failed
         else f"| {one.prefill} | {one.nats / one.tokens:.6f} | {one.apart(eager):.5%} |"
         for one in result.accuracy
     ]

@@ -56,6 +56,10 @@ def test_a_likelihood_that_is_off_or_no_number_fails() -> None:
         assert told.startswith("accuracy, Breakable")
 
 
+def test_a_likelihood_that_cannot_be_had_fails() -> None:
+    assert failures([Likelihood(Policy.Disabled, failed="no folder")]) == ["accuracy, Disabled: no folder"]
+
+
 def test_no_cell_of_the_page_is_blank() -> None:
     rows = [line for line in page([result()]).splitlines() if line.startswith("| Disabled / Disabled")]
     rows += [line for line in page([result()]).splitlines() if line.startswith("| Breakable / Full, inductor")]
