@@ -16,6 +16,7 @@ import msgspec
 import zmq
 
 from graphpod_runtime.engine.counters import Sample
+from graphpod_runtime.engine.sequence import Logprob
 
 
 class FinishReason(StrEnum):
@@ -29,7 +30,9 @@ class FinishReason(StrEnum):
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """A request: token ids in, at most `max_tokens` out. `stop_ids` end it in addition to the model's own end."""
+    """A request: token ids in, at most `max_tokens` out. `stop_ids` end it in addition to the model's own end.
+    `logprobs` and `prompt_logprobs` are what LogprobRequest calls `answer` and `prompt`.
+    """
 
     id: str
     prompt: list[int]
@@ -39,6 +42,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     seed: int | None = None
     stop_ids: list[int] = []
     ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -54,11 +59,15 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 Command = Submit | Abort | Drain
 
 
-class Tokens(msgspec.Struct, frozen=True, tag=True):
-    """New tokens of `id`, in order. The token that stopped a request is not among them."""
+class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """New tokens of `id`, in order. The token that stopped a request is not among them. Log-probabilities where they
+    were asked for: of these tokens, and once, in the first event, of the prompt's from its second token on.
+    """
 
     id: str
     ids: list[int]
+    logprobs: list[Logprob] = []
+    prompt_logprobs: list[Logprob] = []
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):

@@ -7,7 +7,7 @@ from typing import Protocol
 from graphpod_policy import EngineConfig
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.scheduler import DoesNotFit, Limits, Pages, Progress, QueueFull, Scheduler
-from graphpod_runtime.engine.sequence import Batch, Sampling, Sequence, Yielded
+from graphpod_runtime.engine.sequence import Batch, LogprobRequest, Sampling, Sequence, Yielded
 from graphpod_runtime.wire import (
     Abort,
     Command,
@@ -126,13 +126,18 @@ def _sequence(command: Submit) -> Sequence:
         sampling=Sampling(command.temperature, command.top_p, command.seed),
         stop_ids=tuple(command.stop_ids),
         ignore_eos=command.ignore_eos,
+        wants=LogprobRequest(command.logprobs, command.prompt_logprobs),
     )
 
 
 def _events(progress: Progress) -> list[Event]:
-    id = progress.sequence.id
-    if progress.finish is None:
-        return [Tokens(id, [progress.token])]
-    ended = Finished(id, progress.finish)
+    sequence, events = progress.sequence, list[Event]()
+    first = len(sequence.tokens) == sequence.prompt_len + 1
+    prompt = sequence.prompt_logprobs if first else []
     # A stop token ends the text, it is not part of it.
-    return [ended] if progress.finish is FinishReason.Stop else [Tokens(id, [progress.token]), ended]
+    if progress.finish is not FinishReason.Stop:
+        logprobs = [] if progress.logprob is None else [progress.logprob]
+        events.append(Tokens(sequence.id, [progress.token], logprobs, prompt))
+    elif prompt:
+        events.append(Tokens(sequence.id, [], prompt_logprobs=prompt))
+    return events if progress.finish is None else [*events, Finished(sequence.id, progress.finish)]

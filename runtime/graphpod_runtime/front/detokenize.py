@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-REPLACEMENT = "\ufffd"
-"""What a decoder writes for bytes that are no character, or not yet one."""
+from graphpod_runtime.front.tokenizer import REPLACEMENT
 
 
 class Detokenizer:

@@ -7,10 +7,11 @@ from functools import partial
 
 from graphpod_runtime.front.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.engine_client import EngineClient
+from graphpod_runtime.front.logprobs import Said, Waiting, prompt_said
 from graphpod_runtime.front.metrics import FrontMetrics
 from graphpod_runtime.front.openai.errors import engine_error, unavailable
 from graphpod_runtime.front.tokenizer import Tokenizer
-from graphpod_runtime.wire import Finished, FinishReason, Submit
+from graphpod_runtime.wire import Finished, FinishReason, Submit, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,20 @@ class Options:
     stops: tuple[str, ...]
     stop_ids: tuple[int, ...]
     ignore_eos: bool
+    logprobs: int | None = None
+    """Alternatives beside each token of the answer; None: no log-probabilities."""
+    echo: bool = False
+    """The answer begins with the prompt, its log-probabilities included where those of the answer are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text of choice `index`; `finish` is set on its last piece."""
+    """New text of choice `index`; `finish` is set on its last piece, `said` where log-probabilities were asked for."""
 
     index: int
     text: str
     finish: FinishReason | None = None
+    said: tuple[Said, ...] = ()
 
 
 @dataclass(slots=True)
@@ -42,7 +48,9 @@ class _Choice:
     detokenizer: Detokenizer
     stops: StopScanner
     latest: float
+    waiting: Waiting = field(default_factory=Waiting)
     tokens: int = 0
+    echoed: bool = False
     finish: FinishReason | None = None
 
 
@@ -84,16 +92,20 @@ class Generation:
                     choice = self._choices[index]
                     if choice.finish is not None:
                         continue
+                    if self.options.echo and not choice.echoed and not _failed(event):
+                        yield self._echo(index, event)
                     if isinstance(event, Finished):
                         yield self._finished(index, event)
                         continue
+                    if not event.ids:
+                        continue
                     self._came(choice, len(event.ids))
-                    text, stopped = choice.stops.feed(choice.detokenizer.feed(event.ids))
+                    text, stopped = choice.stops.feed(self._made(choice, event))
                     if stopped:
                         stream.abort(index)
                         self._end(choice, FinishReason.Stop)
                     if text or stopped:
-                        yield Piece(index, text, choice.finish)
+                        yield Piece(index, text, choice.finish, choice.waiting.with_piece(text))
         finally:
             for choice in self._choices:
                 if choice.finish is None:
@@ -110,7 +122,28 @@ class Generation:
             seed=options.seed,
             stop_ids=list(options.stop_ids),
             ignore_eos=options.ignore_eos,
+            logprobs=options.logprobs,
+            prompt_logprobs=options.logprobs if options.echo else None,
         )
+
+    def _echo(self, index: int, event: Tokens | Finished) -> Piece:
+        """The prompt again, as the first piece of its answer."""
+        choice, logprobs = self._choices[index], event.prompt_logprobs if isinstance(event, Tokens) else []
+        text, said = prompt_said(self.tokenizer, self.prompts[index], logprobs)
+        if self.options.logprobs is not None and not said:  # a prompt of one token has none to tell
+            said = (Said(self.prompts[index][0], 0, None),)
+        choice.echoed, choice.waiting.base = True, len(text)
+        return Piece(index, text, said=said)
+
+    def _made(self, choice: _Choice, event: Tokens) -> str:
+        """The characters that new tokens complete; their log-probabilities wait for them."""
+        if not event.logprobs:
+            return choice.detokenizer.feed(event.ids)
+        made = []
+        for id, logprob in zip(event.ids, event.logprobs, strict=True):
+            made.append(choice.detokenizer.feed([id]))
+            choice.waiting.token(logprob, made[-1])
+        return "".join(made)
 
     def _came(self, choice: _Choice, tokens: int) -> None:
         """Counts and times new tokens."""
@@ -136,8 +169,14 @@ class Generation:
             self._came(choice, 1)  # the stop token was generated, though it is no text
         text, stopped = choice.stops.feed(choice.detokenizer.flush())
         self._end(choice, FinishReason.Stop if stopped else event.reason)
-        return Piece(index, text if stopped else text + choice.stops.flush(), choice.finish)
+        text = text if stopped else text + choice.stops.flush()
+        return Piece(index, text, choice.finish, choice.waiting.with_piece(text, last=not stopped))
 
     def _end(self, choice: _Choice, reason: FinishReason) -> None:
         choice.finish = reason
         self.metrics.finished(reason, time.perf_counter() - self.received)
+
+
+def _failed(event: Tokens | Finished) -> bool:
+    """Whether the request ended without an answer."""
+    return isinstance(event, Finished) and event.reason not in (FinishReason.Stop, FinishReason.Length)

@@ -1,6 +1,7 @@
 """Tokenizer and chat template of a model folder: `tokenizers` and a jinja2 sandbox, no transformers."""
 
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -9,6 +10,19 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 import tokenizers
+
+REPLACEMENT = "\ufffd"
+"""What a decoder writes for bytes that are no character, or not yet one."""
+
+
+def _byte_letters() -> dict[str, int]:
+    """GPT-2's alphabet of bytes: printable ones stand for themselves, the others follow from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + at): byte for at, byte in enumerate(others)}
+
+
+BYTES = _byte_letters()
 
 
 class TokenizerInvalid(Exception):
@@ -62,6 +76,21 @@ class Tokenizer:
         except jinja2.TemplateError as error:
             raise TemplateError(f"the model's chat template refused the messages: {error}") from error
         return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def token(self, id: int) -> str:
+        """The text of one token, special ones by their name; U+FFFD where its bytes are no character."""
+        return self._tokenizer.decode([id], skip_special_tokens=False)
+
+    def bytes_of(self, id: int) -> bytes | None:
+        """The bytes of one token; None where the tokenizer does not tell those of a part of a character."""
+        text = self.token(id)
+        if REPLACEMENT not in text:
+            return text.encode()
+        letters = self._tokenizer.id_to_token(id) or ""
+        if found := re.fullmatch("<0x([0-9A-F]{2})>", letters):
+            return bytes.fromhex(found[1])
+        # Byte-level tokenizers write each byte as a letter of an alphabet of 256.
+        return bytes(BYTES[letter] for letter in letters) if BYTES.keys() >= set(letters) else None
 
     def decode(self, ids: list[int]) -> str:
         """The text of `ids` without special tokens; U+FFFD where bytes are no character."""

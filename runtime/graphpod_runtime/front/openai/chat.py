@@ -8,11 +8,13 @@ from starlette.responses import Response
 
 from graphpod_runtime.front.generation import Piece
 from graphpod_runtime.front.openai.errors import invalid
+from graphpod_runtime.front.openai.logprobs import chat_logprobs
 from graphpod_runtime.front.openai.protocol import (
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
     ChatDelta,
+    ChatLogprobs,
     ChatMessage,
     ChatReply,
     ChatRequest,
@@ -26,30 +28,38 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
     """One assistant's turn, whole or as a stream. ApiError says what is wrong with the request."""
     received = time.perf_counter()
     service.check(body, prompts=1)
+    alternatives = body.alternatives
     messages = [message.plain(at) for at, message in enumerate(body.messages)]
     try:
         prompt = await service.tokenized(service.tokenizer.encode_chat, messages)
     except TemplateError as error:
         raise invalid(str(error), param="messages") from error
     max_tokens = body.max_completion_tokens or body.max_tokens
-    generation = service.generation(body, [prompt], max_tokens, param="messages", received=received)
+    generation = service.generation(
+        body, [prompt], max_tokens, param="messages", received=received, logprobs=alternatives
+    )
     id, created = new_id("chatcmpl"), int(time.time())
+
+    def logprobs(*pieces: Piece) -> ChatLogprobs | None:
+        said = (one for piece in pieces for one in piece.said)
+        return None if alternatives is None else chat_logprobs(service.tokenizer, said)
+
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> ChatReply:
             message = ChatMessage("".join(piece.text for piece in pieces))
-            choice = ChatChoice(0, message, str(pieces[-1].finish))
+            choice = ChatChoice(0, message, str(pieces[-1].finish), logprobs(*pieces))
             return ChatReply(id, created, service.model, [choice], usage(generation))
 
         return await answer(request.receive, generation, reply)
 
     none_yet = None if body.include_usage else msgspec.UNSET
 
-    def chunk(delta: ChatDelta, finish: str | None = None) -> ChatChunk:
-        return ChatChunk(id, created, service.model, [ChatChunkChoice(0, delta, finish)], none_yet)
+    def chunk(delta: ChatDelta, finish: str | None = None, told: ChatLogprobs | None = None) -> ChatChunk:
+        return ChatChunk(id, created, service.model, [ChatChunkChoice(0, delta, finish, told)], none_yet)
 
     def encode(piece: Piece) -> ChatChunk:
-        return chunk(ChatDelta(content=piece.text), piece.finish)
+        return chunk(ChatDelta(content=piece.text), piece.finish, logprobs(piece))
 
     def tail() -> list[ChatChunk]:
         return [ChatChunk(id, created, service.model, [], usage(generation))] if body.include_usage else []

@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from graphpod_runtime.front.generation import Piece
 from graphpod_runtime.front.openai.errors import invalid
-from graphpod_runtime.front.openai.protocol import CompletionRequest, TextChoice, TextReply
+from graphpod_runtime.front.openai.logprobs import text_logprobs
+from graphpod_runtime.front.openai.protocol import CompletionRequest, TextChoice, TextLogprobs, TextReply
 from graphpod_runtime.front.openai.service import Service, new_id, usage
 from graphpod_runtime.front.openai.stream import answer, event_stream
 
@@ -26,8 +27,16 @@ async def completions(service: Service, request: Request, body: CompletionReques
     service.check(body, prompts=len(entries))
     prompts = await service.tokenized(_encoded, service, entries)
     max_tokens = body.max_tokens or DEFAULT_MAX_TOKENS
-    generation = service.generation(body, prompts, max_tokens, param="prompt", received=received)
+    alternatives = body.alternatives
+    generation = service.generation(
+        body, prompts, max_tokens, param="prompt", received=received, logprobs=alternatives, echo=bool(body.echo)
+    )
     id, created = new_id("cmpl"), int(time.time())
+
+    def logprobs(*pieces: Piece) -> TextLogprobs | None:
+        said = (one for piece in pieces for one in piece.said)
+        return None if alternatives is None else text_logprobs(service.tokenizer, said, alternatives)
+
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> TextReply:
@@ -35,7 +44,7 @@ async def completions(service: Service, request: Request, body: CompletionReques
             for piece in pieces:
                 own[piece.index].append(piece)
             choices = [
-                TextChoice(index, "".join(piece.text for piece in parts), parts[-1].finish)
+                TextChoice(index, "".join(piece.text for piece in parts), parts[-1].finish, logprobs(*parts))
                 for index, parts in enumerate(own)
             ]
             return TextReply(id, created, service.model, choices, usage(generation))
@@ -45,7 +54,7 @@ async def completions(service: Service, request: Request, body: CompletionReques
     none_yet = None if body.include_usage else msgspec.UNSET
 
     def encode(piece: Piece) -> TextReply:
-        choice = TextChoice(piece.index, piece.text, piece.finish)
+        choice = TextChoice(piece.index, piece.text, piece.finish, logprobs(piece))
         return TextReply(id, created, service.model, [choice], none_yet)
 
     def tail() -> list[TextReply]:

@@ -4,7 +4,7 @@ import reprlib
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from graphpod_runtime.front.openai.errors import invalid
 
@@ -16,10 +16,7 @@ HARMLESS = frozenset(
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
-    "echo": (False,),
     "suffix": ("",),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "prompt_logprobs": (),
     "logit_bias": ({},),
     "presence_penalty": (0,),
@@ -58,6 +55,8 @@ def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
 
 
 MAX_STOPS = 16
+MAX_ALTERNATIVES = 20
+"""Tokens named beside each token of an answer."""
 
 
 def _whole(text: str) -> str:
@@ -163,6 +162,17 @@ class ChatRequest(GenerationRequest):
 
     messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: Annotated[bool, Field(strict=True)] | None = False
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES, strict=True)
+
+    @property
+    def alternatives(self) -> int | None:
+        """Alternatives beside each token; None: no log-probabilities. ApiError 400 for the one field without the
+        other, as OpenAI has it.
+        """
+        if not self.logprobs and self.top_logprobs:
+            raise invalid("top_logprobs is only allowed when logprobs is true", param="top_logprobs")
+        return (self.top_logprobs or 0) if self.logprobs else None
 
 
 class CompletionRequest(GenerationRequest):
@@ -171,6 +181,19 @@ class CompletionRequest(GenerationRequest):
     prompt: (
         Text | Annotated[list[Text], Field(fail_fast=True)] | Tokens | Annotated[list[Tokens], Field(fail_fast=True)]
     )
+    echo: Annotated[bool, Field(strict=True)] | None = False
+    logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES, strict=True)
+
+    @field_validator("logprobs", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        """0 and false are two things here: 0 asks for log-probabilities without alternatives, false for none."""
+        return None if value is False else value
+
+    @property
+    def alternatives(self) -> int | None:
+        """Alternatives beside each token; None: no log-probabilities."""
+        return self.logprobs
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -188,13 +211,47 @@ class ChatMessage(msgspec.Struct, frozen=True):
     role: str = "assistant"
 
 
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """One token. `bytes` is null where the tokenizer cannot tell them."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatToken(msgspec.Struct, frozen=True):
+    """One token of an answer, and the likeliest ones where it stands."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True):
+    """Of an answer, or of a piece of one."""
+
+    content: list[ChatToken]
+    refusal: None = None
+
+
+class TextLogprobs(msgspec.Struct, frozen=True):
+    """Of an answer, or of a piece of one: four lists, an entry a token. Nothing precedes the first token of a prompt:
+    its entries are null. `text_offset` counts characters."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
+
+
 class ChatChoice(msgspec.Struct, frozen=True):
     """One answer."""
 
     index: int
     message: ChatMessage
     finish_reason: str
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
 
 
 class ChatReply(msgspec.Struct, frozen=True):
@@ -221,7 +278,7 @@ class ChatChunkChoice(msgspec.Struct, frozen=True):
     index: int
     delta: ChatDelta
     finish_reason: str | None = None
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
 
 
 class ChatChunk(msgspec.Struct, frozen=True):
@@ -241,7 +298,7 @@ class TextChoice(msgspec.Struct, frozen=True):
     index: int
     text: str
     finish_reason: str | None = None
-    logprobs: None = None
+    logprobs: TextLogprobs | None = None
 
 
 class TextReply(msgspec.Struct, frozen=True):

@@ -67,6 +67,8 @@ class Service:
         *,
         param: str,
         received: float,
+        logprobs: int | None = None,
+        echo: bool = False,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit; `received` is time.perf_counter() of
         the request's arrival. ApiError 400 for a prompt that is empty, foreign to the vocabulary or too long; `param`
@@ -94,6 +96,8 @@ class Service:
             stops=request.stops,
             stop_ids=tuple(request.stop_token_ids or ()),
             ignore_eos=bool(request.ignore_eos),
+            logprobs=logprobs,
+            echo=echo,
         )
         return Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
 

@@ -13,7 +13,7 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Sequence, Yielded
+from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Logprob, Sequence, Yielded
 from graphpod_runtime.front.status import first_report
 from graphpod_runtime.graphs.report import Report, Stage, State
 
@@ -55,14 +55,33 @@ class ScriptedRunner:
             raise RuntimeError("the device fell off the bus")
         time.sleep(3600 if self._script == "stick" else PASS_SECONDS)
         if isinstance(batch, DecodeBatch):
-            return Yielded([next_token(sequence) for sequence in batch.sequences])
-        return Yielded([next_token(chunk.sequence) if chunk.last else -1 for chunk in batch.chunks])
+            tokens = [next_token(sequence) for sequence in batch.sequences]
+            return Yielded(tokens, tuple(map(answer_logprob, batch.sequences, tokens)))
+        tokens = [next_token(chunk.sequence) if chunk.last else -1 for chunk in batch.chunks]
+        return Yielded(
+            tokens,
+            tuple(map(answer_logprob, (chunk.sequence for chunk in batch.chunks), tokens)),
+            tuple(
+                tuple(logprob(chunk.sequence.tokens[at], chunk.sequence.wants.prompt) for at in chunk.scored)
+                for chunk in batch.chunks
+            ),
+        )
 
 
 def next_token(sequence: Sequence) -> int:
     """The prompt again, then its end, for ever."""
     said = len(sequence.tokens) - sequence.prompt_len
     return [*sequence.tokens[: sequence.prompt_len], END][said % (sequence.prompt_len + 1)]
+
+
+def logprob(token: int, top: int | None) -> Logprob:
+    """Of a token: -1 for the first of the vocabulary, less for each one after it; the likeliest are the first ones."""
+    return Logprob(token, -1.0 - token, tuple((id, -1.0 - id) for id in range(top or 0)))
+
+
+def answer_logprob(sequence: Sequence, token: int) -> Logprob | None:
+    """Where it was asked for."""
+    return None if sequence.wants.answer is None else logprob(token, sequence.wants.answer)
 
 
 if __name__ == "__main__":

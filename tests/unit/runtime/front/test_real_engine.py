@@ -66,6 +66,24 @@ def test_the_answers_are_those_of_transformers(pod: Front, llama: tuple[Path, Ll
     assert [choice.text for choice in reply.choices] == [greedy(llama[1], prompt, 20) for prompt in PROMPTS]
 
 
+def test_the_log_probabilities_are_those_of_transformers(pod: Front, llama: tuple[Path, LlamaForCausalLM]) -> None:
+    reply = pod.client().completions.create(
+        model="tiny", prompt=PROMPTS[0], max_tokens=6, temperature=0, echo=True, logprobs=1
+    )
+    logprobs = reply.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.token_logprobs is not None
+    first, *told = logprobs.token_logprobs
+    assert first is None
+    prompt = torch.tensor([byte_tokenizer().encode(PROMPTS[0]).ids])
+    with torch.no_grad():
+        ids = llama[1].generate(prompt, max_new_tokens=6, do_sample=False, pad_token_id=256)
+        expected = torch.log_softmax(llama[1](ids).logits[0], -1)
+    wanted = [float(expected[at, id]) for at, id in enumerate(ids[0, 1:].tolist())]
+    assert told == pytest.approx(wanted[: len(told)], abs=1e-4)
+    assert len(told) > prompt.shape[1]
+
+
 def test_the_answers_ran_on_graphs_and_none_fell_back(pod: Front) -> None:
     def counts() -> tuple[float, float, float, float]:
         return (

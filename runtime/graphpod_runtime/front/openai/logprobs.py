@@ -1,0 +1,49 @@
+"""Log-probabilities in the two forms of the OpenAI API."""
+
+from collections.abc import Iterable
+
+from graphpod_runtime.front.logprobs import Said
+from graphpod_runtime.front.openai.protocol import ChatLogprobs, ChatToken, TextLogprobs, TokenLogprob
+from graphpod_runtime.front.tokenizer import REPLACEMENT, Tokenizer
+
+
+def chat_logprobs(tokenizer: Tokenizer, said: Iterable[Said]) -> ChatLogprobs:
+    """Of an answer's tokens: a list of objects."""
+
+    def told(id: int, logprob: float) -> TokenLogprob:
+        found = tokenizer.bytes_of(id)
+        return TokenLogprob(tokenizer.token(id), logprob, None if found is None else list(found))
+
+    content = []
+    for one in said:
+        assert one.logprob is not None, "a chat does not tell its prompt"
+        own = told(one.id, one.logprob.logprob)
+        top = [told(*entry) for entry in one.logprob.top]
+        content.append(ChatToken(own.token, own.logprob, own.bytes, top))
+    return ChatLogprobs(content)
+
+
+def text_logprobs(tokenizer: Tokenizer, said: Iterable[Said], alternatives: int) -> TextLogprobs:
+    """Of a completion's tokens: an object of lists. The chosen token is among the named ones."""
+    listed = list(said)
+    tops: list[dict[str, float] | None] = []
+    for one in listed:
+        if one.logprob is None:
+            tops.append(None)
+        else:
+            named = {_name(tokenizer, id): value for id, value in one.logprob.top}
+            tops.append(named | {_name(tokenizer, one.id): one.logprob.logprob})
+    return TextLogprobs(
+        tokens=[_name(tokenizer, one.id) for one in listed],
+        token_logprobs=[None if one.logprob is None else one.logprob.logprob for one in listed],
+        top_logprobs=tops if alternatives else None,
+        text_offset=[one.start for one in listed],
+    )
+
+
+def _name(tokenizer: Tokenizer, id: int) -> str:
+    """A token's text; where that is no character its bytes, as OpenAI writes them, so that names differ."""
+    text = tokenizer.token(id)
+    if REPLACEMENT not in text or (found := tokenizer.bytes_of(id)) is None:
+        return text
+    return "bytes:" + "".join(f"\\x{byte:02x}" for byte in found)

@@ -1,0 +1,121 @@
+"""Log-probabilities over HTTP, read by OpenAI's own client. Of token t the scripted engine says -1 - t; the byte-level
+tokenizer's ids follow its alphabet, so that a token's id is known by its letter."""
+
+import json
+from typing import Any
+
+import pytest
+
+from graphpod_runtime.front.tokenizer import BYTES, Tokenizer
+
+from .conftest import Front, byte_tokenizer, write_model
+from .test_openai import CHAT, TEXT, say
+
+IDS = byte_tokenizer().get_vocab()
+
+
+def value(letter: str) -> float:
+    """Of the token of one letter."""
+    return -1.0 - IDS[letter]
+
+
+FIRST, SECOND = (byte_tokenizer().id_to_token(id) for id in (0, 1))
+
+
+def test_a_chat_tells_each_token_with_its_alternatives(front: Front) -> None:
+    reply = front.client().chat.completions.create(**say("hi"), logprobs=True, top_logprobs=2)
+    (choice,) = reply.choices
+    assert choice.logprobs is not None
+    assert choice.logprobs.content is not None
+    told = [(one.token, one.logprob, one.bytes) for one in choice.logprobs.content]
+    assert told == [("h", value("h"), [104]), ("i", value("i"), [105])]
+    for one in choice.logprobs.content:
+        assert [(top.token, top.logprob) for top in one.top_logprobs] == [(FIRST, -1.0), (SECOND, -2.0)]
+
+
+def test_nothing_is_told_unless_asked(front: Front) -> None:
+    for body in (say("hi"), say("hi", logprobs=False), say("hi", logprobs=None, top_logprobs=0)):
+        assert front.post(CHAT, body).json()["choices"][0]["logprobs"] is None
+    for logprobs in (None, False):
+        reply = front.post(TEXT, {"model": "echo", "prompt": "hi", "logprobs": logprobs})
+        assert reply.json()["choices"][0]["logprobs"] is None
+
+
+def test_a_streamed_chat_tells_the_same_as_a_whole_one(front: Front) -> None:
+    request = say("héllo 😀", logprobs=True, top_logprobs=1)
+    whole = front.post(CHAT, request).json()["choices"][0]["logprobs"]["content"]
+    assert [bytes(one["bytes"]) for one in whole] == [bytes([byte]) for byte in "héllo 😀".encode()]
+    lines = front.post(CHAT, request | {"stream": True}).text.splitlines()
+    chunks = [json.loads(line[6:])["choices"][0] for line in lines if line.startswith("data: {")]
+    assert chunks[0]["logprobs"] is None  # the role
+    assert [one for chunk in chunks[1:] for one in chunk["logprobs"]["content"]] == whole
+    for chunk in chunks[1:]:
+        text = b"".join(bytes(one["bytes"]) for one in chunk["logprobs"]["content"])
+        assert chunk["delta"].get("content", "") == text.decode()
+
+
+def test_a_completion_tells_four_lists(front: Front) -> None:
+    reply = front.client().completions.create(model="echo", prompt="hé", logprobs=1)
+    logprobs = reply.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.tokens == ["h", "bytes:\\xc3", "bytes:\\xa9"]
+    letters = {byte: letter for letter, byte in BYTES.items()}
+    assert logprobs.token_logprobs == [value("h"), value(letters[0xC3]), value(letters[0xA9])]
+    assert logprobs.top_logprobs is not None
+    assert logprobs.top_logprobs[0] == {FIRST: -1.0, "h": value("h")}
+    assert logprobs.text_offset == [0, 1, 1]
+
+
+def test_no_alternatives_are_no_lists_of_them(front: Front) -> None:
+    reply = front.post(TEXT, {"model": "echo", "prompt": "hi", "logprobs": 0}).json()["choices"][0]
+    assert reply["logprobs"]["token_logprobs"] == [value("h"), value("i")]
+    assert reply["logprobs"]["top_logprobs"] is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_echo_tells_the_prompt_first_and_its_first_token_has_no_probability(front: Front, stream: bool) -> None:
+    request = {"model": "echo", "prompt": ["abc", "d"], "echo": True, "logprobs": 0, "max_tokens": 2}
+    if stream:
+        lines = front.post(TEXT, request | {"stream": True}).text.splitlines()
+        pieces = [json.loads(line[6:])["choices"][0] for line in lines if line.startswith("data: {")]
+        told = [_joined([piece for piece in pieces if piece["index"] == index]) for index in (0, 1)]
+    else:
+        told = [_joined([choice]) for choice in front.post(TEXT, request).json()["choices"]]
+    assert told[0] == ("abcab", [*"abcab"], [None, *map(value, "bcab")], [0, 1, 2, 3, 4])
+    assert told[1][:3] == ("dd", ["d", "d"], [None, value("d")])
+
+
+def _joined(pieces: list[dict[str, Any]]) -> tuple[str, list[str], list[float | None], list[int]]:
+    lists = [piece["logprobs"] for piece in pieces]
+    return (
+        "".join(piece["text"] for piece in pieces),
+        [token for one in lists for token in one["tokens"]],
+        [logprob for one in lists for logprob in one["token_logprobs"]],
+        [offset for one in lists for offset in one["text_offset"]],
+    )
+
+
+def test_echo_without_log_probabilities_is_text_alone(front: Front) -> None:
+    reply = front.post(TEXT, {"model": "echo", "prompt": "abc", "echo": True, "max_tokens": 1}).json()["choices"][0]
+    assert (reply["text"], reply["logprobs"]) == ("abca", None)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokens_behind_a_stop_string_are_not_told(front: Front, stream: bool) -> None:
+    request = say("one two three", stop="o th", logprobs=True)
+    if stream:
+        lines = front.post(CHAT, request | {"stream": True}).text.splitlines()
+        pieces = [json.loads(line[6:])["choices"][0] for line in lines if line.startswith("data: {")][1:]
+        told = [one["token"] for piece in pieces for one in piece["logprobs"]["content"]]
+    else:
+        told = [one["token"] for one in front.post(CHAT, request).json()["choices"][0]["logprobs"]["content"]]
+    assert "".join(told) == "one tw"
+
+
+def test_bytes_are_told_as_far_as_the_tokenizer_knows_them(tmp_path: Any) -> None:
+    tokenizer = Tokenizer(write_model(tmp_path / "model"))
+    for text in ("a", " ", "\n"):
+        (id,) = tokenizer.encode(text)
+        assert (tokenizer.token(id), tokenizer.bytes_of(id)) == (text, text.encode())
+    assert [tokenizer.bytes_of(id) for id in tokenizer.encode("é")] == [b"\xc3", b"\xa9"]
+    assert tokenizer.bytes_of(256) == b"<end>"
