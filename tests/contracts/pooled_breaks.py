@@ -22,7 +22,7 @@ class PooledBreaks(BreakableGraph):
         out = q.new_empty(self.site.size, q.shape[1] * q.shape[2])
         tensors = [q.contiguous(), k.contiguous(), v.contiguous(), out]
         self._segments[-1].end()
-        self._layers.append(layer)
+        self._stops.append(layer)
         self.weak: dict[int, list[Tensor]] = getattr(self, "weak", {})
         self.kept: list[Tensor] = [*getattr(self, "kept", []), *tensors[: 4 if self.owned else 3]]
         self.weak[layer] = [_address(tensor) for tensor in tensors]

@@ -17,6 +17,7 @@ from graphpod_runtime.engine.methods import Graph, Method, method_of
 from graphpod_runtime.engine.passes import Code, Pass
 from graphpod_runtime.engine.switches import FaultKind, Mode, Switches
 from graphpod_runtime.graphs.breakable import BreakArena, Site, located, narrowed
+from graphpod_runtime.graphs.breaks import Narrowed, surrounded
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
 from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.report import SizeCost
@@ -69,13 +70,15 @@ class PhaseGraphs:
     def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
         """The very code that `size` captured, run eagerly on the same buffers: what a replay must equal bit for bit."""
         self._load(inputs, size)
-        self._method.code(size)(self._method.attend(size, inputs.count))
+        with surrounded(Narrowed(size, inputs.count)):
+            self._method.code(size)(self._method.attend(size, inputs.count))
         return self._pass.results(inputs.count)
 
     def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
         """Plain eager on fresh tensors padded to `size` rows, no static buffer involved."""
         self._attention.plan(inputs.metadata)
-        return self._pass.eager(inputs, narrowed(self._attention.over, size, inputs.count), size)
+        with surrounded(Narrowed(size, inputs.count)):
+            return self._pass.eager(inputs, narrowed(self._attention.over, size, inputs.count), size)
 
     def poison_results(self, size: int) -> None:
         """Overwrites the output buffers: what a replay does not write is seen."""

@@ -1,11 +1,8 @@
 """What the loaded model and its place tell the resolver. Facts can only weaken a plan."""
 
-from torch import Tensor
-
-from graphpod_policy import EngineConfig, Facts, ModelFacts, Phase
+from graphpod_policy import EngineConfig, Facts, ModelFacts
 from graphpod_runtime.cache.kv import page_bytes
 from graphpod_runtime.engine import kv_room
-from graphpod_runtime.engine.inputs import dummy_inputs
 from graphpod_runtime.engine.parts import Parts
 from graphpod_runtime.graphs.memory import MARGIN
 from graphpod_runtime.models.base import ModelShape, dtype_of
@@ -15,25 +12,12 @@ def facts_of(config: EngineConfig, parts: Parts) -> Facts:
     """All of them, weights loaded and nothing captured yet."""
     shape = parts.model.shape
     return Facts(
-        attention_layers=attention_layers(config, parts),
+        attention_layers=parts.attention_layers,
         configured_layers=shape.layers,
         model=model_facts(shape),
         gpu_memory_bytes=parts.place.memory_bytes(),
         free_bytes=capture_room(config, parts),
     )
-
-
-def attention_layers(config: EngineConfig, parts: Parts) -> int:
-    """Layers that call attention, counted in one row through the body."""
-    layers: set[int] = set()
-
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        layers.add(layer)
-        return q.flatten(1)
-
-    inputs = dummy_inputs(Phase.Prefill, 1, config.page_size, parts.device)
-    parts.passes[Phase.Prefill].eager(inputs, attend, 1)
-    return len(layers)
 
 
 def capture_room(config: EngineConfig, parts: Parts) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from graphpod_policy import EngineConfig, ExitCode, Phase
 from graphpod_runtime.attention.base import Backend as AttentionBackend
@@ -14,9 +15,11 @@ from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine import kv_room
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.inputs import dummy_inputs
 from graphpod_runtime.engine.passes import DecodePass, Pass, PrefillPass
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.breakable import BreakArena
+from graphpod_runtime.graphs.breaks import surrounded
 from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.segment import Pool
 from graphpod_runtime.models.base import Model, ModelInvalid, dtype_of
@@ -24,6 +27,9 @@ from graphpod_runtime.models.base import Model, ModelInvalid, dtype_of
 SCRATCH_VALUE = 100.0
 """What the scratch page holds: finite, because attention over NaN is NaN even where it is masked, and large, so
 that a real row that reads it is wrong beyond doubt."""
+
+REHEARSED_ROWS = 2
+"""Of the pass that shows what breaks take and return: not one, which many a dimension has that is no rows."""
 
 LoadModel = Callable[[Path, torch.dtype, int, torch.device], Model]
 """(folder, dtype, max_model_len, device) -> the model; raises ModelInvalid."""
@@ -39,6 +45,8 @@ class Parts:
     addresses: Addresses
     passes: dict[Phase, Pass]
     breaks: BreakArena
+    attention_layers: int
+    """Layers that call attention, counted in the rehearsal."""
 
     @classmethod
     def made(cls, config: EngineConfig, place: Place, model: Model) -> "Parts":
@@ -50,16 +58,19 @@ class Parts:
             Phase.Prefill: max(config.prefill_chunk, *config.graph.prefill.sizes[-1:], 1),
             Phase.Decode: max(config.max_batch, *config.graph.decode.sizes[-1:], 1),
         }
+        passes: dict[Phase, Pass] = {
+            Phase.Prefill: PrefillPass(model, rows[Phase.Prefill], dtype, place.device),
+            Phase.Decode: DecodePass(model, rows[Phase.Decode], dtype, place.device),
+        }
+        breaks = BreakArena(model.shape, max(rows.values()), dtype, place.device)
         parts = cls(
             place=place,
             model=model,
             attention=attention_for(model.shape, dtype, place.device),
             addresses=addresses,
-            passes={
-                Phase.Prefill: PrefillPass(model, rows[Phase.Prefill], dtype, place.device),
-                Phase.Decode: DecodePass(model, rows[Phase.Decode], dtype, place.device),
-            },
-            breaks=BreakArena(model.shape, max(rows.values()), dtype, place.device),
+            passes=passes,
+            breaks=breaks,
+            attention_layers=_rehearsed(passes, breaks, config.page_size, place.device),
         )
         parts.bind(KvCache.allocate(model.shape, 1, config.page_size, dtype, place.device))
         for phase, passing in parts.passes.items():
@@ -95,6 +106,21 @@ class Parts:
     def fill_scratch(self) -> None:
         """Undoes what captures and checks wrote there."""
         self.attention.cache.fill(torch.tensor([SCRATCH_PAGE], device=self.device), SCRATCH_VALUE)
+
+
+def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, device: torch.device) -> int:
+    """One pass of a few rows in each phase, which makes the slots of every break point that the model calls; how many
+    layers call attention."""
+    layers: set[int] = set()
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        layers.add(layer)
+        return q.new_zeros(q.shape[0], q.shape[1] * q.shape[2])
+
+    with surrounded(breaks.others):
+        for phase, passing in passes.items():
+            passing.eager(dummy_inputs(phase, REHEARSED_ROWS, page_size, device), attend, REHEARSED_ROWS)
+    return len(layers)
 
 
 def loaded(config: EngineConfig, place: Place, read_model: LoadModel) -> Model:

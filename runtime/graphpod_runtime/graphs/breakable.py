@@ -1,5 +1,5 @@
-"""Breakable graphs: the forward runs once under capture; each call of attention ends a segment, runs eagerly, and
-opens the next one.
+"""Breakable graphs: the forward runs once under capture; each call of attention, and of any other break point
+(`breaks.py`), ends a segment, runs eagerly, and opens the next one.
 
 q, k, v and the output of every break live in one arena of largest-size slots, outside the pool and shared by all
 layers and sizes: work is in order, so one set of slots is enough. A segment writes its q, k, v there and reads the
@@ -8,14 +8,16 @@ graph's by the time the break runs again (SGLang #37606, silent wrong tokens).
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, DeviceFailed, ReplayFailed
+from graphpod_runtime.graphs.breaks import BreakPoint, BreakSlots, Stop, surrounded
+from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, DeviceFailed, GraphError, ReplayFailed
 from graphpod_runtime.graphs.segment import Pool, Segment
 from graphpod_runtime.kernels.rows import rows_for
 from graphpod_runtime.models.base import HOST, Attend, ModelShape
@@ -55,6 +57,8 @@ class BreakArena:
         self.v = torch.zeros(rows, shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
         self.out = torch.zeros(rows, shape.heads * shape.head_dim, dtype=dtype, device=device)
         self.kernels = rows_for(device)
+        self.others = BreakSlots(rows)
+        """Of break points other than attention."""
 
     def rows(self, size: int, count: int) -> Rows:
         """For `count` real rows in a graph of `size`."""
@@ -62,7 +66,8 @@ class BreakArena:
 
     def tensors(self) -> dict[str, Tensor]:
         """Every slot by name, for registration."""
-        return {"break.q": self.q, "break.k": self.k, "break.v": self.v, "break.out": self.out}
+        attention = {"break.q": self.q, "break.k": self.k, "break.v": self.v, "break.out": self.out}
+        return attention | self.others.tensors()
 
 
 def place(result: Tensor, out: Tensor) -> None:
@@ -102,7 +107,10 @@ class BreakableGraph:
         self._arena = arena
         self._pool = pool
         self._segments: list[Segment] = []
-        self._layers: list[int] = []
+        self._stops: list[int | Stop] = []
+        """What runs after each segment but the last: attention of a layer, or another break point."""
+        self.open = False
+        """Whether the last segment is being captured."""
 
     @property
     def segments(self) -> int:
@@ -119,19 +127,24 @@ class BreakableGraph:
             attend = self._attend(rows.q, rows.k, rows.v, rows.out)
         except Exception as error:
             raise ReplayFailed(f"{self.site}, before its first break: {type(error).__name__}: {error}") from error
-        for index, layer in enumerate(self._layers):
+        for index, stop in enumerate(self._stops):
             self._segments[index].replay()
             try:
-                self._break(layer, rows, attend)
+                if isinstance(stop, Stop):
+                    stop.run(count)
+                else:
+                    self._break(stop, rows, attend)
             except Exception as error:
-                raise ReplayFailed(self._where(index, layer, error)) from error
+                raise ReplayFailed(self._where(index, error)) from error
         self._segments[-1].replay()
 
     def _break(self, layer: int, rows: Rows, attend: Callable[[int], Tensor]) -> None:
         place(attend(layer), rows.out)
 
-    def _where(self, index: int, layer: int, error: BaseException) -> str:
-        return f"{self.site}, break after segment {index}, layer {layer}: {type(error).__name__}: {error}"
+    def _where(self, index: int, error: BaseException) -> str:
+        stop = self._stops[index]
+        which = str(stop) if isinstance(stop, Stop) else f"layer {stop}"
+        return f"{self.site}, break after segment {index}, {which}: {type(error).__name__}: {error}"
 
     # capture
 
@@ -140,36 +153,57 @@ class BreakableGraph:
         segment = self._pool.segment()
         segment.begin()
         self._segments.append(segment)
+        self.open = True
 
     def interrupt(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The Attend of the captured code: a break."""
         size, arena = self.site.size, self._arena
         rows = arena.rows(size, size)
         arena.kernels.stage((q, k, v), (rows.q, rows.k, rows.v))
-        self._segments[-1].end()
-        index = len(self._layers)
-        self._layers.append(layer)
-        for slot in (rows.q, rows.k, rows.v):
-            # A captured write has not happened yet.
-            slot.fill_(torch.nan)
-        try:
+        with self._stopped(layer, (rows.q, rows.k, rows.v)):
             self._break(layer, rows, self._attend(rows.q, rows.k, rows.v, rows.out))
-        except Exception as error:
-            raise _BreakRaised(self._where(index, layer, error)) from error
-        self.begin()
         return arena.out[:size]
+
+    def meet(self, point: BreakPoint, layer: int, rows: tuple[Tensor, ...]) -> Any:
+        """A call of another break point in the captured code."""
+        size = self.site.size
+        if any(row.shape[0] != size for row in rows):
+            shapes = ", ".join(str(list(row.shape)) for row in rows)
+            raise CaptureFailed(
+                f"layer {layer} calls {point.name} with {shapes}; the first dimension must be the {size} rows"
+            )
+        slots = self._arena.others.of(point, rows)
+        places = tuple(slot[:size] for slot in slots.arguments)
+        for row, argument in zip(rows, places, strict=True):
+            argument.copy_(row)
+        stop = Stop(point, layer, slots, size)
+        with self._stopped(stop, places):
+            stop.run(size)
+        return slots.result(size)
+
+    @contextmanager
+    def _stopped(self, stop: int | Stop, written: tuple[Tensor, ...]) -> Iterator[None]:
+        """Between two segments, the first of which has `written` there: no capture, no surroundings."""
+        self.finish()
+        self._stops.append(stop)
+        for slot in written:
+            # A captured write has not happened yet.
+            slot.fill_(torch.nan if slot.is_floating_point() else -1)
+        try:
+            with surrounded(None):
+                yield
+        except Exception as error:
+            raise _kind_of(error)(self._where(len(self._stops) - 1, error)) from error
+        self.begin()
 
     def finish(self) -> None:
         """Ends the last segment."""
         self._segments[-1].end()
+        self.open = False
 
     def abort(self) -> None:
         """Ends a capture whose code raised inside a segment."""
         self._segments[-1].abort()
-
-
-class _BreakRaised(CaptureFailed):
-    """A break raised during capture: no segment is open."""
 
 
 def capture_breakable(
@@ -179,11 +213,14 @@ def capture_breakable(
     graph = BreakableGraph(site, attend, arena, pool)
     graph.begin()
     try:
-        code(graph.interrupt)
-    except _BreakRaised:
-        raise
+        with surrounded(graph):
+            code(graph.interrupt)
     except BaseException as error:
-        graph.abort()
+        if graph.open:
+            graph.abort()
+        elif isinstance(error, GraphError | DeviceFailed):
+            # A break raised, and has said where.
+            raise
         raise located(error, f"{site}, segment {graph.segments - 1}") from error
     graph.finish()
     return graph
@@ -195,10 +232,14 @@ def located(error: BaseException, where: str) -> BaseException:
     """
     # Frames of the failed code hold pool tensors; the pool is dropped only when they let go.
     traceback.clear_frames(error.__traceback__)
+    if not isinstance(error, Exception):
+        return error
+    told = error if _kind_of(error) is not CaptureFailed or isinstance(error, GraphError) else repr(error)
+    return _kind_of(error)(f"{where}: {told}")
+
+
+def _kind_of(error: Exception) -> type[CaptureFailed | CaptureOutOfMemory | DeviceFailed]:
+    """What an error in captured code or in a break at capture amounts to."""
     if isinstance(error, CaptureOutOfMemory | MemoryError | torch.OutOfMemoryError):
-        return CaptureOutOfMemory(f"{where}: {error}")
-    if isinstance(error, torch.AcceleratorError | DeviceFailed):
-        return DeviceFailed(f"{where}: {error}")
-    if isinstance(error, Exception):
-        return CaptureFailed(f"{where}: {error if isinstance(error, CaptureFailed) else repr(error)}")
-    return error
+        return CaptureOutOfMemory
+    return DeviceFailed if isinstance(error, torch.AcceleratorError | DeviceFailed) else CaptureFailed

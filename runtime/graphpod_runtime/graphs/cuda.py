@@ -15,15 +15,20 @@ class CudaSegment:
     def __init__(self, pool: "CudaPool") -> None:
         self._pool = pool
         self._graph = torch.cuda.CUDAGraph()
+        self._forks = _Forks()
 
     def begin(self) -> None:
         # thread_local: another thread (a heartbeat, a weight loader) may call the driver meanwhile.
         self._graph.capture_begin(pool=self._pool.handle, capture_error_mode="thread_local")
+        self._forks.watch()
 
     def end(self) -> None:
+        self._forks.forget()
+        self._forks.join()
         self._graph.capture_end()
 
     def abort(self) -> None:
+        self._forks.forget()
         # Of a capture that CUDA itself gave up, ending says so once more; what broke it is what the caller raises.
         with contextlib.suppress(RuntimeError):
             self._graph.capture_end()
@@ -31,6 +36,44 @@ class CudaSegment:
 
     def replay(self) -> None:
         self._graph.replay()
+
+
+class _Forks:
+    """Streams that work was forked to inside a segment: they are joined before it ends, as CUDA demands.
+
+    A stream enters a capture by waiting for an event of the captured stream, so waits are watched. On a CPU there are
+    no streams and nothing to join: an operator has run when it returns.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[torch.cuda.Stream] = []
+
+    def watch(self) -> None:
+        """Notes every stream that waits from now on."""
+        self._right = torch.cuda.Stream.wait_event, torch.cuda.Event.wait
+
+        def wait_event(stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:
+            self._waiting.append(stream)
+            self._right[0](stream, event)
+
+        def wait(event: torch.cuda.Event, stream: torch.cuda.Stream | None = None) -> None:
+            self._waiting.append(torch.cuda.current_stream() if stream is None else stream)
+            self._right[1](event, stream)
+
+        torch.cuda.Stream.wait_event, torch.cuda.Event.wait = wait_event, wait  # type: ignore[method-assign]
+
+    def forget(self) -> None:
+        """Ends the watch."""
+        torch.cuda.Stream.wait_event, torch.cuda.Event.wait = self._right  # type: ignore[method-assign]
+
+    def join(self) -> None:
+        """The current stream waits for those that are part of its capture."""
+        current = torch.cuda.current_stream()
+        for stream in dict.fromkeys(self._waiting):
+            with torch.cuda.stream(stream):
+                captured = torch.cuda.is_current_stream_capturing()
+            if captured and stream != current:
+                current.wait_stream(stream)
 
 
 class CudaPool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from graphpod_runtime.graphs.breakable import Site, located
+from graphpod_runtime.graphs.breaks import Forbidden, surrounded
 from graphpod_runtime.graphs.segment import Pool, Segment, capture
 from graphpod_runtime.models.base import Attend
 
@@ -25,7 +26,8 @@ def capture_full(code: Callable[[Attend], None], site: Site, attend: Attend, poo
     """Captures `code` at `site.size` rows with attention inside. CaptureFailed, CaptureOutOfMemory name the site."""
     segment = pool.segment()
     try:
-        capture(segment, lambda: code(attend))
+        with surrounded(Forbidden()):
+            capture(segment, lambda: code(attend))
     except BaseException as error:
         raise located(error, f"{site}, segment 0") from error
     return FullGraph(site, segment)
