@@ -91,9 +91,13 @@ class Matrix:
         if rule := refused_by(features, EAGER, self.unbuilt):
             yield from self._all(subject, self.variants, Outcome.Refused, rule)
             return
-        reference = Reference(start_engine(subject, EAGER, self.device, folder))
-        if not subject.fixed:
-            reference.near = ROUNDING * _alone(reference, self.scenarios[0]).worst
+        try:
+            reference = Reference(start_engine(subject, EAGER, self.device, folder))
+            if not subject.fixed:
+                reference.near = ROUNDING * _alone(reference, self.scenarios[0]).worst
+        except Exception as error:  # noqa: BLE001 (whatever an engine raises is its cells' failure, and is told)
+            yield from self._all(subject, self.variants, Outcome.Failed, f"no reference: {_words(error)}")
+            return
         for variant in self.variants:
             if rule := refused_by(features, variant, self.unbuilt):
                 yield from self._all(subject, (variant,), Outcome.Refused, rule)
@@ -124,7 +128,7 @@ class _Row:
                 found = self._judged(scenario)
             except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is told)
                 self.runner = None
-                found = Outcome.Failed, f"{type(error).__name__}: {error}", Difference()
+                found = Outcome.Failed, _words(error), Difference()
             outcome, because, difference = found
             yield Cell(
                 self.subject.name,
@@ -239,6 +243,10 @@ def _alone(reference: Reference, scenario: Scenario) -> Difference:
                 apart = abs(again[id][first + offset].logprob - logprob.logprob)
                 total += Difference(scored=1, worst=apart)
     return total
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 Tell = Callable[[int, int, Cell], None]
