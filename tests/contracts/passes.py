@@ -49,3 +49,15 @@ def with_a_past(runner: Runner) -> Runner:
     for half in (runner._engine.attention.cache.keys, runner._engine.attention.cache.values):
         half[:, 1:].normal_()
     return runner
+
+
+@torch.no_grad()
+def prompt_logits(runner: Runner, prompt: list[int]) -> Tensor:
+    """Logits [tokens, vocab] of every token of `prompt`, by the engine's own eager pass."""
+    engine, page_size = runner._engine, runner.config.page_size
+    sequence = Sequence("", list(prompt), len(prompt), 1, pages=list(range(1, 1 - (-len(prompt) // page_size))))
+    inputs = inputs_of(PrefillBatch((Chunk(sequence, 0, len(prompt)),)), page_size, engine.device)
+    engine.attention.plan(inputs.metadata)
+    (hidden,) = engine.passes[Phase.Prefill].eager(inputs, engine.attention.run, inputs.count)
+    logits: Tensor = engine.model.head(hidden)
+    return logits

@@ -23,7 +23,7 @@ class Step:
 
     def __init__(self, place: Place) -> None:
         self.device = place.device
-        self.attention = TorchAttention()
+        self.attention = TorchAttention(SHAPE)
         self.attention.bind(KvCache.allocate(SHAPE, 40, PAGE, torch.float32, self.device))
         for half in (self.attention.cache.keys, self.attention.cache.values):
             half.normal_()

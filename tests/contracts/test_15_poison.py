@@ -93,7 +93,7 @@ def test_an_unwritten_slot_of_a_live_page_must_be_finite(place: Place, value: fl
     """Why: attention gives NaN for NaN at masked positions too."""
     cache = KvCache.allocate(SHAPE, 4, 4, torch.float32, place.device)
     cache.fill(torch.tensor([1, 2], device=place.device), value)
-    attention = TorchAttention()
+    attention = TorchAttention(SHAPE)
     attention.bind(cache)
     # Two sequences that decode their first token each, beside one another: the longer decides what is read.
     lengths = torch.tensor([1, 4])
