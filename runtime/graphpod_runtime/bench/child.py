@@ -149,6 +149,7 @@ def _start(order: Serve, runner: Runner) -> Start:
         stages={stage.value: seconds for stage, seconds in report.stages.items()},
         phases={phase: _capture(part) for phase, part in report.phases.items()},
         attention=type(runner.engine.attention).__name__,
+        capture_clock=report.capture_clock(),
         decisions=tuple(f"{decision.rule}: {decision.because}" for decision in report.decisions),
     )
 
@@ -162,10 +163,10 @@ def _capture(part: PhaseReport) -> Capture:
         pool_bytes=part.pool_bytes,
         driver_bytes=part.driver_bytes,
         seconds=part.capture_seconds,
+        prepare_seconds=part.prepare_seconds,
+        warm_seconds=part.warm_seconds,
         self_check=part.self_check.value,
-        by_size=tuple(
-            SizeCost(cost.size, cost.seconds, cost.pool_bytes, cost.driver_bytes) for cost in getattr(part, "costs", ())
-        ),
+        by_size=tuple(SizeCost(cost.size, cost.seconds, cost.pool_bytes, cost.driver_bytes) for cost in part.costs),
     )
 
 

@@ -13,8 +13,8 @@ from graphpod_runtime.bench.process import ProcessFailed
 from graphpod_runtime.bench.progress import Progress
 from graphpod_runtime.bench.result import Left, Result, ResultInvalid
 from graphpod_runtime.bench.table import table
-from graphpod_runtime.bench.turns import REFERENCE, Subject, Turns
-from graphpod_runtime.bench.variants import VARIANTS, Variant, missing
+from graphpod_runtime.bench.turns import Subject, Turns
+from graphpod_runtime.bench.variants import REFERENCE, VARIANTS, Variant, missing
 from graphpod_runtime.bench.workload import FULL, QUICK
 
 PROG = "graphpod-engine bench"

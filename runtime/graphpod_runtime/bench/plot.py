@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpod_policy import CompileMode, Phase, Policy
-from graphpod_runtime.bench.result import Result, Row, labelled
+from graphpod_runtime.bench.result import Result, Row
 from graphpod_runtime.bench.table import stages_of
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ COLOURS = {
 }
 MARKS = {Policy.Disabled: "s", Policy.Breakable: "o", Policy.Piecewise: "D", Policy.Full: "^"}
 STAGE_COLOURS = ("#56B4E9", "#0072B2", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#999999")
+REFERENCE_COLOUR = "#CC79A7"
 LIMIT_COLOUR = "#D55E00"
 LEGEND = 10
 """Entries that need two rows."""
@@ -110,8 +111,10 @@ def _title(result: Result) -> str:
 def _line(row: Row, phase: Phase) -> dict[str, Any]:
     """How a row is drawn in every panel of lines."""
     policy, compiled = row.effective(phase), row.variant.compile is not CompileMode.Nothing
+    if row.variant.reference:
+        return {"label": row.label(phase), "color": REFERENCE_COLOUR, "marker": "x", "linewidth": 1.2, "markersize": 6}
     return {
-        "label": labelled(policy, row.variant.compile),
+        "label": row.label(phase),
         "color": COLOURS[policy],
         "marker": MARKS[policy],
         "linestyle": "--" if compiled else "-",

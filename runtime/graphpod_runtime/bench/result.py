@@ -55,6 +55,10 @@ class Capture(Struct):
     pool_bytes: int
     driver_bytes: int
     seconds: float
+    prepare_seconds: float
+    """Of `seconds`, what all sizes share: a trace, compiled pieces."""
+    warm_seconds: float
+    """Of `seconds`, passes before the first capture."""
     self_check: str
     by_size: tuple[SizeCost, ...] = ()
 
@@ -67,6 +71,8 @@ class Start(Struct):
     stages: dict[str, float]
     phases: dict[Phase, Capture]
     attention: str
+    capture_clock: dict[str, float]
+    """From weights on the device to the last prefill graph, in parts."""
     decisions: tuple[str, ...] = ()
     """What the engine decided for itself, and why."""
 
@@ -147,6 +153,8 @@ class Row(Struct):
 
     def label(self, phase: Phase) -> str:
         """How `phase` ran, in words."""
+        if self.variant.reference:
+            return self.variant.name
         return labelled(self.effective(phase), self.variant.compile)
 
     def speeds(self, phase: Phase) -> tuple[Speed, ...]:
@@ -287,7 +295,9 @@ def step_seconds(samples: Samples, workload: Workload) -> dict[int, float]:
 
 def _is_eager(one: Found) -> bool:
     variant = one.variant
-    return {variant.prefill, variant.decode} == {Policy.Disabled} and variant.compile is CompileMode.Nothing
+    if variant.reference or variant.compile is not CompileMode.Nothing:
+        return False
+    return {variant.prefill, variant.decode} == {Policy.Disabled}
 
 
 def _speeds(

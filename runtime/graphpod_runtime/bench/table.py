@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.bench.result import Result, Row, SizeCost, Speed
+from graphpod_runtime.bench.result import Result, Row, SizeCost, Speed, Start
 from graphpod_runtime.graphs.report import Stage
 
 NOTHING = 5e-4
@@ -37,6 +37,7 @@ def table(result: Result, width: int = 120) -> str:
         _captures(result),
         _sizes(result, width),
         _starts(result),
+        _clock(result),
         _notes(result),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -186,14 +187,32 @@ def _starts(result: Result) -> str:
     starts = [(row, start) for row in result.rows for start in row.starts]
     stages = stages_of(result)
     lines = [
-        (
-            f"{row.variant.name}" + ("" if len(row.starts) == 1 else f", {start.cache}"),
-            digits(start.seconds),
-            *(digits(took) if (took := start.stages.get(stage, 0)) >= NOTHING else "-" for stage in stages),
-        )
+        (_start_name(row, start), digits(start.seconds), *(_seconds(start.stages.get(stage, 0)) for stage in stages))
         for row, start in starts
     ]
     return _grid("Start, s: from process start to Ready", ("variant, compile cache", "all", *stages), lines)
+
+
+def _clock(result: Result) -> str:
+    """Of starts that captured prefill graphs."""
+    clocks = [
+        (_start_name(row, start), start.capture_clock)
+        for row in result.rows
+        for start in row.starts
+        if start.phases[Phase.Prefill].captured
+    ]
+    parts = list(dict.fromkeys(part for _, clock in clocks for part in clock))
+    lines = [(name, digits(sum(clock.values())), *(_seconds(clock[part]) for part in parts)) for name, clock in clocks]
+    title = "Capture clock, s: weights on the device to the last prefill graph"
+    return _grid(title, ("variant, compile cache", "all", *parts), lines)
+
+
+def _start_name(row: Row, start: Start) -> str:
+    return row.variant.name if len(row.starts) == 1 else f"{row.variant.name}, {start.cache}"
+
+
+def _seconds(took: float) -> str:
+    return digits(took) if took >= NOTHING else "-"
 
 
 def stages_of(result: Result) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphpod_policy import CompileMode, Device, Policy
+from graphpod_policy import Device
 from graphpod_runtime.bench.floors import ModelFacts
 from graphpod_runtime.bench.meter import Meter
 from graphpod_runtime.bench.orders import (
@@ -39,7 +39,7 @@ from graphpod_runtime.bench.variants import Variant, engine_config
 from graphpod_runtime.bench.wired import Wired
 from graphpod_runtime.bench.workload import Workload
 
-CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+CACHES = ("GRAPHPOD_COMPILE_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Where compiled code is kept, by environment variable."""
 ROOM = 0.5
 """Part of the memory that engines side by side may fill with weights."""
@@ -67,9 +67,6 @@ class Subject:
             "workload": self.workload,
             "threads": self.threads,
         }
-
-
-REFERENCE = Variant("transformers", Policy.Disabled, Policy.Disabled, CompileMode.Nothing)
 
 
 @dataclass(slots=True)
@@ -120,7 +117,7 @@ class Turns:
                     self._try(name, partial(self._round, name, engine))
                 self.progress.say(f"{', '.join(engines)}: round {turn} of {rounds} done")
             for name, engine in engines.items():
-                if name != REFERENCE.name:
+                if not self._found[name].variant.reference:
                     self._try(name, partial(self._breaks, name, engine))
                     if self.subject.workload.wire:
                         self._try(name, partial(self._wire, name, engine))
@@ -128,18 +125,20 @@ class Turns:
     def _start(self, variant: Variant, caches: Path, stack: ExitStack) -> Process:
         """An engine that is Ready and warm. What compiles starts twice where the cache is empty: cold, then warm."""
         name, subject = variant.name, self.subject
-        if variant == REFERENCE:
+        if variant.reference:
             process = stack.enter_context(self._process(name, Transformers(**subject.words())))
             process.answer(Ready)
             self.progress.say(f"{name}: loaded")
             return process
-        folder = caches / (variant.compiled or "plain")
-        environment = {cache: str(folder / cache.lower()) for cache in CACHES}
+        environment: dict[str, str] = {}
+        if variant.compiled:
+            folder = caches / variant.compiled
+            environment = {name: str(folder / name.lower()) for name in CACHES}
+            if not folder.exists():
+                folder.mkdir()
+                with self._process(name, self._serve(variant, Cache.Cold), environment) as process:
+                    self._ready(name, process)
         cache = Cache.Warm if variant.compiled else Cache.Unused
-        if variant.compiled and not folder.exists():
-            with self._process(name, self._serve(variant, Cache.Cold), environment) as process:
-                self._ready(name, process)
-        folder.mkdir(exist_ok=True)
         process = stack.enter_context(self._process(name, self._serve(variant, cache), environment))
         self._ready(name, process)
         return process
@@ -168,15 +167,14 @@ class Turns:
         self._add(name, breaks=answer.costs, breaks_left_out=answer.left_out)
 
     def _wire(self, name: str, engine: Process) -> None:
-        """The same rounds from this process, over the engine's wire."""
-        work = self.subject.workload
+        """One round from this process, over the engine's wire."""
+        self.progress.passing(f"{name}: over the wire")
         with tempfile.TemporaryDirectory(prefix="graphpod-") as folder:
             with Wired(Path(folder), engine.check) as wired:
                 engine.ask(Task.Wire, folder)
-                meter = Meter(wired.generate, work, self._surveyed.model.vocab)
-                for turn in range(1, work.rounds + 1):
-                    self.progress.passing(f"{name}: round {turn} of {work.rounds} over the wire")
-                    self._add(name, wire=self._found[name].wire + meter.round())
+                meter = Meter(wired.generate, self.subject.workload, self._surveyed.model.vocab)
+                meter.warm()
+                self._add(name, wire=meter.round())
             engine.answer(Served)
         self.progress.say(f"{name}: measured over the wire")
 

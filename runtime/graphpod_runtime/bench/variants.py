@@ -41,6 +41,11 @@ class Variant(msgspec.Struct, frozen=True, rename="camel"):
         )
         return "-".join(part for part in parts if part)
 
+    @property
+    def reference(self) -> bool:
+        """Whether it is somebody else's engine."""
+        return self == REFERENCE
+
     def asks(self, workload: Workload) -> GraphRequest:
         """What a user would write under spec.graph."""
         return GraphRequest(
@@ -65,6 +70,10 @@ VARIANTS: dict[str, Variant] = {
     )
 }
 """By name. Three processes for each way of compiling run every policy of both phases once."""
+
+
+REFERENCE = Variant("transformers", Policy.Disabled, Policy.Disabled, NOT)
+"""Hugging Face transformers."""
 
 
 def features_of(device: Device, workload: Workload) -> Features:

@@ -66,7 +66,7 @@ def samples(slower: float) -> Samples:
 def capture(policy: Policy, sizes: tuple[int, ...], segments: int) -> Capture:
     """Graphs of `sizes`, each with a cost of its own."""
     if policy is Policy.Disabled:
-        return Capture(policy, 0, 0, 0, 0, 0, 0.0, "NotRun")
+        return Capture(policy, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, "NotRun")
     costs = tuple(
         SizeCost(size, 0.012 + size * 4e-6, 200_000_000 if size == max(sizes) else 0, 4_000_000)
         for size in reversed(sizes)
@@ -79,6 +79,8 @@ def capture(policy: Policy, sizes: tuple[int, ...], segments: int) -> Capture:
         pool_bytes=sum(cost.pool_bytes for cost in costs),
         driver_bytes=sum(cost.driver_bytes for cost in costs),
         seconds=sum(cost.seconds for cost in costs) + 0.3,
+        prepare_seconds=0.1,
+        warm_seconds=0.2,
         self_check="Passed",
         by_size=costs,
     )
@@ -99,6 +101,7 @@ def start(variant: Variant, cache: Cache) -> Start:
             Phase.Decode: capture(variant.decode, (1, 2, 4, 8, 16, 32), 1 if variant.decode is Policy.Full else 37),
         },
         attention="FlashInferAttention",
+        capture_clock={"buffers": 0.5, "trace": 0.0, "warm-up": 0.25, "graphs": 1.5},
     )
 
 

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 from matplotlib import image
 
-from graphpod_runtime.bench import plot
+from graphpod_runtime.bench import plot, variants
 from graphpod_runtime.bench.result import Found, Result
 from graphpod_runtime.bench.variants import VARIANTS
 
-from .samples import made_up
+from .samples import made_up, samples
 
+REFERENCE = Found(variants.REFERENCE, samples=samples(9.0))
 FAILED = Found(VARIANTS["eager"], failure="died")
 
 
@@ -21,10 +22,11 @@ FAILED = Found(VARIANTS["eager"], failure="died")
         made_up(),
         made_up("eager"),
         made_up("piecewise-inductor"),
-        made_up(changed=(FAILED,)),
+        made_up("eager", changed=(REFERENCE,)),
+        made_up("breakable", changed=(FAILED,)),
         msgspec.structs.replace(made_up("eager"), rows=()),
     ],
-    ids=["everything", "eager alone", "one of two starts", "one failed", "nothing"],
+    ids=["everything", "eager alone", "one of two starts", "a reference", "one failed", "nothing"],
 )
 def test_a_result_is_drawn_on_transparent_ground(tmp_path: Path, result: Result) -> None:
     plot.draw(result, tmp_path / "there" / "result.png")

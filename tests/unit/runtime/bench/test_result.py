@@ -17,9 +17,9 @@ from graphpod_runtime.bench.result import (
     step_seconds,
     write,
 )
-from graphpod_runtime.bench.variants import VARIANTS
+from graphpod_runtime.bench.variants import REFERENCE, VARIANTS
 
-from .samples import WORK, found, made_up
+from .samples import WORK, found, made_up, samples
 
 
 def row(result: Result, name: str) -> Row:
@@ -62,6 +62,13 @@ def test_without_eager_there_is_no_ratio_to_it() -> None:
 
 def test_compiled_eager_is_not_eager() -> None:
     assert {speed.times_eager for speed in made_up("eager-inductor").rows[0].decode} == {None}
+
+
+def test_transformers_is_neither_eager_nor_shown_as_it() -> None:
+    reference = Found(REFERENCE, samples=samples(9.0))
+    result = made_up("breakable", changed=(reference,))
+    assert [row.label(Phase.Decode) for row in result.rows_of(Phase.Decode)] == ["Full", "transformers"]
+    assert {speed.times_eager for row in result.rows for speed in row.decode} == {None}
 
 
 def test_a_phase_that_ran_weaker_than_asked_is_not_shown_as_what_was_asked() -> None:

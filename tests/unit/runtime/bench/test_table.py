@@ -58,6 +58,12 @@ def test_cold_and_warm_starts_are_two_lines() -> None:
         assert line(text, "Start, s", f"breakable-inductor, {cache}").split()[2:][compile] == seconds
 
 
+def test_the_capture_clock_is_the_sum_of_its_parts() -> None:
+    text = table(made_up("eager", "breakable"))
+    assert line(text, "Capture clock", "breakable").split() == ["breakable", "2.25", "0.500", "-", "0.250", "1.50"]
+    assert "eager" not in text[text.index("Capture clock") :]
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_tables_of_speeds_break_into_blocks_that_fit(width: int) -> None:
     text = table(made_up(), width=width)
