@@ -40,9 +40,9 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.errors import GraphError
 from graphpod_runtime.graphs.report import PhaseReport, Report, State
 from graphpod_runtime.models.base import ModelInvalid
+from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.random import random_model
-from graphpod_runtime.models.registry import read_shape
 from graphpod_runtime.wire import WIRE, EngineEnd
 
 Tell = Callable[[Told], None]

@@ -17,7 +17,8 @@ from graphpod_runtime.bench.floors import ModelFacts, Rates
 from graphpod_runtime.bench.result import Machine
 from graphpod_runtime.cache.kv import page_bytes
 from graphpod_runtime.models.base import dtype_of
-from graphpod_runtime.models.registry import build, read_shape
+from graphpod_runtime.models.config_json import read_shape
+from graphpod_runtime.models.registry import build
 
 COPY_BYTES = {Device.Cuda: 4 << 30, Device.Cpu: 512 << 20}
 """Far more than any cache holds."""
