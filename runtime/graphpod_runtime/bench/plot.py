@@ -25,7 +25,7 @@ COLOURS = {
     Policy.Full: "#009E73",
 }
 MARKS = {Policy.Disabled: "s", Policy.Breakable: "o", Policy.Piecewise: "D", Policy.Full: "^"}
-STAGE_COLOURS = ("#56B4E9", "#0072B2", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#999999")
+STAGE_COLOURS = ("#56B4E9", "#0072B2", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#999999", "#8C564B")
 REFERENCE_COLOUR = "#CC79A7"
 LIMIT_COLOUR = "#D55E00"
 LEGEND = 10

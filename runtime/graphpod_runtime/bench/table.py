@@ -55,7 +55,8 @@ def _head(result: Result) -> str:
             f"{device}{threads}; {versions}; {result.date}",
             f"floors from copies at {result.rates.copy_bytes / 1e9:.4g} GB/s and matrix products at "
             f"{result.rates.matmul_operations / 1e12:.3g} TFLOP/s; decode is batch · {work.steps} / "
-            f"(t({work.long} new) - t({work.short} new)), prompts of {work.prompt} tokens",
+            f"(t({work.long} new) - t({work.short} new)), prompts of {work.prompt} tokens; "
+            f"{work.rounds} round{'s' if work.rounds > 1 else ''}",
         )
     )
 
