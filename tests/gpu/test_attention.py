@@ -1,18 +1,26 @@
 """flashinfer and our kernels on a GPU, against the same in plain torch."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
+from graphpod_policy import AttentionBackend
 from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.attention.choice import AttentionUnavailable, Work, attention_for
 from graphpod_runtime.attention.flashinfer import FlashInferAttention
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.kernels.rows import TorchRows, rows_for
-from graphpod_runtime.models.base import ModelShape
+from graphpod_runtime.models.base import KvScale, ModelShape
 
 CUDA = torch.device("cuda", 0)
 SHAPE = ModelShape("toy", 2, 1024, 8, 8, 2, 128, 16, 32768, 1e-5, 1e4, True, ())
 PAGE = 16
+FP8 = torch.float8_e4m3fn
+SCALES = (KvScale(), KvScale(0.3, 0.11))
+"""Of layers that keep them; others leave them aside."""
 
 
 def prefill_of(rows: int, first_page: int) -> Metadata:
@@ -26,9 +34,25 @@ def prefill_of(rows: int, first_page: int) -> Metadata:
     )
 
 
-def heads(rows: int, count: int, seed: int) -> torch.Tensor:
+def metadata_of(tables: list[list[int]], contexts: list[int], rows: list[int], page: int) -> Metadata:
+    """Sequences of `contexts` tokens, the last `rows` of which run in this pass."""
+    width = max(map(len, tables))
+    slots = [
+        table[at // page] * page + at % page
+        for table, context, count in zip(tables, contexts, rows, strict=True)
+        for at in range(context - count, context)
+    ]
+    return Metadata(
+        slots=torch.tensor(slots),
+        tables=torch.tensor([table + [0] * (width - len(table)) for table in tables]),
+        lengths=torch.tensor(contexts),
+        starts=torch.tensor([0, *torch.tensor(rows).cumsum(0).tolist()]),
+    )
+
+
+def heads(rows: int, count: int, seed: int, width: int = 128) -> torch.Tensor:
     generator = torch.Generator(CUDA).manual_seed(seed)
-    return torch.randn(rows, count, 128, generator=generator, device=CUDA, dtype=torch.bfloat16)
+    return torch.randn(rows, count, width, generator=generator, device=CUDA, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("backend", ["fa2", "fa3"])
@@ -54,28 +78,97 @@ def test_a_plan_made_while_the_device_is_behind_leaves_the_pass_before_it_alone(
     assert all(torch.equal(*pair) for pair in zip(got, expected, strict=True))
 
 
-@pytest.mark.parametrize("backend", ["fa2", "fa3"])
-def test_prefill_and_decode_are_those_of_plain_torch(backend: str) -> None:
+KERNELS = {
+    "fa2": ("fa2", 128, torch.bfloat16),
+    "fa3": ("fa3", 128, torch.bfloat16),
+    "fa2, narrow heads": ("fa2", 64, torch.bfloat16),
+    "fa2 over FP8": ("fa2", 128, FP8),
+    "fa2 over FP8, narrow heads": ("fa2", 64, FP8),
+}
+"""Every kernel there is: how it prefills, width of a head, type of the KV cache."""
+
+
+@pytest.mark.parametrize("page", [1, 4, 16, 64])
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_prefill_decode_and_cache_are_those_of_plain_torch(kernels: str, page: int) -> None:
+    prefill, width, kv_dtype = KERNELS[kernels]
+    shape = replace(SHAPE, head_dim=width, attention_scale=0.07)
+    sizes = (700, 33, 1)
     results = []
-    for attention in (FlashInferAttention(SHAPE, torch.bfloat16, CUDA, prefill=backend), TorchAttention(SHAPE)):
-        attention.bind(KvCache.allocate(SHAPE, 100, PAGE, torch.bfloat16, CUDA))
-        attention.plan(prefill_of(700, 3))
-        prefill = attention.run(1, *(heads(700, count, count) for count in (8, 2, 2)))
-        slots = torch.tensor([3 * PAGE + 700])
-        attention.plan(
-            Metadata(slots, torch.arange(3, 3 + 44)[None], lengths=torch.tensor([701]), starts=torch.tensor([0, 1]))
-        )
-        decode = attention.run(1, *(heads(1, count, 7 + count) for count in (8, 2, 2)))
-        results.append((prefill, decode, attention.cache.keys, attention.cache.values))
-    ours, plain = results
-    for got, expected in zip(ours[:2], plain[:2], strict=True):
-        assert (got - expected).abs().max() < 0.02
-    for got, expected in zip(ours[2:], plain[2:], strict=True):
+    for attention in (FlashInferAttention(shape, torch.bfloat16, CUDA, prefill), TorchAttention(shape)):
+        cache = KvCache.allocate(shape, 1600 // page + 4, page, kv_dtype, CUDA, SCALES)
+        attention.bind(cache)
+        order = (torch.randperm(cache.pages - 1, generator=torch.Generator().manual_seed(3)) + 1).tolist()
+        tables = [[order.pop() for _ in range(-(-(size + 40) // page))] for size in sizes]
+        contexts = [0] * len(sizes)
+        # From nothing, then with a past, then a token each.
+        for rows in (sizes, (17, 20, 5), (1, 1, 1)):
+            contexts = [context + count for context, count in zip(contexts, rows, strict=True)]
+            attention.plan(metadata_of(tables, contexts, list(rows), page))
+            count = sum(rows)
+            results.append(attention.run(1, *(heads(count, n, count + n, width) for n in (8, 2, 2))))
+        results += [cache.keys.view(torch.uint8), cache.values.view(torch.uint8)]
+    ours, plain = results[:5], results[5:]
+    for got, expected in zip(ours[:3], plain[:3], strict=True):
+        assert (got - expected).abs().max() < 0.02 * expected.abs().max().clamp(min=1)
+    for got, expected in zip(ours[3:], plain[3:], strict=True):
         assert torch.equal(got, expected)
 
 
-def test_rows_are_copied_as_torch_copies_them_whatever_their_strides() -> None:
+@pytest.mark.parametrize("kernels", [*KERNELS, "torch"])
+def test_a_captured_step_is_planned_and_replayed_without_waiting_for_the_device(kernels: str) -> None:
+    prefill, width, kv_dtype = KERNELS.get(kernels, ("", 128, torch.bfloat16))
+    shape = replace(SHAPE, head_dim=width)
+    attention = FlashInferAttention(shape, torch.bfloat16, CUDA, prefill) if prefill else TorchAttention(shape)
+    attention.bind(KvCache.allocate(shape, 100, PAGE, kv_dtype, CUDA, SCALES))
+    attention.reserve(4, 30)
+    inputs = [heads(4, n, n, width) for n in (8, 2, 2)]
+    tables = [[1, 2, 3], [4, 5], [6]]
+    step = metadata_of(tables, [40, 17, 16], [1, 1, 1], PAGE)
+    attention.plan_step(step, 4)
+    out = attention.run(0, *inputs)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = attention.run(0, *inputs)
+    later = metadata_of(tables, [41, 18, 5], [1, 1, 1], PAGE)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        attention.plan_step(later, 4)
+        graph.replay()
+        attention.plan_step(later, 4)
+        graph.replay()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    attention.plan(later)
+    expected = attention.run(0, *(one[:3] for one in inputs))
+    assert (out[:3] - expected).abs().max() < 0.01
+    assert out.isfinite().all()
+
+
+def test_without_built_kernels_torch_attends_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from flashinfer.jit import env
+
+    work = Work(SHAPE, torch.bfloat16, torch.bfloat16, CUDA)
+    found = attention_for(work, AttentionBackend.Auto)
+    assert found.backend.name == "flashinfer/fa3"
+    assert attention_for(replace(work, kv_dtype=FP8), AttentionBackend.Auto).backend.name == "flashinfer/fa2"
+    with pytest.raises(AttentionUnavailable, match="fa3 kernels want a KV cache in bfloat16; set it to Auto or Torch"):
+        attention_for(replace(work, kv_dtype=FP8), AttentionBackend.Fa3)
+    windowed = replace(SHAPE, windows=(512, None))
+    assert "attend to a window" in attention_for(replace(work, shape=windowed), AttentionBackend.Auto).because
+    monkeypatch.setattr(env, "FLASHINFER_AOT_DIR", tmp_path)
+    missing = attention_for(work, AttentionBackend.Auto)
+    assert missing.backend.name == "torch"
+    assert "are not built here (no batch_prefill_with_kv_cache_dtype_q_bf16" in missing.because
+    with pytest.raises(AttentionUnavailable, match="FlashInfer cannot be served: flashinfer's fa2 kernels"):
+        attention_for(work, AttentionBackend.FlashInfer)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, FP8])
+def test_rows_are_copied_as_torch_copies_them_whatever_their_strides(dtype: torch.dtype) -> None:
     qkv = heads(33, 12, 1)
+    qkv[3, :, :4] = torch.tensor([1e4, -1e4, torch.inf, 1e-5], device=CUDA)
     together = qkv.split((8, 2, 2), dim=1)
     apart = tuple(part.transpose(0, 1).contiguous().transpose(0, 1) for part in together)
     slots = torch.randperm(64, device=CUDA)[:33]
@@ -84,9 +177,9 @@ def test_rows_are_copied_as_torch_copies_them_whatever_their_strides() -> None:
         for kernels in (rows_for(CUDA), TorchRows()):
             targets = tuple(torch.zeros(33, count, 128, device=CUDA, dtype=torch.bfloat16) for count in (8, 2, 2))
             kernels.stage(sources, targets)
-            layers = [torch.zeros(2, 64, 2, 128, device=CUDA, dtype=torch.bfloat16) for _ in range(3)]
+            layers = [torch.zeros(2, 64, 2, 128, device=CUDA, dtype=dtype) for _ in range(3)]
             write = kernels.writer(*sources[1:], slots)
-            for keys, values in layers:
-                write(keys, values)
-            results.append([*targets, *layers])
+            for layer, (keys, values) in enumerate(layers):
+                write(keys, values, KvScale(0.3, 1.7 + layer))
+            results.append([*targets, *(layer.view(torch.uint8) for layer in layers)])
         assert all(torch.equal(*pair) for pair in zip(*results, strict=True))

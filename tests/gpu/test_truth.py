@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_policy import CompileMode, Policy
+from graphpod_policy import CompileMode, KvCacheDtype, Policy
 from graphpod_runtime.attention.flashinfer import FlashInferAttention
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
@@ -55,13 +55,26 @@ def forced_logits(runner: Runner, texts: list[list[int]], starts: list[int], bat
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("compile", [CompileMode.Nothing, CompileMode.Inductor])
+@pytest.mark.parametrize(
+    ("compile", "cache"),
+    [
+        (CompileMode.Nothing, KvCacheDtype.Auto),
+        (CompileMode.Inductor, KvCacheDtype.Auto),
+        (CompileMode.Nothing, KvCacheDtype.Fp8),
+    ],
+)
 @pytest.mark.parametrize("decode", [Policy.Full, Policy.Breakable])
 def test_graphs_choose_eagers_token_at_every_step(
-    started: Callable[..., Runner], wide_folder: Path, decode: Policy, compile: CompileMode
+    started: Callable[..., Runner], wide_folder: Path, decode: Policy, compile: CompileMode, cache: KvCacheDtype
 ) -> None:
     settings = {"folder": wide_folder, "dtype": "bfloat16", "page_size": 16, "kv_cache_bytes": 64 << 20}
-    settings |= {"compile": compile, "prefill_chunk": 128, "prefill_sizes": (16, 32, 64, 128), "max_model_len": 256}
+    settings |= {
+        "kv_cache_dtype": cache,
+        "compile": compile,
+        "prefill_chunk": 128,
+        "prefill_sizes": (16, 32, 64, 128),
+        "max_model_len": 256,
+    }
     eager = started(Policy.Disabled, Policy.Disabled, **settings)
     prompts = random_prompts(40, longest=120)
     starts = [len(prompt) for prompt in prompts]
@@ -78,7 +91,7 @@ def test_graphs_choose_eagers_token_at_every_step(
     gaps = best[..., 0] - best[..., 1]
     other = got.argmax(-1) != expected.argmax(-1)
     ties = int(other.sum())
-    print(f"{decode}, {compile}: {ties} near-ties in {other.numel()} tokens, rounding {rounding:.3g}")
+    print(f"{decode}, {compile}, {cache}: {ties} near-ties in {other.numel()} tokens, rounding {rounding:.3g}")
     assert (gaps[other] <= 4 * rounding).all(), "another token where eager was sure"
     assert ties <= TIES * other.numel()
     assert (got - expected).abs().max() <= 4 * rounding

@@ -1,4 +1,4 @@
-"""Paged attention by flashinfer's kernels, for 16-bit types on a GPU.
+"""Paged attention by flashinfer's kernels: 16-bit queries on a GPU, over a cache of their type or in FP8.
 
 flashinfer plans on the host: it splits the work of a batch over the device once, and `run` uses that split for every
 layer. A captured step freezes the launch, so its planner works in fixed buffers, one set for each size; that planner
@@ -7,7 +7,7 @@ chooses a split whose grid is the same for every batch of the size.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -19,15 +19,16 @@ from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.graphs.buffers import Buffers, Slot
 from graphpod_runtime.kernels.rows import rows_for
-from graphpod_runtime.models.base import ModelShape
+from graphpod_runtime.models.base import KvScale, ModelShape
 
 WORKSPACE, PLAN_WORKSPACE = 256 << 20, 8 << 20
 """Bytes for partial results of split work, and for a plan. All planners share them: a pass is planned just before it
 runs, and passes run one after the other on the device. The host may be ahead, so it writes plans into a ring."""
 LAYOUT = "NHD"
 """[pages, page_size, kv_heads, head_dim], as our cache."""
-CACHE_AT = 4
-"""Where the keys stand among the arguments of a planner's kernel; the values follow."""
+CACHE_AT, SCALE_AT = 4, 23
+"""Where the keys stand among the arguments of a planner's kernel, the values after them, and where the scale of
+query · key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,16 @@ class Pages:
         return cls(*(torch.from_numpy(part.astype(numpy.int32)) for part in parts))
 
 
+class _Layer(NamedTuple):
+    """What differs from layer to layer: its cache, as pages and as slots, and its scales."""
+
+    pages: tuple[Tensor, Tensor]
+    slots: tuple[Tensor, Tensor]
+    stored: KvScale
+    softmax: float
+    """Of query · stored key."""
+
+
 class _Module:
     """In the place of a planner's kernels: keeps what they would be called with."""
 
@@ -64,7 +75,7 @@ class _Module:
 
 def _frozen(planner: Any, q: Tensor, cache: tuple[Tensor, Tensor], out: Tensor) -> tuple[Any, tuple[Any, ...]]:
     """The kernel that `planner.run` would call, and its arguments: finding them takes longer than the call, and only
-    the cache differs from layer to layer.
+    the cache and its scale differ from layer to layer.
     """
     module, keeper = planner._cached_module, _Module()
     planner._cached_module = keeper
@@ -72,17 +83,22 @@ def _frozen(planner: Any, q: Tensor, cache: tuple[Tensor, Tensor], out: Tensor) 
         planner.run(q, cache, out=out)
     finally:
         planner._cached_module = module
+    if keeper.arguments[SCALE_AT] != planner._sm_scale:
+        raise RuntimeError(f"this flashinfer passes its kernels other arguments: {keeper.arguments[SCALE_AT:]}")
     return module.paged_run, keeper.arguments
 
 
 class FlashInferAttention:
-    """The Backend on flashinfer 0.6. Prefill by `prefill` (fa2 or fa3), decode by its tensor-core kernel."""
+    """The Backend on flashinfer 0.6, for models whose layers attend to everything. Prefill by `prefill` (fa2 or fa3),
+    decode by its tensor-core kernel.
+    """
 
     cache: KvCache
 
     def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device, prefill: str) -> None:
         import flashinfer
 
+        self.name = f"flashinfer/{prefill}"
         self._flashinfer = flashinfer
         self._shape, self._dtype, self._device = shape, dtype, device
         self._workspace = torch.zeros(WORKSPACE, dtype=torch.uint8, device=device)
@@ -97,8 +113,15 @@ class FlashInferAttention:
 
     def bind(self, cache: KvCache) -> None:
         self.cache = cache
-        self._layers = list(zip(cache.keys, cache.values, strict=True))
-        self._slots_of = [(keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in self._layers]
+        self._layers = [
+            _Layer(
+                pages=(keys, values),
+                slots=(keys.flatten(0, 1), values.flatten(0, 1)),
+                stored=scale,
+                softmax=self._shape.softmax_scale * scale.key,
+            )
+            for keys, values, scale in zip(cache.keys, cache.values, cache.scales, strict=True)
+        ]
         # Their launches were planned for another cache.
         self._steps.clear()
 
@@ -145,12 +168,14 @@ class FlashInferAttention:
 
     def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
         write = self._rows.writer(k, v, self._slots)
-        attend, arguments = _frozen(self._planned, q, self._layers[0], out.view(q.shape))
+        attend, arguments = _frozen(self._planned, q, self._layers[0].pages, out.view(q.shape))
+        before, between, after = arguments[:CACHE_AT], arguments[CACHE_AT + 2 : SCALE_AT], arguments[SCALE_AT + 1 :]
 
         def run(layer: int) -> Tensor:
-            write(*self._slots_of[layer])
-            attend(*arguments[:CACHE_AT], *self._layers[layer], *arguments[CACHE_AT + 2 :])
-            return out
+            own = self._layers[layer]
+            write(*own.slots, own.stored)
+            attend(*before, *own.pages, *between, own.softmax, *after)
+            return out if own.stored.value == 1.0 else out.mul_(own.stored.value)
 
         return run
 
@@ -177,13 +202,15 @@ class FlashInferAttention:
         return planner
 
     def _plan(self, planner: Any, starts: Tensor | None, pages: Pages, **options: Any) -> None:
-        """Plans rows `starts` (None: one row each) over `pages`."""
+        """Plans rows `starts` (None: one row each) over `pages`. The host does not wait for the device."""
+        # From the host, flashinfer would wait until the indices are copied.
+        indices = pages.indices.to(self._device, non_blocking=True)
         with self._ring.lend() as staging:
             planner._pin_memory_int_workspace_buffer = staging
             planner.plan(
                 *(() if starts is None else (starts,)),
                 pages.indptr,
-                pages.indices,
+                indices,
                 pages.last,
                 self._shape.heads,
                 self._shape.kv_heads,
@@ -191,6 +218,7 @@ class FlashInferAttention:
                 self.cache.page_size,
                 q_data_type=self._dtype,
                 kv_data_type=self.cache.keys.dtype,
+                sm_scale=self._shape.softmax_scale,
                 seq_lens=pages.lengths,
                 **options,
             )

@@ -44,8 +44,8 @@ def _paged_attention(
     out: Tensor,
 ) -> None:
     """One layer: keys and values are [pages, page_size, kv_heads, d], out [tokens, heads, d]; the rest as Metadata."""
-    write(keys, slots, k, key_scale)
-    write(values, slots, v, value_scale)
+    write(keys.flatten(0, 1), slots, k, key_scale)
+    write(values.flatten(0, 1), slots, v, value_scale)
     scale *= key_scale
     if lengths.shape[0] == q.shape[0]:
         _decode(q, keys, values, tables, lengths, scale, window, out)

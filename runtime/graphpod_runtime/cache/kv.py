@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphpod_runtime.models.base import HOST, KvScale, ModelShape
+from graphpod_policy import EngineConfig, KvCacheDtype
+from graphpod_runtime.models.base import HOST, KvScale, ModelShape, dtype_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,13 @@ class Pages(NamedTuple):
     values: Tensor
 
 
+def cache_dtype(config: EngineConfig) -> torch.dtype:
+    """The element type of an engine's KV cache."""
+    if config.features.kv_cache_dtype is KvCacheDtype.Fp8:
+        return torch.float8_e4m3fn
+    return dtype_of(config.dtype)
+
+
 def quantises(dtype: torch.dtype) -> bool:
     """Whether a cache of `dtype` holds scaled values."""
     return dtype.itemsize == 1
@@ -101,9 +109,9 @@ def stored(x: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
     return (x.float() / scale).clamp(-limit, limit).to(dtype)
 
 
-def write(pages: Tensor, slots: Tensor, rows: Tensor, scale: float) -> None:
-    """`rows` [n, kv_heads, d] into `slots` [n] of one layer's keys or values [pages, page_size, kv_heads, d]."""
-    _bits(pages).flatten(0, 1).index_copy_(0, slots, _bits(stored(rows, scale, pages.dtype)))
+def write(cells: Tensor, slots: Tensor, rows: Tensor, scale: float) -> None:
+    """`rows` [n, kv_heads, d] into `slots` [n] of one layer's keys or values [all slots, kv_heads, d]."""
+    _bits(cells).index_copy_(0, slots, _bits(stored(rows, scale, cells.dtype)))
 
 
 def read(pages: Tensor, used: Tensor, dtype: torch.dtype) -> Tensor:

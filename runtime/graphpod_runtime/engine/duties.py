@@ -4,6 +4,7 @@ from graphpod_policy import Duty, ExitCode, Plan
 from graphpod_runtime.engine.failure import StartFailure
 
 DONE: dict[Duty, str] = {
+    Duty.FinalScales: "KV scales come with the weights, which are loaded before anything is captured",
     Duty.ModelDtypeOutput: "the break arena's output slot has the model's element type",
 }
 """Duties that this engine does, each with where."""

@@ -1,11 +1,11 @@
 """What the loaded model and its place tell the resolver. Facts can only weaken a plan."""
 
 from graphpod_policy import EngineConfig, Facts, ModelFacts
-from graphpod_runtime.cache.kv import page_bytes
+from graphpod_runtime.cache.kv import cache_dtype, page_bytes
 from graphpod_runtime.engine import kv_room
 from graphpod_runtime.engine.parts import Parts
 from graphpod_runtime.graphs.memory import MARGIN
-from graphpod_runtime.models.base import ModelShape, dtype_of
+from graphpod_runtime.models.base import ModelShape
 
 
 def facts_of(config: EngineConfig, parts: Parts) -> Facts:
@@ -24,7 +24,7 @@ def capture_room(config: EngineConfig, parts: Parts) -> int:
     """Bytes that captures may take: what is free, less the margin and the least KV cache that can serve, which is what
     kvCacheMemory says, else one full context.
     """
-    one_context = kv_room.pages_of_one(config) * page_bytes(parts.model.shape, config.page_size, dtype_of(config.dtype))
+    one_context = kv_room.pages_of_one(config) * page_bytes(parts.model.shape, config.page_size, cache_dtype(config))
     free = int(parts.place.available_bytes() * (1 - MARGIN))
     return max(0, free - (config.kv_cache_bytes or one_context))
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import torch
 
 from graphpod_policy import EngineConfig, ExitCode
-from graphpod_runtime.cache.kv import KvCache, page_bytes
+from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.graphs.memory import MARGIN
-from graphpod_runtime.models.base import ModelShape, dtype_of
+from graphpod_runtime.models.base import ModelShape
 
 
 def pages_of_one(config: EngineConfig) -> int:
@@ -18,16 +18,21 @@ def pages_of_one(config: EngineConfig) -> int:
 
 
 def cache(
-    config: EngineConfig, shape: ModelShape, place: Place, eager_prefill: Callable[[], object], decode_bytes: int
+    config: EngineConfig,
+    shape: ModelShape,
+    place: Place,
+    allocate: Callable[[int], KvCache],
+    eager_prefill: Callable[[], object],
+    decode_bytes: int,
 ) -> KvCache:
-    """A cache, its scratch page beside those that sequences can own: as many as kvCacheMemory says; else what stays
-    free beside the decode graphs (`decode_bytes`) and the measured peak of `eager_prefill`, at most maxBatch full
-    contexts.
+    """What `allocate` makes of a number of pages, the scratch page beside those that sequences can own: as many as
+    kvCacheMemory says; else what stays free beside the decode graphs (`decode_bytes`) and the measured peak of
+    `eager_prefill`, at most maxBatch full contexts.
 
     What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
     StartFailure when not even one full context fits, or not what kvCacheMemory asks for.
     """
-    one_page, least = page_bytes(shape, config.page_size, dtype_of(config.dtype)), pages_of_one(config)
+    one_page, least = page_bytes(shape, config.page_size, cache_dtype(config)), pages_of_one(config)
     if config.kv_cache_bytes is not None:
         room, count, reserve = config.kv_cache_bytes, config.kv_cache_bytes // one_page, decode_bytes
     else:
@@ -35,7 +40,7 @@ def cache(
         room = int(place.available_bytes() * (1 - MARGIN)) - reserve
         count = min(config.max_batch * least, room // one_page)
     while count >= least:
-        made = _allocated(config, shape, place, count)
+        made = _allocated(config, allocate, count)
         missing = reserve - place.available_bytes()
         if missing <= 0:
             return made
@@ -52,9 +57,9 @@ def cache(
     )
 
 
-def _allocated(config: EngineConfig, shape: ModelShape, place: Place, pages: int) -> KvCache:
+def _allocated(config: EngineConfig, allocate: Callable[[int], KvCache], pages: int) -> KvCache:
     try:
-        return KvCache.allocate(shape, pages + 1, config.page_size, dtype_of(config.dtype), place.device)
+        return allocate(pages + 1)
     except torch.OutOfMemoryError as error:
         raise _too_much(config, str(error)) from error
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from graphpod_policy import EngineConfig, ExitCode, Phase
 from graphpod_runtime.attention.base import Backend as AttentionBackend
-from graphpod_runtime.attention.choice import attention_for
-from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
+from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine import kv_room
 from graphpod_runtime.engine.device import Place
@@ -42,6 +42,8 @@ class Parts:
     place: Place
     model: Model
     attention: AttentionBackend
+    attention_because: str
+    """Why it is this one."""
     addresses: Addresses
     passes: dict[Phase, Pass]
     breaks: BreakArena
@@ -63,16 +65,18 @@ class Parts:
             Phase.Decode: DecodePass(model, rows[Phase.Decode], dtype, place.device),
         }
         breaks = BreakArena(model.shape, max(rows.values()), dtype, place.device)
+        chosen = _attention(config, Work(model.shape, dtype, cache_dtype(config), place.device))
         parts = cls(
             place=place,
             model=model,
-            attention=attention_for(model.shape, dtype, place.device),
+            attention=chosen.backend,
+            attention_because=chosen.because,
             addresses=addresses,
             passes=passes,
             breaks=breaks,
             attention_layers=_rehearsed(passes, breaks, config.page_size, place.device),
         )
-        parts.bind(KvCache.allocate(model.shape, 1, config.page_size, dtype, place.device))
+        parts.bind(parts.new_cache(config, pages=1))
         for phase, passing in parts.passes.items():
             for name, tensor in passing.buffers:
                 addresses.register(f"{phase}.{name}", tensor)
@@ -94,7 +98,12 @@ class Parts:
     def traced(self) -> Traced:
         """The model's body, to be traced for Piecewise."""
         shape = self.model.shape
-        return Traced(self.model.body, shape.hidden, self.attention.cache.keys.dtype, self.device)
+        return Traced(self.model.body, shape.hidden, self.breaks.q.dtype, self.device)
+
+    def new_cache(self, config: EngineConfig, pages: int) -> KvCache:
+        """Of `pages` pages, scratch included."""
+        shape, scales = self.model.shape, self.model.kv_scales
+        return KvCache.allocate(shape, pages, config.page_size, cache_dtype(config), self.device, scales)
 
     def bind(self, cache: KvCache) -> None:
         """`cache` for attention, with its scratch page filled, known to captures."""
@@ -121,6 +130,13 @@ def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, de
         for phase, passing in passes.items():
             passing.eager(dummy_inputs(phase, REHEARSED_ROWS, page_size, device), attend, REHEARSED_ROWS)
     return len(layers)
+
+
+def _attention(config: EngineConfig, work: Work) -> Chosen:
+    try:
+        return attention_for(work, config.features.attention)
+    except AttentionUnavailable as error:
+        raise StartFailure(ExitCode.ConfigInvalid, str(error)) from error
 
 
 def loaded(config: EngineConfig, place: Place, read_model: LoadModel) -> Model:

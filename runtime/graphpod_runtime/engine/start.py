@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ from graphpod_runtime.engine.switches import Mode, Switches
 from graphpod_runtime.engine.walk import Walk
 from graphpod_runtime.graphs.dispatch import Ladder, gates_of
 from graphpod_runtime.graphs.errors import DeviceFailed
-from graphpod_runtime.graphs.report import PhaseReport, Report, Stage, State
+from graphpod_runtime.graphs.report import Attention, PhaseReport, Report, Stage, State
 from graphpod_runtime.models.base import Model
 from graphpod_runtime.models.loader import load_model
 
@@ -132,6 +133,7 @@ class Starter:
             model = loaded(config, place, self._read_model)
         with self._stage(Stage.Buffers):
             parts = Parts.made(config, place, model)
+            report.attention = Attention(parts.attention.name, parts.attention_because)
             plan = self._refined(parts)
         if config.graph.compile is not CompileMode.Nothing:
             with self._stage(Stage.Compile):
@@ -211,7 +213,8 @@ class Starter:
             of_hidden(model, scored, [0] * scored.shape[0], 1)
             return logits
 
-        cache = kv_room.cache(config, model.shape, parts.place, prefill, decode_bytes)
+        allocate = partial(parts.new_cache, config)
+        cache = kv_room.cache(config, model.shape, parts.place, allocate, prefill, decode_bytes)
         self.report.kv_pages = cache.pages - 1
         parts.bind(cache)
 

@@ -39,7 +39,8 @@ class Buffers:
     def load(self, name: str, live: Tensor, size: int) -> None:
         """`live` [count, ...] into the first rows of `name`, padding up to `size` rows.
 
-        A live row narrower than the slot's (a block table) is padded on its right as well.
+        A live row narrower than the slot's (a block table) is padded on its right as well. Pageable memory of the host
+        is read before this returns, and nobody waits for the device; pinned memory must keep its content until then.
         """
         slot, target = self._slots[name], self._tensors[name][:size]
         count = live.shape[0]
@@ -47,9 +48,9 @@ class Buffers:
             raise ValueError(f"{name}: {count} rows do not fit size {size} of a slot with {slot.rows} rows")
         if slot.row and live.shape[1] < slot.row[0]:
             target[:count, live.shape[1] :] = slot.padding or 0
-            target[:count, : live.shape[1]] = live
+            target[:count, : live.shape[1]].copy_(live, non_blocking=True)
         else:
-            target[:count] = live
+            target[:count].copy_(live, non_blocking=True)
         if slot.padding is not None:
             target[count:] = slot.padding
 

@@ -90,6 +90,13 @@ class PhaseReport:
         }
 
 
+class Attention(NamedTuple):
+    """Whose kernels compute attention, and why theirs."""
+
+    kernels: str
+    because: str
+
+
 @dataclass(slots=True)
 class Report:
     """The start so far. The start writes it; readers take `as_dict` copies."""
@@ -99,6 +106,8 @@ class Report:
     state: State = State.Loading
     decisions: tuple[Decision, ...] = ()
     stages: dict[Stage, float] = field(default_factory=dict)
+    attention: Attention | None = None
+    """Known once the model is."""
     kv_pages: int = 0
     page_size: int = 0
     failure: tuple[str, str] | None = None
@@ -136,6 +145,7 @@ class Report:
             "graph": {phase.value: report.as_dict() for phase, report in self.phases.items()},
             "decisions": [decision.as_dict() for decision in self.decisions],
             "stages": [{"name": stage.value, "seconds": round(seconds, 3)} for stage, seconds in self.stages.items()],
+            "attention": self.attention and self.attention._asdict(),
             "kv": {"pages": self.kv_pages, "pageSize": self.page_size, "tokens": self.kv_pages * self.page_size},
             "failure": self.failure and {"reason": self.failure[0], "message": self.failure[1]},
         }

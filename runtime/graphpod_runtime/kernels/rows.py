@@ -7,8 +7,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-Write = Callable[[Tensor, Tensor], None]
-"""(keys, values [all slots, kv_heads, d]) of one layer: the rows of a pass go to their slots."""
+from graphpod_runtime.cache.kv import write
+from graphpod_runtime.models.base import KvScale
+
+Write = Callable[[Tensor, Tensor, KvScale], None]
+"""(keys, values [all slots, kv_heads, d]) of one layer: the rows of a pass go to their slots, by the layer's scales."""
 
 
 class RowKernels(Protocol):
@@ -29,11 +32,11 @@ class TorchRows:
             target.copy_(source)
 
     def writer(self, k: Tensor, v: Tensor, slots: Tensor) -> Write:
-        def write(keys: Tensor, values: Tensor) -> None:
-            keys.index_copy_(0, slots, k)
-            values.index_copy_(0, slots, v)
+        def write_layer(keys: Tensor, values: Tensor, scale: KvScale) -> None:
+            write(keys, slots, k, scale.key)
+            write(values, slots, v, scale.value)
 
-        return write
+        return write_layer
 
 
 def rows_for(device: torch.device) -> RowKernels:

@@ -6,7 +6,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from graphpod_runtime.cache.kv import quantises
 from graphpod_runtime.kernels.rows import Write
+from graphpod_runtime.models.base import KvScale
+
+LARGEST = tl.constexpr(448.0)
+"""That e4m3 holds."""
 
 
 @triton.jit
@@ -28,11 +33,27 @@ def _stage(
 
 
 @triton.jit
-def _write(k, v, keys, values, slots, k_stride, v_stride, width: tl.constexpr, block: tl.constexpr):
+def _quantise(source, target, scale, width: tl.constexpr, block: tl.constexpr):
+    at = tl.arange(0, block)
+    inside = at < width
+    scaled = tl.div_rn(tl.load(source + at, inside, other=0.0).to(tl.float32), scale)
+    held = tl.clamp(scaled, -LARGEST, LARGEST, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(target + at, held.to(target.dtype.element_ty), inside)
+
+
+@triton.jit
+def _write(
+    k, v, keys, values, slots, key_scale, value_scale, k_stride, v_stride,
+    width: tl.constexpr, block: tl.constexpr, quantised: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row)
-    _copy(k + row * k_stride, keys + slot * width, width, block)
-    _copy(v + row * v_stride, values + slot * width, width, block)
+    if quantised:
+        _quantise(k + row * k_stride, keys + slot * width, key_scale, width, block)
+        _quantise(v + row * v_stride, values + slot * width, value_scale, width, block)
+    else:
+        _copy(k + row * k_stride, keys + slot * width, width, block)
+        _copy(v + row * v_stride, values + slot * width, width, block)
 
 
 class TritonRows:
@@ -53,13 +74,14 @@ class TritonRows:
         sizes = (k.stride(0), v.stride(0), width, triton.next_power_of_2(width))
         launch: Any = None
 
-        def write(keys: Tensor, values: Tensor) -> None:
+        def write(keys: Tensor, values: Tensor, scale: KvScale) -> None:
             nonlocal launch
+            arguments = (k, v, keys, values, slots, *scale, *sizes, quantises(keys.dtype))
             if launch is None:
                 # Choosing the compiled kernel takes longer than launching it, and the choice is the same for all.
                 grid = (k.shape[0], 1, 1)
-                launch = _write[grid](k, v, keys, values, slots, *sizes)[grid]
+                launch = _write[grid](*arguments)[grid]
             else:
-                launch(k, v, keys, values, slots, *sizes)
+                launch(*arguments)
 
         return write

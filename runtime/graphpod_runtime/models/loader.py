@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphpod_runtime.models.base import HOST, Model, ModelInvalid
 from graphpod_runtime.models.config_json import read_shape
+from graphpod_runtime.models.kv_scales import KvScales
 from graphpod_runtime.models.registry import ARCHITECTURES, build
 
 IGNORED = ("rotary_emb.inv_freq",)
@@ -27,9 +28,12 @@ def load_model(folder: Path, dtype: torch.dtype, max_model_len: int, device: tor
     targets = model.targets()
     missing = set(targets)
     architecture = ARCHITECTURES[shape.architecture]
+    scales = KvScales(shape.layers)
     for file, stored_name, tensor in _tensors(folder):
         name = architecture.tensor(stored_name)
         if name is None or name.endswith(IGNORED) or (shape.tied and name == "lm_head.weight"):
+            continue
+        if scales.take(file, name, tensor):
             continue
         if name not in targets:
             raise ModelInvalid(
@@ -48,6 +52,7 @@ def load_model(folder: Path, dtype: torch.dtype, max_model_len: int, device: tor
             f"{folder}: {len(missing)} of {len(targets)} tensors are missing, first {min(missing)}; "
             "copy the model again"
         )
+    model.kv_scales = scales.by_layer()
     return model
 
 

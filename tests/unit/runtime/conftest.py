@@ -161,7 +161,8 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
     ]
     compiled = settings.pop("compile", CompileMode.Nothing)
     graph = GraphConfig(*phases, on_capture_failure=settings.pop("on_capture_failure"), compile=compiled)
-    features = FeatureConfig(device=settings.pop("device", Device.Cpu))
+    asked = ("device", "kv_cache_dtype", "attention")
+    features = FeatureConfig(**{name: settings.pop(name) for name in asked if name in settings})
     return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, features=features, **settings)
 
 

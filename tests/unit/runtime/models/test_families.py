@@ -34,11 +34,12 @@ def prefill_logits(runner: Runner, prompt: list[int]) -> torch.Tensor:
     engine = runner._engine
     pages = runner.pages.take(-(-len(prompt) // runner.config.page_size))
     sequence = Sequence("0", prompt, len(prompt), 1, pages=pages)
-    inputs = inputs_of(PrefillBatch((Chunk(sequence, 0, len(prompt)),)), runner.config.page_size)
+    batch = PrefillBatch((Chunk(sequence, 0, len(prompt)),))
+    inputs = inputs_of(batch, runner.config.page_size, engine.device)
     with torch.no_grad():
         engine.attention.plan(inputs.metadata)
         (hidden,) = engine.passes[inputs.phase].eager(inputs, engine.attention.run, inputs.count)
-        return engine.model.head(hidden)
+        return engine.model.head(hidden).cpu()
 
 
 def reference_of(folder: Path) -> PreTrainedModel:

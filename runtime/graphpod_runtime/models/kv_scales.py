@@ -1,0 +1,36 @@
+"""Scales of an FP8 KV cache, gathered while weights are read. A cache in 16 bits leaves them aside."""
+
+import math
+import re
+from pathlib import Path
+
+from torch import Tensor
+
+from graphpod_runtime.models.base import KvScale, ModelInvalid
+
+NAME = re.compile(r"model\.layers\.(\d+)\.self_attn\.(?:k_proj\.(?=k_)|v_proj\.(?=v_))?(k|v|kv)_scale")
+"""As checkpoints have them: of a layer's keys, of its values, or (older ones) of both; at the attention, or at the
+projection that makes what is scaled."""
+
+HALVES = {"k": ("key",), "v": ("value",), "kv": ("key", "value")}
+
+
+class KvScales:
+    """Those of a model of `layers`; 1 where a checkpoint brings none."""
+
+    def __init__(self, layers: int) -> None:
+        self._given: list[dict[str, float]] = [{} for _ in range(layers)]
+
+    def take(self, file: Path, name: str, tensor: Tensor) -> bool:
+        """Whether the tensor `name` is one of them; ModelInvalid for one that no cache here can use."""
+        match = NAME.fullmatch(name)
+        if match is None or int(match[1]) >= len(self._given):
+            return False
+        if tensor.numel() != 1 or not 0 < (scale := float(tensor)) < math.inf:
+            raise ModelInvalid(f"{file}: {name} is {tensor.tolist()}; only one positive number for a layer is built")
+        self._given[int(match[1])] |= dict.fromkeys(HALVES[match[2]], scale)
+        return True
+
+    def by_layer(self) -> tuple[KvScale, ...]:
+        """All of them, once all tensors are read."""
+        return tuple(KvScale(**given) for given in self._given)
