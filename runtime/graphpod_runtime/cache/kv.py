@@ -106,7 +106,8 @@ def stored(x: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
     if not quantises(dtype):
         return x.to(dtype)
     limit = torch.finfo(dtype).max
-    return (x.float() / scale).clamp(-limit, limit).to(dtype)
+    # Not divided: CUDA multiplies by the inverse instead, and every device is to hold the same bytes.
+    return (x.float() * (1.0 / scale)).clamp(-limit, limit).to(dtype)
 
 
 def write(cells: Tensor, slots: Tensor, rows: Tensor, scale: float) -> None:

@@ -33,24 +33,24 @@ def _stage(
 
 
 @triton.jit
-def _quantise(source, target, scale, width: tl.constexpr, block: tl.constexpr):
+def _quantise(source, target, inverse, width: tl.constexpr, block: tl.constexpr):
     at = tl.arange(0, block)
     inside = at < width
-    scaled = tl.div_rn(tl.load(source + at, inside, other=0.0).to(tl.float32), scale)
+    scaled = tl.load(source + at, inside, other=0.0).to(tl.float32) * inverse
     held = tl.clamp(scaled, -LARGEST, LARGEST, propagate_nan=tl.PropagateNan.ALL)
     tl.store(target + at, held.to(target.dtype.element_ty), inside)
 
 
 @triton.jit
 def _write(
-    k, v, keys, values, slots, key_scale, value_scale, k_stride, v_stride,
+    k, v, keys, values, slots, key_inverse, value_inverse, k_stride, v_stride,
     width: tl.constexpr, block: tl.constexpr, quantised: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row)
     if quantised:
-        _quantise(k + row * k_stride, keys + slot * width, key_scale, width, block)
-        _quantise(v + row * v_stride, values + slot * width, value_scale, width, block)
+        _quantise(k + row * k_stride, keys + slot * width, key_inverse, width, block)
+        _quantise(v + row * v_stride, values + slot * width, value_inverse, width, block)
     else:
         _copy(k + row * k_stride, keys + slot * width, width, block)
         _copy(v + row * v_stride, values + slot * width, width, block)
@@ -76,7 +76,8 @@ class TritonRows:
 
         def write(keys: Tensor, values: Tensor, scale: KvScale) -> None:
             nonlocal launch
-            arguments = (k, v, keys, values, slots, *scale, *sizes, quantises(keys.dtype))
+            inverses = 1.0 / scale.key, 1.0 / scale.value
+            arguments = (k, v, keys, values, slots, *inverses, *sizes, quantises(keys.dtype))
             if launch is None:
                 # Choosing the compiled kernel takes longer than launching it, and the choice is the same for all.
                 grid = (k.shape[0], 1, 1)
