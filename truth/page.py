@@ -8,7 +8,6 @@ from truth.accuracy import ALLOWED, WINDOW
 from truth.cell import Cell, Outcome
 from truth.matrix import NEAR_TIE, ROUNDING
 from truth.result import Result
-from truth.scenarios import SCENARIOS
 
 PAGE = Path("docs/reference/truth.md")
 TITLES = {Device.Cpu: "On a CPU (recorder)", Device.Cuda: "On a GPU"}
@@ -64,7 +63,7 @@ def _rounded(result: Result) -> str:
 
 
 def _table(cells: list[Cell]) -> list[str]:
-    names = [scenario.name for scenario in SCENARIOS]
+    names = list(dict.fromkeys(cell.scenario for cell in cells))
     rows: dict[str, dict[str, Cell]] = {}
     for cell in cells:
         rows.setdefault(str(cell.variant), {})[cell.scenario] = cell
