@@ -7,6 +7,7 @@ people of every colour vision can tell apart; what is compiled is dashed as well
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from itertools import cycle
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,8 +195,11 @@ def _captures(place: "Axes", result: Result) -> bool:
         place.plot(*_columns(ordered), **_line(row, phase) | {"markersize": 4, "linewidth": 1.3})
     place.set_title("Capture of each prefill size")
     place.set_xlabel("tokens (log)")
-    place.set_ylabel("ms")
-    place.set_ylim(bottom=0)
+    place.set_ylabel("ms (log)")
+    place.set_yscale("log")
+    least = min(cost.seconds for _, costs in rows for cost in costs)
+    place.set_ylim(bottom=10 ** floor(log10(1e3 * least)))
+    _figures(place.yaxis)
     sizes = {cost.size for _, costs in rows for cost in costs}
     _sizes(place, [size for size in (4**power for power in range(10)) if min(sizes) <= size <= max(sizes)])
     return True
