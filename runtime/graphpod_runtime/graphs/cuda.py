@@ -10,16 +10,17 @@ from graphpod_runtime.graphs.segment import capture
 
 
 class CudaSegment:
-    """A Segment of one CUDA graph. Capture it inside its pool's `capturing()`."""
+    """A Segment of one CUDA graph in the pool of this `handle`. Capture it inside the pool's `capturing()`."""
 
-    def __init__(self, pool: "CudaPool") -> None:
-        self._pool = pool
+    def __init__(self, handle: tuple[int, int]) -> None:
+        # Not the pool: it keeps a segment itself, and a dropped pool must go without a collector.
+        self._handle = handle
         self._graph = torch.cuda.CUDAGraph()
         self._forks = _Forks()
 
     def begin(self) -> None:
         # thread_local: another thread (a heartbeat, a weight loader) may call the driver meanwhile.
-        self._graph.capture_begin(pool=self._pool.handle, capture_error_mode="thread_local")
+        self._graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
         self._forks.watch()
 
     def end(self) -> None:
@@ -115,7 +116,7 @@ class CudaPool:
         return segment
 
     def segment(self) -> CudaSegment:
-        return CudaSegment(self)
+        return CudaSegment(self.handle)
 
     @contextlib.contextmanager
     def capturing(self) -> Iterator[None]:
