@@ -100,7 +100,7 @@ images-cuda: venv tools ## the image for NVIDIA GPUs, and a look inside; needs 3
 
 crd: venv ## crds/, docs/reference/ and the chart's copies, from the operator's code
 	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; \
-		cp crds/*.yaml operator/graphpod_operator/rbac.yaml charts/graphpod/files/)
+		cp crds/*.yaml operator/graphpod_operator/rbac*.yaml charts/graphpod/files/)
 
 lock: venv ## locks/ from pyproject.toml
 	$(call step,locks,grep -oE 'uv>=[^"]*' pyproject.toml | $(COMPILE) - -o locks/uv.txt; \

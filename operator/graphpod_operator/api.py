@@ -50,10 +50,11 @@ class Spec(ApiModel):
         PodTemplate(), description="What the pods carry beside what the operator puts there. Default: nothing."
     )
     rollout: Rollout = Field(Rollout(), description="How changes reach the pods. Default: see its fields.")
-    updates: Updates | None = Field(
-        None,
-        description="Whether a newer operator's default image, rules and rendering reach this service by themselves "
-        "(Auto) or when adopted (Pinned). Default: they do.",
+    updates: Updates = Field(
+        Updates.Pinned,
+        description="Whether a newer operator's default image, rules and form of the pods reach this service by "
+        "themselves (Auto), or with the next change of the spec or the annotation graphpod.dev/adopt (Pinned); the "
+        "conditions EngineUpdateAvailable and PolicyUpdateAvailable tell of them. Default: Pinned.",
     )
     suspend: Boolean = Field(False, description="Keep the object and its Service, run no pod. Default: false.")
     slo: Slo | None = Field(None, description="What is promised to clients. Default: nothing.")

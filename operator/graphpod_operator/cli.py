@@ -7,6 +7,7 @@ only wants an explanation has neither.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -35,6 +36,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--namespace", action="append", default=[], help="serve only this namespace; may be repeated")
     run.add_argument(
         "--engine-image", default=DEFAULT_IMAGE, help="engine image of services that name none (%(default)s)"
+    )
+    run.add_argument(
+        "--lease-namespace",
+        default=os.environ.get("POD_NAMESPACE", "default"),
+        metavar="NAMESPACE",
+        help="where the Lease graphpod-operator is: of the operators that share it, one writes at a time (%(default)s)",
     )
     run.add_argument("--port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (%(default)s)")
     run.add_argument("--workers", type=int, default=16, help="services reconciled at the same time (%(default)s)")
@@ -75,24 +82,35 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run_operator(arguments: argparse.Namespace) -> int:
     import asyncio
-    import contextlib
+    import logging
+    import platform
+    import uuid
 
     from graphpod_operator import adminport, logs
     from graphpod_operator import main as running
+    from graphpod_operator.lease import LeaseLost
     from graphpod_operator.webhook import Webhook
 
     logs.configure(arguments.log_level)
     certificates: Path | None = arguments.webhook_certificates
     settings = running.Settings(
         engine_image=arguments.engine_image,
+        # a pod's next container goes on where its last one ended; outside a pod nobody may be taken for another
+        identity=os.environ.get("POD_UID") or f"{platform.node()}-{uuid.uuid4()}",
+        lease_namespace=arguments.lease_namespace,
         port=arguments.port,
         namespaces=tuple(arguments.namespace),
         workers=arguments.workers,
         admin_url=arguments.admin_url or adminport.DEFAULT_URL,
         webhook=Webhook(arguments.webhook_port, certificates) if certificates is not None else None,
     )
-    with contextlib.suppress(asyncio.CancelledError):  # a signal before the watches ran: as good an end as any
+    try:
         asyncio.run(running.run(settings))
+    except asyncio.CancelledError:
+        return 0  # a signal before the watches ran: as good an end as any
+    except LeaseLost as error:
+        logging.getLogger(__name__).error("%s: ending, since what this process knows may be stale", error)
+        return 1
     return 0
 
 

@@ -6,6 +6,7 @@ connection, credentials and their renewal; paths and verbs are ours.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,14 +15,17 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from graphpod_operator.ownership import FIELD_MANAGER
-from graphpod_operator.port import ApiError, Conflict, Listing, Raw, Refused, Unavailable
+from graphpod_operator.port import ApiError, Conflict, Listing, Raw, Refused, Terminating, Unavailable
 from graphpod_operator.resource import Resource
 
 REQUEST_TIMEOUT = 30.0
 """Seconds one request may take."""
 PAGE = 500
 """Objects per page of a list."""
-CONNECTIONS = 32
+CONNECT_TIMEOUT = 3.0
+"""Seconds of it until the request is on its way: one that is held up longer would be sent by who may lead no more."""
+LEASE_TIMEOUT = 3.0
+"""The same for a request about the Lease: several have to fit between two renewals."""
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 JSON = "application/json"
@@ -29,11 +33,14 @@ JSON = "application/json"
 _UNTYPED = "failed to create typed patch object"
 """An apply with a field of the wrong name or type is answered with a 500; asking again would not help."""
 
+_ENDING = "NamespaceTerminating"
+"""The cause in a 403 to a create in a namespace that is being deleted."""
+
 Answered = Callable[[str, str], None]
 """Told of every answer: HTTP status (or `<error>`) and method."""
 
 
-async def connect(answered: Answered) -> KubernetesCluster:
+async def connect(answered: Answered) -> Wire:
     """The cluster this process is meant for: that of its service account, else that of its kubeconfig. Raises
     Unavailable when it has neither.
     """
@@ -45,12 +52,12 @@ async def connect(answered: Answered) -> KubernetesCluster:
             await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except config.ConfigException as error:
             raise Unavailable(0, f"no cluster to ask: {error}; set KUBECONFIG") from error
-    configuration.connection_pool_maxsize = CONNECTIONS
-    return KubernetesCluster(client.ApiClient(configuration), answered)
+    configuration.connection_pool_maxsize = 0  # as many as there are workers: none waits for another's answer
+    return Wire(client.ApiClient(configuration), answered)
 
 
-class KubernetesCluster:
-    """The port, over one connection pool."""
+class Wire:
+    """One connection pool: requests, and the port's errors."""
 
     def __init__(self, api: client.ApiClient, answered: Answered) -> None:
         self._api = api
@@ -60,10 +67,87 @@ class KubernetesCluster:
         """Close the connections."""
         await self._api.close()  # type: ignore[no-untyped-call]
 
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Raw | None = None,
+        content: str = JSON,
+        seconds: float = REQUEST_TIMEOUT,
+        fence: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
+        """One request; the decoded answer. Raises the port's errors, never the client's, and what `fence` raises:
+        it is asked last of all before the request leaves.
+        """
+        prepared = await self._api.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Content-Type": content, "Accept": JSON},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        fence()
+        try:
+            limit = aiohttp.ClientTimeout(total=seconds, connect=min(seconds, CONNECT_TIMEOUT))
+            response = await self._api.call_api(*prepared, _request_timeout=limit)
+            text: bytes = await response.read()  # type: ignore[no-untyped-call]
+        except (aiohttp.ClientError, OSError, TimeoutError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _told_to_stop():
+                raise
+            self._answered("<error>", method)
+            raise Unavailable(
+                0, f"{method} {path}: the API server did not answer: {error or type(error).__name__}"
+            ) from error
+        self._answered(str(response.status), method)
+        if response.status >= 400:
+            raise _error(response.status, method, path, text)
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+
+def _told_to_stop() -> bool:
+    """Whether this very task is being cancelled. kopf, when it ends, also cancels tasks that aiohttp made for us."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+class KubernetesLeases:
+    """The port of `lease`, over the same wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def get(self, namespace: str, name: str) -> Raw | None:
+        """The live Lease, or None."""
+        try:
+            return await self._wire.request("GET", _path(Resource.Lease, namespace, name), seconds=LEASE_TIMEOUT)
+        except Refused as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def put(self, body: Raw) -> Raw:
+        """Create a Lease without a resourceVersion; replace the one of exactly this resourceVersion."""
+        metadata = body["metadata"]
+        made = "resourceVersion" not in metadata
+        path = _path(Resource.Lease, metadata["namespace"], None if made else metadata["name"])
+        return await self._wire.request("POST" if made else "PUT", path, body=body, seconds=LEASE_TIMEOUT)
+
+
+class KubernetesCluster:
+    """The six-method port, over a wire. `fence` is asked before every write, and raises when it may not be."""
+
+    def __init__(self, wire: Wire, fence: Callable[[], None] = lambda: None) -> None:
+        self._wire = wire
+        self._fence = fence
+
     async def get(self, resource: Resource, namespace: str, name: str) -> Raw | None:
         """The live object, or None."""
         try:
-            return await self._request("GET", _path(resource, namespace, name))
+            return await self._read(_path(resource, namespace, name))
         except Refused as error:
             if error.status == 404:
                 return None
@@ -74,7 +158,7 @@ class KubernetesCluster:
         query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
         items: list[Raw] = []
         while True:
-            page = await self._request("GET", _path(resource, namespace), query=query)
+            page = await self._read(_path(resource, namespace), query)
             items += page["items"]
             metadata = page["metadata"]
             if not metadata.get("continue"):
@@ -96,7 +180,7 @@ class KubernetesCluster:
         """Delete exactly the object with this uid; one that is gone already is no error."""
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
-            await self._request("DELETE", _path(resource, namespace, name), body=body)
+            await self._write("DELETE", _path(resource, namespace, name), body)
         except Refused as error:
             if error.status != 404:
                 raise
@@ -104,43 +188,17 @@ class KubernetesCluster:
     async def event(self, body: Raw) -> None:
         """Create a core/v1 Event."""
         namespace = body["metadata"]["namespace"]
-        await self._request("POST", f"/api/v1/namespaces/{namespace}/events", body=body)
+        await self._write("POST", f"/api/v1/namespaces/{namespace}/events", body)
 
     async def _apply(self, path: str, body: Raw, force: bool) -> Raw:
         query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
-        return await self._request("PATCH", path, query=query, body=body, content=APPLY)
+        return await self._write("PATCH", path, body, query=query, content=APPLY)
 
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Raw | None = None,
-        content: str = JSON,
-    ) -> dict[str, Any]:
-        """One request; the decoded answer. Raises the port's errors, never the client's."""
-        prepared = await self._api.param_serialize(
-            method,
-            path,
-            query_params=list((query or {}).items()),
-            header_params={"Content-Type": content, "Accept": JSON},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        try:
-            response = await self._api.call_api(*prepared, _request_timeout=REQUEST_TIMEOUT)
-            text: bytes = await response.read()  # type: ignore[no-untyped-call]
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            self._answered("<error>", method)
-            raise Unavailable(
-                0, f"{method} {path}: the API server did not answer: {error or type(error).__name__}"
-            ) from error
-        self._answered(str(response.status), method)
-        if response.status >= 400:
-            raise _error(response.status, method, path, text)
-        answer: dict[str, Any] = json.loads(text)
-        return answer
+    async def _read(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        return await self._wire.request("GET", path, query=query)
+
+    async def _write(self, method: str, path: str, body: Raw, **how: Any) -> dict[str, Any]:
+        return await self._wire.request(method, path, body=body, fence=self._fence, **how)
 
 
 def _path(resource: Resource, namespace: str | None, name: str | None = None) -> str:
@@ -151,12 +209,15 @@ def _path(resource: Resource, namespace: str | None, name: str | None = None) ->
 
 def _error(status: int, method: str, path: str, text: bytes) -> ApiError:
     try:
-        message = json.loads(text)["message"]
+        told = json.loads(text)
+        message, details = told["message"], told.get("details") or {}
     except (ValueError, KeyError, TypeError):
-        message = text.decode(errors="replace")[:200]
+        message, details = text.decode(errors="replace")[:200], {}
     said = f"{message} ({status} to {method} {path})"  # a condition has room for the beginning only
     if status == 409:
         return Conflict(status, said)
+    if any(cause.get("reason") == _ENDING for cause in details.get("causes") or ()):
+        return Terminating(status, said)
     if _UNTYPED in message:
         return Refused(status, said)
     if status == 429 or status >= 500:

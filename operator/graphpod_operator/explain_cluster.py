@@ -25,7 +25,7 @@ def fetch(namespace: str, name: str) -> Mapping[str, Any]:
     async def ask() -> Mapping[str, Any] | None:
         live = await cluster.connect(lambda status, method: None)
         try:
-            return await live.get(Resource.InferenceService, namespace, name)
+            return await cluster.KubernetesCluster(live).get(Resource.InferenceService, namespace, name)
         finally:
             await live.close()
 

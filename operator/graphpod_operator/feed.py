@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from typing import Self
 
 from graphpod_operator.observe import Key, Pod, Projection, Raw, project
 from graphpod_operator.port import Cluster, Listing
 from graphpod_operator.queue import KeyQueue
-from graphpod_operator.render.subject import MANAGED_BY
-from graphpod_operator.resource import Resource
-from graphpod_operator.store import Store
+from graphpod_operator.render.subject import MANAGED_BY, OWNER_LABEL
+from graphpod_operator.resource import WATCHED, Resource
+from graphpod_operator.store import Store, address
 from graphpod_operator.warmup import Warmups
 
 SELECTOR = "=".join(MANAGED_BY)
 """Label selector of children and pods; services themselves are watched whole."""
 
 
+def owned_by(name: str) -> str:
+    """The label selector of everything that belongs to one service."""
+    return f"{OWNER_LABEL}={name}"
+
+
 def selector(resource: Resource) -> str:
     """The label selector with which a kind is listed and watched."""
     return "" if resource is Resource.InferenceService else SELECTOR
+
+
+def scopes(namespaces: tuple[str, ...]) -> tuple[str | None, ...]:
+    """What to list for these namespaces; without any, the whole cluster (None)."""
+    return namespaces or (None,)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A full list of one kind, of one namespace or (None) of all, as it was at `version`."""
+
+    resource: Resource
+    namespace: str | None
+    items: tuple[Projection, ...]
+    version: int
+
+    @classmethod
+    def of(cls, resource: Resource, namespace: str | None, listing: Listing) -> Self:
+        """The projections of a list's items, which carry no kind and need none."""
+        return cls(resource, namespace, tuple(project(resource, raw) for raw in listing.items), listing.version)
 
 
 class Feed:
@@ -37,14 +64,20 @@ class Feed:
         """An object was deleted, or lost our label."""
         self._delete(project(resource, raw))
 
-    def listed(self, resource: Resource, namespace: str | None, listing: Listing) -> None:
-        """A kind was listed, in one namespace or (None) in all: what the list does not have is deleted."""
-        # the items of a list carry no kind, and need none
-        items = [project(resource, raw) for raw in listing.items]
-        for item in self._store.missing(resource, namespace, items, listing.version):
+    def listed(self, listed: Listed) -> None:
+        """A kind was listed: what the list does not have is deleted."""
+        for item in self._missing(listed):
             self._delete(item)
-        for item in items:
+        for item in listed.items:
             self._observe(item)
+
+    def news(self, listed: Listed) -> list[str]:
+        """What the list tells and the store does not know, in words."""
+        gone = [f"{_name(item)} was deleted" for item in self._missing(listed)]
+        return gone + [f"{_name(item)} has changed" for item in listed.items if self._store.is_news(item)]
+
+    def _missing(self, listed: Listed) -> list[Projection]:
+        return self._store.missing(listed.resource, listed.namespace, listed.items, listed.version)
 
     def _observe(self, item: Projection) -> None:
         before = self._store.known(item)
@@ -62,11 +95,16 @@ class Feed:
             self._queue.add(key)
 
 
+def _name(item: Projection) -> str:
+    resource, namespace, name = address(item)
+    return f"{resource.kind} {namespace}/{name}"
+
+
 async def fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...]) -> None:
     """List every kind into the feed. Without this, an object not heard of yet would pass for one that is absent."""
-    scopes: tuple[str | None, ...] = namespaces or (None,)
 
     async def take(resource: Resource, namespace: str | None) -> None:
-        feed.listed(resource, namespace, await cluster.list(resource, namespace, selector(resource)))
+        listing = await cluster.list(resource, namespace, selector(resource))
+        feed.listed(Listed.of(resource, namespace, listing))
 
-    await asyncio.gather(*(take(resource, scope) for resource in Resource for scope in scopes))
+    await asyncio.gather(*(take(resource, scope) for resource in WATCHED for scope in scopes(namespaces)))

@@ -1,7 +1,7 @@
 """`/healthz`, `/readyz` and `/metrics` on one port.
 
-`/healthz` asks for a restart, so it fails only where a restart helps: an event loop that lags, or one key that never
-ends. An API server that cannot be reached is told by `/readyz` and a metric.
+`/healthz` asks for a restart, so it fails only where a restart helps: an event loop that lags, one key that never
+ends, or watches that do not tell what is. An API server that cannot be reached is told by `/readyz` and a metric.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from aiohttp import web
 
 from graphpod_operator.metrics import Meters
 from graphpod_operator.queue import KeyQueue
+from graphpod_operator.resync import Trust
 
 LOOP_LATE_SECONDS = 10.0
 KEY_BUSY_SECONDS = 300.0
@@ -39,22 +40,26 @@ class Pulse:
         return self._late
 
 
-def sickness(pulse: Pulse, queue: KeyQueue) -> str | None:
+def sickness(pulse: Pulse, queue: KeyQueue, trust: Trust) -> str | None:
     """Why this process should be restarted, or None."""
     if pulse.late_seconds > LOOP_LATE_SECONDS:
         return f"the event loop is {pulse.late_seconds:.0f} s late"
     if (busy := queue.longest_busy()) > KEY_BUSY_SECONDS:
         return f"one key has been worked on for {busy:.0f} s"
-    return None
+    return trust.sickness
 
 
 async def serve(
-    port: int, pulse: Pulse, queue: KeyQueue, meters: Meters, unready: Callable[[], str | None]
+    port: int,
+    meters: Meters,
+    *,
+    unhealthy: Callable[[], str | None],
+    unready: Callable[[], str | None],
 ) -> web.AppRunner:
-    """Start serving; `unready` says why the operator does not act now, or None when it does."""
+    """Start serving; the two say what is wrong, or None."""
 
     async def healthz(_: web.Request) -> web.Response:
-        return _answer(sickness(pulse, queue))
+        return _answer(unhealthy())
 
     async def readyz(_: web.Request) -> web.Response:
         return _answer(unready())

@@ -1,7 +1,8 @@
 """The running operator: parts put together, and the tasks that keep them going.
 
-Order of start: lists fill the store and queue every service, workers start, then the watches. Until then nothing is
-decided, because an object not heard of yet would pass for one that is absent.
+Order of start: lists fill the store and queue every service, then the watches begin and the Lease is contended for, and
+with it workers start. Nothing is decided before the lists are done, because an object not heard of yet would pass for
+one that is absent. An operator that waits for the Lease keeps its store as warm as the one that leads.
 """
 
 from __future__ import annotations
@@ -19,27 +20,32 @@ import aiohttp
 from graphpod_operator import health, watch
 from graphpod_operator.adminport import DEFAULT_URL, HttpAdminPort
 from graphpod_operator.clock import SystemClock
-from graphpod_operator.cluster import KubernetesCluster, connect
+from graphpod_operator.cluster import KubernetesCluster, KubernetesLeases, Wire, connect
 from graphpod_operator.feed import Feed, fill
+from graphpod_operator.lease import Leadership
 from graphpod_operator.metrics import CONTROLLER, Meters
-from graphpod_operator.port import ApiError
+from graphpod_operator.port import ApiError, Cluster, Conflict
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reconcile import Reconciler
+from graphpod_operator.resync import Resync
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import Warmups
 from graphpod_operator.webhook import Webhook, warning
 
 log = logging.getLogger(__name__)
 
-RESYNC_SECONDS = 600.0
 FILL_RETRY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line decides. `namespaces` empty: the whole cluster."""
+    """What the command line decides. `namespaces` empty: the whole cluster. `identity` is this process's alone, or
+    that of its predecessor in the same pod; operators with the same `lease_namespace` take turns.
+    """
 
     engine_image: str
+    identity: str
+    lease_namespace: str
     port: int = 8080
     namespaces: tuple[str, ...] = ()
     workers: int = 16
@@ -49,27 +55,65 @@ class Settings:
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether the operator acts now."""
+    """Whether the store is filled."""
 
     trouble: str | None = "the store is being filled"
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the tasks of a running operator share."""
+
+    settings: Settings
+    queue: KeyQueue
+    meters: Meters
+    reconciler: Reconciler
+    leadership: Leadership
+    resync: Resync
+    feed: Feed
+    pulse: health.Pulse
+
+
 async def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises what makes going on pointless; CancelledError when told to stop early."""
+    """Run until SIGTERM or SIGINT. Raises what makes going on pointless (LeaseLost for one); CancelledError when told
+    to stop early.
+    """
     _stop_on_signals()
     meters, store, readiness, pulse = Meters.make(), Store(), Readiness(), health.Pulse()
     queue = KeyQueue(added=lambda: meters.count("workqueue_adds_total", name=CONTROLLER))
-    meters.watch(store, queue)
-    async with _connections(meters) as (cluster, session), warning(settings.webhook):
-        warmups = Warmups(HttpAdminPort(session, settings.admin_url))
-        reconciler = Reconciler(cluster, warmups, store, meters, SystemClock(), settings.engine_image)
-        server = await health.serve(settings.port, pulse, queue, meters, lambda: readiness.trouble)
+
+    def queue_all() -> None:
+        for service in store.services():
+            queue.add(service.key)
+
+    def reread() -> None:
+        reconciler.reread(service.key for service in store.services())
+        queue_all()
+
+    async with _connections(meters) as (wire, session), warning(settings.webhook):
+        clock = SystemClock()
+        # what failed while nothing could be written may be waiting for minutes
+        leadership = Leadership(
+            KubernetesLeases(wire), settings.lease_namespace, settings.identity, clock, renewed_late=queue_all
+        )
+        cluster = KubernetesCluster(wire, leadership.fence)
+        warmups = Warmups(HttpAdminPort(session, settings.admin_url), queue.add)
+        reconciler = Reconciler(cluster, warmups, store, meters, clock, settings.engine_image)
+        feed = Feed(store, queue, warmups)
+        resync = Resync(cluster, feed, settings.namespaces, done=reread)
+        meters.watch(store, queue, leadership.holds)
+        server = await health.serve(
+            settings.port,
+            meters,
+            unhealthy=lambda: health.sickness(pulse, queue, resync.trust),
+            unready=lambda: readiness.trouble or leadership.trouble,
+        )
         try:
-            feed = Feed(store, queue, warmups)
             await _fill(cluster, feed, settings.namespaces, readiness)
             log.info("store filled: %d services", sum(1 for _ in store.services()))
-            await _work(settings, reconciler, cluster, store, queue, meters, readiness, pulse, feed)
+            await _work(Parts(settings, queue, meters, reconciler, leadership, resync, feed, pulse))
         finally:
+            await leadership.release()
             await server.cleanup()
 
 
@@ -81,25 +125,26 @@ def _stop_on_signals() -> None:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
-async def _work(
-    settings: Settings,
-    reconciler: Reconciler,
-    cluster: KubernetesCluster,
-    store: Store,
-    queue: KeyQueue,
-    meters: Meters,
-    readiness: Readiness,
-    pulse: health.Pulse,
-    feed: Feed,
-) -> None:
+async def _work(parts: Parts) -> None:
     """Watches, workers and clocks, until one of them ends; the others end with it."""
+    main = asyncio.current_task()
+    assert main is not None  # called from a coroutine
+
+    def watches_failed() -> None:
+        parts.meters.count("graphpod_operator_watch_failures_total")
+        for number in (signal.SIGTERM, signal.SIGINT):  # kopf's handlers outlive it, and do nothing any more
+            asyncio.get_running_loop().add_signal_handler(number, main.cancel)
+
     tasks = [
-        *(asyncio.create_task(_worker(queue, reconciler, meters)) for _ in range(settings.workers)),
-        asyncio.create_task(_resync(cluster, feed, store, settings.namespaces, queue, reconciler, readiness)),
-        asyncio.create_task(pulse.beat()),
+        *(asyncio.create_task(_worker(parts)) for _ in range(parts.settings.workers)),
+        asyncio.create_task(parts.leadership.contend()),
+        asyncio.create_task(parts.resync.run()),
+        asyncio.create_task(parts.pulse.beat()),
     ]
     # kopf ends the tasks it finds younger than itself, so ours are made first
-    watching = asyncio.create_task(watch.run(feed, settings.namespaces))
+    watching = asyncio.create_task(
+        watch.run(parts.feed, parts.settings.namespaces, listed=parts.resync.soon, failed=watches_failed)
+    )
     try:
         done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -110,13 +155,23 @@ async def _work(
         await asyncio.gather(*tasks, watching, return_exceptions=True)
 
 
-async def _worker(queue: KeyQueue, reconciler: Reconciler, meters: Meters) -> None:
-    """Take keys and reconcile them, for ever. A failure costs the key a pause, never the worker."""
+async def _worker(parts: Parts) -> None:
+    """Once this operator leads, take keys and reconcile them, for ever. A failure costs the key a pause, never the
+    worker.
+    """
+    queue, meters = parts.queue, parts.meters
+    await parts.leadership.won.wait()
     while True:
         key = await queue.take()
         started = time.monotonic()
         try:
-            pause = await reconciler.reconcile(key)
+            pause = await parts.reconciler.reconcile(key)
+        except Conflict as error:
+            # what was known is old: it has been looked at again, and the next try goes by that
+            queue.add_failed(key)
+            log.info("%s: %s; again", key, error)
+            meters.count("workqueue_retries_total", name=CONTROLLER)
+            result = "requeue"
         except Exception as error:
             wait = queue.add_failed(key)
             expected = isinstance(error, ApiError)
@@ -136,7 +191,7 @@ async def _worker(queue: KeyQueue, reconciler: Reconciler, meters: Meters) -> No
         meters.observe("controller_runtime_reconcile_time_seconds", time.monotonic() - started, controller=CONTROLLER)
 
 
-async def _fill(cluster: KubernetesCluster, feed: Feed, namespaces: tuple[str, ...], readiness: Readiness) -> None:
+async def _fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], readiness: Readiness) -> None:
     """Fill the store through the feed, however long the API server takes to answer."""
     while True:
         try:
@@ -155,30 +210,11 @@ async def _fill(cluster: KubernetesCluster, feed: Feed, namespaces: tuple[str, .
             return
 
 
-async def _resync(
-    cluster: KubernetesCluster,
-    feed: Feed,
-    store: Store,
-    namespaces: tuple[str, ...],
-    queue: KeyQueue,
-    reconciler: Reconciler,
-    readiness: Readiness,
-) -> None:
-    """List everything again from time to time: a cut watch may have missed deletions."""
-    while True:
-        await asyncio.sleep(RESYNC_SECONDS)
-        await _fill(cluster, feed, namespaces, readiness)
-        keys = [service.key for service in store.services()]
-        reconciler.reread(keys)
-        for key in keys:
-            queue.add(key)
-
-
 @contextlib.asynccontextmanager
-async def _connections(meters: Meters) -> AsyncIterator[tuple[KubernetesCluster, aiohttp.ClientSession]]:
-    cluster = await connect(lambda code, method: meters.count("rest_client_requests_total", code=code, method=method))
+async def _connections(meters: Meters) -> AsyncIterator[tuple[Wire, aiohttp.ClientSession]]:
+    wire = await connect(lambda code, method: meters.count("rest_client_requests_total", code=code, method=method))
     try:
         async with aiohttp.ClientSession() as session:
-            yield cluster, session
+            yield wire, session
     finally:
-        await cluster.close()
+        await wire.close()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from graphpod_operator import lease
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.store import Store
 from graphpod_policy import RESOLVER_REVISION, __version__
@@ -21,8 +22,9 @@ CONTROLLER = "inferenceservice"
 SERVICES = "graphpod_operator_inferenceservices"
 DEPTH = "workqueue_depth"
 WORKERS = "controller_runtime_active_workers"
-COUNTED_ON_SCRAPE = (SERVICES, DEPTH, WORKERS)
-"""Gauges that are counted from the store and the queue when asked for, so they cannot drift."""
+LEADING = "leader_election_master_status"
+COUNTED_ON_SCRAPE = (SERVICES, DEPTH, WORKERS, LEADING)
+"""Gauges that are counted from store, queue and Lease when asked for, so they cannot drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,9 @@ class Meters:
         meters.set("graphpod_operator_build_info", 1, version=__version__, resolver_revision=RESOLVER_REVISION)
         return meters
 
-    def watch(self, store: Store, queue: KeyQueue) -> None:
-        """Count the gauges of store and queue on every scrape."""
-        self.registry.register(_Counted(store, queue))
+    def watch(self, store: Store, queue: KeyQueue, leads: Callable[[], bool]) -> None:
+        """Count the gauges of store, queue and Lease on every scrape."""
+        self.registry.register(_Counted(store, queue, leads))
 
     def count(self, name: str, /, **labels: str) -> None:
         """Add one to a counter."""
@@ -72,15 +74,17 @@ class Meters:
 class _Counted(Collector):
     """Gauges counted at the moment of the scrape."""
 
-    def __init__(self, store: Store, queue: KeyQueue) -> None:
+    def __init__(self, store: Store, queue: KeyQueue, leads: Callable[[], bool]) -> None:
         self._store = store
         self._queue = queue
+        self._leads = leads
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One family for each of COUNTED_ON_SCRAPE."""
         yield self._family(SERVICES, self._services())
         yield self._family(DEPTH, {(CONTROLLER,): self._queue.depth})
         yield self._family(WORKERS, {(CONTROLLER,): self._queue.active})
+        yield self._family(LEADING, {(lease.NAME,): int(self._leads())})
 
     def _services(self) -> Tally[tuple[str, ...]]:
         return Tally(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from graphpod_operator.ownership import fingerprint, owned_fields
 from graphpod_operator.render.deployment import CONTAINER
-from graphpod_operator.render.subject import HASH_ANNOTATION, OWNER_LABEL, PAUSED_ANNOTATION, QUEUE_LABEL
+from graphpod_operator.render.subject import (
+    ADOPT_ANNOTATION,
+    HASH_ANNOTATION,
+    OWNER_LABEL,
+    PAUSED_ANNOTATION,
+    QUEUE_LABEL,
+)
 from graphpod_operator.resource import Resource
 
 Raw = Mapping[str, Any]
@@ -40,6 +48,8 @@ class Service:
     """Its user wants to be told how it stands, and nothing but its status written."""
     queue: str | None = None
     """The Kueue queue that its pods wait in."""
+    adopt: str | None = None
+    """The revision that its user takes over from this operator."""
 
     @classmethod
     def of(cls, raw: Raw) -> Service:
@@ -56,6 +66,7 @@ class Service:
             status=raw.get("status") or {},
             paused=annotations.get(PAUSED_ANNOTATION) == "true",
             queue=labels.get(QUEUE_LABEL),
+            adopt=annotations.get(ADOPT_ANNOTATION),
         )
 
 
@@ -95,6 +106,29 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a ControllerRevision keeps: the memory that the operator decides by, and so the one body that stays, packed.
+
+    `number` tells which is the newest.
+    """
+
+    number: int
+    packed: bytes
+
+    @classmethod
+    def of(cls, raw: Raw) -> Kept:
+        """The memory in a ControllerRevision."""
+        packed = zlib.compress(json.dumps(raw.get("data") or {}).encode())
+        return cls(raw.get("revision", 0), packed)
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """What was kept."""
+        data: Mapping[str, str] = json.loads(zlib.decompress(self.packed))
+        return data
+
+
+@dataclass(frozen=True, slots=True)
 class Child:
     """An object of one of the kinds we apply."""
 
@@ -111,6 +145,7 @@ class Child:
     owned: str
     """Fingerprint of the fields that are ours."""
     rollout: Rollout | None
+    kept: Kept | None = None
 
     @classmethod
     def of(cls, resource: Resource, raw: Raw) -> Child:
@@ -128,6 +163,7 @@ class Child:
             deleting="deletionTimestamp" in metadata,
             owned=fingerprint(owned_fields(raw)),
             rollout=Rollout.of(raw) if resource is Resource.Deployment else None,
+            kept=Kept.of(raw) if resource is Resource.ControllerRevision else None,
         )
 
 

@@ -26,7 +26,6 @@ OPERATOR_FEATURES: tuple[OperatorFeature, ...] = (
     OperatorFeature("an API key", "spec.engine.apiKeySecretRef", False, lambda spec: spec.engine.api_key_secret_ref),
     OperatorFeature("a limit of retries", "spec.graph.retries", False, lambda spec: spec.graph.retries is not None),
     OperatorFeature("autoscaling", "spec.autoscaling", False, lambda spec: spec.autoscaling),
-    OperatorFeature("a choice of updates", "spec.updates", False, lambda spec: spec.updates),
     OperatorFeature("objectives", "spec.slo", False, lambda spec: spec.slo),
     OperatorFeature("a PodMonitor", "spec.monitoring.enabled", False, lambda spec: spec.monitoring.enabled),
 )

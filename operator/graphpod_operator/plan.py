@@ -5,26 +5,29 @@ Both halves are pure. The executor, `reconcile`, only carries out what stands he
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from graphpod_operator import observe
 from graphpod_operator.api import KIND, Spec
 from graphpod_operator.api_model import first_mistake
-from graphpod_operator.engineconfig import engine_file
+from graphpod_operator.api_running import Updates
+from graphpod_operator.engineconfig import EngineFile, engine_file
 from graphpod_operator.features import features, graph_request, missing
 from graphpod_operator.ownership import desired_fields, fingerprint
 from graphpod_operator.reasons import Reason
 from graphpod_operator.render import podtemplate
 from graphpod_operator.render.configmap import config_map
-from graphpod_operator.render.deployment import deployment, replicas
+from graphpod_operator.render.controllerrevision import controller_revision
+from graphpod_operator.render.deployment import deployment, replicas, workload
 from graphpod_operator.render.service import service
 from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.rendering import MADE_FROM, Rendering, canonical, made_from
 from graphpod_operator.resource import Resource
-from graphpod_policy import Plan, resolve
+from graphpod_policy import Phase, Plan, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,26 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """A service that can run: its graph plan, the hash of its engine's configuration, its children in order."""
+    """A service that can run: its graph plan, the hash of its engine's configuration, its children in order.
+
+    `renews`: it has another rendering than before. `news` is what this operator would do otherwise, were the service's
+    rendering not kept.
+    """
 
     policy: Plan
     config_hash: str
     replicas: int
     children: tuple[Wanted, ...]
+    renews: bool
+    news: tuple[News, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One thing that adopting this operator's rendering would change: a reason, and what it is in words."""
+
+    reason: Reason
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +83,12 @@ class Refused:
     policy: Plan | None = None
 
 
-def desire(found: observe.Service, default_image: str) -> Desired | Refused:
-    """What a service wants, or why it cannot have it."""
+def desire(found: observe.Service, default_image: str, revisions: Iterable[observe.Child] = ()) -> Desired | Refused:
+    """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label.
+
+    A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
+    for that always, or when its name stands in the annotation graphpod.dev/adopt.
+    """
     try:
         spec = Spec.model_validate(found.spec)
     except ValidationError as error:
@@ -75,27 +96,94 @@ def desire(found: observe.Service, default_image: str) -> Desired | Refused:
         field = ".".join(["spec", *map(str, place)])
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {what}")
+    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue)
+    fresh, policy = _render(subject, default_image)
+    kept = _kept(found, revisions)
+    same = [one.kept for one in kept if one.kept.data.get(MADE_FROM) == made_from(spec, found.queue)]
+    adopted = isinstance(fresh, Rendering) and found.adopt == fresh.revision
+    if not same or spec.updates is Updates.Auto or adopted:
+        return fresh if isinstance(fresh, Refused) else _desired(subject, fresh, kept)
+    pinned = Rendering.read(same[-1], policy)
+    return replace(_desired(subject, pinned, kept), news=_news(subject, pinned, fresh, default_image))
+
+
+def _render(subject: Subject, default_image: str) -> tuple[Rendering | Refused, Plan]:
+    """What this operator makes of a spec, and its plan even where it refuses."""
+    spec = subject.spec
     policy = resolve(features(spec), graph_request(spec))
     if lacking := missing(spec):
-        return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy)
-    if policy.refused is not None:
-        refused = policy.refused
-        return Refused(
-            Reason.PolicyRefused, f"spec.graph.{refused.phase}: rule {refused.rule}: {refused.because}", policy
-        )
-    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue)
-    file = engine_file(found.key.name, spec, policy)
+        return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy), policy
+    if (refused := policy.refused) is not None:
+        what = f"spec.graph.{refused.phase}: rule {refused.rule}: {refused.because}"
+        return Refused(Reason.PolicyRefused, what, policy), policy
+    file = engine_file(subject.name, spec, policy)
+    body = workload(subject, policy, file.hash, default_image)
+    return Rendering(made_from(spec, subject.queue), file.data, body, policy), policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """A ControllerRevision that is ours to go by."""
+
+    name: str
+    kept: observe.Kept
+
+
+def _kept(found: observe.Service, revisions: Iterable[observe.Child]) -> list[_Memory]:
+    """This very service's memories, the newest last."""
+    ours = [
+        _Memory(child.name, child.kept)
+        for child in revisions
+        if child.kept is not None and child.controller == (KIND, found.key.name, found.uid) and not child.deleting
+    ]
+    return sorted(ours, key=lambda one: (one.kept.number, one.name))
+
+
+def _desired(subject: Subject, rendering: Rendering, kept: list[_Memory]) -> Desired:
+    """The children around a rendering. The memory of it has the highest number of all."""
+    name = subject.revision_name(rendering.revision)
+    newest = kept[-1] if kept else None
+    renews = newest is None or newest.name != name
+    number = newest.kept.number + renews if newest is not None else 1
+    # a memory cannot be changed, and the words of its plan may be others than today's
+    data = next((one.kept.data for one in kept if one.name == name), rendering.data())
+    file = EngineFile(rendering.engine, rendering.config_hash)
+    memory = controller_revision(subject, rendering.revision, data, number)
     return Desired(
-        policy=policy,
+        policy=rendering.policy,
         config_hash=file.hash,
-        replicas=replicas(spec),
+        replicas=replicas(subject.spec),
+        renews=renews,
         children=(
             Wanted.of(Resource.ServiceAccount, service_account(subject)),
             Wanted.of(Resource.ConfigMap, config_map(subject, file)),
             Wanted.of(Resource.Service, service(subject)),
-            Wanted.of(Resource.Deployment, deployment(subject, policy, file.hash, default_image)),
+            Wanted.of(Resource.ControllerRevision, memory),
+            Wanted.of(Resource.Deployment, deployment(subject, rendering.workload)),
         ),
     )
+
+
+def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, default_image: str) -> tuple[News, ...]:
+    """What a fresh rendering would change: what the rules plan, and what the pods are made of."""
+    if isinstance(fresh, Refused):
+        return (News(Reason.RulesRefuse, fresh.what),)
+    news = []
+    if fresh.config_hash != pinned.config_hash:
+        plans = [
+            f"{phase} {pinned.policy.phases[phase].planned} becomes {fresh.policy.phases[phase].planned}"
+            for phase in Phase
+            if pinned.policy.phases[phase].planned is not fresh.policy.phases[phase].planned
+        ]
+        what = ", ".join(plans) or "the engine's configuration changes"
+        news.append(News(Reason.NewPolicy, f"revision {fresh.revision}: {what}"))
+    made = workload(subject, pinned.policy, pinned.config_hash, default_image)
+    if canonical(made) != canonical(pinned.workload):
+        image = (
+            f"image {pinned.image} becomes {fresh.image}" if pinned.image != fresh.image else "the pods' form changes"
+        )
+        news.append(News(Reason.NewEngine, f"revision {fresh.revision}: {image}"))
+    return tuple(news)
 
 
 @dataclass(frozen=True, slots=True)

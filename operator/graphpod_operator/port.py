@@ -39,6 +39,14 @@ class Refused(ApiError):
     """The API server will not do it as asked, now or later; the message is the server's."""
 
 
+class Terminating(Refused):
+    """The namespace is being deleted, so nothing can be made in it any more."""
+
+
+class NotLeading(ApiError):
+    """A write that was not sent: this operator has not renewed its Lease for too long, so another may lead."""
+
+
 class Cluster(Protocol):
     """The six-method port. Every method may raise Unavailable or Refused, `apply` also Conflict."""
 

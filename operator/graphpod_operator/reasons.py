@@ -38,8 +38,10 @@ MEANING: dict[ConditionType, str] = {
     ConditionType.Ready: "All of the above.",
     ConditionType.Available: "At least one proved pod serves, of whatever generation.",
     ConditionType.Degraded: "A pod runs a weaker policy than planned.",
-    ConditionType.PolicyUpdateAvailable: "Newer rules would plan this spec differently.",
-    ConditionType.EngineUpdateAvailable: "The operator's default image is newer than the one that runs.",
+    ConditionType.PolicyUpdateAvailable: "The rules of this operator would plan the spec differently; the pods run on "
+    "what was planned before.",
+    ConditionType.EngineUpdateAvailable: "This operator would make the pods differently, with another image for one; "
+    "they stay as they were made.",
     ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
     "Its reason is Progressing.",
     ConditionType.Stalled: "Present only while True: it will not get Ready without a change by somebody. "
@@ -50,8 +52,6 @@ PLANNED = (
     ConditionType.Scheduled,
     ConditionType.Available,
     ConditionType.Degraded,
-    ConditionType.PolicyUpdateAvailable,
-    ConditionType.EngineUpdateAvailable,
 )
 """Words kept for conditions that no version sets yet."""
 
@@ -65,6 +65,9 @@ ROOTS = (
 
 _A, _M, _W, _G = ((root,) for root in ROOTS)
 _R, _C = (ConditionType.Ready,), (ConditionType.Reconciling,)
+_P, _E = (ConditionType.PolicyUpdateAvailable,), (ConditionType.EngineUpdateAvailable,)
+UPDATES = (*_P, *_E)
+"""What a newer operator offers a service; Ready does not depend on it."""
 _T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknown
 
 
@@ -135,7 +138,7 @@ class Reason(Enum):
 
     # every condition below Accepted
     NotAccepted = Row(
-        (*_M, *_W, *_G), _U, "Accepted is not True", "Accepted is True",
+        (*_M, *_W, *_G, *_P, *_E), _U, "Accepted is not True", "Accepted is True",
         "see the condition Accepted", consequence=True,
     )  # fmt: skip
 
@@ -256,6 +259,31 @@ class Reason(Enum):
 
     # Ready
     Ready = Row(_R, _T, "all conditions are True and nothing is degraded", "one is not", notice=Notice.Normal)
+
+    # PolicyUpdateAvailable, EngineUpdateAvailable
+    UpToDate = Row(
+        (*_P, *_E), _F, "this operator would plan and make the same", "a newer operator would not",
+    )  # fmt: skip
+    NewPolicy = Row(
+        _P, _T, "this operator's rules would give the engine another configuration",
+        "it is adopted, or the spec changes",
+        "adopt the revision by the annotation graphpod.dev/adopt, or always by spec.updates: Auto",
+    )  # fmt: skip
+    RulesRefuse = Row(
+        _P, _T, "this operator would refuse the spec, whose pods run on what was planned before", "the spec changes",
+        "change the spec before anything else in it: a change that restarts the pods would be refused",
+    )  # fmt: skip
+    NewEngine = Row(
+        _E, _T, "this operator's default image or form of the pods is another", "it is adopted, or the spec changes",
+        "adopt the revision by the annotation graphpod.dev/adopt, or always by spec.updates: Auto",
+    )  # fmt: skip
+
+    # an event alone
+    PutBack = Row(
+        (), _T, "somebody changed the Deployment, and it was put back", "told once in ten minutes",
+        "change the InferenceService instead: kubectl scale gisvc/NAME; an earlier spec, applied again, takes its old "
+        "ReplicaSet; kubectl rollout restart is respected", notice=Notice.Warning,
+    )  # fmt: skip
 
     # Reconciling
     Progressing = Row(_C, _T, "Ready is not True and nothing is stalled", "Ready is True, or stalled")

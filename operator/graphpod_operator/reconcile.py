@@ -11,17 +11,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from graphpod_operator import events
+from graphpod_operator import events, prune
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import Status
 from graphpod_operator.clock import Clock
+from graphpod_operator.feed import owned_by
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Child, Key, Service, project
 from graphpod_operator.plan import Create, Desired, Refused, Repair, Wanted, Write, desire, foreign, not_applied, writes
-from graphpod_operator.port import ApiError, Cluster, Conflict
+from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
-from graphpod_operator.reasons import Reason
+from graphpod_operator.reasons import Notice, Reason, sentence
 from graphpod_operator.resource import Resource
 from graphpod_operator.status import Observed, status
 from graphpod_operator.store import Store
@@ -33,6 +34,8 @@ POLL_SECONDS = 2.0
 """Between two reads of a warm-up that has not ended."""
 SLOW_POLL_SECONDS = 30.0
 """The same once an admin port did not answer for a while."""
+PRUNE_SECONDS = 10.0
+"""Until old ReplicaSets are looked at again: they are not watched, and go some time after the rollout."""
 BLOCKED_SECONDS: dict[Reason, float] = {Reason.NameCollision: 60.0, Reason.PreviousDeleting: 5.0}
 """Objects that are not ours are not watched, so they are looked at again after this time."""
 
@@ -68,12 +71,17 @@ class Reconciler:
             self._progress.forget(key)
             self._reread.discard(key)
             return None
-        outcome = desire(found, self._image)
+        outcome = desire(found, self._image, self._store.children(key, Resource.ControllerRevision))
         stopped: Refused | None = None
         failure: ApiError | None = None
+        overgrown = False
         if isinstance(outcome, Desired) and not found.paused:
             try:
                 stopped = await self._apply(found, outcome)
+                if stopped is None:
+                    overgrown = await self._prune(found, outcome)
+            except Terminating:
+                return None  # the service goes with its namespace, and nobody reads a status that says so
             except ServerRefused as error:
                 stopped, failure = not_applied(str(error)), error
         seen = await self._observe(key)
@@ -81,7 +89,8 @@ class Reconciler:
         if failure is not None:
             raise failure
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
-        pauses = (held_back, blocked, _poll(seen.readings.values()))
+        again = PRUNE_SECONDS if overgrown else None
+        pauses = (held_back, blocked, again, _poll(seen.readings.values()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _apply(self, found: Service, desired: Desired) -> Refused | None:
@@ -97,9 +106,36 @@ class Reconciler:
                 return confirmed
             if confirmed is not None:
                 checked.append(confirmed)
+        # neither the spec nor the rendering is new: what differs was changed by somebody
+        drift = found.status.get("observedGeneration") == found.generation and not desired.renews
         for write in checked:
-            await self._carry_out(found, write)
+            await self._carry_out(write, drift)
+            if drift and isinstance(write, Repair) and write.wanted.resource is Resource.Deployment:
+                message = sentence(Reason.PutBack, "the Deployment was changed and is put back")
+                await self._tell(found, events.Event(Notice.Warning, Reason.PutBack.name, message))
         return None
+
+    async def _prune(self, found: Service, desired: Desired) -> bool:
+        """Delete old memories and configurations that nothing names. Whether more than enough are left."""
+        known = [child for kind in prune.PRUNED for child in self._store.children(found.key, kind)]
+        if not prune.overgrown(desired, known):
+            return False
+
+        async def fresh(resource: Resource) -> tuple[Raw, ...]:
+            return (await self._cluster.list(resource, found.key.namespace, owned_by(found.key.name))).items
+
+        lists = prune.Lists(
+            tuple(Child.of(Resource.ConfigMap, raw) for raw in await fresh(Resource.ConfigMap)),
+            tuple(Child.of(Resource.ControllerRevision, raw) for raw in await fresh(Resource.ControllerRevision)),
+            await fresh(Resource.ReplicaSet),
+            await fresh(Resource.Pod),
+        )
+        doomed = prune.superfluous(found, desired, lists)
+        for child in doomed:
+            await self._cluster.delete(child.resource, child.namespace, child.name, child.uid)
+            self._store.delete(child)
+            log.info("%s %s/%s: no longer named, deleted", child.resource.kind, child.namespace, child.name)
+        return prune.overgrown(desired, {*lists.config_maps, *lists.revisions}.difference(doomed))
 
     def _look(self, wanted: Wanted) -> Child | None:
         live = self._store.child(wanted.resource, wanted.namespace, wanted.name)
@@ -120,7 +156,7 @@ class Reconciler:
         self._store.observe(live)
         return Repair(wanted, live.uid) if live.owned != wanted.owned else None
 
-    async def _carry_out(self, found: Service, write: Write) -> None:
+    async def _carry_out(self, write: Write, drift: bool) -> None:
         wanted = write.wanted
         body = wanted.body
         if isinstance(write, Repair):
@@ -137,7 +173,7 @@ class Reconciler:
             # never true for what `render` makes (tested); if a server differs, it must not become an endless loop
             log.warning("%s: the API server changed fields we applied; taking its form", wanted)
             self._normalised[wanted.resource, wanted.namespace, wanted.name] = (wanted.owned, stored.owned)
-        if found.status.get("observedGeneration") == found.generation:
+        if drift:
             self._meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
             log.info("%s: put back", wanted)
         else:
@@ -203,6 +239,8 @@ class Reconciler:
         body: dict[str, Any] = events.body(found, event, self._clock.timestamp())
         try:
             await self._cluster.event(body)
+        except Terminating:
+            return
         except ApiError as error:
             # an event is a courtesy: the status, already written, says the same
             log.warning("%s: event %s not written: %s", found.key, event.reason, error)

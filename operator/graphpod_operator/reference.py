@@ -8,7 +8,7 @@ from typing import Any
 from graphpod_operator import api, crd, matrix, rule_table
 from graphpod_operator.markdown import table
 from graphpod_operator.reasons import MEANING, PLANNED, ConditionType, Reason
-from graphpod_operator.render.subject import PAUSED_ANNOTATION, QUEUE_LABEL
+from graphpod_operator.render.subject import ADOPT_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
 from graphpod_policy.metrics import METRICS
 
 NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
@@ -18,6 +18,11 @@ METADATA = (
     (
         f"annotation `{PAUSED_ANNOTATION}`",
         'While "true" the operator observes and reports, and writes nothing but the status. Default: absent.',
+    ),
+    (
+        f"annotation `{ADOPT_ANNOTATION}`",
+        "A revision that EngineUpdateAvailable or PolicyUpdateAvailable names: the pods are replaced by those that "
+        "this operator makes, once. Default: absent.",
     ),
     (
         f"label `{QUEUE_LABEL}`",
@@ -58,6 +63,11 @@ def conditions() -> str:
         parts.append(f"\n## {kind}\n\n{MEANING[kind]}\n\n")
         if rows:
             parts.append(table(("Reason", "Status", "Set when", "Cleared when", "What to do", "Stalled"), rows))
+    told = [reason for reason in Reason if not reason.row.types]
+    parts.append("\n## Events alone\n\nOf no condition.\n\n")
+    parts.append(
+        table(("Reason", "Told when", "What to do"), [(one.name, one.row.set_when, one.row.todo) for one in told])
+    )
     parts.append("\n## Planned\n\nNot set in this version.\n\n")
     parts.append(table(("Condition", "Will be True when"), [(kind.value, MEANING[kind]) for kind in PLANNED]))
     return "".join(parts)

@@ -14,8 +14,11 @@ class Resource(Enum):
     ServiceAccount = ("", "v1", "serviceaccounts", "ServiceAccount")
     ConfigMap = ("", "v1", "configmaps", "ConfigMap")
     Service = ("", "v1", "services", "Service")
+    ControllerRevision = ("apps", "v1", "controllerrevisions", "ControllerRevision")
     Deployment = ("apps", "v1", "deployments", "Deployment")
+    ReplicaSet = ("apps", "v1", "replicasets", "ReplicaSet")
     Pod = ("", "v1", "pods", "Pod")
+    Lease = ("coordination.k8s.io", "v1", "leases", "Lease")
 
     @property
     def group(self) -> str:
@@ -43,5 +46,14 @@ class Resource(Enum):
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-CHILDREN = (Resource.ServiceAccount, Resource.ConfigMap, Resource.Service, Resource.Deployment)
-"""What we apply, in the order we apply it: what a pod needs comes before the pod."""
+CHILDREN = (
+    Resource.ServiceAccount,
+    Resource.ConfigMap,
+    Resource.Service,
+    Resource.ControllerRevision,
+    Resource.Deployment,
+)
+"""What we apply, in the order we apply it: what a pod needs, and the memory of its rendering, come before the pod."""
+
+WATCHED = (Resource.InferenceService, *CHILDREN, Resource.Pod)
+"""What the store holds: kinds listed at the start, watched, and listed again at every resync."""

@@ -11,7 +11,7 @@ from graphpod_operator.diagnose import Diagnosis, diagnose
 from graphpod_operator.graphstatus import graph_status, is_weaker
 from graphpod_operator.observe import Pod, Rollout
 from graphpod_operator.plan import Desired, Refused
-from graphpod_operator.reasons import ROOTS, ConditionType, Reason, sentence
+from graphpod_operator.reasons import ROOTS, UPDATES, ConditionType, Reason, sentence
 from graphpod_operator.render.service import url
 from graphpod_operator.render.subject import selector
 from graphpod_operator.warmup import NoReading, Reading, State
@@ -60,7 +60,7 @@ def status(
         assert stop is not None
         findings = _blocked(stop, seen)
     config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
-    conditions = _conditions(found, findings, now)
+    conditions = _conditions(found, findings, _updates(outcome), now)
     return Status(
         observed_generation=found.generation,
         phase=_phase(conditions),
@@ -198,11 +198,22 @@ def _proved(policy: Plan, readings: list[Reading]) -> Finding:
     return Finding(Reason.Captured, "every graph is captured and proved")
 
 
-def _conditions(found: observe.Service, findings: dict[ConditionType, Finding], now: str) -> tuple[Condition, ...]:
+def _updates(outcome: Desired | Refused) -> dict[ConditionType, Finding]:
+    """What this operator would do otherwise; nothing that Ready depends on."""
+    if isinstance(outcome, Refused):
+        return {kind: Finding(Reason.NotAccepted, "nothing is planned for this spec") for kind in UPDATES}
+    told = {kind: Finding(news.reason, news.what) for news in outcome.news for kind in news.reason.row.types}
+    same = Finding(Reason.UpToDate, "what runs is what this operator would make")
+    return {kind: told.get(kind, same) for kind in UPDATES}
+
+
+def _conditions(
+    found: observe.Service, findings: dict[ConditionType, Finding], updates: dict[ConditionType, Finding], now: str
+) -> tuple[Condition, ...]:
     cause, finding = min(findings.items(), key=lambda item: (*_explains(item[1].reason), ROOTS.index(item[0])))
     statuses = {entry.reason.row.status for entry in findings.values()}
     whole: dict[ConditionType, tuple[ConditionStatus, Reason, str]] = {
-        root: (entry.reason.row.status, entry.reason, entry.what) for root, entry in findings.items()
+        kind: (entry.reason.row.status, entry.reason, entry.what) for kind, entry in (findings | updates).items()
     }
     if statuses == {ConditionStatus.true}:
         graphs = findings[ConditionType.GraphsCaptured]

@@ -39,11 +39,15 @@ class Store:
 
     def observe(self, item: Projection) -> bool:
         """Take in a report. False when it is older than, or the same as, what is known."""
-        known = self._items.get(address(item))
-        if item.version <= max(known.version if known else 0, self._deleted.get(item.uid, 0)):
+        if not self.is_news(item):
             return False
         self._put(item)
         return True
+
+    def is_news(self, item: Projection) -> bool:
+        """Whether a report is newer than what is known."""
+        known = self._items.get(address(item))
+        return item.version > max(known.version if known else 0, self._deleted.get(item.uid, 0))
 
     def delete(self, item: Projection) -> bool:
         """Take in a deletion, made at the item's version. False when the object was not known, or is known to live on:
@@ -89,6 +93,11 @@ class Store:
         """One child by name, whoever owns it."""
         found = self._items.get((resource, namespace, name))
         return found if isinstance(found, Child) else None
+
+    def children(self, key: Key, resource: Resource) -> tuple[Child, ...]:
+        """The children of one kind that carry the service's label, by name."""
+        found = (item for place in self._of_service.get(key, ()) if isinstance(item := self._items[place], Child))
+        return tuple(sorted((child for child in found if child.resource is resource), key=lambda child: child.name))
 
     def pods(self, key: Key) -> tuple[Pod, ...]:
         """The pods of a service, by name."""

@@ -3,12 +3,15 @@
 A reading counts only if it names the pod's uid and the configuration hash of the pod's template; anything else is
 `NoReading`, with the cause. A terminal reading is kept for its (pod, container) and not asked for again until the
 container restarts or a resync asks.
+
+A reconcile does not wait for a pod that is slow to answer: it goes on with what is known, and the answer, when it
+comes, puts the key into the queue again. So pods that say nothing hold up nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
@@ -16,11 +19,13 @@ from typing import Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from graphpod_operator.observe import Pod
+from graphpod_operator.observe import Key, Pod
 from graphpod_policy import Backend, Outcome, Phase, Policy, Stage
 
 CONCURRENCY = 32
 """Reads that run at a time."""
+PATIENCE = 0.2
+"""Seconds a reconcile waits for the reads it asked for."""
 
 
 class State(StrEnum):
@@ -116,54 +121,86 @@ class AdminPort(Protocol):
         ...
 
 
-class Warmups:
-    """The readings of all pods; a terminal one is kept, by pod uid, with the container it is about."""
+Answer = Reading | NoReading
 
-    def __init__(self, port: AdminPort) -> None:
+
+@dataclass(slots=True)
+class _Asked:
+    """What is known of one container of a pod."""
+
+    container: str
+    answer: Answer | None = None
+    read: asyncio.Task[Answer] | None = None
+    """Under way, or ended after the reconcile that asked for it."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its warm-up has."""
+        return isinstance(self.answer, Reading) and self.answer.terminal
+
+    def take(self) -> None:
+        """Take in the read, if it has ended."""
+        if self.read is None or not self.read.done():
+            return
+        read, self.read = self.read, None
+        if read.cancelled():
+            return
+        answer = read.result()
+        if isinstance(answer, NoReading):
+            if self.has_ended:
+                return
+            if isinstance(self.answer, NoReading):
+                answer = replace(answer, misses=self.answer.misses + 1)
+        self.answer = answer
+
+
+class Warmups:
+    """The last answers of all pods. `answered` is told of every service that went on without an answer that came."""
+
+    def __init__(self, port: AdminPort, answered: Callable[[Key], None] = lambda key: None) -> None:
         self._port = port
-        self._terminal: dict[str, tuple[str, Reading]] = {}
-        self._misses: dict[str, tuple[str, int]] = {}
+        self._answered = answered
+        self._pods: dict[str, _Asked] = {}
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
-    async def read(self, pods: Iterable[Pod], *, again: bool = False) -> dict[str, Reading | NoReading]:
-        """A reading, or why there is none, for each running pod, by pod uid.
+    async def read(self, pods: Iterable[Pod], *, again: bool = False) -> dict[str, Answer]:
+        """The last answer of each running pod, by pod uid; none for a pod that has not answered yet.
 
         Terminal readings come from memory, unless `again`: then they are confirmed, and kept if the pod does not
         answer.
         """
-        running = [pod for pod in pods if pod.running and pod.ip and not pod.deleting]
-        answers = await asyncio.gather(*(self._of(pod, again) for pod in running))
-        return {pod.uid: answer for pod, answer in zip(running, answers, strict=True)}
+        found = {pod.uid: self._start(pod, again) for pod in pods if pod.running and pod.ip and not pod.deleting}
+        if waited := [asked.read for asked in found.values() if asked.read is not None]:
+            await asyncio.wait(waited, timeout=PATIENCE)
+        for asked in found.values():
+            asked.take()
+        return {uid: asked.answer for uid, asked in found.items() if asked.answer is not None}
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""
-        self._terminal.pop(uid, None)
-        self._misses.pop(uid, None)
+        self._pods.pop(uid, None)
 
-    async def _of(self, pod: Pod, again: bool) -> Reading | NoReading:
-        container, known = self._terminal.get(pod.uid, (pod.container, None))
-        if container != pod.container:
-            known = None
-        if known is not None and not again:
-            return known
-        async with self._slots:
-            answer = await self._ask(pod)
-        if isinstance(answer, NoReading):
-            return known or replace(answer, misses=self._missed(pod))
-        self._misses.pop(pod.uid, None)
-        if answer.terminal:
-            self._terminal[pod.uid] = pod.container, answer
+    def _start(self, pod: Pod, again: bool) -> _Asked:
+        """Ask the pod, unless its warm-up has ended or a read of it is still to be taken in."""
+        asked = self._pods.get(pod.uid)
+        if asked is None or asked.container != pod.container:
+            asked = self._pods[pod.uid] = _Asked(pod.container)
+        if asked.read is None and (again or not asked.has_ended):
+            asked.read = asyncio.create_task(self._read(pod))
+        return asked
+
+    async def _read(self, pod: Pod) -> Answer:
+        began = asyncio.get_running_loop().time()
+        answer = await self._ask(pod)
+        if pod.key is not None and asyncio.get_running_loop().time() - began > PATIENCE:
+            self._answered(pod.key)
         return answer
 
-    def _missed(self, pod: Pod) -> int:
-        container, count = self._misses.get(pod.uid, (pod.container, 0))
-        count = count + 1 if container == pod.container else 1
-        self._misses[pod.uid] = pod.container, count
-        return count
-
-    async def _ask(self, pod: Pod) -> Reading | NoReading:
+    async def _ask(self, pod: Pod) -> Answer:
         try:
-            reading = Reading.model_validate_json(await self._port.warmup(pod))
+            async with self._slots:
+                body = await self._port.warmup(pod)
+            reading = Reading.model_validate_json(body)
         except Unreachable as error:
             return NoReading(Missing.Unreachable, str(error))
         except ValidationError as error:

@@ -1,20 +1,30 @@
 """The watches: kopf lists and watches, we put what it delivers into the feed. Nothing else of kopf is used.
 
-Only `on.event` handlers exist, so kopf adds no finalizer and no annotation, and writes nothing.
+Only `on.event` handlers exist, so kopf adds no finalizer and no annotation, and writes nothing. An error it takes for
+fatal (an ERROR event other than 410, a list that was refused) ends its watches and not the operator: they begin anew.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import kopf
 
 from graphpod_operator.feed import Feed, selector
-from graphpod_operator.resource import Resource
+from graphpod_operator.resource import WATCHED, Resource
+
+log = logging.getLogger(__name__)
 
 PREFIX = "operator.graphpod.dev"
 """Of annotations and finalizers, should a later handler make kopf write any."""
+
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Seconds until watches that failed begin anew, by how often they have; the last stays."""
+HEALTHY_SECONDS = 60.0
+"""Watches that lasted as long failed for the first time."""
 
 
 def settings() -> kopf.OperatorSettings:
@@ -28,42 +38,59 @@ def settings() -> kopf.OperatorSettings:
     chosen.watching.connect_timeout = 10
     chosen.watching.chunk_size = 500  # objects; keeps memory flat while listing
     chosen.networking.request_timeout = 30  # s; 300 would hide an API server that is gone
+    chosen.networking.error_backoffs = (0.5, 1, 2, 4, 4)  # s; up to 21 would leave one that is back unseen
     chosen.queueing.worker_limit = None  # handlers only enqueue; the limit on work is that of our workers
     chosen.persistence.finalizer = f"{PREFIX}/unused"
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
     chosen.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
     chosen.process.ultimate_exiting_timeout = 20  # s; below the 30 s a pod gets
-    for resource in Resource:
+    for resource in WATCHED:
         if labels := selector(resource):
             chosen.watching.label_selectors[_address(resource)] = labels
     return chosen
 
 
-def registry(feed: Feed) -> kopf.OperatorRegistry:
-    """Handlers that put every event of every kind into the feed."""
+def registry(feed: Feed, listed: Callable[[], None]) -> kopf.OperatorRegistry:
+    """Handlers that put every event of every kind into the feed; `listed` is called for objects of a fresh list."""
     handlers = kopf.OperatorRegistry()
     kopf.on.login(registry=handlers)(_login)
-    for resource in Resource:
-        kopf.on.event(*_address(resource), registry=handlers, id=resource.kind)(_handler(feed, resource))
+    for resource in WATCHED:
+        kopf.on.event(*_address(resource), registry=handlers, id=resource.kind)(_handler(feed, resource, listed))
     return handlers
 
 
-async def run(feed: Feed, namespaces: tuple[str, ...]) -> None:
-    """Watch until cancelled, SIGTERM comes, or a watch fails for good.
+async def run(feed: Feed, namespaces: tuple[str, ...], listed: Callable[[], None], failed: Callable[[], None]) -> None:
+    """Watch until cancelled or SIGTERM comes. `failed` is called whenever the watches ended with an error.
 
     There is no stop flag: kopf's wait for one outlives a signal, and would hold up every exit for 5 s.
     """
-    await kopf.operator(
-        registry=registry(feed),
-        settings=settings(),
-        clusterwide=not namespaces,
-        namespaces=namespaces,
-    )
+    failures = 0
+    while True:
+        began = asyncio.get_running_loop().time()
+        try:
+            await kopf.operator(
+                registry=registry(feed, listed),
+                settings=settings(),
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+            )
+        except Exception as error:  # noqa: BLE001  kopf names none of the errors that end it
+            if asyncio.get_running_loop().time() - began > HEALTHY_SECONDS:
+                failures = 0
+            pause = PAUSES[min(failures, len(PAUSES) - 1)]
+            failures += 1
+            log.error("the watches ended: %s; again in %.0f s", error, pause)
+        else:
+            return
+        failed()
+        await asyncio.sleep(pause)
 
 
-def _handler(feed: Feed, resource: Resource) -> Callable[..., Coroutine[Any, Any, None]]:
+def _handler(feed: Feed, resource: Resource, listed: Callable[[], None]) -> Callable[..., Coroutine[Any, Any, None]]:
     # a closure: kopf passes keywords of its own, `resource` among them, which would override those of a partial
     async def on_event(event: Mapping[str, Any], **_: Any) -> None:
+        if event["type"] is None:
+            listed()
         if event["type"] == "DELETED":
             feed.deleted(resource, event["object"])
         else:

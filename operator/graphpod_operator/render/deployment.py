@@ -29,32 +29,49 @@ ACCEPT_SECONDS = 5
 """The front still accepts this long after SIGTERM."""
 EXIT_SECONDS = 10
 """Given to the processes to end after the drain."""
+HISTORY = 2
+"""Earlier configurations that a rollback finds as they were."""
 DEADLINE_SLACK = 300
 """Seconds for image pull and scheduling on top of the start budget, before a rollout counts as stuck."""
 
 
-def deployment(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> Body:
-    """The Deployment of a service. Always rolling, one pod at a time."""
+def deployment(subject: Subject, pinned: Body) -> Body:
+    """The Deployment of a service, around what `workload` rendered for it once. Always rolling."""
     spec = subject.spec
     return subject.child(
         Resource.Deployment,
         subject.name,
         subject.workload_labels,
         spec={
+            **pinned,
             "replicas": replicas(spec),
-            "revisionHistoryLimit": 2,
-            "progressDeadlineSeconds": _startup_threshold(plan) * STARTUP_PERIOD + DEADLINE_SLACK,
-            "selector": {"matchLabels": subject.selector},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(spec)},
-            "template": {
-                "metadata": {
-                    "labels": {**spec.pod_template.labels, **subject.workload_labels},
-                    "annotations": {**spec.pod_template.annotations, HASH_ANNOTATION: config_hash},
-                },
-                "spec": _pod(subject, plan, config_hash, default_image),
-            },
         },
     )
+
+
+def workload(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> Body:
+    """The part of the Deployment's spec that does not change while its pods are to stay: all but what scales and
+    rolls them.
+    """
+    spec = subject.spec
+    return {
+        "revisionHistoryLimit": HISTORY,
+        "progressDeadlineSeconds": _startup_threshold(plan) * STARTUP_PERIOD + DEADLINE_SLACK,
+        "selector": {"matchLabels": subject.selector},
+        "template": {
+            "metadata": {
+                "labels": {**spec.pod_template.labels, **subject.workload_labels},
+                "annotations": {**spec.pod_template.annotations, HASH_ANNOTATION: config_hash},
+            },
+            "spec": _pod(subject, plan, config_hash, default_image),
+        },
+    }
+
+
+def image(spec: Spec, default_image: str) -> str:
+    """The engine's image."""
+    return spec.engine.image or default_image
 
 
 def replicas(spec: Spec) -> int:
@@ -102,7 +119,7 @@ def _container(spec: Spec, plan: Plan, default_image: str) -> Body:
     return _without_empty(
         {
             "name": CONTAINER,
-            "image": spec.engine.image or default_image,
+            "image": image(spec, default_image),
             "imagePullPolicy": spec.engine.image_pull_policy.value,
             "command": ["graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}"],
             "env": _environment(spec),

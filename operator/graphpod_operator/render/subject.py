@@ -11,6 +11,7 @@ from graphpod_operator.resource import Resource
 OWNER_LABEL = "graphpod.dev/inferenceservice"
 HASH_ANNOTATION = "graphpod.dev/config-hash"
 PAUSED_ANNOTATION = "graphpod.dev/paused"
+ADOPT_ANNOTATION = "graphpod.dev/adopt"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANAGED_BY = ("app.kubernetes.io/managed-by", "graphpod")
 
@@ -52,6 +53,10 @@ class Subject:
     def workload_labels(self) -> dict[str, str]:
         """Labels of the Deployment and its pods."""
         return self.labels | ({QUEUE_LABEL: self.queue} if self.queue is not None else {})
+
+    def revision_name(self, revision: str) -> str:
+        """Name of the ControllerRevision that keeps a rendering."""
+        return f"{self.name}-{revision}"
 
     def config_name(self, config_hash: str) -> str:
         """Name of the ConfigMap that holds the bytes of `config_hash`."""

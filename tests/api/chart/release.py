@@ -71,7 +71,15 @@ class Release:
         words = [word.partition("=") for word in container["args"]]
         namespaces = tuple(value for option, _, value in words if option == "--namespace")
         log = folder / f"{self.namespace}.log"
-        operator = Operator(self.cluster, NOWHERE, log, namespaces=namespaces, kubeconfig=self._kubeconfig(folder))
+        (lease,) = [value for option, _, value in words if option == "--lease-namespace"]
+        operator = Operator(
+            self.cluster,
+            NOWHERE,
+            log,
+            namespaces=namespaces,
+            kubeconfig=self._kubeconfig(folder),
+            lease_namespace=lease,
+        )
         eventually.logs.append(log)
         operator.start()
         try:

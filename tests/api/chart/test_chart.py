@@ -85,13 +85,18 @@ def test_a_digest_wins_over_the_tag(helm: Path) -> None:
     assert any(arg.endswith(f"graphpod.dev/runtime@{digest}") for arg in container["args"])
 
 
-def test_with_namespaces_named_it_has_no_rights_elsewhere(helm: Path) -> None:
+def test_with_namespaces_named_it_has_no_rights_elsewhere_but_to_its_lease(helm: Path) -> None:
     found = objects(render(helm, "watchNamespaces={red,blue}").stdout)
     roles = [(found["kind"], found["metadata"].get("namespace")) for found in found if "Role" in found["kind"]]
-    assert sorted(roles) == [("Role", "blue"), ("Role", "red"), ("RoleBinding", "blue"), ("RoleBinding", "red")]
+    assert sorted(roles) == [(kind, where) for kind in ("Role", "RoleBinding") for where in ("blue", NAMESPACE, "red")]
+    (own,) = [one for one in found if (one["kind"], one["metadata"].get("namespace")) == ("Role", NAMESPACE)]
+    assert {resource for rule in own["rules"] for resource in rule["resources"]} == {"leases"}
     (deployment,) = [found for found in found if found["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert [arg for arg in container["args"] if "namespace" in arg] == ["--namespace=red", "--namespace=blue"]
+    assert [arg for arg in container["args"] if arg.startswith("--namespace")] == [
+        "--namespace=red",
+        "--namespace=blue",
+    ]
 
 
 def test_pod_security_restricted_lets_the_operator_in(helm: Path, cluster: Cluster) -> None:

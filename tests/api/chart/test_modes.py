@@ -19,6 +19,7 @@ Words = set[tuple[str, str, str]]
 """(verb, group, resource)."""
 
 READS = ("list", "watch")
+LEASES = ("coordination.k8s.io", "leases")
 EVERYTHING = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -27,11 +28,11 @@ rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
 """
 
 
-def granted(cluster: Cluster, kind: str, *where: str) -> Words:
+def granted(cluster: Cluster, kind: str, *where: str, name: str = DEPLOYMENT) -> Words:
     """What the rendered (Cluster)Role allows, but the right to create what is applied: such an apply is one request,
     a patch, and the right to create is checked with it.
     """
-    rules = json.loads(cluster.kubectl("get", kind, DEPLOYMENT, *where, "-o", "json"))["rules"]
+    rules = json.loads(cluster.kubectl("get", kind, name, *where, "-o", "json"))["rules"]
     found = {
         (verb, group, resource)
         for rule in rules
@@ -58,11 +59,14 @@ def used_up(used: Callable[[], Words], allowed: Words) -> Callable[[], bool]:
 
 
 def work_in(place: Place, eventually: Eventually) -> None:
-    """A service that gets its children, then a transition that is told by an event."""
+    """A service that gets its children, then a transition that is told by an event, then more configurations than are
+    kept.
+    """
     place.apply()
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
-    place.apply(suspend=True)
-    eventually(place.reached("Ready", "False", "Suspended"))
+    for size in range(1, 6):
+        place.apply(suspend=True, engine={"maxBatch": size})
+        eventually(place.reached("Ready", "False", "Suspended"))
 
 
 def test_of_the_whole_cluster_it_uses_every_right_and_lacks_none(
@@ -74,11 +78,15 @@ def test_of_the_whole_cluster_it_uses_every_right_and_lacks_none(
         work_in(place, eventually)
         allowed = granted(release.cluster, "clusterrole")
         eventually(used_up(lambda: words(audit.since(mark).by(release.account).rights()), allowed))
+        own = granted(release.cluster, "role", "-n", release.namespace, name=f"{DEPLOYMENT}-lease")
+        assert own == {(verb, *LEASES) for verb in ("get", "create", "update")}
+        eventually(used_up(lambda: words(audit.since(mark).by(release.account).rights(), release.namespace), own))
     asked = audit.since(mark).by(release.account)
     assert asked.forbidden() == ()
-    scopes = {one.namespace for one in asked.rights() if one.verb not in READS}
+    scopes = {one.namespace for one in asked.rights() if one.verb not in READS and one.resource != "leases"}
     assert scopes == {place.namespace}
-    assert {one.namespace for one in asked.rights() if one.verb in READS} == {""}
+    assert {one.namespace for one in asked.rights() if one.verb == "watch"} == {""}
+    assert {one.namespace for one in asked.rights() if one.verb == "list"} == {"", place.namespace}, "before deletes"
 
 
 def test_of_named_namespaces_it_uses_every_right_there_and_none_elsewhere(
@@ -100,7 +108,8 @@ def test_of_named_namespaces_it_uses_every_right_there_and_none_elsewhere(
         assert green.status() == {}, "a service in a namespace that was not named"
     asked = audit.since(mark).by(release.account)
     assert asked.forbidden() == ()
-    assert {one.namespace for one in asked.rights()} == {red.namespace, blue.namespace}
+    elsewhere = {one for one in asked.rights() if one.namespace not in (red.namespace, blue.namespace)}
+    assert {(one.group, one.resource, one.namespace) for one in elsewhere} == {(*LEASES, release.namespace)}
     for elsewhere in (green.namespace, release.namespace):
         rights = release.cluster.kubectl("auth", "can-i", "--list", "-n", elsewhere, f"--as={release.account}")
         assert "graphpod.dev" not in rights

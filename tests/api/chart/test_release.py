@@ -75,7 +75,7 @@ def test_a_rollback_leaves_the_pods_alone(
     mark = audit.mark()
     with release.operator(tmp_path, eventually) as operator:
         eventually(operator.idle)
-    assert audit.since(mark).by(release.account).writes() == ()
+    assert audit.since(mark).by(release.account).writes().steady() == ()
     assert uids(place) == before
     assert place.get("deployment", "demo")["metadata"]["generation"] == generation + 2, "scaled by hand and back"
 

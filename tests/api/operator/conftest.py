@@ -94,7 +94,7 @@ def settled(operator: Operator, markers: Place, eventually) -> Callable[[], None
         name = f"m-{uuid.uuid4().hex[:8]}"
         markers.apply(name, suspend=True)
         eventually(markers.reached("WorkloadAvailable", "False", "Suspended", name))
-        kinds = "deployment,service,configmap,serviceaccount"
+        kinds = "deployment,controllerrevision,service,configmap,serviceaccount"
         markers.kubectl("label", kinds, "-l", f"{LABEL}={name}", "app.kubernetes.io/part-of=nobody", "--overwrite")
         foreign = f"{LABEL}={name},app.kubernetes.io/part-of=nobody"
         eventually(lambda: not markers.kubectl("get", kinds, "-l", foreign, "-o", "name"))

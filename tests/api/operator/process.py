@@ -6,8 +6,10 @@ import socket
 import subprocess
 import sys
 import urllib.request
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -15,27 +17,37 @@ import graphpod_operator
 from testbed import Cluster
 
 USER = "operator"
-RULES = Path(graphpod_operator.__file__).with_name("rbac.yaml")
+RULES, LEASE_RULES = (Path(graphpod_operator.__file__).with_name(name) for name in ("rbac.yaml", "rbac-lease.yaml"))
+LEASES = "default"
+"""The namespace in which operators take turns, unless a test has one of its own."""
 IMAGE = "graphpod.dev/runtime:test"
 STOP_SECONDS = 30
+MAIN = "import sys; from graphpod_operator.cli import main; sys.exit(main())"
+
+GROUP = "rbac.authorization.k8s.io"
 
 
 def grant(cluster: Cluster, user: str = USER, namespace: str | None = None) -> None:
-    """Bind a user to the operator's rules, in one namespace or (None) in the whole cluster."""
-    group = "rbac.authorization.k8s.io"
+    """Bind a user to the operator's rules, in one namespace or (None) in the whole cluster, and to those of its Lease
+    there or in LEASES.
+    """
+    objects = [*_bound(user, RULES, namespace), *_bound(user, LEASE_RULES, namespace or LEASES)]
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+
+
+def _bound(user: str, rules: Path, namespace: str | None) -> list[dict[str, Any]]:
     kind = "Role" if namespace else "ClusterRole"
-    name = "graphpod-operator-under-test"
+    name = f"{rules.stem}-of-{user}"
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    rules = yaml.safe_load(RULES.read_text())
-    role = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "rules": rules}
+    role = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "rules": yaml.safe_load(rules.read_text())}
     binding = {
-        "apiVersion": f"{group}/v1",
+        "apiVersion": f"{GROUP}/v1",
         "kind": f"{kind}Binding",
         "metadata": metadata,
-        "roleRef": {"apiGroup": group, "kind": kind, "name": name},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
     }
-    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([role, binding]))
+    return [role, binding]
 
 
 def free_port() -> int:
@@ -47,8 +59,11 @@ def free_port() -> int:
 
 @dataclass
 class Operator:
-    """One operator process; `log` keeps what every run of it said. `kubeconfig`: another than the static user's;
-    `arguments`: of its command line, besides."""
+    """One operator pod, whose containers follow one another; `log` keeps what every run of it said.
+
+    `kubeconfig`: another than the static user's; `arguments`: of its command line, besides; `before`: Python that runs
+    in the process before it, to make long times short.
+    """
 
     cluster: Cluster
     admin_url: str
@@ -59,26 +74,36 @@ class Operator:
     process: subprocess.Popen[bytes] | None = None
     kubeconfig: Path | None = None
     arguments: tuple[str, ...] = ()
+    lease_namespace: str = LEASES
+    before: str = ""
+    image: str = IMAGE
+    uid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def start(self) -> None:
-        executable = Path(sys.executable).with_name("graphpod")
+        command = [sys.executable, "-c", f"{self.before}\n{MAIN}"]
         arguments = [
             "operator",
             "run",
             "--engine-image",
-            IMAGE,
+            self.image,
             "--port",
             str(self.port),
             "--admin-url",
             self.admin_url,
+            "--lease-namespace",
+            self.lease_namespace,
         ]
         arguments += [f"--namespace={namespace}" for namespace in self.namespaces] + list(self.arguments)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [executable, *arguments],
+                [*command, *arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "KUBECONFIG": str(self.kubeconfig or self.cluster.token_kubeconfig(self.user))},
+                env={
+                    **os.environ,
+                    "KUBECONFIG": str(self.kubeconfig or self.cluster.token_kubeconfig(self.user)),
+                    "POD_UID": self.uid,
+                },
             )
 
     def stop(self) -> int:
@@ -110,12 +135,17 @@ class Operator:
                 return float(line.rpartition(" ")[2])
         return 0.0
 
+    def leads(self) -> bool:
+        """Whether it may write."""
+        return self.metric('leader_election_master_status{name="graphpod-operator"}') == 1
+
     def idle(self) -> bool:
-        """Whether no key waits and none is worked on."""
+        """Whether it leads, no key waits and none is worked on."""
         name = 'name="inferenceservice"'
         controller = 'controller="inferenceservice"'
         return (
             self.ask("/readyz")[0] == 200
+            and self.leads()
             and self.metric(f"workqueue_depth{{{name}}}") == 0
             and self.metric(f"controller_runtime_active_workers{{{controller}}}") == 0
         )

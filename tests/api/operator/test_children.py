@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.observe import Service
+from graphpod_operator.observe import Child, Service
 from graphpod_operator.ownership import desired_fields, owned_fields
 from graphpod_operator.plan import Desired, desire
-from graphpod_operator.resource import CHILDREN
+from graphpod_operator.resource import CHILDREN, Resource
 from graphpod_policy import EngineConfig, config_hash
 from tests.api.operator.process import IMAGE, USER, Operator
 from tests.audit import Audit
 from tests.places import LABEL, Place, service
 
-KINDS = ("serviceaccount", "configmap", "service", "deployment")
+KINDS = ("serviceaccount", "configmap", "service", "controllerrevision", "deployment")
 
 EVERYTHING: dict[str, Any] = {
     "model": {"uri": "pvc://weights/a/b", "name": "served"},
@@ -40,7 +40,9 @@ EVERYTHING: dict[str, Any] = {
 
 def wanted(place: Place, name: str = "demo") -> Desired:
     """What the operator plans for a stored service."""
-    planned = desire(Service.of(place.get("gisvc", name)), IMAGE)
+    found = json.loads(place.kubectl("get", "controllerrevisions", "-l", f"{LABEL}={name}", "-o", "json"))["items"]
+    memories = [Child.of(Resource.ControllerRevision, raw) for raw in found]
+    planned = desire(Service.of(place.get("gisvc", name)), IMAGE, memories)
     assert isinstance(planned, Desired)
     return planned
 
@@ -85,6 +87,14 @@ EDITS: dict[str, list[str]] = {
     "serviceaccount": ["patch", "serviceaccount", "demo", "-p", '{"automountServiceAccountToken": true}'],
     "service": ["patch", "service", "demo", "-p", '{"spec": {"selector": {"app.kubernetes.io/name": "mine"}}}'],
     "deployment": ["scale", "deployment", "demo", "--replicas=3"],
+    "controllerrevision": [
+        "label",
+        "controllerrevision",
+        "-l",
+        f"{LABEL}=demo",
+        "graphpod.dev/input=mine",
+        "--overwrite",
+    ],
     "configmap": ["label", "configmap", "-l", f"{LABEL}=demo", "app.kubernetes.io/part-of=mine", "--overwrite"],
 }
 
@@ -189,7 +199,7 @@ def test_a_service_made_again_under_the_same_name_gets_children_of_its_own(appli
     eventually(all_ours)
 
 
-def test_create_takes_four_children_and_few_status_writes(
+def test_create_takes_five_children_and_few_status_writes(
     operator: Operator, place: Place, audit: Audit, eventually, settled: Callable[[], None]
 ) -> None:
     mark = audit.mark()

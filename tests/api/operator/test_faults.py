@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.resource import Resource
+from graphpod_operator.resource import WATCHED
 from stubs.fault import Answer, Cut, Effect, Freeze, Point, Slow, Turn, WatchError
 from stubs.kubecall import WRITES, Verb, Which
 from stubs.proxy import Proxy
@@ -15,7 +15,7 @@ from tests.api.operator.process import USER, Operator
 from tests.eventually import Eventually
 from tests.places import LABEL, Place
 
-KINDS = ("serviceaccount", "configmap", "service", "deployment")
+KINDS = ("serviceaccount", "configmap", "service", "controllerrevision", "deployment")
 pytestmark = pytest.mark.chaos
 CREATE_TO_READY = len(KINDS) + 8
 """Writes that a service may cost from its creation on (contract 9)."""
@@ -132,6 +132,22 @@ def test_watches_that_break_are_opened_again_and_what_happened_meanwhile_is_seen
     assert fault.hits > 0
 
 
+def test_an_error_that_kopf_takes_for_fatal_ends_the_watches_and_not_the_operator(
+    wire: Wire, place: Place, eventually
+) -> None:
+    place.apply()
+    eventually(in_order(place))
+    failures = wire.operator.metric("graphpod_operator_watch_failures_total")
+    wire.proxy.add(WatchError(500), Which(WATCHES), Turn(times=1))
+    place.kubectl("scale", "deployment", "demo", "--replicas=3")
+    eventually(lambda: wire.operator.metric("graphpod_operator_watch_failures_total") > failures)
+    place.apply("second")
+    eventually(place.reached("WorkloadAvailable", "False", "Starting", "second"))
+    eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
+    assert wire.operator.stop() == 0, "kopf's handlers of signals outlive it, and do nothing"
+    wire.operator.start()
+
+
 def test_what_happened_while_the_watches_were_frozen_is_seen_when_they_go_on(
     wire: Wire, place: Place, eventually
 ) -> None:
@@ -149,8 +165,8 @@ def test_watches_frozen_for_good_are_given_up_and_opened_again(wire: Wire, place
     place.apply()
     eventually(in_order(place))
     opened = wire.proxy.count(Which(WATCHES))
-    fault = wire.proxy.add(Freeze(), Which(WATCHES), Turn(times=len(Resource)))
-    fault.reached(len(Resource))
+    fault = wire.proxy.add(Freeze(), Which(WATCHES), Turn(times=len(WATCHED)))
+    fault.reached(len(WATCHED))
     place.apply("second")
     eventually(place.reached("WorkloadAvailable", "False", "Starting", "second"), timeout=LOST_WATCH_LIMIT)
     assert not fault.lifted
@@ -172,7 +188,7 @@ def test_an_api_server_that_is_gone_for_a_while_is_found_again(wire: Wire, place
     [
         pytest.param(point, write, marks=() if (point, write) == (Point.Answer, 3) else pytest.mark.slow)
         for point in Point
-        for write in range(1, 7)
+        for write in range(1, 8)
     ],
 )
 def test_a_kill_at_a_write_leaves_nothing_that_the_next_operator_does_not_finish(

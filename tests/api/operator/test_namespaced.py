@@ -16,7 +16,9 @@ def test_an_operator_of_one_namespace_needs_no_right_outside_it(
     operator: Operator, place: Place, admin_ports: AdminPorts, audit: Audit, tmp_path: Path, eventually: Eventually
 ) -> None:
     grant(place.cluster, USER, place.namespace)
-    small = Operator(place.cluster, admin_ports.url, tmp_path / "log", USER, (place.namespace,))
+    small = Operator(
+        place.cluster, admin_ports.url, tmp_path / "log", USER, (place.namespace,), lease_namespace=place.namespace
+    )
     eventually.logs.append(small.log)
     operator.stop()  # else it would do the work
     try:

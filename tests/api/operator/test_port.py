@@ -24,9 +24,9 @@ def admin_kubeconfig(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture
 async def port(admin_kubeconfig: None) -> AsyncIterator[KubernetesCluster]:
-    cluster = await connect(lambda code, method: ANSWERS.append((code, method)))
-    yield cluster
-    await cluster.close()
+    wire = await connect(lambda code, method: ANSWERS.append((code, method)))
+    yield KubernetesCluster(wire)
+    await wire.close()
 
 
 def config(place: Place, name: str = "c", **data: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ async def test_a_list_longer_than_a_page_is_whole(place: Place, port: Kubernetes
 async def test_a_server_that_is_not_there_is_unavailable(
     place: Place, port: KubernetesCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(port._api.configuration, "host", "https://127.0.0.1:9")
+    monkeypatch.setattr(port._wire._api.configuration, "host", "https://127.0.0.1:9")
     with pytest.raises(Unavailable, match="did not answer"):
         await port.get(Resource.ConfigMap, place.namespace, "c")
     assert ANSWERS[-1] == ("<error>", "GET")

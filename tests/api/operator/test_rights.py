@@ -2,7 +2,7 @@
 
 import yaml
 
-from tests.api.operator.process import RULES, USER, Operator
+from tests.api.operator.process import LEASE_RULES, RULES, USER, Operator
 from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import Place
@@ -12,7 +12,8 @@ def granted() -> set[tuple[str, str, str]]:
     """(verb, group, resource) of every rule."""
     return {
         (verb, group, resource)
-        for rule in yaml.safe_load(RULES.read_text())
+        for file in (RULES, LEASE_RULES)
+        for rule in yaml.safe_load(file.read_text())
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -24,6 +25,9 @@ def test_the_operator_uses_what_it_was_granted_and_nothing_else(
 ) -> None:
     applied.apply(suspend=True)  # a transition that is told by an event
     eventually(applied.reached("Ready", "False", "Suspended"))
+    for size in range(1, 5):  # more configurations than are kept
+        applied.apply(suspend=True, engine={"maxBatch": size})
+        eventually(applied.reached("Ready", "False", "Suspended"))
 
     def used() -> set[tuple[str, str, str]]:
         """Anywhere: the operator of the whole cluster lists without a namespace and writes in one."""

@@ -12,7 +12,10 @@ CHART = Path("charts/graphpod")
 CRD = Path("crds/graphpod.dev_inferenceservices.yaml")
 
 
-@pytest.mark.parametrize("source", [CRD, Path("operator/graphpod_operator/rbac.yaml")], ids=lambda path: path.name)
+RULES = sorted(Path("operator/graphpod_operator").glob("rbac*.yaml"))
+
+
+@pytest.mark.parametrize("source", [CRD, *RULES], ids=lambda path: path.name)
 def test_the_chart_carries_what_the_operator_generates(source: Path) -> None:
     carried = CHART / "files" / source.name
     assert carried.read_bytes() == source.read_bytes(), f"the chart's copy is old: cp {source} {carried}"

@@ -9,7 +9,7 @@ from demo.given import VARIABLES
 from testbed.images import IMAGES
 
 PAGE = Path("docs/install.md").read_text()
-RULES = Path("charts/graphpod/files/rbac.yaml")
+RULES = [Path("charts/graphpod/files") / name for name in ("rbac.yaml", "rbac-lease.yaml")]
 
 
 def rows(title: str) -> list[list[str]]:
@@ -26,7 +26,7 @@ def test_the_rights_on_the_page_are_the_charts() -> None:
         names = re.sub(r"`\S+` ", "", resources).split(", ")
         told |= {(group, name, verb) for name in names for verb in verbs.split(", ")}
         assert why
-    rules = yaml.safe_load(RULES.read_text())
+    rules = [rule for file in RULES for rule in yaml.safe_load(file.read_text())]
     assert told == {
         (group, name, verb)
         for rule in rules

@@ -115,7 +115,7 @@ def test_every_word_of_a_reason_fits_its_field() -> None:
 
 def test_every_operator_metric_of_the_table_is_exported_and_no_other() -> None:
     meters = Meters.make()
-    meters.watch(Store(), KeyQueue())
+    meters.watch(Store(), KeyQueue(), lambda: True)
     rows = {row.name: row for row in of(Process.Operator)}
     for row in rows.values():
         labels = dict.fromkeys(row.labels, "x")

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.feed import Feed, fill
+from graphpod_operator.feed import Feed, Listed, fill
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Key, Pod
-from graphpod_operator.port import Conflict, Listing, Refused, Unavailable
+from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
 from graphpod_operator.queue import KeyQueue
-from graphpod_operator.reconcile import Reconciler
+from graphpod_operator.reconcile import PRUNE_SECONDS, Reconciler
 from graphpod_operator.resource import CHILDREN, Resource
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import NoReading, Unreachable, Warmups
@@ -105,7 +105,7 @@ async def test_the_second_reconcile_and_a_restarted_operator_write_nothing(world
 async def test_a_child_the_watch_has_not_told_of_is_looked_at_before_it_is_made(world: World) -> None:
     await world.reconcile()
     world.cluster.writes.clear()
-    world.feed.listed(Resource.Service, None, Listing((), version=10**9))
+    world.feed.listed(Listed(Resource.Service, None, (), version=10**9))
     await world.reconcile()
     assert world.cluster.writes == []
 
@@ -179,6 +179,16 @@ async def test_a_server_that_is_away_changes_no_status(world: World) -> None:
     with pytest.raises(Unavailable):
         await world.reconcile()
     assert world.cluster.writes == []
+
+
+async def test_a_namespace_that_is_being_deleted_is_left_in_peace(world: World) -> None:
+    def ending(method: str, resource: Resource) -> None:
+        raise Terminating(403, "because it is being terminated")
+
+    world.cluster.refuse = ending
+    assert await world.reconcile() is None
+    assert world.cluster.writes == []
+    assert world.cluster.events == []
 
 
 async def test_an_event_that_cannot_be_written_does_not_hold_up_the_service(world: World) -> None:
@@ -312,3 +322,53 @@ async def test_a_paused_service_is_reported_on_and_nothing_else_is_written(world
     await world.reconcile()
     assert "Deployment" in world.kinds()
     assert world.condition("Accepted") == ("True", "Accepted")
+
+
+async def edit(world: World, **spec: Any) -> None:
+    """Somebody changes the spec, and the operator hears of it."""
+    before = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]
+    manifest = inference_service(**spec)
+    manifest["metadata"]["generation"] = before["metadata"]["generation"] + 1
+    world.cluster.put(Resource.InferenceService, {**manifest, "status": before.get("status", {})})
+    await world.relist()
+
+
+async def test_edits_leave_no_more_configurations_and_memories_than_a_rollback_wants(world: World) -> None:
+    for size in range(1, 9):
+        await edit(world, engine={"maxBatch": size})
+        await world.reconcile()
+    kinds = [kind for kind, _, _ in world.cluster.objects]
+    assert kinds.count(Resource.ConfigMap) <= 3
+    assert kinds.count(Resource.ControllerRevision) == 3
+
+
+async def test_nothing_is_deleted_while_a_replica_set_names_it(world: World) -> None:
+    for size in range(1, 6):
+        await edit(world, engine={"maxBatch": size})
+        await world.reconcile()
+        template = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]
+        old = {"metadata": {"name": f"demo-{size}", "namespace": NAMESPACE}, "spec": {"template": template}}
+        world.cluster.put(Resource.ReplicaSet, old)
+    assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 5
+    assert await world.reconcile() == PRUNE_SECONDS
+    del world.cluster.objects[Resource.ReplicaSet, NAMESPACE, "demo-1"]
+    await world.reconcile()
+    assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 4
+
+
+async def test_a_deployment_changed_by_somebody_is_put_back_with_a_word(world: World) -> None:
+    await world.reconcile()
+    edited = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    edited["metadata"]["managedFields"] = []
+    world.feed.changed(Resource.Deployment, world.cluster.put(Resource.Deployment, edited))
+    await world.reconcile()
+    (event,) = [event for event in world.cluster.events if event["reason"] == "PutBack"]
+    assert "kubectl rollout restart is respected" in event["message"]
+
+
+async def test_an_edit_of_the_spec_is_no_change_by_somebody(world: World) -> None:
+    await world.reconcile()
+    await edit(world, engine={"maxBatch": 2})
+    await world.reconcile()
+    assert [event for event in world.cluster.events if event["reason"] == "PutBack"] == []
+    assert b'drift_corrections_total{kind="Deployment"}' not in world.meters.text()

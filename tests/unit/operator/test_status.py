@@ -304,6 +304,8 @@ def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
         "WorkloadAvailable": LATER,
         "GraphsCaptured": LATER,
         "Ready": LATER,
+        "PolicyUpdateAvailable": NOW,
+        "EngineUpdateAvailable": NOW,
     }
 
 

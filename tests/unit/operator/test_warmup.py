@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from graphpod_operator import adminport
+from graphpod_operator import adminport, warmup
 from graphpod_operator.adminport import MAX_BYTES, HttpAdminPort
 from graphpod_operator.observe import Pod
-from graphpod_operator.warmup import CONCURRENCY, Missing, NoReading, Reading, Unreachable, Warmups
+from graphpod_operator.warmup import CONCURRENCY, Missing, NoReading, Reading, State, Unreachable, Warmups
 from tests.unit.operator.objects import pod, report
 
 
@@ -71,6 +71,49 @@ async def test_a_pod_that_is_gone_is_forgotten() -> None:
     warmups.forget(UID)
     await warmups.read([ONE])
     assert port.asked == 2
+
+
+async def test_a_pod_that_is_slow_to_answer_holds_up_nobody_and_is_told_of_when_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warmup, "PATIENCE", 0.0)
+    answer, told, reads = asyncio.Event(), asyncio.Event(), 0
+
+    class Slow:
+        async def warmup(self, pod: Pod) -> bytes:
+            nonlocal reads
+            reads += 1
+            await answer.wait()
+            return json.dumps(report()).encode()
+
+    warmups = Warmups(Slow(), lambda key: told.set())
+    assert await warmups.read([ONE]) == {}
+    assert await warmups.read([ONE]) == {}
+    answer.set()
+    await told.wait()
+    found = (await warmups.read([ONE]))[UID]
+    assert isinstance(found, Reading)
+    assert reads == 1
+
+
+async def test_an_answer_of_the_last_container_is_not_that_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "PATIENCE", 0.0)
+    late = asyncio.Event()
+
+    class Restarting:
+        async def warmup(self, pod: Pod) -> bytes:
+            if pod.container == ONE.container:
+                await late.wait()
+                return json.dumps(report()).encode()
+            return json.dumps(report(state="Loading")).encode()
+
+    warmups, restarted = Warmups(Restarting()), Pod.of(pod(container="containerd://2"))
+    assert await warmups.read([ONE]) == {}
+    await warmups.read([restarted])
+    late.set()
+    found = (await warmups.read([restarted]))[UID]
+    assert isinstance(found, Reading)
+    assert found.state is State.Loading
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""Which of a service's old ConfigMaps and ControllerRevisions may go. Pure.
+
+A ReplicaSet that is kept for a rollback names its ConfigMap, and so does a pod that still runs: deleting it would keep
+that pod from ever starting again. So they are judged by fresh lists, never by what a watch told last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphpod_operator import observe
+from graphpod_operator.api import KIND
+from graphpod_operator.plan import Desired
+from graphpod_operator.render.deployment import HISTORY
+from graphpod_operator.render.subject import HASH_ANNOTATION
+from graphpod_operator.resource import Resource
+
+Raw = Mapping[str, Any]
+PRUNED = (Resource.ConfigMap, Resource.ControllerRevision)
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Everything that carries a service's label, as it is now."""
+
+    config_maps: tuple[observe.Child, ...]
+    revisions: tuple[observe.Child, ...]
+    replica_sets: tuple[Raw, ...]
+    pods: tuple[Raw, ...]
+
+
+def overgrown(desired: Desired, children: Iterable[observe.Child]) -> bool:
+    """Whether, by what the watches told, more of a kind is left over than a rollback may want."""
+    counts = dict.fromkeys(PRUNED, 0)
+    for child in _left_over(desired, children):
+        counts[child.resource] += 1
+    return any(count > HISTORY for count in counts.values())
+
+
+def superfluous(found: observe.Service, desired: Desired, lists: Lists) -> list[observe.Child]:
+    """What nothing names: ConfigMaps that no ReplicaSet and no pod has, and all but the newest old memories."""
+    named = {_hash(raw["spec"]["template"]) for raw in lists.replica_sets} | {_hash(raw) for raw in lists.pods}
+    ours = (KIND, found.key.name, found.uid)
+    maps = [
+        child
+        for child in _left_over(desired, lists.config_maps)
+        if child.controller == ours and child.name.rpartition("-")[2] not in named
+    ]
+    memories = sorted(
+        (child for child in _left_over(desired, lists.revisions) if child.controller == ours),
+        key=lambda child: child.kept.number if child.kept is not None else 0,
+    )
+    return maps + memories[:-HISTORY]
+
+
+def _left_over(desired: Desired, children: Iterable[observe.Child]) -> list[observe.Child]:
+    wanted = {(child.resource, child.name) for child in desired.children}
+    return [
+        child
+        for child in children
+        if child.resource in PRUNED and (child.resource, child.name) not in wanted and not child.deleting
+    ]
+
+
+def _hash(raw: Raw) -> str:
+    """The configuration that a pod, or a ReplicaSet's template of one, names."""
+    annotations: Mapping[str, str] = (raw.get("metadata") or {}).get("annotations") or {}
+    return annotations.get(HASH_ANNOTATION, "")

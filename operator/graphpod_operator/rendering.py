@@ -1,0 +1,142 @@
+"""A rendering: what of a service decides about its pods, made once from its spec and kept until the spec changes.
+
+A newer operator has newer rules, another default image and another way to write a pod. None of them may restart
+anybody's pods, so a service keeps the rendering it has for as long as the part of its spec that it was made from stays
+as it is. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphpod_operator import observe
+from graphpod_operator.api import Spec
+from graphpod_operator.render.subject import Body
+from graphpod_policy import Decision, Outcome, Phase, PhasePlan, Plan, Policy, Stage, config_hash
+
+ELSEWHERE: tuple[tuple[str, ...], ...] = (
+    ("replicas",),
+    ("suspend",),
+    ("autoscaling",),
+    ("updates",),
+    ("slo",),
+    ("monitoring",),
+    ("rollout", "strategy"),
+    ("rollout", "maxUnavailable"),
+)
+"""Fields of the spec that no pod is rendered from."""
+
+MADE_FROM, ENGINE, WORKLOAD, PLAN = "madeFrom", "engine.json", "workload.json", "plan.json"
+"""What is kept: the fingerprint of the spec, the engine's configuration, the Deployment's part, and the words of the
+plan, for status alone.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """`engine` are the bytes of engine.json, `workload` is the Deployment's part that the pods come from, `policy` the
+    plan behind both, `made_from` the fingerprint of the spec they were rendered from.
+    """
+
+    made_from: str
+    engine: bytes
+    workload: Body
+    policy: Plan
+
+    @property
+    def config_hash(self) -> str:
+        """Hash of the engine's configuration."""
+        return config_hash(self.engine)
+
+    @property
+    def revision(self) -> str:
+        """The name of this rendering. Words of the plan are not in it: they change nothing that runs."""
+        told = [self.made_from, self.engine.decode(), canonical(self.workload)]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:10]
+
+    @property
+    def image(self) -> str:
+        """The engine's image."""
+        image: str = self.workload["template"]["spec"]["containers"][0]["image"]
+        return image
+
+    def data(self) -> dict[str, str]:
+        """What is kept of it."""
+        return {
+            MADE_FROM: self.made_from,
+            ENGINE: self.engine.decode(),
+            WORKLOAD: canonical(self.workload),
+            PLAN: canonical(_words(self.policy)),
+        }
+
+    @classmethod
+    def read(cls, kept: observe.Kept, today: Plan) -> Rendering:
+        """What was kept. `today` is the plan of the same spec by the rules of today."""
+        data = kept.data
+        engine, workload = data[ENGINE].encode(), json.loads(data[WORKLOAD])
+        return cls(data[MADE_FROM], engine, workload, _plan(json.loads(engine)["graph"], json.loads(data[PLAN]), today))
+
+
+def made_from(spec: Spec, queue: str | None) -> str:
+    """Fingerprint of what a rendering is made from: the spec as written, without what is at its default.
+
+    So a field that a later version adds leaves it as it is. The default of a field never changes within a version of
+    the API.
+    """
+    written = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for path in ELSEWHERE:
+        _remove(written, path)
+    return hashlib.sha256(canonical({"spec": written, "queue": queue}).encode()).hexdigest()[:16]
+
+
+def _remove(value: dict[str, Any], path: tuple[str, ...]) -> None:
+    """Remove the field at `path`, and a struct that has no other."""
+    head, *rest = path
+    if rest and isinstance(inner := value.get(head), dict):
+        _remove(inner, tuple(rest))
+    if not rest or value.get(head) == {}:
+        value.pop(head, None)
+
+
+def _words(policy: Plan) -> dict[str, Any]:
+    """What a plan says beyond the engine's configuration."""
+    return {
+        "resolverRevision": policy.resolver_revision,
+        "startSeconds": policy.budget.start_seconds,
+        "gates": policy.gates,
+        "decisions": [decision.as_dict() for decision in policy.decisions],
+    }
+
+
+def _plan(graph: Mapping[str, Any], words: Mapping[str, Any], today: Plan) -> Plan:
+    """The plan that was made then, as far as status tells of it; today's, if its words are none of today's."""
+    try:
+        return replace(
+            today,
+            phases={phase: _phase(graph[phase.value]) for phase in Phase},
+            decisions=tuple(map(_decision, words["decisions"])),
+            gates=tuple(words["gates"]),
+            budget=replace(today.budget, start_seconds=words["startSeconds"]),
+            resolver_revision=words["resolverRevision"],
+            refused=None,
+        )
+    except (KeyError, ValueError):
+        return today
+
+
+def _phase(told: Mapping[str, Any]) -> PhasePlan:
+    return PhasePlan(Policy(told["requested"]), Policy(told["planned"]), tuple(told["sizes"]))
+
+
+def _decision(told: Mapping[str, str]) -> Decision:
+    where = Phase(told["phase"]), Stage(told["stage"]), Outcome(told["outcome"])
+    return Decision(told["rule"], *where, told["because"], told["hint"])
+
+
+def canonical(value: Any) -> str:
+    """Equal values as equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,108 @@
+"""The resync: list everything again, and see whether the watches had told of it.
+
+A watch that was cut may have missed deletions, and one that froze tells nothing at all. What a list has and the store
+has not is given 10 s to come by the watch; what is still missing then contradicts the watch. One contradiction may be
+a cut; two in a row, at least 2 min apart, are a watch that does not live, and a reason to restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphpod_operator.feed import Feed, Listed, scopes, selector
+from graphpod_operator.port import ApiError, Cluster
+from graphpod_operator.resource import WATCHED, Resource
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 600.0
+DOUBT_SECONDS = 120.0
+"""Until the next look after a contradiction."""
+DELIVERY_SECONDS = 10.0
+"""Time for the watches to tell what a list has told."""
+RETRY_SECONDS = 10.0
+SETTLE_SECONDS = 5.0
+"""After a watch listed anew, until the lists that find what it missed."""
+
+
+@dataclass(slots=True)
+class Trust:
+    """Whether the watches are believed. Pure, but for what it remembers."""
+
+    doubt: str | None = None
+    """What contradicted them at the last look."""
+    sickness: str | None = None
+    """Why a restart would help, or None."""
+
+    def judge(self, contradiction: str | None) -> None:
+        """A look at what the watches told ended; looks after a contradiction are DOUBT_SECONDS later."""
+        if contradiction is not None and self.doubt is not None:
+            self.sickness = f"the watches do not tell what is: {contradiction}"
+        self.doubt = contradiction
+        if contradiction is None:
+            self.sickness = None
+
+
+class Resync:
+    """Lists, compares, and hands on what is new. One request at a time: there is no hurry."""
+
+    def __init__(self, cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], done: Callable[[], None]) -> None:
+        self.trust = Trust()
+        self._cluster = cluster
+        self._feed = feed
+        self._namespaces = namespaces
+        self._done = done
+        self._asked = asyncio.Event()
+
+    def soon(self) -> None:
+        """A watch listed anew: what was deleted in between, it does not know."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Resync for ever, and call `done` after each that was due by time."""
+        pause = EVERY_SECONDS
+        while True:
+            due = await self._wait(pause)
+            try:
+                self.trust.judge(await self.look())
+            except ApiError as error:
+                log.warning("resync: %s; again in %.0f s", error, RETRY_SECONDS)
+                pause = RETRY_SECONDS
+                continue
+            if self.trust.doubt is not None:
+                log.warning("resync: %s; looking again in %.0f s", self.trust.doubt, DOUBT_SECONDS)
+            pause = EVERY_SECONDS if self.trust.doubt is None else DOUBT_SECONDS
+            if due:
+                self._done()
+
+    async def look(self) -> str | None:
+        """List everything into the feed. What contradicts the watches, in words, or None."""
+        listed = [await self._list(resource, scope) for resource in WATCHED for scope in scopes(self._namespaces)]
+        contradiction = None
+        if any(self._feed.news(one) for one in listed):
+            await asyncio.sleep(DELIVERY_SECONDS)
+            told = [news for one in listed for news in self._feed.news(one)]
+            contradiction = f"{told[0]}, and {len(told) - 1} more things" if told else None
+        for one in listed:
+            self._feed.listed(one)
+        return contradiction
+
+    async def _list(self, resource: Resource, scope: str | None) -> Listed:
+        return Listed.of(resource, scope, await self._cluster.list(resource, scope, selector(resource)))
+
+    async def _wait(self, seconds: float) -> bool:
+        """Until it is time (True), or a watch listed anew; the second look of a doubt has its own time."""
+        if self.trust.doubt is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._asked.wait()
+                await asyncio.sleep(SETTLE_SECONDS)
+                self._asked.clear()
+                return False
+        else:
+            await asyncio.sleep(seconds)
+        return True

@@ -1,0 +1,80 @@
+"""The resync: what the watches missed is taken in, and watches that tell nothing are found out."""
+
+import asyncio
+
+import pytest
+
+from graphpod_operator import resync
+from graphpod_operator.feed import Feed, fill
+from graphpod_operator.health import Pulse, sickness
+from graphpod_operator.queue import KeyQueue
+from graphpod_operator.resource import Resource
+from graphpod_operator.resync import Resync, Trust
+from graphpod_operator.store import Store
+from graphpod_operator.warmup import Warmups
+from tests.unit.operator.cluster import FakeCluster
+from tests.unit.operator.objects import inference_service
+
+
+class World:
+    """A cluster, and a store filled from it, without watches."""
+
+    def __init__(self) -> None:
+        self.cluster, self.store = FakeCluster(), Store()
+        self.feed = Feed(self.store, KeyQueue(), Warmups(None))  # type: ignore[arg-type]
+        self.resync = Resync(self.cluster, self.feed, (), lambda: None)
+
+    def change(self) -> None:
+        self.cluster.put(Resource.InferenceService, inference_service())
+
+    def known(self) -> int:
+        return sum(1 for _ in self.store.services())
+
+
+@pytest.fixture
+async def world() -> World:
+    made = World()
+    await fill(made.cluster, made.feed, ())
+    return made
+
+
+@pytest.fixture(autouse=True)
+def no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watches get no time, unless a test gives them some."""
+    monkeypatch.setattr(resync, "DELIVERY_SECONDS", 0.0)
+
+
+async def test_a_list_that_says_what_is_known_contradicts_nothing(world: World) -> None:
+    assert await world.resync.look() is None
+
+
+async def test_what_the_watches_did_not_tell_contradicts_them_and_is_taken_in(world: World) -> None:
+    world.change()
+    assert await world.resync.look() == "InferenceService ns/demo has changed, and 0 more things"
+    assert world.known() == 1
+    world.cluster.objects.clear()
+    assert await world.resync.look() == "InferenceService ns/demo was deleted, and 0 more things"
+    assert world.known() == 0
+
+
+async def test_what_the_watches_tell_a_little_later_contradicts_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.change()
+    monkeypatch.setattr(resync, "DELIVERY_SECONDS", 0.01)
+    looking = asyncio.create_task(world.resync.look())
+    await asyncio.sleep(0)  # the lists are done, the time to deliver runs
+    for raw in (await world.cluster.list(Resource.InferenceService, None)).items:
+        world.feed.changed(Resource.InferenceService, raw)
+    assert await looking is None
+
+
+def test_one_contradiction_is_a_doubt_and_two_in_a_row_are_a_reason_to_restart() -> None:
+    trust, queue = Trust(), KeyQueue()
+    trust.judge("a pod has changed")
+    assert sickness(Pulse(), queue, trust) is None
+    trust.judge(None)
+    trust.judge("a pod has changed")
+    assert sickness(Pulse(), queue, trust) is None
+    trust.judge("another has changed")
+    assert sickness(Pulse(), queue, trust) == "the watches do not tell what is: another has changed"
