@@ -58,12 +58,15 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.ClaimNotBound,
     Reason.CrashLoop,
     Reason.Unschedulable,
+    Reason.SchedulingGated,
+    Reason.QueuedByKueue,
 )
 """When pods fail differently, the most specific failure is told."""
 
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _PREEMPTION = re.compile(r",? (?:no new claims to deallocate|preemption:)")
 """What the scheduler says after its reasons: why evicting others would not help."""
+_KUEUE = "kueue.x-k8s.io/"
 _UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
 
 
@@ -95,8 +98,8 @@ def diagnose(pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading]) -
 def _of(pod: Pod, reading: Reading | NoReading | None) -> Diagnosis | None:
     if pod.deleting or pod.ready:
         return None
-    if pod.scheduling is not None:
-        return _unscheduled(pod, pod.scheduling)
+    if (unplaced := unscheduled(pod)) is not None:
+        return unplaced
     if pod.waiting is not None and (reason := BY_WAITING.get(pod.waiting[0])) is not None:
         return Diagnosis(reason, f"{pod.waiting[0]}: {pod.waiting[1]}", pod)
     state = reading.state if isinstance(reading, Reading) else None
@@ -120,7 +123,14 @@ def _is_past(reason: Reason, state: State | None) -> bool:
     return state in (State.Capturing, State.SelfChecking) and not captures
 
 
-def _unscheduled(pod: Pod, message: str) -> Diagnosis:
+def unscheduled(pod: Pod) -> Diagnosis | None:
+    """Why a pod has no node, or None while nobody has said why."""
+    if pod.gates:
+        queued = any(gate.startswith(_KUEUE) for gate in pod.gates)
+        reason = Reason.QueuedByKueue if queued else Reason.SchedulingGated
+        return Diagnosis(reason, f"held back by {', '.join(pod.gates)}", pod)
+    if (message := pod.scheduling) is None:
+        return None
     if (match := _MISSING_CLAIM.search(message)) is not None:
         return Diagnosis(Reason.ClaimNotFound, f"PersistentVolumeClaim {match[1]} does not exist", pod)
     if _UNBOUND_CLAIM in message:

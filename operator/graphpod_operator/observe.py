@@ -192,8 +192,12 @@ class Pod:
     gone: str | None
     """Why it ended for good, though the object is still there: evicted, refused by its node, its node shut down."""
     ready: bool
+    placed: bool
+    """Whether it has a node."""
     scheduling: str | None
     """The scheduler's message while it finds no node."""
+    gates: tuple[str, ...]
+    """What holds it back from the scheduler."""
     container: str
     running: bool
     restarts: int
@@ -205,7 +209,7 @@ class Pod:
     @classmethod
     def of(cls, raw: Raw) -> Pod:
         """The projection of a pod."""
-        metadata, status = raw["metadata"], raw.get("status") or {}
+        metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
         conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
         engine: Raw = next((entry for entry in status.get("containerStatuses") or () if entry["name"] == CONTAINER), {})
         state = engine.get("state") or {}
@@ -223,7 +227,9 @@ class Pod:
             deleting="deletionTimestamp" in metadata,
             gone=_gone(status),
             ready=conditions.get("Ready", {}).get("status") == "True",
+            placed=bool(spec.get("nodeName")),
             scheduling=scheduled.get("message", "") if scheduled.get("status") == "False" else None,
+            gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
             container=engine.get("containerID", ""),
             running="running" in state,
             restarts=engine.get("restartCount", 0),

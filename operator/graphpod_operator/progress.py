@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphpod_operator.api_status import ConditionStatus
 from graphpod_operator.observe import Key
+from graphpod_operator.reasons import ConditionType
 
 DETAIL_SECONDS = 5.0
 CAPTURE_SECONDS = 60.0
@@ -52,8 +54,15 @@ def _urgent(status: Status) -> object:
         status.get("observedGeneration"),
         graph.get("configHash"),
         [(graph.get(phase) or {}).get("effective") for phase in ("prefill", "decode")],
-        sorted((row["type"], row["status"], row["reason"]) for row in status.get("conditions") or ()),
+        sorted(
+            (row["type"], row["status"], row["reason"]) for row in status.get("conditions") or () if not _is_detail(row)
+        ),
     )
+
+
+def _is_detail(row: Mapping[str, str]) -> bool:
+    """That a pod has got its node is a step of its start like many others; that it gets none is not."""
+    return row["type"] == ConditionType.Scheduled and row["status"] != ConditionStatus.false
 
 
 def _without_counts(status: Status) -> dict[str, Any]:

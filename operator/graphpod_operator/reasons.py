@@ -48,13 +48,6 @@ MEANING: dict[ConditionType, str] = {
     "Reason and message are those of Ready.",
 }
 
-PLANNED = (
-    ConditionType.Scheduled,
-    ConditionType.Available,
-    ConditionType.Degraded,
-)
-"""Words kept for conditions that no version sets yet."""
-
 ROOTS = (
     ConditionType.Accepted,
     ConditionType.ModelAvailable,
@@ -65,9 +58,12 @@ ROOTS = (
 
 _A, _M, _W, _G = ((root,) for root in ROOTS)
 _R, _C = (ConditionType.Ready,), (ConditionType.Reconciling,)
+_S, _V, _D = (ConditionType.Scheduled,), (ConditionType.Available,), (ConditionType.Degraded,)
 _P, _E = (ConditionType.PolicyUpdateAvailable,), (ConditionType.EngineUpdateAvailable,)
 UPDATES = (*_P, *_E)
-"""What a newer operator offers a service; Ready does not depend on it."""
+"""What a newer operator offers a service."""
+BESIDE = (*_S, *_V, *_D, *UPDATES)
+"""Conditions that Ready is not made of."""
 _T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknown
 
 
@@ -138,7 +134,7 @@ class Reason(Enum):
 
     # every condition below Accepted
     NotAccepted = Row(
-        (*_M, *_W, *_G, *_P, *_E), _U, "Accepted is not True", "Accepted is True",
+        (*_M, *_W, *_G, *_S, *_D, *_P, *_E), _U, "Accepted is not True", "Accepted is True",
         "see the condition Accepted", consequence=True,
     )  # fmt: skip
 
@@ -149,11 +145,11 @@ class Reason(Enum):
     )  # fmt: skip
     ModelPending = Row(_M, _U, "no pod has got as far as the weights", "a pod reports", consequence=True)
     ClaimNotFound = Row(
-        _M, _F, "the claim in model.uri does not exist", "the claim exists",
+        (*_M, *_S), _F, "the claim in model.uri does not exist", "the claim exists",
         "create the PersistentVolumeClaim or correct spec.model.uri", stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     ClaimNotBound = Row(
-        _M, _F, "the claim in model.uri has no volume yet", "the claim is bound",
+        (*_M, *_S), _F, "the claim in model.uri has no volume yet", "the claim is bound",
         "look at kubectl describe pvc", notice=Notice.Warning,
     )  # fmt: skip
     ModelInvalid = Row(
@@ -165,12 +161,20 @@ class Reason(Enum):
     Available = Row(_W, _T, "as many pods of the current spec serve as asked for", "a pod stops serving")
     Starting = Row(_W, _F, "fewer pods of the current spec serve than asked for", "enough serve", consequence=True)
     Suspended = Row(
-        _W, _F, "suspend is true or replicas is 0", "suspend is false and replicas above 0",
+        (*_W, *_S), _F, "suspend is true or replicas is 0", "suspend is false and replicas above 0",
         "set spec.suspend: false and spec.replicas to 1 or more", notice=Notice.Normal,
     )  # fmt: skip
     Unschedulable = Row(
-        _W, _F, "the scheduler finds no node for a pod", "the pod is scheduled",
+        (*_W, *_S), _F, "the scheduler finds no node for a pod", "the pod is scheduled",
         "free or add a node, or lower spec.resources and spec.placement", notice=Notice.Warning,
+    )  # fmt: skip
+    QueuedByKueue = Row(
+        (*_W, *_S), _F, "Kueue holds a pod back until its queue has room", "the queue admits it",
+        "look at kubectl describe workloads.kueue.x-k8s.io; free quota, or take another queue", notice=Notice.Normal,
+    )  # fmt: skip
+    SchedulingGated = Row(
+        (*_W, *_S), _F, "a scheduling gate that is not ours holds a pod back", "the gate is removed",
+        "ask who put the gate there: kubectl get pod -o jsonpath={.spec.schedulingGates}", notice=Notice.Normal,
     )  # fmt: skip
     PodsRefused = Row(
         _W, _F, "the cluster refuses to create the pods (quota, admission)", "a pod is created",
@@ -221,8 +225,8 @@ class Reason(Enum):
     # GraphsCaptured
     Captured = Row(_G, _T, "every serving pod captured and proved the planned graphs", "a pod or the plan changes")
     Degraded = Row(
-        _G, _T, "every serving pod proved its graphs, some run a weaker policy than planned", "the planned policy runs",
-        "see status.graph.decisions", notice=Notice.Warning,
+        (*_G, *_D), _T, "every serving pod proved its graphs, some run a weaker policy than planned",
+        "the planned policy runs", "see status.graph.decisions", notice=Notice.Warning,
     )  # fmt: skip
     NotRequired = Row(_G, _T, "both phases are planned Disabled and the pods run that", "the plan has graphs")
     CapturePending = Row(
@@ -259,6 +263,26 @@ class Reason(Enum):
 
     # Ready
     Ready = Row(_R, _T, "all conditions are True and nothing is degraded", "one is not", notice=Notice.Normal)
+
+    # Scheduled
+    Scheduled = Row(_S, _T, "every pod of the current spec has a node", "a pod waits for one")
+    PodsPending = Row(
+        _S, _U, "a pod of the current spec is not there yet, or the scheduler has not looked at it", "it has a node",
+        consequence=True,
+    )  # fmt: skip
+
+    # Available
+    Serving = Row(_V, _T, "a pod that has proved its graphs serves, of whatever generation", "none does")
+    NothingServes = Row(
+        _V, _F, "no pod is ready", "one is", "see the condition Ready", consequence=True,
+    )  # fmt: skip
+    Unproved = Row(
+        _V, _U, "pods are ready, and none of them has told the operator its graphs", "one has",
+        "see the condition GraphsCaptured", consequence=True,
+    )  # fmt: skip
+
+    # Degraded
+    AsPlanned = Row(_D, _F, "no pod has told of a weaker policy than planned", "one has")
 
     # PolicyUpdateAvailable, EngineUpdateAvailable
     UpToDate = Row(

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphpod_operator import api, crd, matrix, rule_table
 from graphpod_operator.markdown import table
-from graphpod_operator.reasons import MEANING, PLANNED, ConditionType, Reason
+from graphpod_operator.reasons import MEANING, ConditionType, Reason
 from graphpod_operator.render.subject import ADOPT_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
 from graphpod_policy.metrics import METRICS
 
@@ -54,7 +54,7 @@ def conditions() -> str:
         "Tools that know kstatus (Flux, Helm 4) read `Reconciling` as in progress, `Stalled` as failed, "
         "and `Ready` otherwise; `kubectl wait --for=condition=Ready gisvc/NAME` waits for the same.\n",
     ]
-    for kind in (kind for kind in ConditionType if kind not in PLANNED):
+    for kind in ConditionType:
         rows = [
             (reason.name, row.status.value, row.set_when, row.cleared_when, row.todo, "yes" if row.stalled else "")
             for reason in Reason
@@ -68,8 +68,6 @@ def conditions() -> str:
     parts.append(
         table(("Reason", "Told when", "What to do"), [(one.name, one.row.set_when, one.row.todo) for one in told])
     )
-    parts.append("\n## Planned\n\nNot set in this version.\n\n")
-    parts.append(table(("Condition", "Will be True when"), [(kind.value, MEANING[kind]) for kind in PLANNED]))
     return "".join(parts)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphpod_operator import observe
 from graphpod_operator.api_status import Condition, ConditionStatus, Failure, ServicePhase, Status
-from graphpod_operator.diagnose import Diagnosis, diagnose
+from graphpod_operator.diagnose import PRECEDENCE, Diagnosis, diagnose, unscheduled
 from graphpod_operator.graphstatus import graph_status, is_weaker
 from graphpod_operator.observe import Pod, Rollout
 from graphpod_operator.plan import Desired, Refused
@@ -56,11 +56,19 @@ def status(
         current = _current(outcome, seen)
         diagnosis = diagnose(current, seen.readings)
         findings = _findings(found, outcome, seen, current, diagnosis)
+        beside = {
+            ConditionType.Scheduled: _scheduled(outcome, current),
+            ConditionType.Degraded: _degraded(outcome.policy, current, seen),
+            **_updates(outcome),
+        }
     else:
         assert stop is not None
         findings = _blocked(stop, seen)
+        nothing = Finding(Reason.NotAccepted, "nothing is planned for this spec")
+        beside = dict.fromkeys((ConditionType.Scheduled, ConditionType.Degraded, *UPDATES), nothing)
+    beside[ConditionType.Available] = _available(seen)
     config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
-    conditions = _conditions(found, findings, _updates(outcome), now)
+    conditions = _conditions(found, findings, beside, now)
     return Status(
         observed_generation=found.generation,
         phase=_phase(conditions),
@@ -185,35 +193,74 @@ def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosi
 
 
 def _proved(policy: Plan, readings: list[Reading]) -> Finding:
+    if weaker := _weaker(policy, readings):
+        return Finding(Reason.Degraded, weaker)
+    if not any(plan.sizes for plan in policy.phases.values()):
+        return Finding(Reason.NotRequired, "both phases are Disabled")
+    return Finding(Reason.Captured, "every graph is captured and proved")
+
+
+def _weaker(policy: Plan, readings: list[Reading]) -> str:
+    """Which phases run a weaker policy than planned, in words; empty when none does."""
     weaker = [
         f"{phase} runs {read.effective} instead of {plan.planned}"
         for phase, plan in policy.phases.items()
         for reading in readings
         if (read := reading.graph.get(phase)) is not None and is_weaker(phase, read.effective, plan.planned)
     ]
+    return ", ".join(dict.fromkeys(weaker))
+
+
+def _scheduled(desired: Desired, current: tuple[Pod, ...]) -> Finding:
+    if desired.replicas == 0:
+        return Finding(Reason.Suspended, "no pods are asked for")
+    waiting = [diagnosis for pod in current if (diagnosis := unscheduled(pod)) is not None]
+    if waiting:
+        worst = min(waiting, key=lambda one: PRECEDENCE.index(one.reason))
+        return Finding(worst.reason, f"pod {worst.pod.name}: {worst.what}")
+    placed = sum(pod.placed for pod in current)
+    if placed < max(desired.replicas, len(current)):
+        return Finding(Reason.PodsPending, f"{placed} of {desired.replicas} pods of this spec have a node")
+    return Finding(Reason.Scheduled, f"{placed} pods of this spec have a node")
+
+
+def _available(seen: Observed) -> Finding:
+    """Whether a client gets an answer from a pod whose graphs are proved; the generation does not matter to it."""
+    ready = [pod for pod in seen.pods if pod.ready and not pod.deleting]
+    if not ready:
+        return Finding(Reason.NothingServes, "no pod is ready")
+    proved = [pod for pod in ready if _has_proved(seen.readings.get(pod.uid))]
+    if not proved:
+        return Finding(Reason.Unproved, f"{len(ready)} pods are ready, and none has told its graphs")
+    return Finding(Reason.Serving, f"{len(proved)} pods with proved graphs serve")
+
+
+def _has_proved(answer: Reading | NoReading | None) -> bool:
+    return isinstance(answer, Reading) and answer.terminal and answer.state is State.Ready
+
+
+def _degraded(policy: Plan, current: tuple[Pod, ...], seen: Observed) -> Finding:
+    answers = [answer for pod in current if _has_proved(answer := seen.readings.get(pod.uid))]
+    weaker = _weaker(policy, [answer for answer in answers if isinstance(answer, Reading)])
     if weaker:
-        return Finding(Reason.Degraded, ", ".join(dict.fromkeys(weaker)))
-    if not any(plan.sizes for plan in policy.phases.values()):
-        return Finding(Reason.NotRequired, "both phases are Disabled")
-    return Finding(Reason.Captured, "every graph is captured and proved")
+        return Finding(Reason.Degraded, weaker)
+    return Finding(Reason.AsPlanned, "no pod has told of a weaker policy than planned")
 
 
-def _updates(outcome: Desired | Refused) -> dict[ConditionType, Finding]:
-    """What this operator would do otherwise; nothing that Ready depends on."""
-    if isinstance(outcome, Refused):
-        return {kind: Finding(Reason.NotAccepted, "nothing is planned for this spec") for kind in UPDATES}
-    told = {kind: Finding(news.reason, news.what) for news in outcome.news for kind in news.reason.row.types}
+def _updates(desired: Desired) -> dict[ConditionType, Finding]:
+    """What this operator would do otherwise."""
+    told = {kind: Finding(news.reason, news.what) for news in desired.news for kind in news.reason.row.types}
     same = Finding(Reason.UpToDate, "what runs is what this operator would make")
     return {kind: told.get(kind, same) for kind in UPDATES}
 
 
 def _conditions(
-    found: observe.Service, findings: dict[ConditionType, Finding], updates: dict[ConditionType, Finding], now: str
+    found: observe.Service, findings: dict[ConditionType, Finding], beside: dict[ConditionType, Finding], now: str
 ) -> tuple[Condition, ...]:
     cause, finding = min(findings.items(), key=lambda item: (*_explains(item[1].reason), ROOTS.index(item[0])))
     statuses = {entry.reason.row.status for entry in findings.values()}
     whole: dict[ConditionType, tuple[ConditionStatus, Reason, str]] = {
-        kind: (entry.reason.row.status, entry.reason, entry.what) for kind, entry in (findings | updates).items()
+        kind: (entry.reason.row.status, entry.reason, entry.what) for kind, entry in (findings | beside).items()
     }
     if statuses == {ConditionStatus.true}:
         graphs = findings[ConditionType.GraphsCaptured]

@@ -13,7 +13,7 @@ from graphpod_operator import api, api_status, cli, crd, reference
 from graphpod_operator.metrics import COUNTED_ON_SCRAPE, Meters
 from graphpod_operator.operator_features import OPERATOR_FEATURES
 from graphpod_operator.queue import KeyQueue
-from graphpod_operator.reasons import MEANING, PLANNED, ConditionType, Notice, Reason
+from graphpod_operator.reasons import MEANING, ConditionType, Notice, Reason
 from graphpod_operator.store import Store
 from graphpod_policy import FEATURES
 from graphpod_policy.metrics import Kind, Process, of
@@ -101,9 +101,8 @@ def test_every_reason_is_documented_and_every_condition_explained() -> None:
     assert len(rows) == len(list(Reason)), "two members with equal rows would be one"
 
 
-def test_a_planned_condition_has_no_reason_yet_and_a_failure_says_what_to_do() -> None:
+def test_a_failure_says_what_to_do() -> None:
     for reason in Reason:
-        assert not set(reason.row.types) & set(PLANNED)
         if reason.row.stalled or reason.row.notice is Notice.Warning:
             assert reason.row.todo, reason.name
 
