@@ -153,6 +153,8 @@ async def _work(parts: Parts) -> None:
         for task in (*tasks, watching):
             task.cancel()
         await asyncio.gather(*tasks, watching, return_exceptions=True)
+        # kopf, stopped while it lists, leaves generators that asyncio complains of as the loop ends
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 async def _worker(parts: Parts) -> None:

@@ -5,7 +5,7 @@ Both halves are pure. The executor, `reconcile`, only carries out what stands he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -22,11 +22,12 @@ from graphpod_operator.render import podtemplate
 from graphpod_operator.render.configmap import config_map
 from graphpod_operator.render.controllerrevision import controller_revision
 from graphpod_operator.render.deployment import deployment, replicas, workload
+from graphpod_operator.render.disruption import FLOOR, disruption_budget
 from graphpod_operator.render.service import service
 from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
 from graphpod_operator.rendering import MADE_FROM, Rendering, canonical, made_from
-from graphpod_operator.resource import Resource
+from graphpod_operator.resource import AT_TIMES, Resource
 from graphpod_policy import Phase, Plan, resolve
 
 
@@ -83,8 +84,14 @@ class Refused:
     policy: Plan | None = None
 
 
-def desire(found: observe.Service, default_image: str, revisions: Iterable[observe.Child] = ()) -> Desired | Refused:
-    """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label.
+def desire(
+    found: observe.Service,
+    default_image: str,
+    revisions: Iterable[observe.Child] = (),
+    failed_start: bool = False,
+) -> Desired | Refused:
+    """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label;
+    `failed_start` says whether one of its pods has failed to start and goes on trying.
 
     A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
     for that always, or when its name stands in the annotation graphpod.dev/adopt.
@@ -102,9 +109,9 @@ def desire(found: observe.Service, default_image: str, revisions: Iterable[obser
     same = [one.kept for one in kept if one.kept.data.get(MADE_FROM) == made_from(spec, found.queue)]
     adopted = isinstance(fresh, Rendering) and found.adopt == fresh.revision
     if not same or spec.updates is Updates.Auto or adopted:
-        return fresh if isinstance(fresh, Refused) else _desired(subject, fresh, kept)
+        return fresh if isinstance(fresh, Refused) else _desired(subject, fresh, kept, failed_start)
     pinned = Rendering.read(same[-1], policy)
-    return replace(_desired(subject, pinned, kept), news=_news(subject, pinned, fresh, default_image))
+    return replace(_desired(subject, pinned, kept, failed_start), news=_news(subject, pinned, fresh, default_image))
 
 
 def _render(subject: Subject, default_image: str) -> tuple[Rendering | Refused, Plan]:
@@ -131,15 +138,11 @@ class _Memory:
 
 def _kept(found: observe.Service, revisions: Iterable[observe.Child]) -> list[_Memory]:
     """This very service's memories, the newest last."""
-    ours = [
-        _Memory(child.name, child.kept)
-        for child in revisions
-        if child.kept is not None and child.controller == (KIND, found.key.name, found.uid) and not child.deleting
-    ]
+    ours = [_Memory(child.name, child.kept) for child in revisions if child.kept is not None and is_ours(found, child)]
     return sorted(ours, key=lambda one: (one.kept.number, one.name))
 
 
-def _desired(subject: Subject, rendering: Rendering, kept: list[_Memory]) -> Desired:
+def _desired(subject: Subject, rendering: Rendering, kept: list[_Memory], failed_start: bool) -> Desired:
     """The children around a rendering. The memory of it has the highest number of all."""
     name = subject.revision_name(rendering.revision)
     newest = kept[-1] if kept else None
@@ -147,6 +150,7 @@ def _desired(subject: Subject, rendering: Rendering, kept: list[_Memory]) -> Des
     number = newest.kept.number + renews if newest is not None else 1
     # a memory cannot be changed, and the words of its plan may be others than today's
     data = next((one.kept.data for one in kept if one.name == name), rendering.data())
+    budget = (Wanted.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
     memory = controller_revision(subject, rendering.revision, data, number)
     return Desired(
@@ -159,6 +163,7 @@ def _desired(subject: Subject, rendering: Rendering, kept: list[_Memory]) -> Des
             Wanted.of(Resource.ConfigMap, config_map(subject, file)),
             Wanted.of(Resource.Service, service(subject)),
             Wanted.of(Resource.ControllerRevision, memory),
+            *(budget if replicas(subject.spec) >= FLOOR else ()),
             Wanted.of(Resource.Deployment, deployment(subject, rendering.workload)),
         ),
     )
@@ -201,7 +206,14 @@ class Repair:
     uid: str
 
 
-Write = Create | Repair
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A child of ours that the spec wants no more. It is deleted by its uid, after a live look."""
+
+    child: observe.Child
+
+
+Write = Create | Repair | Remove
 
 
 def not_applied(message: str) -> Refused:
@@ -210,7 +222,8 @@ def not_applied(message: str) -> Refused:
     return Refused(reason, message)
 
 
-Look = Callable[[Wanted], observe.Child | None]
+Look = Callable[[Resource, str, str], observe.Child | None]
+"""Finds a child by kind, namespace and name."""
 
 
 def writes(found: observe.Service, desired: Desired, look: Look) -> tuple[Write, ...] | Refused:
@@ -220,14 +233,28 @@ def writes(found: observe.Service, desired: Desired, look: Look) -> tuple[Write,
     """
     needed: list[Write] = []
     for wanted in desired.children:
-        live = look(wanted)
+        live = look(wanted.resource, wanted.namespace, wanted.name)
         if live is None:
             needed.append(Create(wanted))
         elif (stranger := foreign(found, wanted, live)) is not None:
             return stranger
         elif live.owned != wanted.owned:
             needed.append(Repair(wanted, live.uid))
-    return tuple(needed)
+    return (*needed, *_removals(found, desired, look))
+
+
+def _removals(found: observe.Service, desired: Desired, look: Look) -> Iterator[Remove]:
+    """What the spec wanted once, and now does not."""
+    kinds = {wanted.resource for wanted in desired.children}
+    for resource in AT_TIMES:
+        live = look(resource, found.key.namespace, found.key.name) if resource not in kinds else None
+        if live is not None and is_ours(found, live):
+            yield Remove(live)
+
+
+def is_ours(found: observe.Service, live: observe.Child) -> bool:
+    """Whether a live object is controlled by this very service, and stays."""
+    return live.controller == (KIND, found.key.name, found.uid) and not live.deleting
 
 
 def foreign(found: observe.Service, wanted: Wanted, live: observe.Child) -> Refused | None:

@@ -18,7 +18,20 @@ from graphpod_operator.clock import Clock
 from graphpod_operator.feed import owned_by
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Child, Key, Service, project
-from graphpod_operator.plan import Create, Desired, Refused, Repair, Wanted, Write, desire, foreign, not_applied, writes
+from graphpod_operator.plan import (
+    Create,
+    Desired,
+    Refused,
+    Remove,
+    Repair,
+    Wanted,
+    Write,
+    desire,
+    foreign,
+    is_ours,
+    not_applied,
+    writes,
+)
 from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
@@ -55,6 +68,8 @@ class Reconciler:
         self._recent = events.Recent()
         self._progress = Progress()
         self._reread: set[Key] = set()
+        self._pruned: dict[Key, float] = {}
+        """When the old ones of a service were looked at last."""
         self._normalised: dict[tuple[Resource, str, str], tuple[str, str]] = {}
 
     def reread(self, keys: Iterable[Key]) -> None:
@@ -70,16 +85,19 @@ class Reconciler:
         if found is None or found.deleting:
             self._progress.forget(key)
             self._reread.discard(key)
+            self._pruned.pop(key, None)
             return None
-        outcome = desire(found, self._image, self._store.children(key, Resource.ControllerRevision))
+        memories = self._store.children(key, Resource.ControllerRevision)
+        failed_start = any(pod.ended is not None and not pod.ready for pod in self._store.pods(key))
+        outcome = desire(found, self._image, memories, failed_start)
         stopped: Refused | None = None
         failure: ApiError | None = None
-        overgrown = False
+        again: float | None = None
         if isinstance(outcome, Desired) and not found.paused:
             try:
                 stopped = await self._apply(found, outcome)
                 if stopped is None:
-                    overgrown = await self._prune(found, outcome)
+                    again = await self._prune(found, outcome)
             except Terminating:
                 return None  # the service goes with its namespace, and nobody reads a status that says so
             except ServerRefused as error:
@@ -89,7 +107,6 @@ class Reconciler:
         if failure is not None:
             raise failure
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
-        again = PRUNE_SECONDS if overgrown else None
         pauses = (held_back, blocked, again, _poll(seen.readings.values()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
@@ -101,7 +118,7 @@ class Reconciler:
         # all looks before the first write: a collision must leave the namespace as it was
         checked: list[Write] = []
         for write in needed:
-            confirmed = await self._confirm(found, write) if isinstance(write, Create) else write
+            confirmed = await self._confirm(found, write)
             if isinstance(confirmed, Refused):
                 return confirmed
             if confirmed is not None:
@@ -109,17 +126,30 @@ class Reconciler:
         # neither the spec nor the rendering is new: what differs was changed by somebody
         drift = found.status.get("observedGeneration") == found.generation and not desired.renews
         for write in checked:
+            if isinstance(write, Remove):
+                await self._delete(write.child, "no longer wanted")
+                continue
             await self._carry_out(write, drift)
             if drift and isinstance(write, Repair) and write.wanted.resource is Resource.Deployment:
                 message = sentence(Reason.PutBack, "the Deployment was changed and is put back")
                 await self._tell(found, events.Event(Notice.Warning, Reason.PutBack.name, message))
         return None
 
-    async def _prune(self, found: Service, desired: Desired) -> bool:
-        """Delete old memories and configurations that nothing names. Whether more than enough are left."""
+    async def _delete(self, child: Child, why: str) -> None:
+        await self._cluster.delete(child.resource, child.namespace, child.name, child.uid)
+        self._store.delete(child)
+        log.info("%s %s/%s: %s, deleted", child.resource.kind, child.namespace, child.name, why)
+
+    async def _prune(self, found: Service, desired: Desired) -> float | None:
+        """Delete old memories and configurations that nothing names. Seconds until the next look, if one is needed."""
         known = [child for kind in prune.PRUNED for child in self._store.children(found.key, kind)]
         if not prune.overgrown(desired, known):
-            return False
+            self._pruned.pop(found.key, None)
+            return None
+        now = self._clock.monotonic()
+        if (wait := self._pruned.get(found.key, float("-inf")) + PRUNE_SECONDS - now) > 0:
+            return wait
+        self._pruned[found.key] = now
 
         async def fresh(resource: Resource) -> tuple[Raw, ...]:
             return (await self._cluster.list(resource, found.key.namespace, owned_by(found.key.name))).items
@@ -132,31 +162,37 @@ class Reconciler:
         )
         doomed = prune.superfluous(found, desired, lists)
         for child in doomed:
-            await self._cluster.delete(child.resource, child.namespace, child.name, child.uid)
-            self._store.delete(child)
-            log.info("%s %s/%s: no longer named, deleted", child.resource.kind, child.namespace, child.name)
-        return prune.overgrown(desired, {*lists.config_maps, *lists.revisions}.difference(doomed))
+            await self._delete(child, "no longer named")
+        left = {*lists.config_maps, *lists.revisions}.difference(doomed)
+        return PRUNE_SECONDS if prune.overgrown(desired, left) else None
 
-    def _look(self, wanted: Wanted) -> Child | None:
-        live = self._store.child(wanted.resource, wanted.namespace, wanted.name)
-        place = (wanted.resource, wanted.namespace, wanted.name)
-        if live is not None and self._normalised.get(place) == (wanted.owned, live.owned):
-            return replace(live, owned=wanted.owned)
-        return live
+    def _look(self, resource: Resource, namespace: str, name: str) -> Child | None:
+        live = self._store.child(resource, namespace, name)
+        wanted, stored = self._normalised.get((resource, namespace, name), ("", ""))
+        return replace(live, owned=wanted) if live is not None and wanted and live.owned == stored else live
 
-    async def _confirm(self, found: Service, create: Create) -> Write | Refused | None:
-        """A create after a live look: still a create, a repair, a refusal, or nothing to do."""
-        wanted = create.wanted
+    async def _confirm(self, found: Service, write: Write) -> Write | Refused | None:
+        """What is still to be done after a live look: the write, another one, nothing, or a refusal. A repair needs
+        none, it names the uid it means.
+        """
+        if isinstance(write, Repair):
+            return write
+        if isinstance(write, Remove):
+            known = write.child
+            raw = await self._cluster.get(known.resource, known.namespace, known.name)
+            still = Child.of(known.resource, raw) if raw is not None else None
+            return Remove(still) if still is not None and is_ours(found, still) else None
+        wanted = write.wanted
         raw = await self._cluster.get(wanted.resource, wanted.namespace, wanted.name)
         if raw is None:
-            return create
+            return write
         live = Child.of(wanted.resource, raw)
         if (stranger := foreign(found, wanted, live)) is not None:
             return stranger
         self._store.observe(live)
         return Repair(wanted, live.uid) if live.owned != wanted.owned else None
 
-    async def _carry_out(self, write: Write, drift: bool) -> None:
+    async def _carry_out(self, write: Create | Repair, drift: bool) -> None:
         wanted = write.wanted
         body = wanted.body
         if isinstance(write, Repair):

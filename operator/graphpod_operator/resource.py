@@ -16,6 +16,7 @@ class Resource(Enum):
     Service = ("", "v1", "services", "Service")
     ControllerRevision = ("apps", "v1", "controllerrevisions", "ControllerRevision")
     Deployment = ("apps", "v1", "deployments", "Deployment")
+    PodDisruptionBudget = ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
     ReplicaSet = ("apps", "v1", "replicasets", "ReplicaSet")
     Pod = ("", "v1", "pods", "Pod")
     Lease = ("coordination.k8s.io", "v1", "leases", "Lease")
@@ -51,9 +52,13 @@ CHILDREN = (
     Resource.ConfigMap,
     Resource.Service,
     Resource.ControllerRevision,
+    Resource.PodDisruptionBudget,
     Resource.Deployment,
 )
 """What we apply, in the order we apply it: what a pod needs, and the memory of its rendering, come before the pod."""
+
+AT_TIMES = (Resource.PodDisruptionBudget,)
+"""Of these, what not every spec wants; it is deleted when the spec wants it no more. It has the service's name."""
 
 WATCHED = (Resource.InferenceService, *CHILDREN, Resource.Pod)
 """What the store holds: kinds listed at the start, watched, and listed again at every resync."""

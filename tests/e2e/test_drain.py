@@ -19,7 +19,10 @@ from tests.traffic import Traffic, asking
 NAME = "spread"
 START = 240.0  # s for an engine to start beside others on two cores
 DRAIN = 120.0  # s; the pods' grace is 45
-OWNED = "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts"
+OWNED = (
+    "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts,controllerrevisions,"
+    "poddisruptionbudgets"
+)
 
 
 @pytest.fixture(scope="module")

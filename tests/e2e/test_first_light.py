@@ -21,7 +21,10 @@ from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, apply, wait_conditi
 from demo.weights import model_folder
 from testbed import Cluster
 
-OWNED = "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts"
+OWNED = (
+    "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts,controllerrevisions,"
+    "poddisruptionbudgets"
+)
 
 
 @pytest.fixture(scope="module")

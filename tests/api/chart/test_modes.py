@@ -60,9 +60,9 @@ def used_up(used: Callable[[], Words], allowed: Words) -> Callable[[], bool]:
 
 def work_in(place: Place, eventually: Eventually) -> None:
     """A service that gets its children, then a transition that is told by an event, then more configurations than are
-    kept.
+    kept, and loses its budget.
     """
-    place.apply()
+    place.apply(replicas=2)
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
     for size in range(1, 6):
         place.apply(suspend=True, engine={"maxBatch": size})

@@ -9,7 +9,7 @@ import pytest
 from graphpod_operator.observe import Child, Service
 from graphpod_operator.ownership import desired_fields, owned_fields
 from graphpod_operator.plan import Desired, desire
-from graphpod_operator.resource import CHILDREN, Resource
+from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
 from graphpod_policy import EngineConfig, config_hash
 from tests.api.operator.process import IMAGE, USER, Operator
 from tests.audit import Audit
@@ -92,7 +92,7 @@ EDITS: dict[str, list[str]] = {
         "controllerrevision",
         "-l",
         f"{LABEL}=demo",
-        "graphpod.dev/input=mine",
+        "app.kubernetes.io/part-of=mine",
         "--overwrite",
     ],
     "configmap": ["label", "configmap", "-l", f"{LABEL}=demo", "app.kubernetes.io/part-of=mine", "--overwrite"],
@@ -179,10 +179,29 @@ def test_scaling_the_service_scales_the_deployment_and_tells_its_selector(applie
     assert len(selected) == 2
 
 
+def test_a_second_replica_brings_a_budget_and_its_end_takes_it_away(
+    applied: Place, audit: Audit, eventually, settled: Callable[[], None]
+) -> None:
+    applied.apply(replicas=2)
+    eventually(lambda: applied.names("poddisruptionbudgets") == ["poddisruptionbudget.policy/demo"])
+    mark = audit.mark()
+    applied.kubectl("delete", "poddisruptionbudget", "demo")
+    eventually(lambda: applied.names("poddisruptionbudgets"))
+    settled()
+    assert _written(audit, mark, applied) == ["poddisruptionbudgets"]
+    _in_order(applied)
+    applied.apply(replicas=1)
+    eventually(lambda: applied.names("poddisruptionbudgets") == [])
+    applied.kubectl("create", "poddisruptionbudget", "demo", "--selector=a=b", "--min-available=1")
+    mark = audit.mark()
+    settled()
+    assert _written(audit, mark, applied) == [], "somebody's own, which is not in the way"
+
+
 def test_deleting_the_service_leaves_no_object(applied: Place, eventually) -> None:
     applied.kubectl("delete", "gisvc", "demo")
-    kinds = "deployments,replicasets,pods,services,configmaps,serviceaccounts,inferenceservices"
-    eventually(lambda: applied.names(kinds) == [])
+    kinds = "deployments,replicasets,pods,services,configmaps,serviceaccounts,controllerrevisions,poddisruptionbudgets"
+    eventually(lambda: applied.names(f"{kinds},gisvc") == [])
 
 
 def test_a_service_made_again_under_the_same_name_gets_children_of_its_own(applied: Place, eventually) -> None:
@@ -224,5 +243,7 @@ def _written(audit: Audit, mark: int, place: Place) -> list[str]:
 
 def _corrections(operator: Operator) -> list[float]:
     return [
-        operator.metric(f'graphpod_operator_drift_corrections_total{{kind="{resource.kind}"}}') for resource in CHILDREN
+        operator.metric(f'graphpod_operator_drift_corrections_total{{kind="{resource.kind}"}}')
+        for resource in CHILDREN
+        if resource not in AT_TIMES
     ]

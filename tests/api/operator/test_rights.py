@@ -23,6 +23,8 @@ def granted() -> set[tuple[str, str, str]]:
 def test_the_operator_uses_what_it_was_granted_and_nothing_else(
     applied: Place, operator: Operator, audit: Audit, eventually: Eventually
 ) -> None:
+    applied.apply(replicas=2)  # with a budget, which goes
+    eventually(lambda: applied.names("poddisruptionbudgets"))
     applied.apply(suspend=True)  # a transition that is told by an event
     eventually(applied.reached("Ready", "False", "Suspended"))
     for size in range(1, 5):  # more configurations than are kept

@@ -173,14 +173,14 @@ def test_fifty_edits_leave_at_most_four_configurations(
         own.start()
         for size in range(1, 51):
             place.apply(suspend=True, engine={"maxBatch": size})  # without pods each rollout is complete at once
-        eventually(place.reached("Ready", "False", "Suspended"))
+            eventually(place.reached("Ready", "False", "Suspended"), every=0.05)
         eventually(lambda: few_are_left(place), timeout=60)
     finally:
         own.stop()
         operator.start()
         eventually(operator.idle)
-    deletes = [one for one in audit.since().by("user1").of(place.namespace).writes() if one.verb == "delete"]
-    assert len([one for one in deletes if one.resource == "configmaps"]) > 10
+    writes = audit.since().by("user1").of(place.namespace).writes()
+    assert len([one for one in writes if (one.verb, one.resource) == ("delete", "configmaps")]) >= 46
     volumes = place.get("deployment", "demo")["spec"]["template"]["spec"]["volumes"]
     assert f"configmap/{volumes[0]['configMap']['name']}" in place.names("configmap")
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_operator import observe
-from graphpod_operator.plan import Create, Desired, Refused, Repair, Wanted, desire, writes
+from graphpod_operator.plan import Create, Desired, Look, Refused, Remove, Repair, Wanted, desire, writes
 from graphpod_operator.reasons import Reason
 from graphpod_operator.resource import CHILDREN, Resource
 from tests.unit.operator.objects import IMAGE, UID, inference_service, planned
@@ -51,6 +51,12 @@ def as_live(wanted: Wanted, **changes: Any) -> observe.Child:
             **changes,
         }
     )
+
+
+def look_at(*children: observe.Child) -> Look:
+    """What finds these children, and no other."""
+    known = {(child.resource, child.namespace, child.name): child for child in children}
+    return lambda resource, namespace, name: known.get((resource, namespace, name))
 
 
 def remembered(wanted: Desired, number: int = 1) -> observe.Child:
@@ -105,10 +111,9 @@ specs = st.fixed_dictionaries(
 @given(specs)
 def test_planning_again_after_the_apply_writes_nothing(spec: dict[str, Any]) -> None:
     desired = planned(**spec)
-    live = {wanted.name + wanted.resource.kind: as_live(wanted) for wanted in desired.children}
     found = observe.Service.of(inference_service(**spec))
     again = planned(**spec)
-    assert writes(found, again, lambda wanted: live.get(wanted.name + wanted.resource.kind)) == ()
+    assert writes(found, again, look_at(*map(as_live, desired.children))) == ()
 
 
 @given(specs, st.sets(st.sampled_from(CHILDREN)), st.sets(st.sampled_from(CHILDREN)))
@@ -118,15 +123,44 @@ def test_exactly_the_children_that_differ_are_written(
     desired = planned(**spec)
     found = observe.Service.of(inference_service(**spec))
 
-    def look(wanted: Wanted) -> observe.Child | None:
-        if wanted.resource in absent:
-            return None
-        return as_live(wanted, owned="other") if wanted.resource in edited else as_live(wanted)
-
-    needed = writes(found, desired, look)
+    kinds = {wanted.resource for wanted in desired.children}
+    live = [
+        as_live(wanted, **({"owned": "other"} if wanted.resource in edited else {}))
+        for wanted in desired.children
+        if wanted.resource not in absent
+    ]
+    needed = writes(found, desired, look_at(*live))
     assert not isinstance(needed, Refused)
-    assert {write.wanted.resource for write in needed if isinstance(write, Create)} == absent
-    assert {write.wanted.resource for write in needed if isinstance(write, Repair)} == edited - absent
+    assert {write.wanted.resource for write in needed if isinstance(write, Create)} == absent & kinds
+    assert {write.wanted.resource for write in needed if isinstance(write, Repair)} == (edited - absent) & kinds
+
+
+def budgets(wanted: Desired) -> list[dict[str, Any]]:
+    return [child.body["spec"] for child in wanted.children if child.resource is Resource.PodDisruptionBudget]
+
+
+@pytest.mark.parametrize(("replicas", "count"), [(0, 0), (1, 0), (2, 1), (8, 1)])
+def test_two_replicas_or_more_have_a_disruption_budget(replicas: int, count: int) -> None:
+    assert len(budgets(planned(replicas=replicas))) == count
+    assert budgets(planned(replicas=replicas, suspend=True)) == []
+
+
+@pytest.mark.parametrize(("failed_start", "policy"), [(False, "IfHealthyBudget"), (True, "AlwaysAllow")])
+def test_a_pod_that_failed_a_start_holds_up_no_drain(failed_start: bool, policy: str) -> None:
+    wanted = desire(observe.Service.of(inference_service(replicas=2)), IMAGE, failed_start=failed_start)
+    assert isinstance(wanted, Desired)
+    (budget,) = budgets(wanted)
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, policy)
+
+
+def test_a_budget_that_is_not_wanted_any_more_is_removed_and_that_of_somebody_else_stays() -> None:
+    many, one = planned(replicas=2), planned()
+    found = observe.Service.of(inference_service())
+    (budget,) = [child for child in many.children if child.resource is Resource.PodDisruptionBudget]
+    children = list(map(as_live, one.children))
+    assert writes(found, one, look_at(*children, as_live(budget))) == (Remove(as_live(budget)),)
+    for theirs in (as_live(budget, controller=None), as_live(budget, deleting=True)):
+        assert writes(found, one, look_at(*children, theirs)) == ()
 
 
 @pytest.mark.parametrize("replicas", [0, 2, 8])
@@ -257,10 +291,8 @@ def test_a_child_of_somebody_else_stops_every_write(controller: tuple[str, str, 
     desired = planned()
     found = observe.Service.of(inference_service())
 
-    def look(wanted: Wanted) -> observe.Child | None:
-        return as_live(wanted, controller=controller) if wanted.resource is Resource.Service else None
-
-    refused = writes(found, desired, look)
+    (theirs,) = [wanted for wanted in desired.children if wanted.resource is Resource.Service]
+    refused = writes(found, desired, look_at(as_live(theirs, controller=controller)))
     assert isinstance(refused, Refused)
     assert refused.reason is reason
     assert "Service ns/demo" in refused.what

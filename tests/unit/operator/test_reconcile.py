@@ -11,7 +11,7 @@ from graphpod_operator.observe import Key, Pod
 from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reconcile import PRUNE_SECONDS, Reconciler
-from graphpod_operator.resource import CHILDREN, Resource
+from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import NoReading, Unreachable, Warmups
 from tests.unit.operator.cluster import FakeCluster
@@ -79,7 +79,7 @@ async def world() -> World:
     return made
 
 
-ALL = [resource.kind for resource in CHILDREN]
+ALL = [resource.kind for resource in CHILDREN if resource not in AT_TIMES]
 
 
 async def test_the_first_reconcile_applies_every_child_then_the_status(world: World) -> None:
@@ -337,6 +337,7 @@ async def test_edits_leave_no_more_configurations_and_memories_than_a_rollback_w
     for size in range(1, 9):
         await edit(world, engine={"maxBatch": size})
         await world.reconcile()
+        world.clock.now += PRUNE_SECONDS
     kinds = [kind for kind, _, _ in world.cluster.objects]
     assert kinds.count(Resource.ConfigMap) <= 3
     assert kinds.count(Resource.ControllerRevision) == 3
@@ -352,6 +353,9 @@ async def test_nothing_is_deleted_while_a_replica_set_names_it(world: World) -> 
     assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 5
     assert await world.reconcile() == PRUNE_SECONDS
     del world.cluster.objects[Resource.ReplicaSet, NAMESPACE, "demo-1"]
+    world.clock.now += PRUNE_SECONDS / 2
+    assert await world.reconcile() == PRUNE_SECONDS / 2, "what is not watched is not asked for all the time"
+    world.clock.now += PRUNE_SECONDS / 2
     await world.reconcile()
     assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 4
 
@@ -372,3 +376,31 @@ async def test_an_edit_of_the_spec_is_no_change_by_somebody(world: World) -> Non
     await world.reconcile()
     assert [event for event in world.cluster.events if event["reason"] == "PutBack"] == []
     assert b'drift_corrections_total{kind="Deployment"}' not in world.meters.text()
+
+
+async def test_a_budget_comes_with_the_second_replica_and_goes_with_it(world: World) -> None:
+    await edit(world, replicas=2)
+    await world.reconcile()
+    assert (Resource.PodDisruptionBudget, NAMESPACE, "demo") in world.cluster.objects
+    await edit(world, replicas=1)
+    await world.reconcile()
+    await world.reconcile()
+    assert world.kinds().count("delete PodDisruptionBudget") == 1
+    assert (Resource.PodDisruptionBudget, NAMESPACE, "demo") not in world.cluster.objects
+
+
+async def test_a_pod_that_goes_on_failing_to_start_may_be_evicted(world: World) -> None:
+    await edit(world, replicas=2)
+    await world.reconcile()
+
+    def policy() -> str:
+        budget = world.cluster.objects[Resource.PodDisruptionBudget, NAMESPACE, "demo"]
+        told: str = budget["spec"]["unhealthyPodEvictionPolicy"]
+        return told
+
+    assert policy() == "IfHealthyBudget"
+    died = {"lastState": {"terminated": {"exitCode": 12, "message": "CaptureFailed: size 4"}}}
+    world.cluster.put(Resource.Pod, pod(config_hash=HASH, engine=died, restarts=1))
+    await world.relist()
+    await world.reconcile()
+    assert policy() == "AlwaysAllow"
