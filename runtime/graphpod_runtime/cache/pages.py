@@ -25,6 +25,11 @@ class PageAllocator:
         """The pages that can be taken, ascending."""
         return sorted(self._free)
 
+    @property
+    def free_pages(self) -> list[int]:
+        """Those that nobody owns, the scratch page left out."""
+        return sorted(self._free)
+
     def take(self, count: int) -> list[int]:
         """`count` pages; OutOfPages takes none."""
         if count > len(self._free):

@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from graphpod_runtime.engine.methods import Graph, Method, method_of
 from graphpod_runtime.engine.passes import Code, Pass
 from graphpod_runtime.engine.switches import FaultKind, Mode, Switches
 from graphpod_runtime.graphs.breakable import BreakArena, Site, located, narrowed
-from graphpod_runtime.graphs.breaks import Narrowed, surrounded
+from graphpod_runtime.graphs.breaks import BreakPoint, Narrowed, surrounded
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
 from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.report import SizeCost
@@ -123,6 +123,8 @@ class Capturer:
     counters: Counters
     switches: Switches
     new_pool: Callable[[], Pool]
+    whole: dict[Phase, BreakPoint] = field(default_factory=dict)
+    """Each phase's whole pass as a break point, in the debug mode OneBreak."""
     closed: bool = False
     """Latched at Ready."""
 
@@ -138,7 +140,7 @@ class Capturer:
             self.counters.add("graphpod_graph_recaptures_total", phase=phase.value, backend=self.backend.value)
             raise CaptureFailed(f"{phase}: a capture after Ready; every size is captured at start or not at all")
         labels = {"phase": phase.value, "policy": policy.value, "backend": self.backend.value}
-        method = method_of(policy, passing, self.attention, self.breaks, self.traced)
+        method = method_of(policy, passing, self.attention, self.breaks, self.traced, self.whole.get(phase))
         graphs = PhaseGraphs(
             policy,
             method,

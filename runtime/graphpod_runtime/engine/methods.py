@@ -8,6 +8,7 @@ from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.engine.passes import Code, Pass, PrefillPass
 from graphpod_runtime.graphs.breakable import BreakableGraph, BreakArena, Site, capture_breakable, narrowed
+from graphpod_runtime.graphs.breaks import BreakPoint
 from graphpod_runtime.graphs.full import FullGraph, capture_full
 from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.segment import Pool
@@ -114,8 +115,43 @@ class Full:
         return capture_full(code, site, self.attention.run, pool)
 
 
-def method_of(policy: Policy, passing: Pass, attention: AttentionBackend, breaks: BreakArena, traced: Traced) -> Method:
-    """The method of `policy`, which is not Disabled."""
+@dataclass(frozen=True, slots=True)
+class OneBreak:
+    """A debug mode in the place of any policy: the whole pass is a break, which takes its arguments and results."""
+
+    passing: Pass
+    attention: AttentionBackend
+    breaks: BreakArena
+    whole: BreakPoint
+
+    def prepare(self, sizes: tuple[int, ...]) -> None:
+        """Nothing: the break was rehearsed with the buffers."""
+
+    def code(self, size: int) -> Code:
+        rows = self.passing.arguments(size)
+        return lambda attend: self.passing.write(self.whole(0, *rows))
+
+    def attend(self, size: int, count: int) -> Attend:
+        return self.attention.run
+
+    def plan(self, metadata: Metadata, size: int) -> None:
+        self.attention.plan(metadata)
+
+    def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
+        return capture_breakable(code, site, self.attention.over, self.breaks, pool)
+
+
+def method_of(
+    policy: Policy,
+    passing: Pass,
+    attention: AttentionBackend,
+    breaks: BreakArena,
+    traced: Traced,
+    whole: BreakPoint | None = None,
+) -> Method:
+    """The method of `policy`, which is not Disabled; with the `whole` pass as a break point, OneBreak instead."""
+    if whole is not None:
+        return OneBreak(passing, attention, breaks, whole)
     match policy:
         case Policy.Breakable:
             return Breakable(passing, attention, breaks)

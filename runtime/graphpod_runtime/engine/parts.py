@@ -19,7 +19,7 @@ from graphpod_runtime.engine.inputs import dummy_inputs
 from graphpod_runtime.engine.passes import DecodePass, Pass, PrefillPass
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.breakable import BreakArena
-from graphpod_runtime.graphs.breaks import surrounded
+from graphpod_runtime.graphs.breaks import BreakPoint, surrounded
 from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.segment import Pool
 from graphpod_runtime.models.base import Model, ModelInvalid, dtype_of
@@ -86,6 +86,19 @@ class Parts:
             addresses.register(f"attention.{name}", tensor)
         return parts
 
+    def whole_passes(self, page_size: int) -> dict[Phase, BreakPoint]:
+        """Each phase's pass as one break point, rehearsed, for the debug mode that runs it as that."""
+        points: dict[Phase, BreakPoint] = {}
+        for phase, passing in self.passes.items():
+            points[phase] = BreakPoint(_whole(passing, self.attention), f"whole {phase}")
+            with surrounded(self.breaks.others):
+                self.attention.plan(dummy_inputs(phase, REHEARSED_ROWS, page_size, self.device).metadata)
+                points[phase](0, *passing.arguments(REHEARSED_ROWS))
+        self.fill_scratch()
+        for name, tensor in self.breaks.others.tensors().items():
+            self.addresses.register(name, tensor)
+        return points
+
     @property
     def device(self) -> torch.device:
         """Where all of it is."""
@@ -115,6 +128,10 @@ class Parts:
     def fill_scratch(self) -> None:
         """Undoes what captures and checks wrote there."""
         self.attention.cache.fill(torch.tensor([SCRATCH_PAGE], device=self.device), SCRATCH_VALUE)
+
+
+def _whole(passing: Pass, attention: AttentionBackend) -> Callable[..., tuple[Tensor, ...]]:
+    return lambda layer, *rows: passing.compute(attention.run, *rows)
 
 
 def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, device: torch.device) -> int:

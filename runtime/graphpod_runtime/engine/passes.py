@@ -29,6 +29,15 @@ class Pass(Protocol):
     def code(self, size: int) -> Code:
         """What a graph of `size` captures."""
 
+    def arguments(self, size: int) -> tuple[Tensor, ...]:
+        """What the code reads: views of the input buffers, padded rows included."""
+
+    def compute(self, attend: Attend, *rows: Tensor) -> tuple[Tensor, ...]:
+        """What the code computes, of any rows like its arguments."""
+
+    def write(self, results: tuple[Tensor, ...]) -> None:
+        """What the code does with its results: into the first rows of the output buffers."""
+
     def load(self, inputs: Inputs, size: int) -> None:
         """`inputs` into the static buffers, padded to `size`."""
 
@@ -66,13 +75,18 @@ class PrefillPass:
 
     def code_of(self, body: Body, size: int) -> Code:
         """What a graph of `size` captures when `body` stands for the model's own."""
-        hidden, positions = self.buffers.view("hidden", size), self.buffers.view("positions", size)
-        result = self.buffers.view("result", size)
+        rows = self.arguments(size)
+        return lambda attend: self.write((body(*rows, attend),))
 
-        def captured(attend: Attend) -> None:
-            result.copy_(body(hidden, positions, attend))
+    def arguments(self, size: int) -> tuple[Tensor, ...]:
+        return self.buffers.view("hidden", size), self.buffers.view("positions", size)
 
-        return captured
+    def compute(self, attend: Attend, *rows: Tensor) -> tuple[Tensor, ...]:
+        return (self.model.body(*rows, attend),)
+
+    def write(self, results: tuple[Tensor, ...]) -> None:
+        (hidden,) = results
+        self.buffers.view("result", hidden.shape[0]).copy_(hidden)
 
     def load(self, inputs: Inputs, size: int) -> None:
         self.buffers.load("hidden", self.model.embed(inputs.tokens), size)
@@ -102,15 +116,20 @@ class DecodePass:
         )
 
     def code(self, size: int) -> Code:
-        tokens, positions = self.buffers.view("tokens", size), self.buffers.view("positions", size)
-        logits, chosen = self.buffers.view("logits", size), self.buffers.view("next", size)
+        rows = self.arguments(size)
+        return lambda attend: self.write(self.compute(attend, *rows))
 
-        def captured(attend: Attend) -> None:
-            row_logits, row_chosen = self._step(tokens, positions, attend)
-            logits.copy_(row_logits)
-            chosen.copy_(row_chosen)
+    def arguments(self, size: int) -> tuple[Tensor, ...]:
+        return self.buffers.view("tokens", size), self.buffers.view("positions", size)
 
-        return captured
+    def compute(self, attend: Attend, *rows: Tensor) -> tuple[Tensor, ...]:
+        tokens, positions = rows
+        logits = self.model.head(self.model.body(self.model.embed(tokens), positions, attend))
+        return logits, greedy(logits)
+
+    def write(self, results: tuple[Tensor, ...]) -> None:
+        for name, result in zip(("logits", "next"), results, strict=True):
+            self.buffers.view(name, result.shape[0]).copy_(result)
 
     def load(self, inputs: Inputs, size: int) -> None:
         self.buffers.load("tokens", inputs.tokens, size)
@@ -120,9 +139,5 @@ class DecodePass:
         return self.buffers.view("logits", count), self.buffers.view("next", count)
 
     def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Tensor, ...]:
-        logits, chosen = self._step(_padded(inputs.tokens, size), _padded(inputs.positions, size), attend)
-        return logits[: inputs.count], chosen[: inputs.count]
-
-    def _step(self, tokens: Tensor, positions: Tensor, attend: Attend) -> tuple[Tensor, Tensor]:
-        logits = self.model.head(self.model.body(self.model.embed(tokens), positions, attend))
-        return logits, greedy(logits)
+        results = self.compute(attend, _padded(inputs.tokens, size), _padded(inputs.positions, size))
+        return tuple(result[: inputs.count] for result in results)

@@ -18,9 +18,11 @@ from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, inputs_of
 from graphpod_runtime.engine.logprobs import of_hidden, of_logits
 from graphpod_runtime.engine.parts import LoadModel
+from graphpod_runtime.engine.poison import Poison
 from graphpod_runtime.engine.sampler import draw, greedy
 from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Logprob, PrefillBatch, Sequence, Yielded
 from graphpod_runtime.engine.start import Started, Starter
+from graphpod_runtime.engine.switches import Mode
 from graphpod_runtime.graphs.dispatch import dispatch
 from graphpod_runtime.graphs.report import Report
 from graphpod_runtime.models.loader import load_model
@@ -47,6 +49,7 @@ class Runner:
         self.counters.start_at_zero(self._backend)
         self._running: Phase | None = None
         """The phase of the pass that runs now."""
+        self._poison: Poison | None = None
 
     @property
     def report(self) -> Report:
@@ -64,10 +67,15 @@ class Runner:
         self.pages = PageAllocator(self._engine.attention.cache.pages)
         self.eos_ids = self._engine.model.shape.eos_ids
         self._engine.model.body.register_forward_pre_hook(self._count_eager_pass)
+        if Mode.Poison in self._engine.modes:
+            engine = self._engine
+            self._poison = Poison(engine.attention, self.pages, engine.passes.values(), engine.capturer.breaks)
 
     @torch.no_grad()
     def forward(self, batch: Batch) -> Yielded:
         """The next token of each sequence of `batch`, and the log-probabilities that were asked for."""
+        if self._poison is not None:
+            self._poison.spoil(batch)
         inputs = inputs_of(batch, self.config.page_size, self._engine.device)
         self._running = inputs.phase
         try:

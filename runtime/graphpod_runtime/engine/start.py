@@ -60,6 +60,8 @@ class Started:
     passes: dict[Phase, Pass]
     graphs: dict[Phase, PhaseGraphs]
     ladders: dict[Phase, Ladder]
+    modes: frozenset[Mode]
+    """Debug modes."""
 
 
 class Starter:
@@ -148,6 +150,7 @@ class Starter:
             counters=self.counters,
             switches=switches,
             new_pool=parts.new_pool,
+            whole=parts.whole_passes(config.page_size) if Mode.OneBreak in switches.modes else {},
         )
         walk = Walk(config, plan, parts, capturer, self.counters, switches, report, self._tell)
         report.state = State.Capturing
@@ -176,6 +179,7 @@ class Starter:
             parts.passes,
             walk.graphs,
             self._ladders(walk, switches),
+            switches.modes,
         )
 
     def _refined(self, parts: Parts) -> Plan:

@@ -32,6 +32,12 @@ class Mode(StrEnum):
 
     Eager = "eager"
     """Every pass runs eagerly, counted with the reason ForcedEager: is a wrong answer the graphs' doing at all?"""
+    OneBreak = "one-break"
+    """The whole forward runs inside one break, whatever the policy: buffers, padding, dispatch and replay are as ever,
+    and no operator of the model is captured. Is a wrong answer the capture's doing, or that of what stands around it?
+    The model's code runs in replays, so these count as eager passes, too."""
+    Poison = "poison"
+    """Before every pass whatever it must not read is spoilt (`poison.py`)."""
     Addresses = "addresses"
     """Before every replay it is asserted that nothing a graph refers to has moved."""
 

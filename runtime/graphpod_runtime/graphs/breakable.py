@@ -187,8 +187,8 @@ class BreakableGraph:
         self.finish()
         self._stops.append(stop)
         for slot in written:
-            # A captured write has not happened yet.
-            slot.fill_(torch.nan if slot.is_floating_point() else -1)
+            # A captured write has not happened yet. Integers may be indices: the break must be able to run with them.
+            slot.fill_(torch.nan if slot.is_floating_point() else 0)
         try:
             with surrounded(None):
                 yield

@@ -1,7 +1,7 @@
 """Static buffers: the only memory that changes between two replays of a graph, at addresses that never change."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ class Slot:
     rows: int
     row: tuple[int, ...]
     dtype: torch.dtype
-    padding: int | None = 0
+    padding: float | None = 0
 
 
 class Buffers:
@@ -53,6 +53,12 @@ class Buffers:
             target[:count].copy_(live, non_blocking=True)
         if slot.padding is not None:
             target[count:] = slot.padding
+
+    def pad_with_nan(self) -> None:
+        """From now on rows beyond the real ones are NaN in every floating slot that is padded."""
+        for name, slot in self._slots.items():
+            if slot.dtype.is_floating_point and slot.padding is not None:
+                self._slots[name] = replace(slot, padding=torch.nan)
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         """Names and whole buffers, for registration."""

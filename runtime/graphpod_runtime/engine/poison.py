@@ -1,0 +1,47 @@
+"""Poison: whatever a pass must not read is made to show. NaN lies in pages that no sequence owns, in padded rows, in
+break slots and in output buffers; what attention reads and masks (unwritten slots of a live page, the scratch page)
+holds a large finite value, because attention gives NaN for NaN at masked positions, too.
+"""
+
+from collections.abc import Iterable
+
+import torch
+
+from graphpod_runtime.attention.base import Backend
+from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.passes import Pass
+from graphpod_runtime.engine.sequence import Batch, PrefillBatch, Sequence
+from graphpod_runtime.graphs.breakable import BreakArena
+
+UNWRITTEN = 1000.0
+
+
+class Poison:
+    """Of one Ready engine. Slow: it writes the whole cache before every pass."""
+
+    def __init__(self, attention: Backend, pages: PageAllocator, passes: Iterable[Pass], breaks: BreakArena) -> None:
+        self._attention, self._pages, self._breaks = attention, pages, breaks
+        self._buffers = [passing.buffers for passing in passes]
+        for buffers in self._buffers:
+            buffers.pad_with_nan()
+
+    def spoil(self, batch: Batch) -> None:
+        """Before the pass of `batch`."""
+        cache = self._attention.cache
+        cache.fill(torch.tensor(self._pages.free_pages, device=cache.device), torch.nan)
+        slots = [tensor for buffers in self._buffers for _, tensor in buffers]
+        for tensor in (*slots, *self._breaks.tensors().values()):
+            if tensor.is_floating_point():
+                tensor.fill_(torch.nan)
+        owners = [chunk.sequence for chunk in batch.chunks] if isinstance(batch, PrefillBatch) else batch.sequences
+        for sequence in owners:
+            self._fill_unwritten(sequence)
+
+    def _fill_unwritten(self, sequence: Sequence) -> None:
+        cache = self._attention.cache
+        written, size = min(sequence.computed, len(sequence.tokens)), cache.page_size
+        whole = -(-written // size)
+        cache.fill(torch.tensor(sequence.pages[whole:], dtype=torch.int64, device=cache.device), UNWRITTEN)
+        if written % size:
+            for half in (cache.keys, cache.values):
+                half[:, sequence.pages[whole - 1], written % size :] = UNWRITTEN
