@@ -98,11 +98,12 @@ class PhaseGraphs:
 
     def capture(self, site: Site, code: Code, page_size: int) -> None:
         """Adds the graph of the site's size, and what it cost. CaptureFailed and CaptureOutOfMemory say where."""
-        pool_bytes, driver_bytes = self.pool.pool_bytes(), self.pool.driver_bytes()
         with _timed() as clock:
             self._load(self._dummy(site.size, page_size), site.size)
             self.graphs[site.size] = self._method.capture(code, site, self.pool)
-        pool_bytes, driver_bytes = self.pool.pool_bytes() - pool_bytes, self.pool.driver_bytes() - driver_bytes
+        # What was taken before the first capture was taken for the largest size.
+        pool_bytes = self.pool.pool_bytes() - sum(cost.pool_bytes for cost in self.costs)
+        driver_bytes = self.pool.driver_bytes() - sum(cost.driver_bytes for cost in self.costs)
         self.costs.append(SizeCost(site.size, clock.seconds, pool_bytes, driver_bytes))
         self.poison_results(site.size)
 

@@ -138,7 +138,8 @@ class CudaPool:
             self._outside_before = None
 
     def pool_bytes(self) -> int:
-        return sum(part["total_size"] for part in torch.cuda.memory_snapshot(self.handle))
+        parts = torch.cuda.memory_snapshot(self.handle)
+        return sum(part["total_size"] for part in parts if tuple(part["segment_pool_id"]) == tuple(self.handle))
 
     def driver_bytes(self) -> int:
         now = 0 if self._outside_before is None else max(0, self._outside() - self._outside_before)
