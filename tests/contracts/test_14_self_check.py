@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Policy
+from graphpod_runtime.attention import sdpa
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.engine import capture
@@ -21,6 +22,7 @@ from graphpod_runtime.engine.passes import DecodePass, PrefillPass
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs import breakable
 from graphpod_runtime.graphs.buffers import Buffers
+from graphpod_runtime.graphs.report import SelfCheck
 from tests.unit.runtime.conftest import random_prompts
 
 BREAKABLE = (Policy.Breakable, Policy.Breakable)
@@ -159,6 +161,21 @@ def test_what_a_failed_check_wrote_into_the_cache_reaches_no_sequence(
     runner = started(Policy.Breakable, Policy.Disabled, on_capture_failure=OnCaptureFailure.Degrade)
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"
     assert generate(runner, prompts, 8, ignore_eos=True) == expected
+
+
+def test_attention_that_rounds_by_the_width_of_its_tables_passes(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A captured step attends over tables of the full width, an eager pass over as many pages as it has."""
+    right = sdpa._decode
+
+    def rounding(q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, *rest: Any) -> None:
+        right(q, keys, values, tables, *rest)
+        rest[-1].mul_(1 + 2**-20 * tables.shape[1])
+
+    monkeypatch.setattr(sdpa, "_decode", rounding)
+    runner = started(Policy.Disabled, Policy.Full)
+    assert runner.report.phases[Phase.Decode].self_check is SelfCheck.Passed
 
 
 def test_a_size_counts_as_passed_only_after_both_comparisons(

@@ -3,16 +3,17 @@
 Twice over. (a) Bit for bit with the very code it captured, run eagerly on the same padded buffers: outputs and the
 KV pages written. That finds a frozen value, a reused address, a break that does not write where it should.
 (b) For some sizes, with plain eager on fresh unpadded tensors: that finds what (a) shares, such as a buffer that
-is loaded wrongly. Rounding differs there, because kernels differ by row count; the allowance is four times what
-padding alone does to plain eager, so nobody chooses it.
+is loaded wrongly. Rounding differs there, because kernels differ by row count and by the width of block tables; the
+allowance is four times what padding of both does to plain eager, so nobody chooses it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
 import torch
+import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_policy import Phase
@@ -86,7 +87,7 @@ class Checker:
         scene.reset()
         plain = _copies(self.subject.eager(scene.inputs, count))
         scene.reset()
-        padded = plain if size == count else self.subject.eager(scene.inputs, size)
+        padded = self.subject.eager(self._padded(scene.inputs), max(size, count + 1))
         # The first result is floating point; a second one is the greedy choice made from it.
         allowed = ROUNDING_ALLOWANCE * float((plain[0].float() - padded[0].float()).abs().max())
         difference = float((replayed[0].float() - plain[0].float()).abs().max())
@@ -99,6 +100,13 @@ class Checker:
             gap = logits.gather(1, wanted[:, None]) - logits.gather(1, got.clamp(0, self.vocab - 1)[:, None])
             if not bool((gap <= 2 * allowed).all()):
                 raise SelfCheckFailed(f"{where}: the greedy token is not the most likely one of plain eager")
+
+    def _padded(self, inputs: Inputs) -> Inputs:
+        """`inputs` with block tables as wide as a captured step's, whose attention may run in another shape for it."""
+        tables = inputs.metadata.tables
+        width = -(-self.max_model_len // self.cache.page_size)
+        wide = functional.pad(tables, (0, max(0, width - tables.shape[1])), value=SCRATCH_PAGE)
+        return replace(inputs, metadata=replace(inputs.metadata, tables=wide))
 
     def _scene(self, count: int, seed: int) -> "_Scene":
         """`count` rows (fewer when the cache is small) in sequences that own pages and have a past."""
