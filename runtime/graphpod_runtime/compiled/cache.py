@@ -127,7 +127,7 @@ class CompileCache:
 
 def _key(device: torch.device, text: str, examples: tuple[Argument, ...], rows: tuple[int, ...]) -> str:
     """Of all that compiled code depends on."""
-    parts = [*_machine(device), text]
+    parts = [*machine(device), text]
     for index, example in enumerate(examples):
         if isinstance(example, Tensor):
             shape = [int(size) for size in example.shape]
@@ -139,7 +139,7 @@ def _key(device: torch.device, text: str, examples: tuple[Argument, ...], rows: 
 
 
 @cache
-def _machine(device: torch.device) -> tuple[str, ...]:
+def machine(device: torch.device) -> tuple[str, ...]:
     """Versions and hardware, and the engine's own sources."""
     sources = hashlib.sha256()
     package = Path(__file__).parent.parent

@@ -7,11 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphpod_policy import EngineConfig, ExitCode, Phase
+from graphpod_policy import CompileMode, EngineConfig, ExitCode, Phase
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.compiled.cache import folder_of
 from graphpod_runtime.engine import kv_room
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
@@ -20,7 +21,7 @@ from graphpod_runtime.engine.passes import DecodePass, Pass, PrefillPass
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.breakable import BreakArena
 from graphpod_runtime.graphs.breaks import BreakPoint, surrounded
-from graphpod_runtime.graphs.piecewise import Traced
+from graphpod_runtime.graphs.piecewise import Traced, traced_in
 from graphpod_runtime.graphs.segment import Pool
 from graphpod_runtime.models.base import Model, ModelInvalid, dtype_of
 
@@ -108,10 +109,10 @@ class Parts:
         """An empty pool for one phase's graphs."""
         return self.place.pool(self.addresses)
 
-    def traced(self) -> Traced:
-        """The model's body, to be traced for Piecewise."""
-        shape = self.model.shape
-        return Traced(self.model.body, shape.hidden, self.breaks.q.dtype, self.device)
+    def traced(self, compile: CompileMode) -> Traced:
+        """The model's body, to be traced for Piecewise; traces and compiled pieces are kept on disk."""
+        shape, hidden = self.model.shape, self.passes[Phase.Prefill].buffers.view("hidden", 0)
+        return traced_in(folder_of(), self.model.body, str(shape), hidden, compile=compile is not CompileMode.Nothing)
 
     def new_cache(self, config: EngineConfig, pages: int) -> KvCache:
         """Of `pages` pages, scratch included."""

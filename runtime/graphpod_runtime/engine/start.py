@@ -145,7 +145,7 @@ class Starter:
             backend=plan.backend,
             attention=parts.attention,
             breaks=parts.breaks,
-            traced=parts.traced(),
+            traced=parts.traced(config.graph.compile),
             page_size=config.page_size,
             counters=self.counters,
             switches=switches,

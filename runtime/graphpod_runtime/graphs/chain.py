@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
@@ -42,6 +43,17 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """What an input of a piece is. Sizes and strides in elements; those that are no numbers are made of `rows`, the
+    number of tokens.
+    """
+
+    dtype: torch.dtype
+    sizes: tuple[int | str, ...]
+    strides: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Chain:
     """Values are numbered: first the inputs, one for each of `sources`, then what steps make.
 
@@ -53,6 +65,8 @@ class Chain:
     results: Any
     pieces: dict[str, fx.GraphModule]
     """By hash. Each takes tensors and returns a tuple of them."""
+    inputs: dict[str, tuple[Kind, ...]]
+    """Of each piece, by its hash."""
 
 
 class ChainBody:

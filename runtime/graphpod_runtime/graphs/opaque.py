@@ -5,15 +5,22 @@ otherwise fall back to the code they were compiled from. On a GPU they are nothi
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from graphpod_runtime.graphs import segment
 
 
 class Opaque:
-    """`code`, called with tensors and None; it returns fresh tensors and writes nothing else."""
+    """`code`, called with tensors and None; it returns fresh tensors and writes nothing else.
 
-    def __init__(self, code: Callable[..., Any]) -> None:
-        self._code = code
+    A trace sees `plain` instead, what `code` was compiled from.
+    """
+
+    def __init__(self, code: Callable[..., Any], plain: Callable[..., Any] | None = None) -> None:
+        self._code, self._plain = code, plain or code
 
     def __call__(self, *arguments: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self._plain(*arguments)
         recording = segment.recording()
         return self._code(*arguments) if recording is None else recording.call(self._code, arguments)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from graphpod_runtime.graphs.chain import Break, Chain, Run
+from graphpod_runtime.graphs.chain import Break, Chain, Kind, Run
 from graphpod_runtime.graphs.errors import CaptureFailed
 from graphpod_runtime.graphs.trace import SPLIT_OPS, Trace
 
@@ -31,6 +31,7 @@ def cut(trace: Trace) -> Chain:
             sources.append(source)
     count = len(sources)
     pieces: dict[str, fx.GraphModule] = {}
+    inputs: dict[str, tuple[Kind, ...]] = {}
     steps: list[Run | Break] = []
     for group in _groups(nodes):
         if _splits(group[0]):
@@ -44,7 +45,8 @@ def cut(trace: Trace) -> Chain:
             continue
         piece = _Piece(group, made)
         key = piece.hash()
-        pieces.setdefault(key, piece.module())
+        if key not in pieces:
+            pieces[key], inputs[key] = piece.module(), piece.kinds
         arguments = tuple(values[node] for node in piece.inputs)
         results = tuple(range(count, count := count + len(piece.results)))
         values.update(zip(piece.results, results, strict=True))
@@ -60,6 +62,7 @@ def cut(trace: Trace) -> Chain:
         steps=tuple(_with_last_uses(steps, {*range(len(sources)), *numbers})),
         results=pytree.tree_map(number, trace.results),
         pieces=pieces,
+        inputs=inputs,
     )
 
 
@@ -109,8 +112,7 @@ class _Piece:
             arguments, keywords = fx.map_arg((node.args, node.kwargs), self._copies.__getitem__)
             self._copies[node] = self._graph.create_node(node.op, node.target, arguments, keywords)  # type: ignore[arg-type]
         self._graph.output(tuple(self._copies[node] for node in self.results))
-        for node, copy in self._copies.items():
-            copy.meta["example_value"] = node.meta.get("example_value")
+        self.kinds = tuple(_kind(node.meta["example_value"]) for node in self.inputs)
 
     def _rows(self) -> fx.Node:
         """The number of tokens: the one symbol of a trace."""
@@ -127,8 +129,7 @@ class _Piece:
 
     def hash(self) -> str:
         """Of what it computes, whatever names the trace gave."""
-        inputs = [_described(node.meta["example_value"]) for node in self.inputs]
-        return sha256("\n".join([*inputs, str(self._graph)]).encode()).hexdigest()[:16]
+        return sha256(f"{self.kinds}\n{self._graph}".encode()).hexdigest()[:16]
 
 
 def _made(group: Sequence[fx.Node]) -> list[fx.Node]:
@@ -163,12 +164,13 @@ def _is_size(node: fx.Node) -> bool:
     return isinstance(node.meta.get("example_value"), torch.SymInt | int)
 
 
-def _described(value: Tensor) -> str:
-    """An input's kind."""
+def _kind(value: Tensor) -> Kind:
+    """Of a traced tensor, the trace's symbol called `rows`."""
     sizes, strides = (
-        [re.sub(r"\bs\d+\b", "rows", str(size)) for size in part] for part in (value.shape, value.stride())
+        tuple(re.sub(r"\bs\d+\b", "rows", str(size)) if isinstance(size, torch.SymInt) else size for size in part)
+        for part in (value.shape, value.stride())
     )
-    return f"{value.dtype} {value.device} {sizes} {strides}"
+    return Kind(value.dtype, sizes, strides)
 
 
 def _with_last_uses(steps: Sequence[Run | Break], kept: set[int]) -> Iterator[Run | Break]:

@@ -106,8 +106,8 @@ class Halves:
     def compile(self) -> None:
         """Compiles at the next calls, by inductor."""
         torch._dynamo.config.fail_on_recompile_limit_hit = True  # it would run eagerly, and say nothing
-        self.before = Opaque(self._compiled(self._before, rows_of=3))
-        self.after = Opaque(self._compiled(self._after, rows_of=2))
+        self.before = Opaque(self._compiled(self._before, rows_of=3), self._before)
+        self.after = Opaque(self._compiled(self._after, rows_of=2), self._after)
 
     def _compiled(self, function: Before | After, rows_of: int) -> Function:
         """`function` compiled; its first `rows_of` arguments have rows."""

@@ -34,6 +34,7 @@ from graphpod_policy import (
     PhasePlan,
     Policy,
 )
+from graphpod_runtime.compiled.cache import FOLDER as CACHE_FOLDER
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.report import Report
 from graphpod_runtime.models.loader import load_model
@@ -173,11 +174,15 @@ def device() -> Device:
 
 
 @pytest.fixture
-def started(llama_folder: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
+def started(
+    llama_folder: Path, device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Runner]:
     """started(prefill, decode, **config changes) -> a Ready runner; every report it sent is in `.reports`.
 
     A `load` among the changes takes the place of load_model.
     """
+    if CACHE_FOLDER not in os.environ:
+        monkeypatch.setenv(CACHE_FOLDER, str(tmp_path_factory.getbasetemp() / "compiled"))
     if device is Device.Cuda:
         # The engine refuses GPUs until all of this is proved.
         monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())

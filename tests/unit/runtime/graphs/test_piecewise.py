@@ -1,24 +1,35 @@
 """One trace for every size, cut at attention; what is the same is one piece; what cannot be traced is told."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from graphpod_policy import OnCaptureFailure, Phase, Policy
+from graphpod_policy import CompileMode, OnCaptureFailure, Phase, Policy
+from graphpod_runtime.compiled.cache import FOLDER, CompileCache
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.errors import CaptureFailed
+from graphpod_runtime.graphs.opaque import Opaque
 from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.models.base import Attend
 from graphpod_runtime.models.llama import LlamaBody
-from tests.unit.runtime.conftest import random_prompts
+from tests.unit.runtime.conftest import random_prompts, write_llama
 
 EVERY = (1, 2, 3, 4, 7, 8, 16, 31, 32)
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for traces and compiled pieces."""
+    monkeypatch.setenv(FOLDER, str(tmp_path / "compiled"))
+    return tmp_path / "compiled"
+
+
+@pytest.mark.usefixtures("cache")
 def test_one_trace_and_three_pieces_serve_a_whole_ladder_down_to_one_token(started: Callable[..., Runner]) -> None:
     prompts = random_prompts(12)
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
@@ -38,6 +49,7 @@ def test_one_trace_and_three_pieces_serve_a_whole_ladder_down_to_one_token(start
     assert runner.counters.value("graphpod_graph_replays_total", **replays) > 0
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_ladder_that_is_captured_again_is_not_traced_again(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +81,73 @@ def test_a_body_that_cannot_be_traced_degrades_and_says_why(
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"
 
 
+def test_the_next_start_finds_the_trace_and_one_of_another_model_does_not(
+    started: Callable[..., Runner], cache: Path, tmp_path: Path
+) -> None:
+    prompts = random_prompts(6)
+    first = started(Policy.Piecewise)
+    expected = generate(first, prompts, 6, ignore_eos=True)
+    second = started(Policy.Piecewise)
+    assert [runner._engine.capturer.traced.traces for runner in (first, second)] == [1, 0]
+    assert generate(second, prompts, 6, ignore_eos=True) == expected
+    other = started(Policy.Piecewise, folder=write_llama(tmp_path / "other", heads=6))
+    assert other._engine.capturer.traced.traces == 1
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_kept_trace_that_is_not_whole_is_passed_over(started: Callable[..., Runner], cache: Path) -> None:
+    started(Policy.Piecewise)
+    (entry,) = cache.iterdir()
+    entry.write_bytes(entry.read_bytes()[:-1])
+    assert started(Policy.Piecewise)._engine.capturer.traced.traces == 1
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing_and_stops_nothing(
+    started: Callable[..., Runner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(FOLDER, str(tmp_path / "file" / "compiled"))
+    assert started(Policy.Piecewise).report.phases[Phase.Prefill].effective is Policy.Piecewise
+
+
+@pytest.mark.usefixtures("cache")
+def test_compiled_pieces_are_compiled_once_each_and_are_what_graphs_run(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiling is refused in the API until it is proved on a GPU. The halves of layers are another test's."""
+    monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
+    monkeypatch.setattr("graphpod_runtime.engine.start.Starter._compile", lambda self, parts: None)
+    caches: list[CompileCache] = []
+    calls: list[int] = []
+
+    class Noted(CompileCache):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            caches.append(self)
+
+        def code(self, name: str, *arguments: Any) -> Any:
+            code = super().code(name, *arguments)
+
+            def called(*tensors: Any) -> Any:
+                calls.append(tensors[0].shape[0])
+                return code(*tensors)
+
+            return called
+
+    monkeypatch.setattr("graphpod_runtime.graphs.piecewise.CompileCache", Noted)
+    prompts = random_prompts(8)
+    expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
+    for compiles, loads in ((3, 0), (0, 3)):
+        caches.clear()
+        runner = started(Policy.Piecewise, Policy.Disabled, prefill_sizes=EVERY, compile=CompileMode.Inductor)
+        assert [(cache.compiles, cache.loads) for cache in caches] == [(compiles, loads)]
+        assert calls, "the compiled code runs at capture"
+        calls.clear()
+        assert generate(runner, prompts, 8, ignore_eos=True) == expected
+        assert calls, "and at replay"
+        assert runner.counters.value("graphpod_graph_fallbacks_total", phase="prefill") == 0
+
+
 class Toy(nn.Module):
     """Two layers over hidden states of width 8, each given to it as a function of (x, attended)."""
 
@@ -85,7 +164,7 @@ class Toy(nn.Module):
 
 
 def chained(body: nn.Module) -> Traced:
-    return Traced(body, 8, torch.float32, torch.device("cpu"))
+    return Traced(body, torch.zeros(0, 8))
 
 
 def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -118,6 +197,19 @@ def test_layers_that_say_the_same_share_a_piece_and_others_do_not() -> None:
         traced = chained(body)
         assert same(body, traced)
         assert (traced.traces, traced.pieces) == (1, pieces)
+
+
+@torch.no_grad()
+def test_a_trace_sees_the_code_that_was_compiled_not_what_was_made_of_it() -> None:
+    def never(x: Tensor, attended: Tensor) -> Tensor:
+        raise AssertionError("compiled code stands for itself in a recording, not in a trace")
+
+    def plus(x: Tensor, attended: Tensor) -> Tensor:
+        return x + attended
+
+    traced = chained(Toy(Opaque(never, plus)))
+    given = torch.ones(3, 8), torch.arange(3)
+    assert torch.equal(traced.body(*given, attention), Toy(plus)(*given, attention))
 
 
 @torch.no_grad()
