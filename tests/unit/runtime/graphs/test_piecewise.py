@@ -16,7 +16,7 @@ from graphpod_runtime.graphs.errors import CaptureFailed
 from graphpod_runtime.graphs.opaque import Opaque
 from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.models.base import Attend
-from graphpod_runtime.models.llama import LlamaBody
+from graphpod_runtime.models.decoder import DecoderBody
 from tests.unit.runtime.conftest import random_prompts, write_llama
 
 EVERY = (1, 2, 3, 4, 7, 8, 16, 31, 32)
@@ -63,14 +63,14 @@ def test_a_ladder_that_is_captured_again_is_not_traced_again(
 def test_a_body_that_cannot_be_traced_degrades_and_says_why(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = LlamaBody.forward
+    right = DecoderBody.forward
 
-    def choosy(self: LlamaBody, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def choosy(self: DecoderBody, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         if hidden.sum() > 1e30:
             hidden = hidden * 2
         return right(self, hidden, positions, attend)
 
-    monkeypatch.setattr(LlamaBody, "forward", choosy)
+    monkeypatch.setattr(DecoderBody, "forward", choosy)
     runner = started(Policy.Piecewise, on_capture_failure=OnCaptureFailure.Degrade)
     (told,) = (
         entry
