@@ -79,7 +79,7 @@ def test_a_captured_step_serves_the_lengths_and_pages_of_whatever_batch_is_plann
             half.copy_(values)
         step.attention.plan_step(metadata, ROWS)
         segment.replay()
-        assert torch.allclose(step.out[:count], expected, atol=1e-6)
+        assert torch.allclose(step.out[:count], expected, atol=1e-5)
         for half, values in zip((cache.keys, cache.values), written, strict=True):
             assert torch.equal(half[1, 1:], values[1:])  # the scratch page takes the padded rows
 

@@ -2,11 +2,15 @@
 plan's estimate for it. Only progress counts: a heart that beats beside a stuck loop does not help.
 """
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from graphpod_policy import Budget, Features, GraphRequest, resolve
+from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire import Heartbeat
 
@@ -64,3 +68,13 @@ def test_a_heart_that_beats_without_progress_does_not_help() -> None:
         clock.now += 1
         subject.heard(Heartbeat(began, "Ready"))
     assert subject.stuck() == "no progress at Ready for 61 s, the limit is 60 s"
+
+
+def test_every_stage_every_captured_size_and_every_checked_size_is_progress(started: Callable[..., Runner]) -> None:
+    """Each report of a start beats, so no stage is silent for longer than its longest part."""
+    reports: list[dict[str, Any]] = started().reports  # type: ignore[attr-defined]
+    states = Counter(report["state"] for report in reports)
+    stages = [len(report["stages"]) for report in reports]
+    assert sorted(set(stages)) == list(range(stages[-1] + 1))
+    assert states["Capturing"] >= 4 + 2 * 4  # prefill; decode measured, and captured to stay
+    assert states["SelfChecking"] >= 4 + 4
