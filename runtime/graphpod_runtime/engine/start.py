@@ -30,6 +30,7 @@ from graphpod_policy import (
     refine,
 )
 from graphpod_runtime.attention.base import Backend as AttentionBackend
+from graphpod_runtime.compiled.cache import CompileCache, folder_of
 from graphpod_runtime.engine import duties, kv_room
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
@@ -198,11 +199,10 @@ class Starter:
         return plan
 
     def _compile(self, parts: Parts) -> None:
-        """Compiles the halves: for one row, which torch makes a case of its own, and for any number."""
-        parts.model.compile_halves()
-        for rows in (1, 2):
-            inputs = dummy_inputs(Phase.Prefill, rows, self.config.page_size, parts.device)
-            parts.passes[Phase.Prefill].eager(inputs, _no_attention, rows)
+        """Compiles the halves, or loads them: a pass of one row runs each, and they are the same for any number."""
+        parts.model.compile_halves(CompileCache(folder_of(), parts.device))
+        inputs = dummy_inputs(Phase.Prefill, 1, self.config.page_size, parts.device)
+        parts.passes[Phase.Prefill].eager(inputs, _no_attention, 1)
 
     def _allocate_cache(self, parts: Parts, decode_bytes: int) -> None:
         config, model, attention = self.config, parts.model, parts.attention

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.layers.rope import Stretch
 
 HOST = torch.device("cpu")
@@ -130,8 +131,8 @@ class Model(Protocol):
     def targets(self) -> "dict[str, Target]":
         """For each tensor name of a Hugging Face checkpoint: where it goes."""
 
-    def compile_halves(self) -> None:
-        """Compiles the two halves of a layer, for all layers at once, when they run next."""
+    def compile_halves(self, cache: CompileCache) -> None:
+        """Takes the two halves of a layer, for all layers at once, from `cache` when they run next."""
 
     def module(self) -> nn.Module:
         """The whole model as a module, for its parameters and buffers."""

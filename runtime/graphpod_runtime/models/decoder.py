@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.layers.norm import RmsNorm
 from graphpod_runtime.layers.rope import rope_tables
 from graphpod_runtime.models.base import Attend, KvScale, ModelShape, Target
@@ -141,8 +142,8 @@ class Decoder(nn.Module):
     def head(self, hidden: Tensor) -> Tensor:
         return functional.linear(self.norm(hidden), self.output)
 
-    def compile_halves(self) -> None:
-        self.body.halves.compile()
+    def compile_halves(self, cache: CompileCache) -> None:
+        self.body.halves.compile(cache)
 
     def module(self) -> nn.Module:
         return self

@@ -1,17 +1,16 @@
 """The two halves of a layer, before and after attention, as functions whose weights are arguments.
 
-All layers share them, so each is compiled once for the whole model. Rows are a dynamic dimension; torch makes a size of
-one a case of its own, which is a second compile and the last.
+All layers share them, so each is compiled once for the whole model, for any number of rows.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from graphpod_runtime.compiled.cache import Code, CompileCache
 from graphpod_runtime.graphs.opaque import Opaque
 from graphpod_runtime.layers.norm import rms_norm
 from graphpod_runtime.layers.rope import apply_rope
@@ -77,16 +76,16 @@ class After:
         norm_result: Tensor | None,
     ) -> Tensor:
         x = x + self._normed(functional.linear(attended, out, out_bias), norm_attended)
-        gated = self._gated(rms_norm(x, norm, self.eps), gate_up, gate_up_bias)
+        gated = self.gated(x, norm, gate_up, gate_up_bias)
         return x + self._normed(functional.linear(gated, down, down_bias), norm_result)
 
     def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return x if weight is None else rms_norm(x, weight, self.eps)
 
-    def _gated(self, x: Tensor, gate_up: Tensor, bias: Tensor | None) -> Tensor:
+    def gated(self, x: Tensor, norm: Tensor, gate_up: Tensor, bias: Tensor | None) -> Tensor:
         """[tokens, intermediate]. The widest tensors of a model are here, and size the graph pool: none is kept for
         longer than it is read, and the product takes no third one."""
-        gate, up = functional.linear(x, gate_up, bias).chunk(2, dim=-1)
+        gate, up = functional.linear(rms_norm(x, norm, self.eps), gate_up, bias).chunk(2, dim=-1)
         if self.activation is Activation.GeluTanh:
             return functional.gelu(gate, approximate="tanh").mul_(up)
         return functional.silu(gate).mul_(up)
@@ -100,33 +99,75 @@ class Halves:
         self._after = After(shape.norm_eps, shape.activation)
         self.before: Function = self._before
         self.after: Function = self._after
-        self.compiles = 0
-        """Of all compilations so far."""
 
-    def compile(self) -> None:
-        """Compiles at the next calls, by inductor."""
-        torch._dynamo.config.fail_on_recompile_limit_hit = True  # it would run eagerly, and say nothing
-        self.before = Opaque(self._compiled(self._before, rows_of=3), self._before)
-        self.after = Opaque(self._compiled(self._after, rows_of=2), self._after)
+    def compile(self, cache: CompileCache) -> None:
+        """Takes both from `cache` at their next calls; what it does not have is compiled then."""
+        self.before = Opaque(CompiledBefore(self._before, cache), self._before)
+        self.after = Opaque(CompiledAfter(self._after, cache), self._after)
 
-    def _compiled(self, function: Before | After, rows_of: int) -> Function:
-        """`function` compiled; its first `rows_of` arguments have rows."""
-        compiled = torch.compile(function.__call__, fullgraph=True, backend=self._counted)
 
-        def call(*arguments: Tensor | None) -> object:
-            # Detached: whether an argument is a parameter or a view is no reason to compile again.
-            plain = [None if argument is None else argument.detach() for argument in arguments]
-            for argument in plain[:rows_of]:
-                assert argument is not None
-                if argument.shape[0] > 1:
-                    torch._dynamo.mark_dynamic(argument, 0)
-            return compiled(*plain)
+class CompiledBefore:
+    """Before, compiled with the places of its results as arguments, so that no copy follows."""
 
-        return call
+    def __init__(self, before: Before, cache: CompileCache) -> None:
+        self._before, self._cache = before, cache
+        self._code: Code | None = None
 
-    def _counted(self, graph: torch.fx.GraphModule, inputs: Any) -> Function:
-        from torch._inductor.compile_fx import compile_fx
+    def __call__(self, x: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        before, rows = self._before, x.shape[0]
+        q = x.new_empty(rows, before.heads, before.head_dim)
+        k, v = (x.new_empty(rows, before.kv_heads, before.head_dim) for _ in range(2))
+        arguments = (x, *others, q, k, v)
+        if self._code is None:
+            last = len(arguments)
+            with_rows = (0, 1, 2, last - 3, last - 2, last - 1)
+            self._code = self._cache.code("before", repr(before), self._into, arguments, with_rows)
+        self._code(*arguments)
+        return q, k, v
 
-        self.compiles += 1
-        code: Function = compile_fx(graph, inputs)
-        return code
+    def _into(self, *arguments: Tensor | None) -> None:
+        *given, q, k, v = arguments
+        for place, result in zip((q, k, v), self._before(*given), strict=True):  # type: ignore[arg-type]
+            place.copy_(result)  # type: ignore[union-attr]
+
+
+class CompiledAfter:
+    """After, compiled between its two residual sums where it can be: a matrix product adds to `x` in place and at no
+    cost, where the compiler would copy `x` first. Then `x` is overwritten. With norms or biases of the products the
+    whole function is compiled.
+    """
+
+    def __init__(self, after: After, cache: CompileCache) -> None:
+        self._after, self._cache = after, cache
+        self._code: Code | None = None
+
+    def __call__(
+        self,
+        attended: Tensor,
+        x: Tensor,
+        out: Tensor,
+        out_bias: Tensor | None,
+        norm_attended: Tensor | None,
+        norm: Tensor,
+        gate_up: Tensor,
+        gate_up_bias: Tensor | None,
+        down: Tensor,
+        down_bias: Tensor | None,
+        norm_result: Tensor | None,
+    ) -> Tensor:
+        after = self._after
+        if not (out_bias is norm_attended is down_bias is norm_result is None):
+            whole = (attended, x, out, out_bias, norm_attended, norm)
+            rest = (gate_up, gate_up_bias, down, down_bias, norm_result)
+            (result,) = self._coded("after", after, (*whole, *rest), (0, 1))
+            return result
+        x.addmm_(attended, out.t())
+        (gated,) = self._coded("mlp", after.gated, (x, norm, gate_up, gate_up_bias), (0,))
+        return x.addmm_(gated, down.t())
+
+    def _coded(
+        self, name: str, function: Function, arguments: tuple[Tensor | None, ...], rows: tuple[int, ...]
+    ) -> tuple[Tensor, ...]:
+        if self._code is None:
+            self._code = self._cache.code(name, repr(self._after), function, arguments, rows)
+        return self._code(*arguments)
