@@ -1,5 +1,5 @@
 """The halves of a layer are compiled for any number of rows and shared by all layers: an exact number of compilations,
-whatever the ladder, and none in a later start. Nothing of them ever runs uncompiled.
+whatever the ladder, and none in a later start where they are kept. Nothing of them ever runs uncompiled.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphpod_policy import CompileMode, Policy
+from graphpod_policy import CompileMode, Device, Policy
 from graphpod_runtime.compiled.cache import Code, CompileCache
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
@@ -62,32 +62,49 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return words
 
 
-def test_a_ladder_of_50_sizes_compiles_each_half_once_and_a_later_start_not_at_all(
-    started: Callable[..., Runner], caches: list[CompileCache], runs: list[str], monkeypatch: pytest.MonkeyPatch
+def forbid_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: object) -> object:
+        raise AssertionError("the code that was compiled runs uncompiled")
+
+    for half, name in ((Before, "__call__"), (After, "__call__"), (After, "gated")):
+        monkeypatch.setattr(half, name, never)
+
+
+def test_a_ladder_of_50_sizes_compiles_each_half_once(
+    started: Callable[..., Runner],
+    caches: list[CompileCache],
+    runs: list[str],
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     prompts = random_prompts(8)
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
     settings = {"prefill_sizes": FIFTY, "prefill_chunk": 100, "compile": CompileMode.Inductor}
-    first = started(Policy.Breakable, Policy.Full, **settings)
-    assert generate(first, prompts, 8, ignore_eos=True) == expected
-    take = Halves.compile
+    runner = started(Policy.Breakable, Policy.Full, **settings)
+    assert [(cache.compiles, cache.loads) for cache in caches] == [(HALVES, 0)]
+    forbid_uncompiled(monkeypatch)
+    runs.clear()
+    assert generate(runner, prompts, 8, ignore_eos=True) == expected
+    assert caches[0].compiles == HALVES
+    assert runner.counters.value("graphpod_graph_fallbacks_total") == 0
+    replays = runner.counters.value("graphpod_graph_replays_total")
+    # What the recorder noted runs at a replay; a CUDA graph has its kernels.
+    assert runs == ["outside"] * (int(replays * LAYERS * HALVES) if device is Device.Cpu else 0)
 
-    def never(*arguments: object) -> object:
-        raise AssertionError("the code that was compiled runs uncompiled")
+
+@pytest.mark.parametrize("device", [Device.Cpu], indirect=True, ids=str)
+def test_a_later_start_compiles_and_traces_nothing_where_code_is_compiled_ahead_of_time(
+    started: Callable[..., Runner], caches: list[CompileCache], runs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(Policy.Breakable, Policy.Full, compile=CompileMode.Inductor)
+    take = Halves.compile
 
     def then_compiled_only(self: Halves, cache: CompileCache) -> None:
         take(self, cache)
-        for half, name in ((Before, "__call__"), (After, "__call__"), (After, "gated")):
-            monkeypatch.setattr(half, name, never)
+        forbid_uncompiled(monkeypatch)
 
     monkeypatch.setattr(Halves, "compile", then_compiled_only)
     runs.clear()
-    later = started(Policy.Breakable, Policy.Full, **settings)
+    started(Policy.Breakable, Policy.Full, prefill_sizes=FIFTY, prefill_chunk=100, compile=CompileMode.Inductor)
     assert [(cache.compiles, cache.loads) for cache in caches] == [(HALVES, 0), (0, HALVES)]
     assert runs.count("in a capture") == CAPTURED * LAYERS * HALVES
-
-    runs.clear()
-    assert generate(later, prompts, 8, ignore_eos=True) == expected
-    assert later.counters.value("graphpod_graph_fallbacks_total") == 0
-    replays = later.counters.value("graphpod_graph_replays_total")
-    assert runs == ["outside"] * int(replays * LAYERS * HALVES), "the recorder replays what was compiled"

@@ -27,20 +27,18 @@ class CompileFailed(RuntimeError):
     """A function could not be compiled. The message says which, why, and what to do."""
 
 
-class _Traced(nn.Module):
-    """`function` of tensors only; its results as a tuple."""
+class Traced(nn.Module):
+    """`function` of tensors only, those of `examples`; its results as a tuple."""
 
     def __init__(self, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]) -> None:
         super().__init__()
-        self._function, self._examples = function, examples
-        self._counted = next(index for index, at in enumerate(_tensors(examples)) if at in rows)
+        self._function = function
+        self._kinds = tuple(None if example is None else isinstance(example, Tensor) for example in examples)
+        self._counted = tensors_of(examples).index(rows[0])
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         left, count = iter(tensors), tensors[self._counted].shape[0]
-        arguments = [
-            next(left) if isinstance(example, Tensor) else None if example is None else count
-            for example in self._examples
-        ]
+        arguments = [None if kind is None else next(left) if kind else count for kind in self._kinds]
         results = self._function(*arguments)
         return results if isinstance(results, tuple) else () if results is None else (results,)
 
@@ -58,14 +56,14 @@ def write_package(
 
     count = Dim("rows", min=1, max=MOST_ROWS)
     tensors, dimensions = [], []
-    for index in _tensors(examples):
-        tensors.append(_like(examples[index], ROWS if index in rows else None))
+    for index in tensors_of(examples):
+        tensors.append(like(examples[index], ROWS if index in rows else None))
         dimensions.append({0: count} if index in rows else None)
     try:
         # One row is a number of rows like any other; by default it would be compiled for by itself.
         with symbols.patch(backed_size_oblivious=True):
             traced = export(
-                _Traced(function, examples, rows), tuple(tensors), dynamic_shapes=(tuple(dimensions),), strict=False
+                Traced(function, examples, rows), tuple(tensors), dynamic_shapes=(tuple(dimensions),), strict=False
             )
             options = OPTIONS | {"aot_inductor.metadata": metadata}
             aoti_compile_and_package(traced, package_path=str(path), inductor_configs=options)
@@ -88,11 +86,12 @@ def _refuse_static_libraries(path: Path) -> None:
                 )
 
 
-def _tensors(examples: tuple[Argument, ...]) -> list[int]:
+def tensors_of(examples: tuple[Argument, ...]) -> list[int]:
+    """Which examples are tensors."""
     return [index for index, example in enumerate(examples) if isinstance(example, Tensor)]
 
 
-def _like(example: Argument, rows: int | None) -> Tensor:
+def like(example: Argument, rows: int | None) -> Tensor:
     """Zeros laid out as `example`, with `rows` rows."""
     assert isinstance(example, Tensor)
     shape = tuple(int(size) for size in example.shape)

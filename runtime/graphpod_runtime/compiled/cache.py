@@ -1,4 +1,4 @@
-"""Compiled functions on disk.
+"""Compiled functions, on disk where they are compiled ahead of time.
 
 An entry is one file: what ahead-of-time compilation made of a function, called without Python. Loading it takes
 milliseconds, traces nothing and imports no compiler. Its name says what was compiled, for which machine by which
@@ -16,7 +16,7 @@ import platform
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,12 +26,15 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import __version__
-from graphpod_runtime.compiled.aot import MOST_ROWS, Argument, Function, write_package
+from graphpod_runtime.compiled.aot import MOST_ROWS, Argument, Function, tensors_of, write_package
+from graphpod_runtime.compiled.jit import compile_now
 
 logger = logging.getLogger("graphpod.compiled")
 
 FOLDER = "GRAPHPOD_COMPILE_CACHE"
 """Names the cache's folder in the environment."""
+AHEAD = frozenset({"cpu"})
+"""Devices whose code is compiled ahead of time and kept; `jit` says why not for GPUs."""
 KEY = "graphpod.key"
 """In a package's metadata."""
 
@@ -49,14 +52,15 @@ class Code:
     """A compiled function. It takes the arguments it was compiled with, any number of rows up to MOST_ROWS, and
     returns a tuple; it may be called inside a capture."""
 
-    def __init__(self, package: Any, tensors: tuple[int, ...], counted: int) -> None:
-        self._run, self._tensors, self._counted = package.boxed_run, tensors, counted
+    def __init__(self, run: Callable[[list[Tensor]], Sequence[Tensor]], tensors: tuple[int, ...], counted: int) -> None:
+        """`run` takes the arguments that are tensors, which are at `tensors`; the one at `counted` has rows."""
+        self._run, self._tensors, self._counted = run, tensors, counted
 
     def __call__(self, *arguments: Argument) -> tuple[Tensor, ...]:
         rows = arguments[self._counted].shape[0]  # type: ignore[union-attr]
         if rows > MOST_ROWS:
             raise ValueError(f"{rows} rows for code compiled for at most {MOST_ROWS}; lower prefillChunk")
-        return tuple(self._run([arguments[index] for index in self._tensors]))
+        return tuple(self._run([arguments[index] for index in self._tensors]))  # type: ignore[misc]
 
 
 class CompileCache:
@@ -75,10 +79,15 @@ class CompileCache:
         `name` is for people; `text` tells this function from all others that are called with such arguments, by what
         it does. `function` takes and returns tensors (a tuple, one, or None) and may write its arguments.
         """
+        tensors = tuple(tensors_of(examples))
+        if self._device.type not in AHEAD:
+            return Code(compile_now(name, function, examples, rows, self._count), tensors, rows[0])
         key = _key(self._device, text, examples, rows)
-        tensors = tuple(index for index, example in enumerate(examples) if isinstance(example, Tensor))
         package = self._found(name, key) or self._made(name, key, function, examples, rows)
-        return Code(package, tensors, rows[0])
+        return Code(package.boxed_run, tensors, rows[0])
+
+    def _count(self) -> None:
+        self.compiles += 1
 
     def _found(self, name: str, key: str) -> Any:
         """The package of `key`, if a whole one is there."""
@@ -102,7 +111,7 @@ class CompileCache:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, f"{name}.pt2")
             write_package(function, examples, rows, path, {KEY: key})
-            self.compiles += 1
+            self._count()
             self._keep(path, f"{name}-{key}-{_digest(path)}.pt2")
             return self._opened(path)
 
@@ -120,9 +129,8 @@ class CompileCache:
                 partial.unlink(missing_ok=True)
 
     def _opened(self, path: Path) -> Any:
-        # Single-threaded: the other way waits for events between calls, which a capture does not allow.
-        index = -1 if self._device.index is None else self._device.index
-        return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", True, 1, index)
+        # For one thread, on whatever device of the type there is.
+        return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", True, 1, -1)
 
 
 def _key(device: torch.device, text: str, examples: tuple[Argument, ...], rows: tuple[int, ...]) -> str:

@@ -69,6 +69,23 @@ def test_one_compilation_serves_any_number_of_rows(filled: Path, no_compiler: li
         code(torch.zeros(40000, 8), None, 40000, weight, torch.zeros(40000, 4))
 
 
+def test_compiled_in_the_process_it_is_one_compilation_too_and_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_module, "AHEAD", frozenset())
+    cache = CompileCache(tmp_path, HOST)
+    with torch.no_grad():
+        code = code_of(cache)
+        for rows in (1, 2, 7, 300):
+            x, weight, out = torch.randn(rows, 8), torch.randn(8, 4), torch.empty(rows, 4)
+            product, sums = code(x, None, rows, weight, out)
+            torch.testing.assert_close(out, x @ weight)
+            torch.testing.assert_close(product, x * rows)
+            torch.testing.assert_close(sums, (x + 1).sum(-1))
+    assert (cache.compiles, cache.loads) == (1, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_loaded_entry_needs_no_compiler_in_the_process(filled: Path) -> None:
     program = f"""
 import sys

@@ -1,0 +1,60 @@
+"""Compilation in this process, for GPUs. Nothing of it is kept here: inductor keeps kernels and lowered graphs in a
+folder of its own (TORCHINDUCTOR_CACHE_DIR), and every start traces again.
+
+Packages made ahead of time were tried on a GPU with torch 2.11: the C++ of each function took over a minute to compile,
+and held a C++ library of its own that crashed the process when it was loaded.
+"""
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphpod_runtime.compiled.aot import ROWS, Argument, Function, Traced, like, tensors_of
+
+OPTIONS = {"combo_kernels": True, "combo_kernel_foreach_dynamic_shapes": True}
+"""Of inductor: pointwise work on q, on k and on v is one launch."""
+
+
+def compile_now(
+    name: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...], count: Callable[[], None]
+) -> Callable[[list[Tensor]], tuple[Tensor, ...]]:
+    """`function` of the tensors of `examples`, compiled for any number of rows, one included; `count` is called for
+    each compilation. `examples` and `rows` as for packages; their contents are never read.
+    """
+    from torch._inductor.compile_fx import compile_fx
+    from torch.fx.experimental import _config as symbols
+
+    torch._dynamo.config.fail_on_recompile_limit_hit = True  # it would run uncompiled, and say nothing
+    tensors = tensors_of(examples)
+    with_rows = [at for at, index in enumerate(tensors) if index in rows]
+
+    def lowered(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        count()
+        return compile_fx(graph, inputs, config_patches=OPTIONS)
+
+    traced = Traced(function, examples, rows)
+
+    def call(*arguments: Tensor) -> tuple[Tensor, ...]:
+        return traced.forward(*arguments)
+
+    # A code object of its own: torch counts recompilations by it, over all functions that share one.
+    own = FunctionType(call.__code__.replace(co_name=name), call.__globals__, name, None, call.__closure__)
+    code = torch.compile(own, fullgraph=True, backend=lowered)
+
+    def run(arguments: list[Tensor]) -> tuple[Tensor, ...]:
+        # Detached: whether an argument is a parameter or a view is no reason to compile again.
+        plain = [argument.detach() for argument in arguments]
+        for at in with_rows:
+            if plain[at].shape[0] > 1:
+                torch._dynamo.mark_dynamic(plain[at], 0)
+        results: tuple[Tensor, ...] = code(*plain)
+        return results
+
+    # Now, and for as many rows as kernels are to be chosen for: a capture cannot compile.
+    with symbols.patch(backed_size_oblivious=True):
+        for size in (ROWS, 1):
+            run([like(examples[index], size if index in rows else None) for index in tensors])
+    return run
