@@ -11,7 +11,7 @@ from graphpod_runtime.graphs import segment
 
 
 class Opaque:
-    """`code`, called with tensors and None; it returns fresh tensors and writes nothing else.
+    """`code`, called with tensors and None; it returns fresh tensors, or one it was given to overwrite.
 
     A trace sees `plain` instead, what `code` was compiled from.
     """
