@@ -29,3 +29,5 @@ def configure(level: str) -> None:
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
+    # a watch that ended is told by `watch` in one line; here once more for each kind, with a traceback
+    logging.getLogger("kopf._core.reactor.orchestration").setLevel(logging.CRITICAL)
