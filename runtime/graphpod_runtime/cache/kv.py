@@ -63,9 +63,16 @@ class KvCache:
 
     def fill(self, pages: Tensor, value: float) -> None:
         """Sets `pages` [n] of every layer to `value`, or to the nearest that the element type can hold."""
-        cell = _bits(stored(torch.tensor([float(value)]), 1.0, self.keys.dtype)).item()
         for half in (self.keys, self.values):
-            _bits(half).index_fill_(1, pages, cell)
+            _bits(half).index_fill_(1, pages, self._cell(value))
+
+    def fill_end(self, page: int, first: int, value: float) -> None:
+        """The same for the slots of `page` from `first` on."""
+        for half in (self.keys, self.values):
+            _bits(half)[:, page, first:] = self._cell(value)
+
+    def _cell(self, value: float) -> float:
+        return _bits(stored(torch.tensor([float(value)]), 1.0, self.keys.dtype)).item()
 
     def take(self, pages: Tensor) -> "Pages":
         """A copy of `pages` [n] of every layer."""

@@ -43,5 +43,4 @@ class Poison:
         whole = -(-written // size)
         cache.fill(torch.tensor(sequence.pages[whole:], dtype=torch.int64, device=cache.device), UNWRITTEN)
         if written % size:
-            for half in (cache.keys, cache.values):
-                half[:, sequence.pages[whole - 1], written % size :] = UNWRITTEN
+            cache.fill_end(sequence.pages[whole - 1], written % size, UNWRITTEN)

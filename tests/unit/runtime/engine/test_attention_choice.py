@@ -78,6 +78,15 @@ def test_an_fp8_cache_answers_the_same_however_a_prompt_is_cut(started: Callable
     assert generate(whole, prompts, 8, ignore_eos=True) == generate(pieces, prompts, 8, ignore_eos=True)
 
 
+def test_poison_beside_an_fp8_cache_changes_no_token(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = random_prompts(6)
+    clean = generate(started(**FP8), prompts, 8, ignore_eos=True)
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "poison")
+    assert generate(started(**FP8), prompts, 8, ignore_eos=True) == clean
+
+
 def test_a_byte_a_value_gives_four_times_the_pages_of_float32(started: Callable[..., Runner]) -> None:
     plain, small = started(*EAGER), started(*EAGER, **FP8)
     assert small.report.kv_pages == pytest.approx(4 * plain.report.kv_pages, abs=4)
