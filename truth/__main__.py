@@ -20,6 +20,7 @@ from truth.result import Result, provenance
 from truth.scenarios import SCENARIOS
 
 RESULTS = Path(__file__).with_name("results")
+AXES = ("subject", "policy", "scenario")
 MARKS = {Outcome.Passed: "✓", Outcome.Failed: "✗", Outcome.Refused: "·"}
 
 
@@ -39,12 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with allowing(matrix.unbuilt):
             cells = run(matrix, lambda done, of, cell: _tell(done, of, cell, began))
         found = _likelihoods(likelihoods, began)
-    switches = [
-        *(["dead memory poisoned"] if matrix.poisoned else []),
-        *(f"{name} unbuilt" for name in options.unbuilt),
-    ]
-    command = "make truth" + ("" if options.device is Device.Cpu else f" DEVICE={options.device}")
-    came_from = provenance(options.device, command, time.monotonic() - began, switches)
+    came_from = provenance(options.device, _command(options), time.monotonic() - began)
     result = Result(options.device, came_from, tuple(cells), tuple(found))
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +64,17 @@ def _matrix(options: argparse.Namespace) -> Matrix:
         frozenset(options.unbuilt),
         options.poison,
     )
+
+
+def _command(options: argparse.Namespace) -> str:
+    """What the reader types to see it again: `make truth` for a whole run."""
+    words = ["--poison"] if options.poison else []
+    for name in ("unbuilt", *AXES):
+        chosen: list[str] = getattr(options, name) or []
+        words += [f"--{name}", *(f'"{word}"' if " " in word else word for word in chosen)] if chosen else []
+    if not words:
+        return "make truth" + ("" if options.device is Device.Cpu else f" DEVICE={options.device}")
+    return " ".join(["python -m truth --device", options.device, *words])
 
 
 def _likelihoods(promised: Future[list[Likelihood]] | None, began: float) -> list[Likelihood]:
@@ -118,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--unbuilt", nargs="*", default=[], metavar="NAME", help="run it though the feature table says it is not built"
     )
-    for axis in ("subject", "policy", "scenario"):
+    for axis in AXES:
         parser.add_argument(f"--{axis}", nargs="*", metavar="WORD", help=f"only a {axis} whose name has one of these")
     return parser
 

@@ -24,8 +24,11 @@ class Counts:
     @classmethod
     def now(cls, counters: Counters, phase: Phase) -> "Counts":
         """Since the engine started."""
+        passes, replays, eager = (int(counters.value(name, phase=phase)) for name in (PASSES, REPLAYS, EAGER))
         return cls(
-            *(int(counters.value(name, phase=phase)) for name in (PASSES, REPLAYS, EAGER)),
+            passes,
+            replays,
+            eager,
             {reason: int(counters.value(FALLBACKS, phase=phase, reason=reason)) for reason in FallbackReason},
         )
 

@@ -4,7 +4,6 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -77,8 +76,8 @@ class Result:
         )
 
 
-def provenance(device: Device, command: str, seconds: float, words: Iterable[str] = ()) -> dict[str, str]:
-    """Where a run's figures come from; `words` are its switches."""
+def provenance(device: Device, command: str, seconds: float) -> dict[str, str]:
+    """Where a run's figures come from."""
     cores = len(os.sched_getaffinity(0))
     machine = f"{platform.machine()}, {cores} cores" if device is Device.Cpu else f"one {torch.cuda.get_device_name()}"
     versions = [f"graphpod {__version__}", f"torch {torch.__version__}"]
@@ -93,4 +92,4 @@ def provenance(device: Device, command: str, seconds: float, words: Iterable[str
         "versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
         "date": datetime.now(UTC).date().isoformat(),
         "took": f"{seconds:.0f} s",
-    } | ({"with": ", ".join(words)} if words else {})
+    }

@@ -79,5 +79,9 @@ def test_the_command_writes_its_result_and_ends_with_1_when_a_cell_failed(
     monkeypatch.setenv("GRAPHPOD_FAULT", "capture:decode:4")
     assert command.main([*arguments, str(tmp_path / "wrong.json")]) == 1
     assert "✗ 1 failed\n  Llama · Disabled / Full · plain: failed (StartFailure" in capsys.readouterr().out
-    assert Result.read(tmp_path / "wrong.json").cells[0].outcome is Outcome.Failed
+    wrong = Result.read(tmp_path / "wrong.json")
+    assert wrong.cells[0].outcome is Outcome.Failed
+    assert wrong.provenance["command"] == (
+        'python -m truth --device cpu --subject llama --policy "Disabled / Full" --scenario plain'
+    )
     shutil.rmtree(tmp_path)
