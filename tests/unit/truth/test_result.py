@@ -11,10 +11,11 @@ from truth import __main__ as command
 from truth.accuracy import Likelihood, failures
 from truth.axes import EAGER, Variant
 from truth.cell import Cell, Outcome
-from truth.page import page
+from truth.page import PAGE, page
 from truth.result import Result
 from truth.scenarios import SCENARIOS, Name
 
+ROOT = Path(__file__).parents[3]
 COMPILED = Variant(Policy.Breakable, Policy.Full, CompileMode.Inductor)
 
 
@@ -65,6 +66,12 @@ def test_no_cell_of_the_page_is_blank() -> None:
     rows += [line for line in page([result()]).splitlines() if line.startswith("| Breakable / Full, inductor")]
     assert [row.count("|") for row in rows] == [len(Name) + 2] * 2
     assert all(cell.strip() for row in rows for cell in row.split("|")[1:-1])
+
+
+def test_the_page_is_that_of_the_results_and_tells_no_failure() -> None:
+    results = [Result.read(file) for file in sorted((ROOT / "truth" / "results").glob("*.json"))]
+    assert (ROOT / PAGE).read_text() == page(results), "run: python -m truth --page"
+    assert [told for one in results for told in one.failures()] == []
 
 
 def test_the_command_writes_its_result_and_ends_with_1_when_a_cell_failed(
