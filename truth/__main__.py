@@ -72,9 +72,10 @@ def _command(options: argparse.Namespace) -> str:
     for name in ("unbuilt", *AXES):
         chosen: list[str] = getattr(options, name) or []
         words += [f"--{name}", *(f'"{word}"' if " " in word else word for word in chosen)] if chosen else []
-    if not words:
+    if not words and (options.weights or options.device is Device.Cuda):
         return "make truth" + ("" if options.device is Device.Cpu else f" DEVICE={options.device}")
-    return " ".join(["python -m truth --device", options.device, *words])
+    device = [] if options.device is Device.Cpu else ["--device", options.device]
+    return " ".join(["python -m truth", *device, *words])
 
 
 def _likelihoods(promised: Future[list[Likelihood]] | None, began: float) -> list[Likelihood]:

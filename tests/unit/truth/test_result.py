@@ -89,6 +89,6 @@ def test_the_command_writes_its_result_and_ends_with_1_when_a_cell_failed(
     wrong = Result.read(tmp_path / "wrong.json")
     assert wrong.cells[0].outcome is Outcome.Failed
     assert wrong.provenance["command"] == (
-        'python -m truth --device cpu --subject llama --policy "Disabled / Full" --scenario plain'
+        'python -m truth --subject llama --policy "Disabled / Full" --scenario plain'
     )
     shutil.rmtree(tmp_path)
