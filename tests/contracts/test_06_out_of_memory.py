@@ -125,7 +125,7 @@ def test_a_host_read_in_a_captured_stream_ends_the_start(
 
         def captured(attend: Attend) -> None:
             code(attend)
-            self.results(1)[0].sum().item()
+            self.outputs.view(1)[0].sum().item()
 
         return captured
 

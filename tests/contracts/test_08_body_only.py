@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.generate import generate
@@ -15,6 +16,7 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.sampler import draw
 from graphpod_runtime.engine.sequence import Sampling
 from graphpod_runtime.models.base import Model
+from graphpod_runtime.models.decoder import DecoderBody
 from graphpod_runtime.models.loader import load_model
 from tests.contracts.passes import inputs_for, replayed, with_a_past
 from tests.contracts.pools import is_capturing
@@ -123,3 +125,27 @@ def test_all_sizes_of_a_phase_write_the_same_output_buffers(started: Callable[..
             for size in graphs.sizes
         }
         assert len(addresses) == 1
+
+
+@pytest.mark.parametrize("decode", [Policy.Full, Policy.Breakable])
+def test_a_body_may_return_more_than_hidden_states_into_one_tree_of_buffers(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, decode: Policy
+) -> None:
+    """Auxiliary hidden states, as a draft model wants them: checked as the main result is, written at every replay."""
+    prompts = random_prompts(3)
+    expected = generate(started(Policy.Breakable, decode), prompts, 4, ignore_eos=True)
+    right = DecoderBody.forward
+
+    def with_more(self: DecoderBody, hidden: Tensor, positions: Tensor, attend: Any) -> Any:
+        result = right(self, hidden, positions, attend)
+        return result, {"first": hidden * 2, "pair": (result[:, :3], positions)}
+
+    monkeypatch.setattr(DecoderBody, "forward", with_more)
+    runner = started(Policy.Breakable, decode)
+    assert generate(runner, prompts, 4, ignore_eos=True) == expected
+    inputs = inputs_for(runner, Phase.Prefill, 13, seed=1)
+    hidden, more = runner._engine.graphs[Phase.Prefill].replay(inputs, 16)
+    assert torch.equal(more["first"], runner._engine.model.embed(inputs.tokens) * 2)
+    assert torch.equal(more["pair"][0], hidden[:, :3])
+    assert torch.equal(more["pair"][1], inputs.positions)
+    assert runner.counters.value("graphpod_graph_fallbacks_total") == 0

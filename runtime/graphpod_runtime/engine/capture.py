@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from graphpod_policy import Backend, Phase, Policy
 from graphpod_runtime.attention.base import Backend as AttentionBackend
@@ -16,6 +16,7 @@ from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
 from graphpod_runtime.engine.methods import Graph, Method, method_of
 from graphpod_runtime.engine.passes import Code, Pass
 from graphpod_runtime.engine.switches import FaultKind, Mode, Switches
+from graphpod_runtime.graphs import tree
 from graphpod_runtime.graphs.breakable import BreakArena, Site, located, narrowed
 from graphpod_runtime.graphs.breaks import BreakPoint, Narrowed, surrounded
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, GraphError
@@ -59,22 +60,22 @@ class PhaseGraphs:
         """Segments of one forward pass; the same for every size."""
         return max((graph.segments for graph in self.graphs.values()), default=0)
 
-    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+    def replay(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
         """`inputs` on the graph of `size`: views of the output buffers, real rows only."""
         if self._check_addresses:
             self.pool.verify()
         self._load(inputs, size)
         self.graphs[size].replay(inputs.count)
-        return self._pass.results(inputs.count)
+        return self._pass.outputs.view(inputs.count)
 
-    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
         """The very code that `size` captured, run eagerly on the same buffers: what a replay must equal bit for bit."""
         self._load(inputs, size)
         with surrounded(Narrowed(size, inputs.count)):
             self._method.code(size)(self._method.attend(size, inputs.count))
-        return self._pass.results(inputs.count)
+        return self._pass.outputs.view(inputs.count)
 
-    def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+    def eager(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
         """Plain eager on fresh tensors padded to `size` rows, no static buffer involved."""
         self._attention.plan(inputs.metadata)
         with surrounded(Narrowed(size, inputs.count)):
@@ -82,7 +83,7 @@ class PhaseGraphs:
 
     def poison_results(self, size: int) -> None:
         """Overwrites the output buffers: what a replay does not write is seen."""
-        for result in self._pass.results(size):
+        for result in tree.parts(self._pass.outputs.view(size))[0]:
             result.fill_(torch.nan if result.is_floating_point() else -1)
 
     def _load(self, inputs: Inputs, size: int) -> None:
@@ -108,7 +109,7 @@ class PhaseGraphs:
         self.poison_results(site.size)
 
     def _dummy(self, size: int, page_size: int) -> Inputs:
-        return dummy_inputs(self._pass.phase, size, page_size, self._pass.results(1)[0].device)
+        return dummy_inputs(self._pass.phase, size, page_size, self._pass.outputs.view(1)[0].device)
 
 
 @dataclass(slots=True)

@@ -129,7 +129,7 @@ class OneBreak:
 
     def code(self, size: int) -> Code:
         rows = self.passing.arguments(size)
-        return lambda attend: self.passing.write(self.whole(0, *rows))
+        return lambda attend: self.passing.outputs.write(self.whole(0, *rows))
 
     def attend(self, size: int, count: int) -> Attend:
         return self.attention.run

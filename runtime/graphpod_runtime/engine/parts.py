@@ -63,7 +63,7 @@ class Parts:
         }
         passes: dict[Phase, Pass] = {
             Phase.Prefill: PrefillPass(model, rows[Phase.Prefill], dtype, place.device),
-            Phase.Decode: DecodePass(model, rows[Phase.Decode], dtype, place.device),
+            Phase.Decode: DecodePass(model, rows[Phase.Decode], place.device),
         }
         breaks = BreakArena(model.shape, max(rows.values()), dtype, place.device)
         chosen = _attention(config, Work(model.shape, dtype, cache_dtype(config), place.device))
@@ -79,7 +79,7 @@ class Parts:
         )
         parts.bind(parts.new_cache(config, pages=1))
         for phase, passing in parts.passes.items():
-            for name, tensor in passing.buffers:
+            for name, tensor in (*passing.buffers, *passing.outputs):
                 addresses.register(f"{phase}.{name}", tensor)
         for name, tensor in parts.breaks.tensors().items():
             addresses.register(name, tensor)
@@ -136,7 +136,7 @@ def _whole(passing: Pass, attention: AttentionBackend) -> Callable[..., tuple[Te
 
 
 def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, device: torch.device) -> int:
-    """One pass of a few rows in each phase, which makes the slots of every break point that the model calls; how many
+    """One pass of a few rows in each phase, which makes the slots of every break point and the output buffers; how many
     layers call attention."""
     layers: set[int] = set()
 
@@ -146,7 +146,8 @@ def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, de
 
     with surrounded(breaks.others):
         for phase, passing in passes.items():
-            passing.eager(dummy_inputs(phase, REHEARSED_ROWS, page_size, device), attend, REHEARSED_ROWS)
+            inputs = dummy_inputs(phase, REHEARSED_ROWS, page_size, device)
+            passing.reserve(passing.eager(inputs, attend, REHEARSED_ROWS))
     return len(layers)
 
 

@@ -5,7 +5,7 @@ outside. Decode captures the whole step, from embedding to the greedy token.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from torch import Tensor
 from graphpod_policy import Phase
 from graphpod_runtime.engine.inputs import Inputs
 from graphpod_runtime.engine.sampler import greedy
-from graphpod_runtime.graphs.buffers import Buffers, Slot
+from graphpod_runtime.graphs import tree
+from graphpod_runtime.graphs.buffers import Buffers, Outputs, Slot
 from graphpod_runtime.models.base import HOST, Attend, Body, Model
 
 Code = Callable[[Attend], None]
@@ -25,6 +26,11 @@ class Pass(Protocol):
 
     phase: Phase
     buffers: Buffers
+    outputs: Outputs
+    """There once it was reserved."""
+
+    def reserve(self, like: tuple[Any, ...]) -> None:
+        """Makes the output buffers, for results nested and shaped as `like`, which a few rows gave."""
 
     def code(self, size: int) -> Code:
         """What a graph of `size` captures."""
@@ -32,19 +38,13 @@ class Pass(Protocol):
     def arguments(self, size: int) -> tuple[Tensor, ...]:
         """What the code reads: views of the input buffers, padded rows included."""
 
-    def compute(self, attend: Attend, *rows: Tensor) -> tuple[Tensor, ...]:
-        """What the code computes, of any rows like its arguments."""
-
-    def write(self, results: tuple[Tensor, ...]) -> None:
-        """What the code does with its results: into the first rows of the output buffers."""
+    def compute(self, attend: Attend, *rows: Tensor) -> tuple[Any, ...]:
+        """What the code computes, of any rows like its arguments: the main result, then others, nested or not."""
 
     def load(self, inputs: Inputs, size: int) -> None:
         """`inputs` into the static buffers, padded to `size`."""
 
-    def results(self, count: int) -> tuple[Tensor, ...]:
-        """What the code writes: views of the output buffers, real rows only."""
-
-    def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Tensor, ...]:
+    def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
         """The same arithmetic on fresh tensors padded to `size` rows; returns the real rows."""
 
 
@@ -55,20 +55,32 @@ def _padded(live: Tensor, size: int) -> Tensor:
     return torch.cat((live, live.new_zeros((size - live.shape[0], *live.shape[1:]))))
 
 
+def _members(result: Any) -> tuple[Any, ...]:
+    """What a body returned: hidden states, or a tuple that begins with them."""
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _first(results: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+    """The first `count` rows of every tensor."""
+    return tuple(tree.mapped(lambda rows: rows[:count], result) for result in results)
+
+
 class PrefillPass:
-    """Body only: hidden [tokens, hidden] -> hidden."""
+    """Body only: hidden [tokens, hidden] -> (hidden,), and whatever else the body returns beside it."""
 
     phase = Phase.Prefill
+    outputs: Outputs
 
     def __init__(self, model: Model, rows: int, dtype: torch.dtype, device: torch.device = HOST) -> None:
-        self.model = model
-        width = model.shape.hidden
+        self.model, self._rows = model, rows
         self.buffers = Buffers(
-            Slot("hidden", rows, (width,), dtype),
+            Slot("hidden", rows, (model.shape.hidden,), dtype),
             Slot("positions", rows, (), torch.int64),
-            Slot("result", rows, (width,), dtype, padding=None),
             device=device,
         )
+
+    def reserve(self, like: tuple[Any, ...]) -> None:
+        self.outputs = Outputs(like, self._rows)
 
     def code(self, size: int) -> Code:
         return self.code_of(self.model.body, size)
@@ -76,68 +88,57 @@ class PrefillPass:
     def code_of(self, body: Body, size: int) -> Code:
         """What a graph of `size` captures when `body` stands for the model's own."""
         rows = self.arguments(size)
-        return lambda attend: self.write((body(*rows, attend),))
+        return lambda attend: self.outputs.write(_members(body(*rows, attend)))
 
     def arguments(self, size: int) -> tuple[Tensor, ...]:
         return self.buffers.view("hidden", size), self.buffers.view("positions", size)
 
-    def compute(self, attend: Attend, *rows: Tensor) -> tuple[Tensor, ...]:
-        return (self.model.body(*rows, attend),)
-
-    def write(self, results: tuple[Tensor, ...]) -> None:
-        (hidden,) = results
-        self.buffers.view("result", hidden.shape[0]).copy_(hidden)
+    def compute(self, attend: Attend, *rows: Tensor) -> tuple[Any, ...]:
+        return _members(self.model.body(*rows, attend))
 
     def load(self, inputs: Inputs, size: int) -> None:
         self.buffers.load("hidden", self.model.embed(inputs.tokens), size)
         self.buffers.load("positions", inputs.positions, size)
 
-    def results(self, count: int) -> tuple[Tensor, ...]:
-        return (self.buffers.view("result", count),)
-
-    def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Tensor, ...]:
+    def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
         hidden = _padded(self.model.embed(inputs.tokens), size)
-        return (self.model.body(hidden, _padded(inputs.positions, size), attend)[: inputs.count],)
+        return _first(self.compute(attend, hidden, _padded(inputs.positions, size)), inputs.count)
 
 
 class DecodePass:
     """The whole step: tokens [sequences] -> (logits [sequences, vocab], greedy tokens [sequences])."""
 
     phase = Phase.Decode
+    outputs: Outputs
 
-    def __init__(self, model: Model, rows: int, dtype: torch.dtype, device: torch.device = HOST) -> None:
-        self.model = model
+    def __init__(self, model: Model, rows: int, device: torch.device = HOST) -> None:
+        self.model, self._rows = model, rows
         self.buffers = Buffers(
             Slot("tokens", rows, (), torch.int64),
             Slot("positions", rows, (), torch.int64),
-            Slot("logits", rows, (model.shape.vocab,), dtype, padding=None),
-            Slot("next", rows, (), torch.int64, padding=None),
             device=device,
         )
 
+    def reserve(self, like: tuple[Any, ...]) -> None:
+        self.outputs = Outputs(like, self._rows)
+
     def code(self, size: int) -> Code:
         rows = self.arguments(size)
-        return lambda attend: self.write(self.compute(attend, *rows))
+        return lambda attend: self.outputs.write(self.compute(attend, *rows))
 
     def arguments(self, size: int) -> tuple[Tensor, ...]:
         return self.buffers.view("tokens", size), self.buffers.view("positions", size)
 
-    def compute(self, attend: Attend, *rows: Tensor) -> tuple[Tensor, ...]:
+    def compute(self, attend: Attend, *rows: Tensor) -> tuple[Any, ...]:
         tokens, positions = rows
-        logits = self.model.head(self.model.body(self.model.embed(tokens), positions, attend))
-        return logits, greedy(logits)
-
-    def write(self, results: tuple[Tensor, ...]) -> None:
-        for name, result in zip(("logits", "next"), results, strict=True):
-            self.buffers.view(name, result.shape[0]).copy_(result)
+        hidden, *others = _members(self.model.body(self.model.embed(tokens), positions, attend))
+        logits = self.model.head(hidden)
+        return logits, greedy(logits), *others
 
     def load(self, inputs: Inputs, size: int) -> None:
         self.buffers.load("tokens", inputs.tokens, size)
         self.buffers.load("positions", inputs.positions, size)
 
-    def results(self, count: int) -> tuple[Tensor, ...]:
-        return self.buffers.view("logits", count), self.buffers.view("next", count)
-
-    def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Tensor, ...]:
+    def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
         results = self.compute(attend, _padded(inputs.tokens, size), _padded(inputs.positions, size))
-        return tuple(result[: inputs.count] for result in results)
+        return _first(results, inputs.count)

@@ -6,6 +6,7 @@ holds a large finite value, because attention gives NaN for NaN at masked positi
 from collections.abc import Iterable
 
 import torch
+from torch import Tensor
 
 from graphpod_runtime.attention.base import Backend
 from graphpod_runtime.cache.pages import PageAllocator
@@ -21,16 +22,16 @@ class Poison:
 
     def __init__(self, attention: Backend, pages: PageAllocator, passes: Iterable[Pass], breaks: BreakArena) -> None:
         self._attention, self._pages, self._breaks = attention, pages, breaks
-        self._buffers = [passing.buffers for passing in passes]
-        for buffers in self._buffers:
-            buffers.pad_with_nan()
+        self._spoilt: list[Tensor] = []
+        for passing in passes:
+            passing.buffers.pad_with_nan()
+            self._spoilt += [tensor for _, tensor in (*passing.buffers, *passing.outputs)]
 
     def spoil(self, batch: Batch) -> None:
         """Before the pass of `batch`."""
         cache = self._attention.cache
         cache.fill(torch.tensor(self._pages.free_pages, device=cache.device), torch.nan)
-        slots = [tensor for buffers in self._buffers for _, tensor in buffers]
-        for tensor in (*slots, *self._breaks.tensors().values()):
+        for tensor in (*self._spoilt, *self._breaks.tensors().values()):
             if tensor.is_floating_point():
                 tensor.fill_(torch.nan)
         owners = [chunk.sequence for chunk in batch.chunks] if isinstance(batch, PrefillBatch) else batch.sequences

@@ -7,6 +7,7 @@ fallback, a hook on the model's body counts passes that really ran eagerly.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,7 +84,7 @@ class Runner:
         finally:
             self._running = None
         if isinstance(batch, DecodeBatch):
-            logits, chosen = results
+            logits, chosen, *_ = results
             tokens = self._sample(batch.sequences, logits, chosen)
             return Yielded(tokens, _answers(batch.sequences, logits, tokens))
         return self._tail(batch, inputs, results[0])
@@ -120,7 +121,7 @@ class Runner:
             tuple(_cut(next(scored), chunk.sequence.wants.prompt) for _ in chunk.scored) for chunk in batch.chunks
         )
 
-    def _run(self, inputs: Inputs) -> tuple[Tensor, ...]:
+    def _run(self, inputs: Inputs) -> tuple[Any, ...]:
         """One pass over `inputs`, on a graph where one fits."""
         engine, phase = self._engine, inputs.phase
         count, label = self.counters.add, phase.value

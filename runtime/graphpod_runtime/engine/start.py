@@ -211,7 +211,7 @@ class Starter:
 
         def prefill() -> Tensor:
             """The largest chunk, of requests that want log-probabilities of their prompts; logits of their answers."""
-            (hidden,) = parts.passes[Phase.Prefill].eager(inputs, attention.run, inputs.count)
+            hidden = parts.passes[Phase.Prefill].eager(inputs, attention.run, inputs.count)[0]
             logits = model.head(hidden[-config.max_batch :])
             scored = hidden[-rows_at_once(model.shape.vocab) :]
             of_hidden(model, scored, [0] * scored.shape[0], 1)

@@ -7,8 +7,7 @@ phase one policy weaker, or ends the start when `onCaptureFailure` is Fail.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import Any
 
 from graphpod_policy import EngineConfig, OnCaptureFailure, Phase, Plan, Policy, shorten, weaken
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
@@ -165,16 +164,16 @@ class _Faulty:
     def sizes(self) -> tuple[int, ...]:
         return self.graphs.sizes
 
-    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+    def replay(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
         results = self.graphs.replay(inputs, size)
         if self.switches.fires(FaultKind.SelfCheck, self.phase, size):
             results[0][-1].neg_()
         return results
 
-    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
         return self.graphs.uncaptured(inputs, size)
 
-    def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+    def eager(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
         return self.graphs.eager(inputs, size)
 
     def poison_results(self, size: int) -> None:

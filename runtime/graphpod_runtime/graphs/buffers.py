@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from graphpod_runtime.graphs import tree
 from graphpod_runtime.models.base import HOST
 
 
@@ -63,3 +65,32 @@ class Buffers:
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         """Names and whole buffers, for registration."""
         return iter(self._tensors.items())
+
+
+class Outputs:
+    """One tree of buffers for what the passes of a phase return: a tuple whose members may be nested (auxiliary hidden
+    states, a pipeline's pairs). Each is of the largest size; smaller sizes use its first rows.
+    """
+
+    def __init__(self, like: tuple[Any, ...], rows: int) -> None:
+        """Nesting, shapes and dtypes are those of `like`, what a pass of a few rows returned."""
+        leaves, self._shape = tree.parts(like)
+        self._buffers = [torch.zeros((rows, *leaf.shape[1:]), dtype=leaf.dtype, device=leaf.device) for leaf in leaves]
+        self._flat = all(isinstance(member, Tensor) for member in like)
+
+    def write(self, results: tuple[Any, ...]) -> None:
+        """`results` into the first rows. ValueError when they are nested in another way."""
+        leaves, shape = tree.parts(results)
+        if shape != self._shape:
+            raise ValueError(f"the pass returned {shape}; its buffers are for {self._shape}")
+        for buffer, leaf in zip(self._buffers, leaves, strict=True):
+            buffer[: leaf.shape[0]].copy_(leaf)
+
+    def view(self, count: int) -> tuple[Any, ...]:
+        """The first `count` rows of all, nested as they were returned."""
+        rows = [buffer[:count] for buffer in self._buffers]
+        return tuple(rows) if self._flat else self._shape.filled(rows)
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and whole buffers, for registration."""
+        return ((f"result.{index}", buffer) for index, buffer in enumerate(self._buffers))
