@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 
 from graphpod_operator import explain_command
+from graphpod_operator.render.images import Images
 from graphpod_policy import __version__
 
-DEFAULT_IMAGE = f"graphpod.dev/runtime:{__version__}-cpu"
+DEFAULT_IMAGES = Images(*(f"graphpod.dev/runtime:{__version__}-{kind}" for kind in ("cpu", "cuda")))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,7 +36,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--namespace", action="append", default=[], help="serve only this namespace; may be repeated")
     run.add_argument(
-        "--engine-image", default=DEFAULT_IMAGE, help="engine image of services that name none (%(default)s)"
+        "--engine-image",
+        default=DEFAULT_IMAGES.cpu,
+        metavar="IMAGE",
+        help="engine image of services that name none (%(default)s)",
+    )
+    run.add_argument(
+        "--engine-gpu-image",
+        default=DEFAULT_IMAGES.gpu,
+        metavar="IMAGE",
+        help="the same for services that ask for GPUs (%(default)s)",
     )
     run.add_argument(
         "--lease-namespace",
@@ -68,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, help="folder to write it into (default: standard output)")
     made.set_defaults(run=_crd)
 
-    explain_command.add(commands, DEFAULT_IMAGE)
+    explain_command.add(commands, DEFAULT_IMAGES)
 
     rules = commands.add_parser("rules", help="print every rule of the resolver: what it does, why, and what to do")
     rules.add_argument("-o", "--output", choices=("text", "json"), default="text")
@@ -94,7 +104,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
     logs.configure(arguments.log_level)
     certificates: Path | None = arguments.webhook_certificates
     settings = running.Settings(
-        engine_image=arguments.engine_image,
+        images=Images(arguments.engine_image, arguments.engine_gpu_image),
         # a pod's next container goes on where its last one ended; outside a pod nobody may be taken for another
         identity=os.environ.get("POD_UID") or f"{platform.node()}-{uuid.uuid4()}",
         lease_namespace=arguments.lease_namespace,

@@ -19,6 +19,7 @@ from graphpod_operator import explain_live, manifest, quantity
 from graphpod_operator.api import SHORT_NAME
 from graphpod_operator.explain import Explanation, as_dict, explain
 from graphpod_operator.explain_text import coloured, plain, text
+from graphpod_operator.render.images import Images
 from graphpod_policy import GPU_MEMORY, Facts, ModelFacts, ModelUnreadable
 
 INVALID = 2
@@ -30,7 +31,7 @@ class Mistake(ValueError):
     """An argument or a file that cannot be used; the message says what to write instead."""
 
 
-def add(commands: Any, default_image: str) -> None:
+def add(commands: Any, images: Images) -> None:
     """The command's arguments."""
     parser = commands.add_parser(
         "explain",
@@ -47,15 +48,15 @@ def add(commands: Any, default_image: str) -> None:
     )
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json")
     parser.add_argument("--diff", metavar="FILE", help="the same service after a change: what the change would change")
-    parser.set_defaults(run=lambda arguments: run(arguments, default_image))
+    parser.set_defaults(run=lambda arguments: run(arguments, images))
 
 
-def run(arguments: argparse.Namespace, default_image: str) -> int:
+def run(arguments: argparse.Namespace, images: Images) -> int:
     """The command; its exit code."""
     try:
         found = [_explained(entry, arguments) for entry in _manifests(arguments)]
         if arguments.diff is not None:
-            return _diff(found, arguments, default_image)
+            return _diff(found, arguments, images)
         _print(arguments.output, [_as_plain(each) for each in found], lambda: "\n".join(map(_text, found)))
         return max(each.verdict.exit_code for each in found)
     except (manifest.ManifestInvalid, Mistake) as mistake:
@@ -139,13 +140,13 @@ def _model(path: Path) -> ModelFacts:
         raise Mistake(f"{path}: {error}") from error
 
 
-def _diff(found: list[Explanation], arguments: argparse.Namespace, default_image: str) -> int:
+def _diff(found: list[Explanation], arguments: argparse.Namespace, images: Images) -> int:
     from graphpod_operator import explain_diff
 
     after = [_explained(entry, arguments) for entry in _read(arguments.diff)]
     if len(found) != 1 or len(after) != 1:
         raise Mistake("--diff compares one service with one other; each file must hold exactly one")
-    change = explain_diff.change(found[0], after[0], default_image)
+    change = explain_diff.change(found[0], after[0], images)
     _print(arguments.output, [explain_diff.as_plain(change)], lambda: explain_diff.change_text(change))
     return after[0].verdict.exit_code
 

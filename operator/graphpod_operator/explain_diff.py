@@ -9,6 +9,7 @@ from typing import Any
 from graphpod_operator import observe
 from graphpod_operator.explain import Explanation, as_dict
 from graphpod_operator.plan import Desired, Refused, desire
+from graphpod_operator.render.images import Images
 from graphpod_policy import Outcome
 
 SILENT = ("name", "namespace", "notes")
@@ -33,9 +34,9 @@ class Change:
     replaced: bool
 
 
-def change(before: Explanation, after: Explanation, default_image: str) -> Change:
+def change(before: Explanation, after: Explanation, images: Images) -> Change:
     """From one spec to another."""
-    pods, replaced = _pods(before, after, default_image)
+    pods, replaced = _pods(before, after, images)
     found = _differences("", as_dict(before), as_dict(after))
     return Change(tuple(row for row in found if row.path.partition(".")[0] not in SILENT), pods, replaced)
 
@@ -87,8 +88,8 @@ def _short(item: object) -> str:
     return str(item.get("rule") or item.get("message")) if isinstance(item, dict) else str(item)
 
 
-def _pods(before: Explanation, after: Explanation, default_image: str) -> tuple[str, bool]:
-    old, new = (_desired(explanation, default_image) for explanation in (before, after))
+def _pods(before: Explanation, after: Explanation, images: Images) -> tuple[str, bool]:
+    old, new = (_desired(explanation, images) for explanation in (before, after))
     if isinstance(new, Refused):
         return (
             f"The operator refuses the new spec ({new.reason.name}) and leaves the pods as they are: {new.what}",
@@ -105,11 +106,11 @@ def _pods(before: Explanation, after: Explanation, default_image: str) -> tuple[
     return "Nothing changes in the cluster.", False
 
 
-def _desired(explanation: Explanation, default_image: str) -> Desired | Refused:
+def _desired(explanation: Explanation, images: Images) -> Desired | Refused:
     """What the operator would make of it, under one name and uid for both sides."""
     metadata = {"name": "x", "namespace": "x", "uid": "x", "resourceVersion": "0"}
     named = {**explanation.manifest.raw, "metadata": metadata}
-    return desire(observe.Service.of(named), default_image)
+    return desire(observe.Service.of(named), images)
 
 
 def _template(desired: Desired) -> object:

@@ -27,6 +27,7 @@ from graphpod_operator.metrics import CONTROLLER, Meters
 from graphpod_operator.port import ApiError, Cluster, Conflict
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reconcile import Reconciler
+from graphpod_operator.render.images import Images
 from graphpod_operator.resync import Resync
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import Warmups
@@ -43,7 +44,7 @@ class Settings:
     that of its predecessor in the same pod; operators with the same `lease_namespace` take turns.
     """
 
-    engine_image: str
+    images: Images
     identity: str
     lease_namespace: str
     port: int = 8080
@@ -98,7 +99,7 @@ async def run(settings: Settings) -> None:
         )
         cluster = KubernetesCluster(wire, leadership.fence)
         warmups = Warmups(HttpAdminPort(session, settings.admin_url), queue.add)
-        reconciler = Reconciler(cluster, warmups, store, meters, clock, settings.engine_image)
+        reconciler = Reconciler(cluster, warmups, store, meters, clock, settings.images)
         feed = Feed(store, queue, warmups)
         resync = Resync(cluster, feed, settings.namespaces, done=reread)
         meters.watch(store, queue, leadership.holds)

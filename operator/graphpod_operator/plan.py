@@ -23,6 +23,7 @@ from graphpod_operator.render.configmap import config_map
 from graphpod_operator.render.controllerrevision import controller_revision
 from graphpod_operator.render.deployment import deployment, replicas, workload
 from graphpod_operator.render.disruption import FLOOR, disruption_budget
+from graphpod_operator.render.images import Images
 from graphpod_operator.render.service import service
 from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
@@ -86,7 +87,7 @@ class Refused:
 
 def desire(
     found: observe.Service,
-    default_image: str,
+    images: Images,
     revisions: Iterable[observe.Child] = (),
     failed_start: bool = False,
 ) -> Desired | Refused:
@@ -104,17 +105,17 @@ def desire(
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {what}")
     subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue)
-    fresh, policy = _render(subject, default_image)
+    fresh, policy = _render(subject, images)
     kept = _kept(found, revisions)
     same = [one.kept for one in kept if one.kept.data.get(MADE_FROM) == made_from(spec, found.queue)]
     adopted = isinstance(fresh, Rendering) and found.adopt == fresh.revision
     if not same or spec.updates is Updates.Auto or adopted:
         return fresh if isinstance(fresh, Refused) else _desired(subject, fresh, kept, failed_start)
     pinned = Rendering.read(same[-1], policy)
-    return replace(_desired(subject, pinned, kept, failed_start), news=_news(subject, pinned, fresh, default_image))
+    return replace(_desired(subject, pinned, kept, failed_start), news=_news(subject, pinned, fresh, images))
 
 
-def _render(subject: Subject, default_image: str) -> tuple[Rendering | Refused, Plan]:
+def _render(subject: Subject, images: Images) -> tuple[Rendering | Refused, Plan]:
     """What this operator makes of a spec, and its plan even where it refuses."""
     spec = subject.spec
     policy = resolve(features(spec), graph_request(spec))
@@ -124,7 +125,7 @@ def _render(subject: Subject, default_image: str) -> tuple[Rendering | Refused, 
         what = f"spec.graph.{refused.phase}: rule {refused.rule}: {refused.because}"
         return Refused(Reason.PolicyRefused, what, policy), policy
     file = engine_file(subject.name, spec, policy)
-    body = workload(subject, policy, file.hash, default_image)
+    body = workload(subject, policy, file.hash, images)
     return Rendering(made_from(spec, subject.queue), file.data, body, policy), policy
 
 
@@ -169,7 +170,7 @@ def _desired(subject: Subject, rendering: Rendering, kept: list[_Memory], failed
     )
 
 
-def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, default_image: str) -> tuple[News, ...]:
+def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, images: Images) -> tuple[News, ...]:
     """What a fresh rendering would change: what the rules plan, and what the pods are made of."""
     if isinstance(fresh, Refused):
         return (News(Reason.RulesRefuse, fresh.what),)
@@ -182,7 +183,7 @@ def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, defau
         ]
         what = ", ".join(plans) or "the engine's configuration changes"
         news.append(News(Reason.NewPolicy, f"revision {fresh.revision}: {what}"))
-    made = workload(subject, pinned.policy, pinned.config_hash, default_image)
+    made = workload(subject, pinned.policy, pinned.config_hash, images)
     if canonical(made) != canonical(pinned.workload):
         image = (
             f"image {pinned.image} becomes {fresh.image}" if pinned.image != fresh.image else "the pods' form changes"

@@ -36,6 +36,7 @@ from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import Notice, Reason, sentence
+from graphpod_operator.render.images import Images
 from graphpod_operator.resource import Resource
 from graphpod_operator.status import Observed, status
 from graphpod_operator.store import Store
@@ -57,14 +58,14 @@ class Reconciler:
     """Carries out the plan of one service at a time; different services may be in work together."""
 
     def __init__(
-        self, cluster: Cluster, warmups: Warmups, store: Store, meters: Meters, clock: Clock, default_image: str
+        self, cluster: Cluster, warmups: Warmups, store: Store, meters: Meters, clock: Clock, images: Images
     ) -> None:
         self._cluster = cluster
         self._warmups = warmups
         self._store = store
         self._meters = meters
         self._clock = clock
-        self._image = default_image
+        self._image = images
         self._recent = events.Recent()
         self._progress = Progress()
         self._reread: set[Key] = set()

@@ -13,6 +13,7 @@ from graphpod_operator.features import wants_gpu
 from graphpod_operator.model_uri import MOUNT, ModelUri
 from graphpod_operator.render import placement, podtemplate
 from graphpod_operator.render.configmap import KEY
+from graphpod_operator.render.images import Images
 from graphpod_operator.render.subject import HASH_ANNOTATION, Body, Subject
 from graphpod_operator.resource import Resource
 from graphpod_policy import Plan
@@ -50,7 +51,7 @@ def deployment(subject: Subject, pinned: Body) -> Body:
     )
 
 
-def workload(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> Body:
+def workload(subject: Subject, plan: Plan, config_hash: str, images: Images) -> Body:
     """The part of the Deployment's spec that does not change while its pods are to stay: all but what scales and
     rolls them.
     """
@@ -64,14 +65,9 @@ def workload(subject: Subject, plan: Plan, config_hash: str, default_image: str)
                 "labels": {**spec.pod_template.labels, **subject.workload_labels},
                 "annotations": {**spec.pod_template.annotations, HASH_ANNOTATION: config_hash},
             },
-            "spec": _pod(subject, plan, config_hash, default_image),
+            "spec": _pod(subject, plan, config_hash, images),
         },
     }
-
-
-def image(spec: Spec, default_image: str) -> str:
-    """The engine's image."""
-    return spec.engine.image or default_image
 
 
 def replicas(spec: Spec) -> int:
@@ -91,7 +87,7 @@ def _startup_threshold(plan: Plan) -> int:
     return math.ceil(plan.budget.start_seconds / 60) * 60 // STARTUP_PERIOD
 
 
-def _pod(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> Body:
+def _pod(subject: Subject, plan: Plan, config_hash: str, images: Images) -> Body:
     spec = subject.spec
     return _without_empty(
         {
@@ -107,7 +103,7 @@ def _pod(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> 
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "containers": [_container(spec, plan, default_image)],
+            "containers": [_container(spec, plan, images)],
             "volumes": _volumes(subject, config_hash),
             "imagePullSecrets": [{"name": secret.name} for secret in spec.engine.image_pull_secrets],
             **placement.fields(subject),
@@ -115,11 +111,11 @@ def _pod(subject: Subject, plan: Plan, config_hash: str, default_image: str) -> 
     )
 
 
-def _container(spec: Spec, plan: Plan, default_image: str) -> Body:
+def _container(spec: Spec, plan: Plan, images: Images) -> Body:
     return _without_empty(
         {
             "name": CONTAINER,
-            "image": image(spec, default_image),
+            "image": images.of(spec),
             "imagePullPolicy": spec.engine.image_pull_policy.value,
             "command": ["graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}"],
             "env": _environment(spec),

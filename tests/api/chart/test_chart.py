@@ -82,7 +82,8 @@ def test_a_digest_wins_over_the_tag(helm: Path) -> None:
     (deployment,) = [found for found in objects(done.stdout) if found["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"graphpod.dev/operator@{digest}"
-    assert any(arg.endswith(f"graphpod.dev/runtime@{digest}") for arg in container["args"])
+    assert f"--engine-image=graphpod.dev/runtime@{digest}" in container["args"]
+    assert any(arg.startswith("--engine-gpu-image=") and arg.endswith("-cuda") for arg in container["args"])
 
 
 def test_with_namespaces_named_it_has_no_rights_elsewhere_but_to_its_lease(helm: Path) -> None:

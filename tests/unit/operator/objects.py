@@ -4,10 +4,12 @@ from typing import Any
 
 from graphpod_operator import observe
 from graphpod_operator.plan import Desired, desire
+from graphpod_operator.render.images import Images
 from graphpod_operator.resource import Resource
 
 Manifest = dict[str, Any]
 IMAGE = "graphpod.dev/runtime:test"
+IMAGES = Images(IMAGE, "graphpod.dev/runtime:test-gpu")
 NAMESPACE = "ns"
 UID = "11111111-2222-3333-4444-555555555555"
 
@@ -24,7 +26,7 @@ def inference_service(name: str = "demo", status: Manifest | None = None, **spec
 
 def planned(**spec: Any) -> Desired:
     """The plan of a service that can run."""
-    wanted = desire(observe.Service.of(inference_service(**spec)), IMAGE)
+    wanted = desire(observe.Service.of(inference_service(**spec)), IMAGES)
     assert isinstance(wanted, Desired), wanted
     return wanted
 

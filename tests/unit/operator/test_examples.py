@@ -8,7 +8,7 @@ import yaml
 from graphpod_operator import observe
 from graphpod_operator.plan import Desired, Refused, desire
 from graphpod_operator.reasons import Reason
-from tests.unit.operator.objects import IMAGE, UID
+from tests.unit.operator.objects import IMAGES, UID
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 
@@ -19,7 +19,7 @@ def test_an_example_is_built_exactly_when_it_says_so(example: Path) -> None:
     comment = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
     manifest = yaml.safe_load(text)
     manifest["metadata"] |= {"namespace": "ns", "uid": UID, "resourceVersion": "1", "generation": 1}
-    outcome = desire(observe.Service.of(manifest), IMAGE)
+    outcome = desire(observe.Service.of(manifest), IMAGES)
     if "Not built in this version:" in comment:
         assert isinstance(outcome, Refused)
         assert outcome.reason is Reason.FeatureNotBuilt

@@ -11,7 +11,7 @@ from graphpod_operator.api import Spec
 from graphpod_operator.plan import Refused, desire
 from graphpod_operator.reasons import Reason
 from tests import specs
-from tests.unit.operator.objects import IMAGE, inference_service
+from tests.unit.operator.objects import IMAGES, inference_service
 
 FIELDS = [
     path for path, node in specs.fields() if "properties" not in node and "properties" not in node.get("items", {})
@@ -22,7 +22,7 @@ ELSEWHERE = {"spec.graph.onUnsupported", "spec.updates"}
 
 def outcome(spec: dict[str, Any]) -> str:
     """What comes of a spec, as text that differs when anything made differs."""
-    told = desire(observe.Service.of(inference_service(**spec)), IMAGE)
+    told = desire(observe.Service.of(inference_service(**spec)), IMAGES)
     if isinstance(told, Refused):
         return f"{told.reason.name}: {told.what}"
     return json.dumps([child.body for child in told.children])

@@ -15,7 +15,7 @@ from graphpod_operator import observe
 from graphpod_operator.plan import Create, Desired, Look, Refused, Remove, Repair, Wanted, desire, writes
 from graphpod_operator.reasons import Reason
 from graphpod_operator.resource import CHILDREN, Resource
-from tests.unit.operator.objects import IMAGE, UID, inference_service, planned
+from tests.unit.operator.objects import IMAGES, UID, inference_service, planned
 
 GOLDENS = Path(__file__).with_name("goldens")
 SPECS = sorted(path.name.removesuffix(".in.yaml") for path in GOLDENS.glob("*.in.yaml"))
@@ -147,7 +147,7 @@ def test_two_replicas_or_more_have_a_disruption_budget(replicas: int, count: int
 
 @pytest.mark.parametrize(("failed_start", "policy"), [(False, "IfHealthyBudget"), (True, "AlwaysAllow")])
 def test_a_pod_that_failed_a_start_holds_up_no_drain(failed_start: bool, policy: str) -> None:
-    wanted = desire(observe.Service.of(inference_service(replicas=2)), IMAGE, failed_start=failed_start)
+    wanted = desire(observe.Service.of(inference_service(replicas=2)), IMAGES, failed_start=failed_start)
     assert isinstance(wanted, Desired)
     (budget,) = budgets(wanted)
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, policy)
@@ -205,7 +205,7 @@ def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(table, "BY_CANDIDATE", shouted)
     monkeypatch.setattr(resolver, "RESOLVER_REVISION", "another")
     assert {decision.because for decision in planned().policy.decisions} == {"OTHER"}
-    after = desire(observe.Service.of(inference_service()), IMAGE, [memory])
+    after = desire(observe.Service.of(inference_service()), IMAGES, [memory])
     assert isinstance(after, Desired)
     assert [child.body for child in after.children] == [child.body for child in before.children]
 
@@ -213,7 +213,7 @@ def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch)
 def test_the_queue_of_kueue_is_told_to_the_workload_and_its_pods_only() -> None:
     raw = inference_service()
     raw["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
-    told = desire(observe.Service.of(raw), IMAGE)
+    told = desire(observe.Service.of(raw), IMAGES)
     assert isinstance(told, Desired)
     labelled = [child for child in told.children if "kueue.x-k8s.io/queue-name" in child.body["metadata"]["labels"]]
     assert [child.resource for child in labelled] == [Resource.Deployment]
@@ -223,7 +223,7 @@ def test_the_queue_of_kueue_is_told_to_the_workload_and_its_pods_only() -> None:
 def test_status_never_enters_a_child() -> None:
     """The start budget of the probe comes from the plan alone: history would cause rollouts."""
     raw = inference_service(status={"graph": {"budgetSeconds": 9999}, "lastFailure": {"restarts": 7}})
-    told = desire(observe.Service.of(raw), IMAGE)
+    told = desire(observe.Service.of(raw), IMAGES)
     assert isinstance(told, Desired)
     assert [child.body for child in told.children] == [child.body for child in planned().children]
 
@@ -272,7 +272,7 @@ def test_a_rollout_is_always_rolling(spec: dict[str, Any], surge: int, unavailab
 def test_a_spec_that_cannot_run_is_refused_by_reason_and_field(
     spec: dict[str, Any], reason: Reason, words: str
 ) -> None:
-    refused = desire(observe.Service.of(inference_service(**spec)), IMAGE)
+    refused = desire(observe.Service.of(inference_service(**spec)), IMAGES)
     assert isinstance(refused, Refused)
     assert refused.reason is reason
     assert words in refused.what

@@ -9,7 +9,7 @@ from graphpod_operator.api_pod import OWNED_ENV, OWNED_LABELS, OWNED_PATHS, OWNE
 from graphpod_operator.plan import Refused, desire, not_applied
 from graphpod_operator.reasons import Reason
 from graphpod_operator.resource import Resource
-from tests.unit.operator.objects import IMAGE, inference_service, planned
+from tests.unit.operator.objects import IMAGES, inference_service, planned
 
 
 def template(**spec: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ VOLUME = {"name": "v", "emptyDir": {}}
     ],
 )
 def test_a_name_of_the_operators_is_refused_by_field(pod: dict[str, Any], words: str) -> None:
-    refused = desire(observe.Service.of(inference_service(podTemplate=pod)), IMAGE)
+    refused = desire(observe.Service.of(inference_service(podTemplate=pod)), IMAGES)
     assert isinstance(refused, Refused)
     assert refused.reason is Reason.PodTemplateInvalid
     assert words in refused.what

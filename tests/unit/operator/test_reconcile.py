@@ -15,7 +15,7 @@ from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import NoReading, Unreachable, Warmups
 from tests.unit.operator.cluster import FakeCluster
-from tests.unit.operator.objects import IMAGE, NAMESPACE, inference_service, planned, pod, report
+from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, planned, pod, report
 
 KEY = Key(NAMESPACE, "demo")
 HASH = planned().config_hash
@@ -53,7 +53,7 @@ class World:
         self.cluster, self.store, self.ports, self.clock = FakeCluster(), Store(), Ports(), StillClock()
         self.meters = Meters.make()
         self.warmups = Warmups(self.ports)
-        self.reconciler = Reconciler(self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGE)
+        self.reconciler = Reconciler(self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES)
         self.queue = KeyQueue()
         self.feed = Feed(self.store, self.queue, self.warmups)
 
@@ -95,7 +95,7 @@ async def test_the_second_reconcile_and_a_restarted_operator_write_nothing(world
     restarted = World()
     restarted.cluster = world.cluster
     restarted.reconciler = Reconciler(
-        world.cluster, restarted.warmups, restarted.store, restarted.meters, restarted.clock, IMAGE
+        world.cluster, restarted.warmups, restarted.store, restarted.meters, restarted.clock, IMAGES
     )
     await restarted.relist()
     await restarted.reconcile()

@@ -13,10 +13,11 @@ from graphpod_operator.plan import Desired, Refused, desire
 from graphpod_operator.prune import Lists, overgrown, superfluous
 from graphpod_operator.reasons import Reason
 from graphpod_operator.render import deployment
+from graphpod_operator.render.images import Images
 from graphpod_operator.rendering import ELSEWHERE, made_from
 from graphpod_operator.resource import Resource
 from tests import specs
-from tests.unit.operator.objects import IMAGE, UID, inference_service
+from tests.unit.operator.objects import IMAGE, IMAGES, UID, inference_service
 
 NEWER = "graphpod.dev/runtime:newer"
 OURS = {"kind": "InferenceService", "name": "demo", "uid": UID, "controller": True}
@@ -40,7 +41,7 @@ class Cluster:
     def asks(self, image: str = IMAGE, adopt: str = "", **spec: Any) -> Desired | Refused:
         raw = inference_service(**spec)
         raw["metadata"]["annotations"] = {"graphpod.dev/adopt": adopt}
-        return desire(observe.Service.of(raw), image, self.memories.values())
+        return desire(observe.Service.of(raw), Images(image, IMAGES.gpu), self.memories.values())
 
 
 def memory(body: Manifest, **metadata: Any) -> Child:
@@ -214,7 +215,7 @@ def test_a_field_that_changes_the_pods_changes_what_they_are_made_from(path: str
             spec = Spec.model_validate(raw := specs.with_value(path, value))
         except ValueError:
             continue
-        wanted = desire(observe.Service.of(inference_service(**raw)), IMAGE)
+        wanted = desire(observe.Service.of(inference_service(**raw)), IMAGES)
         if isinstance(wanted, Desired):
             config, workload = runs(wanted)[1], the(wanted, Resource.Deployment)["spec"]["template"]
             made.setdefault(made_from(spec, None), set()).add(repr((config, workload)))

@@ -14,7 +14,7 @@ from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import ConditionType, Reason
 from graphpod_operator.status import Observed, status
 from graphpod_operator.warmup import Missing, NoReading, Reading
-from tests.unit.operator.objects import IMAGE, inference_service, planned, pod, report, rollout
+from tests.unit.operator.objects import IMAGES, inference_service, planned, pod, report, rollout
 
 NOW = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:01:00Z"
@@ -37,7 +37,7 @@ def the(
     observed: Observed, refused: Refused | None = None, before: dict[str, Any] | None = None, **spec: Any
 ) -> Status:
     found = observe.Service.of(inference_service(status=before, **spec))
-    return status(found, desire(found, IMAGE), refused, observed, NOW if before is None else LATER)
+    return status(found, desire(found, IMAGES), refused, observed, NOW if before is None else LATER)
 
 
 def words(of: Status) -> dict[str, tuple[str, str]]:
