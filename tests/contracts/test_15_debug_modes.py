@@ -8,10 +8,10 @@ from torch import Tensor
 
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.generate import generate
-from graphpod_runtime.engine.passes import PrefillPass
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.breakable import BreakableGraph
 from graphpod_runtime.graphs.breaks import Stop
+from graphpod_runtime.graphs.buffers import Outputs
 from tests.unit.runtime.conftest import random_prompts
 
 POLICIES = [(Policy.Breakable, Policy.Full), (Policy.Breakable, Policy.Breakable)]
@@ -50,11 +50,11 @@ def test_poison_shows_a_row_that_is_read_and_must_not_be(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A head that looks at the row behind the last real one: without poison it is a zero row and goes unnoticed."""
-    right = PrefillPass.results
+    right = Outputs.view
 
-    def leaking(self: PrefillPass, count: int) -> tuple[Tensor, ...]:
-        (hidden,) = right(self, count)
-        return (hidden + self.buffers.view("hidden", 32)[count % 32] * 0,)
+    def leaking(self: Outputs, count: int) -> tuple[Tensor, ...]:
+        result, *others = right(self, count)
+        return result + behind[count % 32].sum() * 0, *others
 
     prompts = [[5, 6, 7, 8, 9]]
     expected = generate(started(), prompts, 4, ignore_eos=True)
@@ -62,8 +62,9 @@ def test_poison_shows_a_row_that_is_read_and_must_not_be(
     for mode in ("", "poison"):
         monkeypatch.setenv("GRAPHPOD_DEBUG", mode)
         runner = started()
+        behind = runner._engine.passes[Phase.Prefill].buffers.view("hidden", 32)
         with monkeypatch.context() as leak:
-            leak.setattr(PrefillPass, "results", leaking)
+            leak.setattr(Outputs, "view", leaking)
             seen.append(generate(runner, prompts, 4, ignore_eos=True) == expected)
     assert seen == [True, False]
 
