@@ -1,6 +1,8 @@
 """What a test asks of a graph pool, whichever device it is on."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -12,6 +14,20 @@ from graphpod_runtime.graphs.segment import Pool, RecorderPool, recording
 def is_capturing() -> bool:
     """Whether what runs now is being captured."""
     return recording() is not None or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+@contextmanager
+def capturing(pool: Pool) -> Iterator[None]:
+    """Where segments are captured, as an engine does it: a collector that frees another test's graph now would make
+    the driver give up the capture.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.no_grad(), pool.capturing():
+            yield
+    finally:
+        gc.enable()
 
 
 def owns(pool: Pool, tensor: Tensor) -> bool:

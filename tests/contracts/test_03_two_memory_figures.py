@@ -13,7 +13,7 @@ from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.segment import capture
-from tests.contracts.pools import cuda_parts
+from tests.contracts.pools import capturing, cuda_parts
 from tests.contracts.toy import Toy
 
 CPU_ONLY = pytest.mark.parametrize("device", [Device.Cpu], indirect=True, ids=str)
@@ -91,7 +91,7 @@ def test_driver_bytes_are_what_graphs_take_outside_the_allocator(place: Place) -
 
     before = outside()
     segments = []
-    with pool.capturing():
+    with capturing(pool):
         pool.warm(nodes)
         for _ in range(8):
             segments.append(pool.segment())

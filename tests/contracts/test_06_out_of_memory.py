@@ -46,6 +46,7 @@ def test_out_of_memory_shortens_the_ladder_once(
     assert generate(runner, prompts, 5) == generate(eager, prompts, 5)
 
 
+@pytest.mark.parametrize("device", [Device.Cpu], indirect=True, ids=str)
 def test_an_arena_without_room_shortens_the_ladder(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:

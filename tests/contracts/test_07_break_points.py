@@ -17,6 +17,7 @@ from graphpod_runtime.graphs.breaks import BreakPoint, Narrowed, break_point, su
 from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, ReplayFailed
 from graphpod_runtime.graphs.full import capture_full
 from graphpod_runtime.models.base import Attend
+from tests.contracts.pools import capturing
 from tests.contracts.toy import Toy, attention, breaks, values
 
 LAYERS = 3
@@ -173,7 +174,7 @@ def test_arguments_that_are_no_rows_are_refused(place: Place) -> None:
 
 def test_a_full_graph_refuses_a_break_point(place: Place) -> None:
     mixer = Mixer(place)
-    with torch.no_grad(), mixer.pool.capturing(), pytest.raises(CaptureFailed, match="a full graph cannot hold"):
+    with capturing(mixer.pool), pytest.raises(CaptureFailed, match="a full graph cannot hold"):
         capture_full(mixer.code(8), Site("toy", "decode", 8), lambda *call: attention(*call, call[1]), mixer.pool)
 
 
@@ -189,7 +190,7 @@ def test_attention_and_other_break_points_stand_in_one_graph(place: Place) -> No
 
         return captured
 
-    with torch.no_grad(), mixer.pool.capturing():
+    with capturing(mixer.pool):
         graph: BreakableGraph = capture_breakable(
             code(8), Site("toy", "prefill", 8), breaks(attention), mixer.arena, mixer.pool
         )

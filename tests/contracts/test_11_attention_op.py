@@ -13,6 +13,7 @@ from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.segment import Segment, capture
+from tests.contracts.pools import capturing
 from tests.contracts.toy import SHAPE
 
 PAGE, PAGES, ROWS = 4, 6, 4
@@ -39,7 +40,7 @@ class Step:
     @torch.no_grad()
     def captured(self) -> Segment:
         self.attention.plan_step(decode_of([1] * ROWS, seed=0), ROWS)
-        with self.pool.capturing():
+        with capturing(self.pool):
             self.pool.warm(self._run)
             segment = self.pool.segment()
             capture(segment, self._run)
@@ -99,7 +100,7 @@ def test_a_loop_over_lengths_on_the_host_would_serve_the_lengths_of_capture(plac
         for row, length in enumerate(lengths):
             step.out[row, :1].copy_(step.q[:length, 0, 0].sum())
 
-    with step.pool.capturing():
+    with capturing(step.pool):
         step.pool.warm(baked)
         segment = step.pool.segment()
         capture(segment, baked)

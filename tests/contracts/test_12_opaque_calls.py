@@ -14,6 +14,7 @@ from graphpod_runtime.engine.device import Place
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.opaque import Opaque
 from graphpod_runtime.graphs.segment import Segment, capture
+from tests.contracts.pools import capturing
 
 CPU_ONLY = pytest.mark.parametrize("device", [Device.Cpu], indirect=True, ids=str)
 
@@ -49,7 +50,7 @@ class Desk:
         def whole() -> None:
             self.y.copy_(code(self.x + 0))
 
-        with self.pool.capturing():
+        with capturing(self.pool):
             self.pool.warm(whole)
             segment = self.pool.segment()
             capture(segment, whole)

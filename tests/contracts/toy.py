@@ -16,6 +16,7 @@ from graphpod_runtime.graphs.breakable import (
     narrowed,
 )
 from graphpod_runtime.models.base import Attend, ModelShape
+from tests.contracts.pools import capturing
 
 SHAPE = ModelShape(
     architecture="toy",
@@ -87,14 +88,14 @@ class Toy:
     def capture(self, size: int, code: Callable[[Attend], None] | None = None) -> BreakableGraph:
         """The graph of `size`, of this code unless another is given."""
         site, attend = Site("toy", "prefill", size), breaks(lambda *call: self.attend(*call))
-        with torch.no_grad(), self.pool.capturing():
+        with capturing(self.pool):
             self.pool.warm(lambda: self.code(size)(narrowed(breaks(attention), size, size)))
             return capture_breakable(code or self.code(size), site, attend, self.arena, self.pool)
 
     @torch.no_grad()
     def capture_as(self, kind: type[BreakableGraph], size: int) -> BreakableGraph:
         """The graph of `size` as another kind of graph."""
-        with self.pool.capturing():
+        with capturing(self.pool):
             self.pool.warm(lambda: self.code(size)(narrowed(breaks(attention), size, size)))
             graph = kind(Site("toy", "prefill", size), breaks(self.attend), self.arena, self.pool)
             graph.begin()
