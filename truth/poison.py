@@ -26,7 +26,7 @@ class PoisonedRunner:
         """As the runner's own."""
         engine = self._runner._engine
         with torch.no_grad():
-            engine.attention.cache.fill(torch.tensor(self.pages.unowned(), device=engine.device), torch.nan)
+            engine.attention.cache.fill(torch.tensor(self.pages.free_pages, device=engine.device), torch.nan)
             for passing in engine.passes.values():
                 for _, tensor in passing.buffers:
                     if tensor.is_floating_point():

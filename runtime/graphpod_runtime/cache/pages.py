@@ -21,13 +21,9 @@ class PageAllocator:
         """Pages that can be taken now."""
         return len(self._free)
 
-    def unowned(self) -> list[int]:
-        """The pages that can be taken, ascending."""
-        return sorted(self._free)
-
     @property
     def free_pages(self) -> list[int]:
-        """Those that nobody owns, the scratch page left out."""
+        """Those that nobody owns, ascending, the scratch page left out."""
         return sorted(self._free)
 
     def take(self, count: int) -> list[int]:

@@ -1,22 +1,14 @@
 """Compiled functions, on disk where they are compiled ahead of time.
 
-An entry is one file: what ahead-of-time compilation made of a function, called without Python. Loading it takes
+An entry (`entries.py`) is what ahead-of-time compilation made of a function, called without Python. Loading it takes
 milliseconds, traces nothing and imports no compiler. Its name says what was compiled, for which machine by which
-versions, and the digest of its content: what is not whole or not ours is passed over, and compiled again. Entries
-appear by renaming, so any number of engines may share a folder.
-
-An entry is code that runs in the engine: a shared folder must be one that only engines can write.
+versions: what is of another is passed over, and compiled again.
 """
 
-import contextlib
 import hashlib
-import logging
-import os
 import platform
-import shutil
 import tempfile
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,25 +19,13 @@ from torch import Tensor
 
 from graphpod_policy import __version__
 from graphpod_runtime.compiled.aot import MOST_ROWS, Argument, Function, tensors_of, write_package
+from graphpod_runtime.compiled.entries import Entries, Unusable
 from graphpod_runtime.compiled.jit import compile_now
 
-logger = logging.getLogger("graphpod.compiled")
-
-FOLDER = "GRAPHPOD_COMPILE_CACHE"
-"""Names the cache's folder in the environment."""
 AHEAD = frozenset({"cpu"})
 """Devices whose code is compiled ahead of time and kept; `jit` says why not for GPUs."""
 KEY = "graphpod.key"
 """In a package's metadata."""
-
-
-def folder_of(environment: Mapping[str, str] = os.environ) -> Path:
-    """GRAPHPOD_COMPILE_CACHE; without it `graphpod` beside inductor's own cache, or under the user's caches."""
-    if named := environment.get(FOLDER):
-        return Path(named)
-    if inductor := environment.get("TORCHINDUCTOR_CACHE_DIR"):
-        return Path(inductor, "graphpod")
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache", "graphpod", "compiled")
 
 
 class Code:
@@ -67,7 +47,7 @@ class CompileCache:
     """Compiled functions of one engine. `compiles` and `loads` count what was made here and what was found."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        self._folder, self._device = folder, device
+        self._entries, self._device = Entries(folder), device
         self.compiles = self.loads = 0
 
     def code(
@@ -90,20 +70,18 @@ class CompileCache:
         self.compiles += 1
 
     def _found(self, name: str, key: str) -> Any:
-        """The package of `key`, if a whole one is there."""
-        for path in sorted(self._folder.glob(f"{name}-{key}-*.pt2")):
-            try:
-                if _digest(path) != path.stem.rpartition("-")[2]:
-                    raise ValueError("its content is not what its name says")
-                package = self._opened(path)
-                if package.get_metadata().get(KEY) != key:
-                    raise ValueError("it was compiled for something else")
-            except (OSError, RuntimeError, ValueError) as error:
-                logger.warning("%s cannot be used and is compiled again: %s", path, error)
-            else:
-                self.loads += 1
-                return package
-        return None
+        """The package of `key`, if one is there that can be used."""
+
+        def opened(path: Path) -> Any:
+            package = _opened(path)
+            if package.get_metadata().get(KEY) != key:
+                raise Unusable("it was compiled for something else")
+            return package
+
+        package = self._entries.found(f"{name}-{key}", opened)
+        if package is not None:
+            self.loads += 1
+        return package
 
     def _made(
         self, name: str, key: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]
@@ -112,30 +90,19 @@ class CompileCache:
             path = Path(folder, f"{name}.pt2")
             write_package(function, examples, rows, path, {KEY: key})
             self._count()
-            self._keep(path, f"{name}-{key}-{_digest(path)}.pt2")
-            return self._opened(path)
+            self._entries.keep(f"{name}-{key}", path.read_bytes(), path.suffix)
+            return _opened(path)
 
-    def _keep(self, package: Path, entry: str) -> None:
-        """`package` in the cache under its name, at once or not at all. Without a place to write the engine still runs:
-        its next start compiles again."""
-        partial = self._folder / f".{uuid.uuid4().hex}"
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(package, partial)
-            partial.rename(self._folder / entry)
-        except OSError as error:
-            logger.warning("%s is not kept for the next start: %s; name a folder in %s", entry, error, FOLDER)
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
 
-    def _opened(self, path: Path) -> Any:
-        # For one thread, on whatever device of the type there is.
-        return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", True, 1, -1)
+def _opened(path: Path) -> Any:
+    # For one thread, on whatever device of the type there is.
+    return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", True, 1, -1)
 
 
 def _key(device: torch.device, text: str, examples: tuple[Argument, ...], rows: tuple[int, ...]) -> str:
     """Of all that compiled code depends on."""
-    parts = [*machine(device), text]
+    # The compiler writes the number of threads into its loops.
+    parts = [*machine(device), f"{torch.get_num_threads()} threads", text]
     for index, example in enumerate(examples):
         if isinstance(example, Tensor):
             shape = [int(size) for size in example.shape]
@@ -158,8 +125,16 @@ def machine(device: torch.device) -> tuple[str, ...]:
         properties = torch.cuda.get_device_properties(device)
         hardware = f"{properties.name} sm_{properties.major}{properties.minor} cuda {torch.version.cuda}"
     else:
-        hardware = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+        hardware = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {_instructions()}"
     return __version__, sources.hexdigest(), torch.__version__, _triton(), hardware
+
+
+def _instructions() -> str:
+    """All that this processor can do, as Linux tells it: code is compiled for the very processor (-march=native), and
+    ends the process on one that lacks an instruction.
+    """
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def _triton() -> str:
@@ -167,8 +142,3 @@ def _triton() -> str:
         return version("triton")
     except PackageNotFoundError:
         return "no triton"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()[:32]

@@ -12,7 +12,7 @@ from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.compiled.cache import folder_of
+from graphpod_runtime.compiled.entries import folder_of
 from graphpod_runtime.engine import kv_room
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure

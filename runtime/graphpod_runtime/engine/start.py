@@ -30,7 +30,8 @@ from graphpod_policy import (
     refine,
 )
 from graphpod_runtime.attention.base import Backend as AttentionBackend
-from graphpod_runtime.compiled.cache import CompileCache, folder_of
+from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.compiled.entries import folder_of
 from graphpod_runtime.engine import duties, kv_room
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.counters import Counters

@@ -1,67 +1,56 @@
 """Chains on disk, beside compiled code: a start that finds its model's chain traces nothing and imports no compiler."""
 
-import contextlib
 import hashlib
-import logging
 import pickle
-import uuid
 from pathlib import Path
+from types import CodeType
 
 import torch
 from torch import nn
 
-from graphpod_runtime.compiled.cache import FOLDER, machine
+from graphpod_runtime.compiled.cache import machine
+from graphpod_runtime.compiled.entries import Entries, Unusable
 from graphpod_runtime.graphs.chain import Chain, members
-
-logger = logging.getLogger("graphpod.compiled")
 
 
 class ChainStore:
-    """Entries of one model in `folder`; its rules are those of `compiled/cache.py`: an entry is code that runs in the
-    engine, appears by renaming, and is passed over unless it is whole.
+    """Entries of one model in `folder`. A graph is Python: like compiled code it is code that runs in the engine, and
+    `entries.py` says whose is used.
     """
 
     def __init__(self, folder: Path, device: torch.device, model: str) -> None:
         """`model` says what, beside code and weights' shapes, decides about a trace: sizes, switches, dtype."""
-        self._folder, self._device, self._model = folder, device, model
+        self._entries, self._device, self._model = Entries(folder), device, model
 
     def found(self, body: nn.Module) -> Chain | None:
         """The chain that was kept of a body like this."""
-        for path in sorted(self._folder.glob(f"chain-{self._key(body)}-*.pickle")):
-            try:
-                content = path.read_bytes()
-                if _digest(content) != path.stem.rpartition("-")[2]:
-                    raise ValueError("its content is not what its name says")
-                chain = pickle.loads(content)
-                assert isinstance(chain, Chain)
-            except (OSError, ValueError, pickle.UnpicklingError, ImportError, AttributeError) as error:
-                logger.warning("%s cannot be used, the model is traced again: %s", path, error)
-            else:
-                return chain
-        return None
+        return self._entries.found(self._name(body), _loaded)
 
     def keep(self, body: nn.Module, chain: Chain) -> None:
         """Keeps `chain` for the next start, where the folder can be written."""
-        content = pickle.dumps(chain)
-        partial = self._folder / f".{uuid.uuid4().hex}"
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(content)
-            partial.rename(self._folder / f"chain-{self._key(body)}-{_digest(content)}.pickle")
-        except OSError as error:
-            logger.warning("a trace is not kept for the next start: %s; name a folder in %s", error, FOLDER)
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
+        self._entries.keep(self._name(body), pickle.dumps(chain), ".pickle")
 
-    def _key(self, body: nn.Module) -> str:
+    def _name(self, body: nn.Module) -> str:
         parts = [*machine(self._device), self._model]
         for name, module in body.named_modules():
             # The engine's sources are in the machine's part; a class may be of another package.
-            code = type(module).forward.__code__
-            parts.append(f"{name} {type(module).__qualname__} {code.co_names} {code.co_code.hex()}")
+            parts.append(f"{name} {type(module).__qualname__} {_said(type(module).forward.__code__)}")
         parts += [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in members(body).items()]
-        return _digest("\n".join(parts).encode())
+        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+        return f"chain-{key}"
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:32]
+def _loaded(path: Path) -> Chain:
+    try:
+        chain = pickle.loads(path.read_bytes())
+    except (pickle.UnpicklingError, EOFError, ImportError, AttributeError) as error:
+        raise Unusable(f"it is of other code: {error}") from error
+    if not isinstance(chain, Chain):
+        raise Unusable(f"it holds a {type(chain).__name__}, not a chain")
+    return chain
+
+
+def _said(code: CodeType) -> str:
+    """What a function does: its operations, names and constants, functions within it among these."""
+    constants = [_said(constant) if isinstance(constant, CodeType) else repr(constant) for constant in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"

@@ -84,11 +84,17 @@ def trace(body: nn.Module, hidden: Tensor, positions: Tensor) -> Trace:
     (graph,), (arguments,) = graphs, calls
     known = {id(hidden): HIDDEN, id(positions): POSITIONS}
     known |= {id(tensor): name for name, tensor in members(body).items()}
-    places: dict[int, int | str] = {id(mark): place for place, mark in enumerate(marks)}
+    places: dict[int, int | str] = {id(mark): place for place, mark in enumerate(marks)} | known
+
+    def place(leaf: Any) -> int | str:
+        if id(leaf) not in places:
+            raise CaptureFailed(f"the model's body returns {leaf!r}, which is no tensor that it makes, is given or has")
+        return places[id(leaf)]
+
     return Trace(
         graph=graph,
         sources=tuple(_source(value, known) for value in arguments),
-        results=pytree.tree_map_only(Tensor, lambda leaf: (places | known)[id(leaf)], returned),
+        results=pytree.tree_map(place, returned),
     )
 
 

@@ -2,10 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
+from enum import Enum
 from typing import Any
 
 from torch import Tensor
 from torch.utils import _pytree as pytree
+
+
+class Leaf(Enum):
+    """Stands for a tensor among the leaves of a value."""
+
+    Tensor = "tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +21,17 @@ class Shape:
 
     spec: pytree.TreeSpec
     others: tuple[Any, ...]
-    """One for each leaf; None stands for a tensor."""
+    """One for each leaf, Leaf.Tensor for a tensor. None is a leaf of its own."""
 
     def __str__(self) -> str:
-        return " ".join(str(self.spec).split()) + f" with {[other for other in self.others if other is not None]}"
+        others = [other for other in self.others if other is not Leaf.Tensor]
+        return " ".join(str(self.spec).split()) + f" with {others}"
 
     def filled(self, tensors: list[Tensor]) -> Any:
         """The value with `tensors` as its tensors, in order."""
         left = iter(tensors)
-        return pytree.tree_unflatten([next(left) if other is None else other for other in self.others], self.spec)
+        leaves = [next(left) if other is Leaf.Tensor else other for other in self.others]
+        return pytree.tree_unflatten(leaves, self.spec)
 
 
 def parts(value: Any) -> tuple[list[Tensor], Shape]:
@@ -30,7 +39,7 @@ def parts(value: Any) -> tuple[list[Tensor], Shape]:
     _register(value)
     leaves, spec = pytree.tree_flatten(value)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    return tensors, Shape(spec, tuple(None if isinstance(leaf, Tensor) else leaf for leaf in leaves))
+    return tensors, Shape(spec, tuple(Leaf.Tensor if isinstance(leaf, Tensor) else leaf for leaf in leaves))
 
 
 def mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:

@@ -34,7 +34,7 @@ from graphpod_policy import (
     PhasePlan,
     Policy,
 )
-from graphpod_runtime.compiled.cache import FOLDER as CACHE_FOLDER
+from graphpod_runtime.compiled.entries import FOLDER as CACHE_FOLDER
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.report import Report
 from graphpod_runtime.models.loader import load_model

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.compiled import cache as cache_module
-from graphpod_runtime.compiled.cache import Code, CompileCache, folder_of
+from graphpod_runtime.compiled.cache import Code, CompileCache
+from graphpod_runtime.compiled.entries import folder_of
 
 HOST = torch.device("cpu")
 
@@ -118,7 +119,22 @@ def test_other_text_shapes_or_types_are_other_entries(filled: Path, no_compiler:
     assert len(no_compiler) == len(others)
 
 
-@pytest.mark.parametrize("damage", ["cut short", "of another name"])
+def test_code_for_other_threads_or_another_processor_is_another_entry(
+    filled: Path, no_compiler: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = torch.get_num_threads()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(torch, "get_num_threads", lambda: threads + 1)
+        with pytest.raises(RuntimeError, match="to be compiled"):
+            code_of(CompileCache(filled, HOST))
+    monkeypatch.setattr(cache_module, "_instructions", lambda: "flags: fpu")
+    monkeypatch.setattr(cache_module, "machine", cache_module.machine.__wrapped__)
+    with pytest.raises(RuntimeError, match="to be compiled"):
+        code_of(CompileCache(filled, HOST))
+    assert no_compiler == ["scaled", "scaled"]
+
+
+@pytest.mark.parametrize("damage", ["cut short", "of another name", "written by anybody"])
 def test_an_entry_that_is_not_whole_or_not_ours_is_passed_over_with_a_line_in_the_log(
     filled: Path, tmp_path: Path, no_compiler: list[str], caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
@@ -126,13 +142,16 @@ def test_an_entry_that_is_not_whole_or_not_ours_is_passed_over_with_a_line_in_th
     content = entry.read_bytes()
     if damage == "cut short":
         (tmp_path / entry.name).write_bytes(content[: len(content) // 2])
+    elif damage == "written by anybody":
+        (tmp_path / entry.name).write_bytes(content)
+        (tmp_path / entry.name).chmod(0o666)
     else:
         _, _, digest = entry.stem.rpartition("-")
         key = cache_module._key(HOST, "another", EXAMPLES, ROWS)
         (tmp_path / f"scaled-{key}-{digest}.pt2").write_bytes(content)
     with caplog.at_level(logging.WARNING), pytest.raises(RuntimeError, match="to be compiled"):
-        code_of(CompileCache(tmp_path, HOST), "scaled" if damage == "cut short" else "another")
-    assert "cannot be used and is compiled again" in caplog.text
+        code_of(CompileCache(tmp_path, HOST), "another" if damage == "of another name" else "scaled")
+    assert "cannot be used and is made again" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written_costs_the_next_start_only(

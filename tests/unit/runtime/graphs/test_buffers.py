@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphpod_runtime.graphs.buffers import Buffers, Slot
+from graphpod_runtime.graphs.buffers import Buffers, Outputs, Slot
 
 
 def buffers() -> Buffers:
@@ -54,3 +54,12 @@ def test_rows_that_do_not_fit_are_refused(count: int, size: int) -> None:
 def test_two_slots_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="two slots"):
         Buffers(Slot("a", 1, (), torch.int64), Slot("a", 1, (), torch.int64))
+
+
+def test_outputs_keep_what_is_no_tensor_as_it_is() -> None:
+    outputs = Outputs((torch.zeros(2, 3), [None, torch.zeros(2), 7]), rows=8)
+    outputs.write((torch.ones(4, 3), [None, torch.arange(4.0), 7]))
+    states, (absent, numbers, seven) = outputs.view(4)
+    assert torch.equal(states, torch.ones(4, 3))
+    assert numbers.tolist() == [0, 1, 2, 3]
+    assert (absent, seven) == (None, 7)

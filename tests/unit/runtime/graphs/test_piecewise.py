@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from graphpod_policy import CompileMode, OnCaptureFailure, Phase, Policy
-from graphpod_runtime.compiled.cache import FOLDER, CompileCache
+from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.compiled.entries import FOLDER
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.graphs.chain_store import ChainStore
 from graphpod_runtime.graphs.errors import CaptureFailed
 from graphpod_runtime.graphs.opaque import Opaque
 from graphpod_runtime.graphs.piecewise import Traced
@@ -100,6 +102,24 @@ def test_a_kept_trace_that_is_not_whole_is_passed_over(started: Callable[..., Ru
     (entry,) = cache.iterdir()
     entry.write_bytes(entry.read_bytes()[:-1])
     assert started(Policy.Piecewise)._engine.capturer.traced.traces == 1
+
+
+@torch.no_grad()
+def test_a_body_whose_code_differs_by_a_constant_has_a_trace_of_its_own(tmp_path: Path) -> None:
+    class Twice(Toy):
+        def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Any:
+            return super().forward(hidden * 2, positions, attend)
+
+    class Thrice(Toy):
+        def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Any:
+            return super().forward(hidden * 3, positions, attend)
+
+    Twice.__qualname__ = Thrice.__qualname__ = "Times"
+    store = ChainStore(tmp_path, torch.device("cpu"), "toy")
+    for body, traces in ((Twice(), 1), (Thrice(), 1), (Twice(), 0)):
+        traced = Traced(body, torch.zeros(0, 8), store=store)
+        assert same(body, traced)
+        assert traced.traces == traces
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing_and_stops_nothing(
@@ -239,6 +259,17 @@ def test_a_tensor_that_is_no_member_of_the_body_is_refused() -> None:
     free = torch.ones(8)
     with pytest.raises(CaptureFailed, match=r"reads a tensor \[8\] that is neither .* make it a registered buffer"):
         chained(Toy(lambda x, attended: x + attended * free)).body  # noqa: B018
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("other", [None, 3, torch.ones(8)])
+def test_a_result_that_is_no_tensor_of_the_bodys_is_refused(other: object) -> None:
+    class WithOther(Toy):
+        def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Any:
+            return super().forward(hidden, positions, attend), other
+
+    with pytest.raises(CaptureFailed, match=r"returns .*, which is no tensor that it makes, is given or has"):
+        chained(WithOther(lambda x, attended: x + attended)).body  # noqa: B018
 
 
 @torch.no_grad()
