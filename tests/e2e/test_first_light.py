@@ -168,7 +168,7 @@ def test_deleting_it_leaves_nothing(installed: Cluster, service: Manifest, event
 
 def test_a_refused_service_ends_the_wait_with_its_reason(installed: Cluster, tmp_path: Path) -> None:
     """What the demo would say of a service whose feature is not built."""
-    text = EXAMPLE.read_text().replace("prefill: Auto", "prefill: Piecewise")
+    text = EXAMPLE.read_text().replace("prefill: Auto", "prefill: Full")
     manifest = tmp_path / "service.yaml"
     manifest.write_text(text)
     apply(installed, manifest)

@@ -135,7 +135,7 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
         ({"engine": {"hostCache": {"size": "1Gi"}}}, "spec.engine.hostCache"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
         ({"parallelism": {"tensor": 2}}, "spec.parallelism.tensor"),
-        ({"graph": {"prefill": "Piecewise"}}, "spec.graph.prefill"),
+        ({"graph": {"prefill": "Full"}}, "spec.graph.prefill"),
         ({"model": {"uri": "hf://org/name@main"}}, "spec.model.uri"),
         ({"role": "Prefill"}, "spec.role"),
     ],
