@@ -104,7 +104,10 @@ class Wire:
         self._answered(str(response.status), method)
         if response.status >= 400:
             raise _error(response.status, method, path, text)
-        answer: dict[str, Any] = json.loads(text)
+        try:
+            answer: dict[str, Any] = json.loads(text)
+        except ValueError as error:
+            raise Unavailable(0, f"{method} {path}: what answered is no API server: {text[:80]!r}") from error
         return answer
 
 

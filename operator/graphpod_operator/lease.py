@@ -148,7 +148,7 @@ class Leadership:
         spec = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": DURATION_SECONDS,
-            "acquireTime": now if changed else before["acquireTime"],
+            "acquireTime": now if changed else before.get("acquireTime", now),
             "renewTime": now,
             "leaseTransitions": before.get("leaseTransitions", -1) + changed,
         }

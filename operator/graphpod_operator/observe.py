@@ -206,6 +206,11 @@ class Pod:
     ended: Ended | None
     """How the engine container's current or previous run ended."""
 
+    @property
+    def failed_start(self) -> bool:
+        """Whether it has ended without being told to, and goes on trying."""
+        return self.ended is not None and not (self.ready or self.deleting or self.gone is not None)
+
     @classmethod
     def of(cls, raw: Raw) -> Pod:
         """The projection of a pod."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from graphpod_operator import observe
+from graphpod_operator import observe, operator_features
 from graphpod_operator.api import KIND, Spec
 from graphpod_operator.api_model import first_mistake
 from graphpod_operator.api_running import Updates
@@ -95,7 +95,8 @@ def desire(
     `failed_start` says whether one of its pods has failed to start and goes on trying.
 
     A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
-    for that always, or when its name stands in the annotation graphpod.dev/adopt.
+    for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
+    itself stands in no rendering, so a feature that is not built is refused beside a kept one too.
     """
     try:
         spec = Spec.model_validate(found.spec)
@@ -109,7 +110,7 @@ def desire(
     kept = _kept(found, revisions)
     same = [one.kept for one in kept if one.kept.data.get(MADE_FROM) == made_from(spec, found.queue)]
     adopted = isinstance(fresh, Rendering) and found.adopt == fresh.revision
-    if not same or spec.updates is Updates.Auto or adopted:
+    if not same or spec.updates is Updates.Auto or adopted or operator_features.lacking(spec):
         return fresh if isinstance(fresh, Refused) else _desired(subject, fresh, kept, failed_start)
     pinned = Rendering.read(same[-1], policy)
     return replace(_desired(subject, pinned, kept, failed_start), news=_news(subject, pinned, fresh, images))

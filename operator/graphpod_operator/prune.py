@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpod_operator import observe
-from graphpod_operator.api import KIND
-from graphpod_operator.plan import Desired
+from graphpod_operator.plan import Desired, is_ours
 from graphpod_operator.render.deployment import HISTORY
 from graphpod_operator.render.subject import HASH_ANNOTATION
 from graphpod_operator.resource import Resource
@@ -31,10 +30,10 @@ class Lists:
     pods: tuple[Raw, ...]
 
 
-def overgrown(desired: Desired, children: Iterable[observe.Child]) -> bool:
+def overgrown(found: observe.Service, desired: Desired, children: Iterable[observe.Child]) -> bool:
     """Whether, by what the watches told, more of a kind is left over than a rollback may want."""
     counts = dict.fromkeys(PRUNED, 0)
-    for child in _left_over(desired, children):
+    for child in _left_over(found, desired, children):
         counts[child.resource] += 1
     return any(count > HISTORY for count in counts.values())
 
@@ -42,25 +41,23 @@ def overgrown(desired: Desired, children: Iterable[observe.Child]) -> bool:
 def superfluous(found: observe.Service, desired: Desired, lists: Lists) -> list[observe.Child]:
     """What nothing names: ConfigMaps that no ReplicaSet and no pod has, and all but the newest old memories."""
     named = {_hash(raw["spec"]["template"]) for raw in lists.replica_sets} | {_hash(raw) for raw in lists.pods}
-    ours = (KIND, found.key.name, found.uid)
     maps = [
-        child
-        for child in _left_over(desired, lists.config_maps)
-        if child.controller == ours and child.name.rpartition("-")[2] not in named
+        child for child in _left_over(found, desired, lists.config_maps) if child.name.rpartition("-")[2] not in named
     ]
     memories = sorted(
-        (child for child in _left_over(desired, lists.revisions) if child.controller == ours),
+        _left_over(found, desired, lists.revisions),
         key=lambda child: child.kept.number if child.kept is not None else 0,
     )
     return maps + memories[:-HISTORY]
 
 
-def _left_over(desired: Desired, children: Iterable[observe.Child]) -> list[observe.Child]:
+def _left_over(found: observe.Service, desired: Desired, children: Iterable[observe.Child]) -> list[observe.Child]:
+    """What is this very service's, and not wanted any more."""
     wanted = {(child.resource, child.name) for child in desired.children}
     return [
         child
         for child in children
-        if child.resource in PRUNED and (child.resource, child.name) not in wanted and not child.deleting
+        if child.resource in PRUNED and (child.resource, child.name) not in wanted and is_ours(found, child)
     ]
 
 

@@ -40,7 +40,7 @@ from graphpod_operator.render.images import Images
 from graphpod_operator.resource import Resource
 from graphpod_operator.status import Observed, status
 from graphpod_operator.store import Store
-from graphpod_operator.warmup import NoReading, Reading, Warmups
+from graphpod_operator.warmup import NoReading, Reading, Warmups, answers
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Reconciler:
             self._pruned.pop(key, None)
             return None
         memories = self._store.children(key, Resource.ControllerRevision)
-        failed_start = any(pod.ended is not None and not pod.ready for pod in self._store.pods(key))
+        failed_start = any(pod.failed_start for pod in self._store.pods(key))
         outcome = desire(found, self._image, memories, failed_start)
         stopped: Refused | None = None
         failure: ApiError | None = None
@@ -104,7 +104,10 @@ class Reconciler:
             except ServerRefused as error:
                 stopped, failure = not_applied(str(error)), error
         seen = await self._observe(key)
-        held_back = await self._report(found, status(found, outcome, stopped, seen, self._clock.timestamp()))
+        # a pod that served before this operator began is heard first, lest a restart make its service look unproved
+        unheard = any(pod.ready and answers(pod) and pod.uid not in seen.readings for pod in seen.pods)
+        told = status(found, outcome, stopped, seen, self._clock.timestamp())
+        held_back = None if unheard else await self._report(found, told)
         if failure is not None:
             raise failure
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
@@ -130,7 +133,8 @@ class Reconciler:
             if isinstance(write, Remove):
                 await self._delete(write.child, "no longer wanted")
                 continue
-            await self._carry_out(write, drift)
+            # a budget also follows how the pods start
+            await self._carry_out(write, drift and write.wanted.resource is not Resource.PodDisruptionBudget)
             if drift and isinstance(write, Repair) and write.wanted.resource is Resource.Deployment:
                 message = sentence(Reason.PutBack, "the Deployment was changed and is put back")
                 await self._tell(found, events.Event(Notice.Warning, Reason.PutBack.name, message))
@@ -144,7 +148,7 @@ class Reconciler:
     async def _prune(self, found: Service, desired: Desired) -> float | None:
         """Delete old memories and configurations that nothing names. Seconds until the next look, if one is needed."""
         known = [child for kind in prune.PRUNED for child in self._store.children(found.key, kind)]
-        if not prune.overgrown(desired, known):
+        if not prune.overgrown(found, desired, known):
             self._pruned.pop(found.key, None)
             return None
         now = self._clock.monotonic()
@@ -165,7 +169,7 @@ class Reconciler:
         for child in doomed:
             await self._delete(child, "no longer named")
         left = {*lists.config_maps, *lists.revisions}.difference(doomed)
-        return PRUNE_SECONDS if prune.overgrown(desired, left) else None
+        return PRUNE_SECONDS if prune.overgrown(found, desired, left) else None
 
     def _look(self, resource: Resource, namespace: str, name: str) -> Child | None:
         live = self._store.child(resource, namespace, name)

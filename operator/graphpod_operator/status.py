@@ -218,9 +218,9 @@ def _scheduled(desired: Desired, current: tuple[Pod, ...]) -> Finding:
     if waiting:
         worst = min(waiting, key=lambda one: PRECEDENCE.index(one.reason))
         return Finding(worst.reason, f"pod {worst.pod.name}: {worst.what}")
-    placed = sum(pod.placed for pod in current)
-    if placed < max(desired.replicas, len(current)):
-        return Finding(Reason.PodsPending, f"{placed} of {desired.replicas} pods of this spec have a node")
+    placed, wanted = sum(pod.placed for pod in current), max(desired.replicas, len(current))
+    if placed < wanted:
+        return Finding(Reason.PodsPending, f"{placed} of {wanted} pods of this spec have a node")
     return Finding(Reason.Scheduled, f"{placed} pods of this spec have a node")
 
 

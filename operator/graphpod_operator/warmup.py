@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -124,6 +125,11 @@ class AdminPort(Protocol):
 Answer = Reading | NoReading
 
 
+def answers(pod: Pod) -> bool:
+    """Whether a pod is one to ask."""
+    return pod.running and bool(pod.ip) and not pod.deleting
+
+
 @dataclass(slots=True)
 class _Asked:
     """What is known of one container of a pod."""
@@ -169,12 +175,16 @@ class Warmups:
         Terminal readings come from memory, unless `again`: then they are confirmed, and kept if the pod does not
         answer.
         """
-        found = {pod.uid: self._start(pod, again) for pod in pods if pod.running and pod.ip and not pod.deleting}
-        if waited := [asked.read for asked in found.values() if asked.read is not None]:
+        found = [(pod, self._start(pod, again)) for pod in pods if answers(pod)]
+        if waited := [asked.read for _, asked in found if asked.read is not None]:
             await asyncio.wait(waited, timeout=PATIENCE)
-        for asked in found.values():
+        for pod, asked in found:
             asked.take()
-        return {uid: asked.answer for uid, asked in found.items() if asked.answer is not None}
+            if asked.read is not None:
+                asked.read.add_done_callback(partial(self._tell, pod.key))
+            elif asked.answer is None:  # kopf, as it ends, cancels what others began
+                self._tell(pod.key)
+        return {pod.uid: asked.answer for pod, asked in found if asked.answer is not None}
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""
@@ -186,15 +196,12 @@ class Warmups:
         if asked is None or asked.container != pod.container:
             asked = self._pods[pod.uid] = _Asked(pod.container)
         if asked.read is None and (again or not asked.has_ended):
-            asked.read = asyncio.create_task(self._read(pod))
+            asked.read = asyncio.create_task(self._ask(pod))
         return asked
 
-    async def _read(self, pod: Pod) -> Answer:
-        began = asyncio.get_running_loop().time()
-        answer = await self._ask(pod)
-        if pod.key is not None and asyncio.get_running_loop().time() - began > PATIENCE:
-            self._answered(pod.key)
-        return answer
+    def _tell(self, key: Key | None, _: asyncio.Task[Answer] | None = None) -> None:
+        if key is not None:
+            self._answered(key)
 
     async def _ask(self, pod: Pod) -> Answer:
         try:

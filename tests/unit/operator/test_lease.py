@@ -210,6 +210,16 @@ async def test_a_lease_deleted_by_hand_is_made_again(scene: Scene) -> None:
     assert scene.server.holder == "one"
 
 
+async def test_a_lease_whose_dates_were_removed_by_hand_is_kept(scene: Scene) -> None:
+    await scene.one.attempt()
+    assert scene.server.lease is not None
+    scene.server.lease["spec"] = {"holderIdentity": "one"}
+    again = scene.contender("one")
+    await again.attempt()
+    assert again.holds()
+    assert scene.server.lease["spec"]["acquireTime"] == scene.server.lease["spec"]["renewTime"]
+
+
 async def test_the_time_that_stands_in_anothers_lease_is_kept(scene: Scene) -> None:
     await scene.one.attempt()
     assert scene.server.lease is not None

@@ -1,10 +1,12 @@
 """The executor against an API server in memory: what it writes, and what it does when the server says no."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from graphpod_operator import warmup
 from graphpod_operator.feed import Feed, Listed, fill
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Key, Pod
@@ -404,3 +406,57 @@ async def test_a_pod_that_goes_on_failing_to_start_may_be_evicted(world: World) 
     await world.relist()
     await world.reconcile()
     assert policy() == "AlwaysAllow"
+    assert b'drift_corrections_total{kind="PodDisruptionBudget"}' not in world.meters.text(), "nobody changed it"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status"),
+    [({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}), ({}, {"phase": "Failed", "reason": "Terminated"})],
+    ids=["told to end", "gone for good"],
+)
+async def test_a_pod_that_ended_and_does_not_start_again_leaves_its_budget(
+    world: World, metadata: dict[str, Any], status: dict[str, Any]
+) -> None:
+    await edit(world, replicas=2)
+    await world.reconcile()
+    world.cluster.writes.clear()
+    ended = pod(config_hash=HASH, engine={"state": {"terminated": {"exitCode": 0}}}, status=status)
+    ended["metadata"] |= metadata
+    world.cluster.put(Resource.Pod, ended)
+    await world.relist()
+    await world.reconcile()
+    assert "PodDisruptionBudget" not in world.kinds()
+
+
+async def test_an_operator_that_restarts_hears_the_pods_that_serve_before_it_tells_of_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = pod(config_hash=HASH, ready=True)
+    world.cluster.put(Resource.Pod, serving)
+    world.ports.report = report(config_hash=HASH)
+    await world.relist()
+    await world.reconcile()
+    before = world.condition("Available")
+    world.cluster.writes.clear()
+
+    answer, told = asyncio.Event(), asyncio.Event()
+
+    class Slow(Ports):
+        async def warmup(self, pod: Pod) -> bytes:
+            await answer.wait()
+            return await world.ports.warmup(pod)
+
+    monkeypatch.setattr(warmup, "PATIENCE", 0.0)
+    restarted = World()
+    restarted.cluster, restarted.warmups = world.cluster, Warmups(Slow(), lambda key: told.set())
+    restarted.reconciler = Reconciler(
+        world.cluster, restarted.warmups, restarted.store, restarted.meters, restarted.clock, IMAGES
+    )
+    await restarted.relist()
+    await restarted.reconcile()
+    assert world.cluster.writes == []
+    answer.set()
+    await told.wait()
+    await restarted.reconcile()
+    assert world.condition("Available") == before == ("True", "Serving")
+    assert world.cluster.writes == []

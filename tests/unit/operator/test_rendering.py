@@ -181,6 +181,20 @@ def test_a_spec_that_newer_rules_refuse_runs_on(cluster: Cluster, monkeypatch: p
     assert isinstance(refused, Refused)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [{"autoscaling": {"max": 3, "target": "4"}}, {"slo": {}}, {"monitoring": {"enabled": True}}],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_a_feature_of_the_operators_own_that_is_not_built_is_refused_beside_a_kept_rendering(
+    cluster: Cluster, asked: Manifest
+) -> None:
+    cluster.sees()
+    refused = cluster.asks(**asked)
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.FeatureNotBuilt
+
+
 def test_words_of_a_plan_that_nobody_knows_any_more_do_not_stop_anything(cluster: Cluster) -> None:
     wanted = cluster.sees()
     body = the(wanted, Resource.ControllerRevision)
@@ -247,7 +261,7 @@ def test_a_configuration_that_a_replica_set_or_a_pod_names_stays(cluster: Cluste
     maps = [left_over(Resource.ConfigMap, f"demo-engine-{name}") for name in ("a", "b", "c", wanted.config_hash)]
     foreign = left_over(Resource.ConfigMap, "demo-engine-d", ownerReferences=[])
     lists = Lists((*maps, foreign), (), ({"spec": {"template": named("a")}},), (named("b"),))
-    assert overgrown(wanted, lists.config_maps)
+    assert overgrown(SERVICE, wanted, lists.config_maps)
     assert [child.name for child in superfluous(SERVICE, wanted, lists)] == ["demo-engine-c"]
 
 
@@ -263,4 +277,5 @@ def test_two_of_a_kind_are_history_and_not_looked_at(cluster: Cluster) -> None:
     wanted = cluster.sees()
     maps = [left_over(Resource.ConfigMap, f"demo-engine-{name}") for name in "ab"]
     memories = [left_over(Resource.ControllerRevision, f"demo-{name}") for name in "ab"]
-    assert not overgrown(wanted, [*maps, *memories])
+    strangers = [left_over(Resource.ConfigMap, f"demo-engine-{name}", ownerReferences=[]) for name in "cd"]
+    assert not overgrown(SERVICE, wanted, [*maps, *strangers, *memories])

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from graphpod_operator import adminport, warmup
 from graphpod_operator.adminport import MAX_BYTES, HttpAdminPort
-from graphpod_operator.observe import Pod
+from graphpod_operator.observe import Key, Pod
 from graphpod_operator.warmup import CONCURRENCY, Missing, NoReading, Reading, State, Unreachable, Warmups
 from tests.unit.operator.objects import pod, report
 
@@ -94,6 +94,17 @@ async def test_a_pod_that_is_slow_to_answer_holds_up_nobody_and_is_told_of_when_
     found = (await warmups.read([ONE]))[UID]
     assert isinstance(found, Reading)
     assert reads == 1
+
+
+async def test_a_read_that_was_cancelled_is_told_of_so_that_it_is_asked_again() -> None:
+    told: list[Key] = []
+
+    class Ending:
+        async def warmup(self, pod: Pod) -> bytes:
+            raise asyncio.CancelledError
+
+    assert await Warmups(Ending(), told.append).read([ONE]) == {}
+    assert told == [ONE.key]
 
 
 async def test_an_answer_of_the_last_container_is_not_that_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
