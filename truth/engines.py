@@ -21,7 +21,7 @@ from graphpod_policy import (
 )
 from graphpod_runtime.engine import start
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.switches import FAULT
+from graphpod_runtime.engine.switches import DEBUG, FAULT
 from truth import models
 from truth.axes import Variant, still_missing
 from truth.models import Subject
@@ -57,13 +57,18 @@ def allowing(unbuilt: frozenset[str]) -> Iterator[None]:
 
 
 @contextmanager
-def fault(text: str) -> Iterator[None]:
-    """Starts meet the fault that GRAPHPOD_FAULT=`text` asks for."""
-    os.environ[FAULT] = text
+def switches(faults: str, modes: str) -> Iterator[None]:
+    """Starts meet what GRAPHPOD_FAULT=`faults` and GRAPHPOD_DEBUG=`modes` ask for; an empty text asks for nothing."""
+    before = {name: os.environ.get(name) for name in (FAULT, DEBUG)}
+    os.environ |= {FAULT: faults, DEBUG: modes}
     try:
         yield
     finally:
-        del os.environ[FAULT]
+        for name, text in before.items():
+            if text is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = text
 
 
 def start_engine(

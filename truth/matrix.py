@@ -8,7 +8,6 @@ of the plan says so. Eager itself is compared with the same texts computed alone
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,15 +25,15 @@ from graphpod_policy import (
 from graphpod_runtime.engine.generate import answers
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.sequence import LogprobRequest
+from graphpod_runtime.engine.switches import Mode
 from truth.axes import EAGER, Variant, refused_by
 from truth.cell import Cell, Outcome
 from truth.counts import Counts
-from truth.engines import fault, features_of, start_engine
+from truth.engines import features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
-from truth.poison import PoisonedRunner
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
-from truth.tape import GAP, Difference, Tape, compare, gap
+from truth.tape import GAP, Difference, Tape, compare, distance, gap
 
 NEAR_TIE = 1e-3
 """In fp32: eager's two likeliest tokens closer than this may change places. Log-probabilities differ by less."""
@@ -66,8 +65,8 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One device's. `unbuilt` names what runs though the feature table has no engine for it yet; `poisoned`: dead
-    memory is NaN in every pass that is compared.
+    """One device's. `unbuilt` names what runs though the feature table has no engine for it yet; `poisoned`: every
+    engine but the reference runs in the debug mode that spoils what a pass must not read.
     """
 
     device: Device
@@ -147,7 +146,7 @@ class _Row:
         record = self.reference.of(scenario)
         runner = self._engine(scenario)
         before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
-        tape = Tape(PoisonedRunner(runner) if self.matrix.poisoned else runner, scenario.wants, record)
+        tape = Tape(runner, scenario.wants, record)
         launches = launched(lambda: scenario.run(tape)) if self._launches(scenario) else scenario.run(tape)
         after = {phase: Counts.now(runner.counters, phase) for phase in Phase}
         difference = compare(record, tape, self.reference.near)
@@ -184,16 +183,16 @@ class _Row:
         """That of the row, or for a fault one of its own, which starts by walking down."""
         if scenario.fault is not None:
             phases = [phase for phase in Phase if self.variant.policy(phase) is not Policy.Disabled]
-            text = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
-            with fault(text) if text else nullcontext():
-                return self._start(OnCaptureFailure.Degrade)
+            faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
+            return self._start(OnCaptureFailure.Degrade, faults)
         if self.runner is None:
             # Eager's row, too, has an engine of its own: poison must not reach the records.
             self.runner = self._start(OnCaptureFailure.Fail)
         return self.runner
 
-    def _start(self, on_failure: OnCaptureFailure) -> Runner:
-        return start_engine(self.subject, self.variant, self.matrix.device, self.folder, on_failure)
+    def _start(self, on_failure: OnCaptureFailure, faults: str = "") -> Runner:
+        with switches(faults, Mode.Poison if self.matrix.poisoned else ""):
+            return start_engine(self.subject, self.variant, self.matrix.device, self.folder, on_failure)
 
     def _degraded(self, runner: Runner, scenario: Scenario) -> str | None:
         """What is wrong with the policies that run after this start; None when they are right."""
@@ -242,13 +241,11 @@ def _alone(reference: Reference, scenario: Scenario) -> Difference:
             assert alone.token == token
             best = alone.top[0][0]
             tie = best != token and (gap(logprob) < reference.near or gap(alone) < reference.near)
-            apart = abs(alone.logprob - logprob.logprob)
+            apart = distance(alone, logprob)
             total += Difference(1, int(tie), int(best != token and not tie), 1, apart)
         for (id, start, _), prompt in zip(one.rows, one.yielded.prompts, strict=False):
-            first = max(start, 0)
             for offset, logprob in enumerate(prompt):
-                apart = abs(again[id][first + offset].logprob - logprob.logprob)
-                total += Difference(scored=1, worst=apart)
+                total += Difference(scored=1, worst=distance(again[id][start + offset], logprob))
     return total
 
 

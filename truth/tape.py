@@ -160,7 +160,11 @@ def _logprobs(record: List[Logprob | None], other: List[Logprob | None]) -> Diff
     total = Difference()
     for one, two in zip(record, other, strict=True):
         if one is not None and two is not None and one.token == two.token:
-            # nan counts as infinitely far.
-            apart = abs(one.logprob - two.logprob)
-            total += Difference(scored=1, worst=apart if apart == apart else math.inf)
+            total += Difference(scored=1, worst=distance(one, two))
     return total
+
+
+def distance(one: Logprob, other: Logprob) -> float:
+    """How far the log-probabilities of one token lie apart; infinitely when one of them is no number."""
+    apart = abs(one.logprob - other.logprob)
+    return math.inf if math.isnan(apart) else apart

@@ -16,7 +16,6 @@ from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.parts import SCRATCH_VALUE
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sequence import DecodeBatch, PrefillBatch, Sequence, Yielded
 from tests.contracts.toy import SHAPE
 from tests.unit.runtime.conftest import random_prompts
 
@@ -27,46 +26,17 @@ POLICIES = [
 ]
 
 
-class PoisonedRunner:
-    """A runner whose free pages are filled with NaN before every pass, and its padded rows with them."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self.config, self.pages, self.eos_ids = runner.config, runner.pages, runner.eos_ids
-
-    def forward(self, batch: PrefillBatch | DecodeBatch) -> Yielded:
-        engine = self._runner._engine
-        free = torch.tensor(sorted(self.pages._free), device=engine.device)
-        with torch.no_grad():
-            engine.attention.cache.fill(free, torch.nan)
-            for passing in engine.passes.values():
-                for _, tensor in passing.buffers:
-                    if tensor.is_floating_point():
-                        tensor.fill_(torch.nan)
-            for tensor in engine.capturer.breaks.tensors().values():
-                tensor.fill_(torch.nan)
-        owned = [chunk.sequence for chunk in batch.chunks] if isinstance(batch, PrefillBatch) else batch.sequences
-        for sequence in owned:
-            self._finite_where_unwritten(sequence)
-        return self._runner.forward(batch)
-
-    def _finite_where_unwritten(self, sequence: Sequence) -> None:
-        """What a page held before is not this sequence's; masked positions must be finite."""
-        cache, size = self._runner._engine.attention.cache, self.config.page_size
-        for index in range(sequence.computed, len(sequence.pages) * size):
-            page, slot = sequence.pages[index // size], index % size
-            for half in (cache.keys, cache.values):
-                half[:, page, slot] = 1000.0
-
-
 @pytest.mark.parametrize("policies", POLICIES)
 def test_nan_in_dead_pages_and_padded_rows_changes_no_token(
-    started: Callable[..., Runner], policies: tuple[Policy, Policy]
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy]
 ) -> None:
-    runner = started(*policies)
     prompts = random_prompts(10)
-    clean = generate(runner, prompts, 8, ignore_eos=True)
-    assert generate(PoisonedRunner(runner), prompts, 8, ignore_eos=True) == clean  # type: ignore[arg-type]
+    clean = generate(started(*policies), prompts, 8, ignore_eos=True)
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "poison")
+    poisoned = started(*policies)
+    assert generate(poisoned, prompts, 8, ignore_eos=True) == clean
+    cache = poisoned._engine.attention.cache
+    assert cache.keys[:, poisoned.pages.free_pages[-1]].isnan().all(), "it was poisoned"
 
 
 @pytest.mark.parametrize("policies", POLICIES)

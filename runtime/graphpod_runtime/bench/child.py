@@ -143,12 +143,13 @@ def _breaks(order: Order, runner: Runner, tell: Tell) -> Breaks:
 
 def _start(order: Serve, runner: Runner) -> Start:
     report = runner.report
+    assert report.attention is not None, "a Ready engine has it"
     return Start(
         cache=order.cache,
         seconds=time.time() - order.began,
         stages={stage.value: seconds for stage, seconds in report.stages.items()},
         phases={phase: _capture(part) for phase, part in report.phases.items()},
-        attention=type(runner.engine.attention).__name__,
+        attention=report.attention.kernels,
         capture_clock=report.capture_clock(),
         decisions=tuple(f"{decision.rule}: {decision.because}" for decision in report.decisions),
     )
