@@ -63,6 +63,26 @@ def test_a_corrupted_break_output_is_caught(started: Callable[..., Runner], monk
     assert "prefill size 16" in failure.message
 
 
+def test_a_break_output_off_by_a_bit_is_caught_on_a_size_that_plain_eager_does_not_sample(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the last layer, so that no key or value shows it: only the comparison with the captured code does."""
+    right = breakable.BreakableGraph._break
+
+    def corrupting(
+        self: breakable.BreakableGraph, layer: int, rows: breakable.Rows, attend: Callable[[int], Tensor]
+    ) -> None:
+        right(self, layer, rows, attend)
+        if layer == 2 and self.site.size == 12:
+            self._arena.out[0, 0] += 1e-3
+
+    monkeypatch.setattr(breakable.BreakableGraph, "_break", corrupting)
+    failure = failure_of(started, Policy.Breakable, Policy.Disabled, prefill_sizes=(4, 8, 12, 16, 20, 24, 32))
+    assert failure.code is ExitCode.SelfCheckFailed
+    assert "prefill size 12" in failure.message
+    assert "differ from the uncaptured code" in failure.message
+
+
 @pytest.mark.parametrize("policies", [BREAKABLE, (Policy.Breakable, Policy.Full)])
 def test_a_buffer_that_is_not_loaded_is_caught(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy]
