@@ -3,6 +3,7 @@ bit for bit, and on a sample of sizes plain eager within four times what padding
 not hide a fault.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +16,19 @@ from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Policy
 from graphpod_runtime.attention import sdpa
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.engine import capture
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.inputs import Inputs
 from graphpod_runtime.engine.passes import DecodePass, PrefillPass
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs import breakable
 from graphpod_runtime.graphs.buffers import Buffers
+from graphpod_runtime.graphs.errors import SelfCheckFailed
 from graphpod_runtime.graphs.report import SelfCheck
+from graphpod_runtime.graphs.selfcheck import Checker
+from tests.contracts.toy import SHAPE
 from tests.unit.runtime.conftest import random_prompts
 
 BREAKABLE = (Policy.Breakable, Policy.Breakable)
@@ -145,6 +151,38 @@ def test_attention_over_a_wrong_page_is_caught(started: Callable[..., Runner], m
     failure = failure_of(started, *FULL)
     assert failure.code is ExitCode.SelfCheckFailed
     assert "plain eager" in failure.message
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """A Subject of one size: padding moves plain eager by `padding`; captured code and its replay are `off` from it."""
+
+    padding: float
+    off: float
+    sizes: tuple[int, ...] = (8,)
+
+    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        return (torch.full((inputs.count, 4), 1 + self.off),)
+
+    uncaptured = replay
+
+    def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        return (torch.full((inputs.count, 4), 1.0 if size == inputs.count else 1 + self.padding),)
+
+    def poison_results(self, size: int) -> None:
+        """It has no buffers."""
+
+
+@pytest.mark.parametrize(
+    ("padding", "off", "right"), [(0.01, 0.03, True), (0.01, -0.03, True), (0.01, 0.05, False), (0.0, 1e-6, False)]
+)
+def test_a_replay_may_differ_from_plain_eager_by_four_times_what_padding_does(
+    padding: float, off: float, right: bool
+) -> None:
+    cache = KvCache.allocate(SHAPE, 20, 4, torch.float32)
+    checker = Checker(Phase.Prefill, Rounding(padding, off), cache, vocab=16, max_model_len=64)
+    with contextlib.nullcontext() if right else pytest.raises(SelfCheckFailed, match="padding alone explains"):
+        assert list(checker.sizes()) == [8]
 
 
 def test_random_weights_do_not_hide_a_wrong_position(
