@@ -176,15 +176,17 @@ def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, image
     if isinstance(fresh, Refused):
         return (News(Reason.RulesRefuse, fresh.what),)
     news = []
-    if fresh.config_hash != pinned.config_hash:
+    made = workload(subject, pinned.policy, pinned.config_hash, images)
+    if made != fresh.workload:  # the plan alone is another
         plans = [
             f"{phase} {pinned.policy.phases[phase].planned} becomes {fresh.policy.phases[phase].planned}"
             for phase in Phase
             if pinned.policy.phases[phase].planned is not fresh.policy.phases[phase].planned
         ]
-        what = ", ".join(plans) or "the engine's configuration changes"
+        configured = fresh.config_hash != pinned.config_hash
+        start = f"the start budget becomes {fresh.policy.budget.start_seconds} s"
+        what = ", ".join(plans) or ("the engine's configuration changes" if configured else start)
         news.append(News(Reason.NewPolicy, f"revision {fresh.revision}: {what}"))
-    made = workload(subject, pinned.policy, pinned.config_hash, images)
     if canonical(made) != canonical(pinned.workload):
         image = (
             f"image {pinned.image} becomes {fresh.image}" if pinned.image != fresh.image else "the pods' form changes"

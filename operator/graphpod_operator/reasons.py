@@ -289,7 +289,7 @@ class Reason(Enum):
         (*_P, *_E), _F, "this operator would plan and make the same", "a newer operator would not",
     )  # fmt: skip
     NewPolicy = Row(
-        _P, _T, "this operator's rules would give the engine another configuration",
+        _P, _T, "this operator's rules would give the engine another configuration or start budget",
         "it is adopted, or the spec changes",
         "adopt the revision by the annotation graphpod.dev/adopt, or always by spec.updates: Auto",
     )  # fmt: skip

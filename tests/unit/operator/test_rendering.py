@@ -112,6 +112,23 @@ def test_the_same_operator_has_no_news(cluster: Cluster) -> None:
     assert the(again, Resource.ControllerRevision)["revision"] == 1
 
 
+def test_another_start_budget_is_news_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cluster.sees()
+    resolve = plan.resolve
+
+    def patient(features: Any, request: Any) -> Any:
+        made = resolve(features, request)
+        return dataclasses.replace(made, budget=dataclasses.replace(made.budget, start_seconds=3600))
+
+    monkeypatch.setattr(plan, "resolve", patient)
+    after = cluster.sees()
+    assert runs(after) == runs(before)
+    what = news(after)[Reason.NewPolicy]
+    offered = what.removeprefix("revision ").removesuffix(": the start budget becomes 3600 s")
+    assert set(news(after)) == {Reason.NewPolicy}
+    assert revision(cluster.sees(adopt=offered)) == offered
+
+
 def test_the_annotation_adopts_the_revision_it_names_and_only_that(
     cluster: Cluster, next_version: Callable[[], None]
 ) -> None:
