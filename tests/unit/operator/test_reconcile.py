@@ -1,85 +1,19 @@
 """The executor against an API server in memory: what it writes, and what it does when the server says no."""
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
 
 from graphpod_operator import warmup
-from graphpod_operator.feed import Feed, Listed, fill
-from graphpod_operator.metrics import Meters
-from graphpod_operator.observe import Key, Pod
+from graphpod_operator.feed import Listed
+from graphpod_operator.observe import Pod
 from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
-from graphpod_operator.queue import KeyQueue
-from graphpod_operator.reconcile import PRUNE_SECONDS, Reconciler
+from graphpod_operator.reconcile import Reconciler
 from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
-from graphpod_operator.store import Store
-from graphpod_operator.warmup import NoReading, Unreachable, Warmups
-from tests.unit.operator.cluster import FakeCluster
-from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, planned, pod, report
-
-KEY = Key(NAMESPACE, "demo")
-HASH = planned().config_hash
-
-
-class StillClock:
-    """A clock that stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def timestamp(self) -> str:
-        return f"2026-01-01T00:00:{int(self.now) % 60:02d}Z"
-
-
-class Ports:
-    """Admin ports: one report for all, or none."""
-
-    def __init__(self) -> None:
-        self.report: dict[str, Any] | None = None
-
-    async def warmup(self, pod: Pod) -> bytes:
-        if self.report is None:
-            raise Unreachable(f"pod {pod.name}: no answer")
-        return json.dumps(self.report).encode()
-
-
-class World:
-    """A cluster with one service, and an operator whose lists are done."""
-
-    def __init__(self) -> None:
-        self.cluster, self.store, self.ports, self.clock = FakeCluster(), Store(), Ports(), StillClock()
-        self.meters = Meters.make()
-        self.warmups = Warmups(self.ports)
-        self.reconciler = Reconciler(self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES)
-        self.queue = KeyQueue()
-        self.feed = Feed(self.store, self.queue, self.warmups)
-
-    async def relist(self) -> None:
-        await fill(self.cluster, self.feed, ())
-
-    async def reconcile(self) -> float | None:
-        return await self.reconciler.reconcile(KEY)
-
-    def condition(self, kind: str) -> tuple[str, str]:
-        status = self.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
-        return next((row["status"], row["reason"]) for row in status["conditions"] if row["type"] == kind)
-
-    def kinds(self) -> list[str]:
-        return [kind for kind, _ in self.cluster.writes]
-
-
-@pytest.fixture
-async def world() -> World:
-    made = World()
-    made.cluster.put(Resource.InferenceService, inference_service())
-    await made.relist()
-    return made
-
+from graphpod_operator.warmup import NoReading, Warmups
+from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, pod, report
+from tests.unit.operator.world import HASH, KEY, Ports, World
 
 ALL = [resource.kind for resource in CHILDREN if resource not in AT_TIMES]
 
@@ -324,108 +258,6 @@ async def test_a_paused_service_is_reported_on_and_nothing_else_is_written(world
     await world.reconcile()
     assert "Deployment" in world.kinds()
     assert world.condition("Accepted") == ("True", "Accepted")
-
-
-async def edit(world: World, **spec: Any) -> None:
-    """Somebody changes the spec, and the operator hears of it."""
-    before = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]
-    manifest = inference_service(**spec)
-    manifest["metadata"]["generation"] = before["metadata"]["generation"] + 1
-    world.cluster.put(Resource.InferenceService, {**manifest, "status": before.get("status", {})})
-    await world.relist()
-
-
-async def test_edits_leave_no_more_configurations_and_memories_than_a_rollback_wants(world: World) -> None:
-    for size in range(1, 9):
-        await edit(world, engine={"maxBatch": size})
-        await world.reconcile()
-        world.clock.now += PRUNE_SECONDS
-    kinds = [kind for kind, _, _ in world.cluster.objects]
-    assert kinds.count(Resource.ConfigMap) <= 3
-    assert kinds.count(Resource.ControllerRevision) == 3
-
-
-async def test_nothing_is_deleted_while_a_replica_set_names_it(world: World) -> None:
-    for size in range(1, 6):
-        await edit(world, engine={"maxBatch": size})
-        await world.reconcile()
-        template = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]
-        old = {"metadata": {"name": f"demo-{size}", "namespace": NAMESPACE}, "spec": {"template": template}}
-        world.cluster.put(Resource.ReplicaSet, old)
-    assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 5
-    assert await world.reconcile() == PRUNE_SECONDS
-    del world.cluster.objects[Resource.ReplicaSet, NAMESPACE, "demo-1"]
-    world.clock.now += PRUNE_SECONDS / 2
-    assert await world.reconcile() == PRUNE_SECONDS / 2, "what is not watched is not asked for all the time"
-    world.clock.now += PRUNE_SECONDS / 2
-    await world.reconcile()
-    assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 4
-
-
-async def test_a_deployment_changed_by_somebody_is_put_back_with_a_word(world: World) -> None:
-    await world.reconcile()
-    edited = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
-    edited["metadata"]["managedFields"] = []
-    world.feed.changed(Resource.Deployment, world.cluster.put(Resource.Deployment, edited))
-    await world.reconcile()
-    (event,) = [event for event in world.cluster.events if event["reason"] == "PutBack"]
-    assert "kubectl rollout restart is respected" in event["message"]
-
-
-async def test_an_edit_of_the_spec_is_no_change_by_somebody(world: World) -> None:
-    await world.reconcile()
-    await edit(world, engine={"maxBatch": 2})
-    await world.reconcile()
-    assert [event for event in world.cluster.events if event["reason"] == "PutBack"] == []
-    assert b'drift_corrections_total{kind="Deployment"}' not in world.meters.text()
-
-
-async def test_a_budget_comes_with_the_second_replica_and_goes_with_it(world: World) -> None:
-    await edit(world, replicas=2)
-    await world.reconcile()
-    assert (Resource.PodDisruptionBudget, NAMESPACE, "demo") in world.cluster.objects
-    await edit(world, replicas=1)
-    await world.reconcile()
-    await world.reconcile()
-    assert world.kinds().count("delete PodDisruptionBudget") == 1
-    assert (Resource.PodDisruptionBudget, NAMESPACE, "demo") not in world.cluster.objects
-
-
-async def test_a_pod_that_goes_on_failing_to_start_may_be_evicted(world: World) -> None:
-    await edit(world, replicas=2)
-    await world.reconcile()
-
-    def policy() -> str:
-        budget = world.cluster.objects[Resource.PodDisruptionBudget, NAMESPACE, "demo"]
-        told: str = budget["spec"]["unhealthyPodEvictionPolicy"]
-        return told
-
-    assert policy() == "IfHealthyBudget"
-    died = {"lastState": {"terminated": {"exitCode": 12, "message": "CaptureFailed: size 4"}}}
-    world.cluster.put(Resource.Pod, pod(config_hash=HASH, engine=died, restarts=1))
-    await world.relist()
-    await world.reconcile()
-    assert policy() == "AlwaysAllow"
-    assert b'drift_corrections_total{kind="PodDisruptionBudget"}' not in world.meters.text(), "nobody changed it"
-
-
-@pytest.mark.parametrize(
-    ("metadata", "status"),
-    [({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}), ({}, {"phase": "Failed", "reason": "Terminated"})],
-    ids=["told to end", "gone for good"],
-)
-async def test_a_pod_that_ended_and_does_not_start_again_leaves_its_budget(
-    world: World, metadata: dict[str, Any], status: dict[str, Any]
-) -> None:
-    await edit(world, replicas=2)
-    await world.reconcile()
-    world.cluster.writes.clear()
-    ended = pod(config_hash=HASH, engine={"state": {"terminated": {"exitCode": 0}}}, status=status)
-    ended["metadata"] |= metadata
-    world.cluster.put(Resource.Pod, ended)
-    await world.relist()
-    await world.reconcile()
-    assert "PodDisruptionBudget" not in world.kinds()
 
 
 async def test_an_operator_that_restarts_hears_the_pods_that_serve_before_it_tells_of_them(

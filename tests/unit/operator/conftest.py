@@ -1,0 +1,15 @@
+"""What the tests of the executor start from."""
+
+import pytest
+
+from graphpod_operator.resource import Resource
+from tests.unit.operator.objects import inference_service
+from tests.unit.operator.world import World
+
+
+@pytest.fixture
+async def world() -> World:
+    made = World()
+    made.cluster.put(Resource.InferenceService, inference_service())
+    await made.relist()
+    return made

@@ -1,0 +1,103 @@
+"""A service over time: what is pruned and put back, and what its disruption budget says."""
+
+from typing import Any
+
+import pytest
+
+from graphpod_operator.reconcile import PRUNE_SECONDS
+from graphpod_operator.resource import Resource
+from tests.unit.operator.objects import NAMESPACE, pod
+from tests.unit.operator.world import HASH, World
+
+
+async def test_edits_leave_no_more_configurations_and_memories_than_a_rollback_wants(world: World) -> None:
+    for size in range(1, 9):
+        await world.edit(engine={"maxBatch": size})
+        await world.reconcile()
+        world.clock.now += PRUNE_SECONDS
+    kinds = [kind for kind, _, _ in world.cluster.objects]
+    assert kinds.count(Resource.ConfigMap) <= 3
+    assert kinds.count(Resource.ControllerRevision) == 3
+
+
+async def test_nothing_is_deleted_while_a_replica_set_names_it(world: World) -> None:
+    for size in range(1, 6):
+        await world.edit(engine={"maxBatch": size})
+        await world.reconcile()
+        template = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]
+        old = {"metadata": {"name": f"demo-{size}", "namespace": NAMESPACE}, "spec": {"template": template}}
+        world.cluster.put(Resource.ReplicaSet, old)
+    assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 5
+    assert await world.reconcile() == PRUNE_SECONDS
+    del world.cluster.objects[Resource.ReplicaSet, NAMESPACE, "demo-1"]
+    world.clock.now += PRUNE_SECONDS / 2
+    assert await world.reconcile() == PRUNE_SECONDS / 2, "what is not watched is not asked for all the time"
+    world.clock.now += PRUNE_SECONDS / 2
+    await world.reconcile()
+    assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 4
+
+
+async def test_a_deployment_changed_by_somebody_is_put_back_with_a_word(world: World) -> None:
+    await world.reconcile()
+    edited = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    edited["metadata"]["managedFields"] = []
+    world.feed.changed(Resource.Deployment, world.cluster.put(Resource.Deployment, edited))
+    await world.reconcile()
+    (event,) = [event for event in world.cluster.events if event["reason"] == "PutBack"]
+    assert "kubectl rollout restart is respected" in event["message"]
+
+
+async def test_an_edit_of_the_spec_is_no_change_by_somebody(world: World) -> None:
+    await world.reconcile()
+    await world.edit(engine={"maxBatch": 2})
+    await world.reconcile()
+    assert [event for event in world.cluster.events if event["reason"] == "PutBack"] == []
+    assert b'drift_corrections_total{kind="Deployment"}' not in world.meters.text()
+
+
+async def test_a_budget_comes_with_the_second_replica_and_goes_with_it(world: World) -> None:
+    await world.edit(replicas=2)
+    await world.reconcile()
+    assert (Resource.PodDisruptionBudget, NAMESPACE, "demo") in world.cluster.objects
+    await world.edit(replicas=1)
+    await world.reconcile()
+    await world.reconcile()
+    assert world.kinds().count("delete PodDisruptionBudget") == 1
+    assert (Resource.PodDisruptionBudget, NAMESPACE, "demo") not in world.cluster.objects
+
+
+async def test_a_pod_that_goes_on_failing_to_start_may_be_evicted(world: World) -> None:
+    await world.edit(replicas=2)
+    await world.reconcile()
+
+    def policy() -> str:
+        budget = world.cluster.objects[Resource.PodDisruptionBudget, NAMESPACE, "demo"]
+        told: str = budget["spec"]["unhealthyPodEvictionPolicy"]
+        return told
+
+    assert policy() == "IfHealthyBudget"
+    died = {"lastState": {"terminated": {"exitCode": 12, "message": "CaptureFailed: size 4"}}}
+    world.cluster.put(Resource.Pod, pod(config_hash=HASH, engine=died, restarts=1))
+    await world.relist()
+    await world.reconcile()
+    assert policy() == "AlwaysAllow"
+    assert b'drift_corrections_total{kind="PodDisruptionBudget"}' not in world.meters.text(), "nobody changed it"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status"),
+    [({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}), ({}, {"phase": "Failed", "reason": "Terminated"})],
+    ids=["told to end", "gone for good"],
+)
+async def test_a_pod_that_ended_and_does_not_start_again_leaves_its_budget(
+    world: World, metadata: dict[str, Any], status: dict[str, Any]
+) -> None:
+    await world.edit(replicas=2)
+    await world.reconcile()
+    world.cluster.writes.clear()
+    ended = pod(config_hash=HASH, engine={"state": {"terminated": {"exitCode": 0}}}, status=status)
+    ended["metadata"] |= metadata
+    world.cluster.put(Resource.Pod, ended)
+    await world.relist()
+    await world.reconcile()
+    assert "PodDisruptionBudget" not in world.kinds()

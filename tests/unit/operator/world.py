@@ -1,0 +1,76 @@
+"""A cluster in memory with one service, and the operator's parts over it."""
+
+import json
+from typing import Any
+
+from graphpod_operator.feed import Feed, fill
+from graphpod_operator.metrics import Meters
+from graphpod_operator.observe import Key, Pod
+from graphpod_operator.queue import KeyQueue
+from graphpod_operator.reconcile import Reconciler
+from graphpod_operator.resource import Resource
+from graphpod_operator.store import Store
+from graphpod_operator.warmup import Unreachable, Warmups
+from tests.unit.operator.cluster import FakeCluster
+from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, planned
+
+KEY = Key(NAMESPACE, "demo")
+HASH = planned().config_hash
+
+
+class StillClock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def timestamp(self) -> str:
+        return f"2026-01-01T00:00:{int(self.now) % 60:02d}Z"
+
+
+class Ports:
+    """Admin ports: one report for all, or none."""
+
+    def __init__(self) -> None:
+        self.report: dict[str, Any] | None = None
+
+    async def warmup(self, pod: Pod) -> bytes:
+        if self.report is None:
+            raise Unreachable(f"pod {pod.name}: no answer")
+        return json.dumps(self.report).encode()
+
+
+class World:
+    """A cluster with one service, and an operator whose lists are done."""
+
+    def __init__(self) -> None:
+        self.cluster, self.store, self.ports, self.clock = FakeCluster(), Store(), Ports(), StillClock()
+        self.meters = Meters.make()
+        self.warmups = Warmups(self.ports)
+        self.reconciler = Reconciler(self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES)
+        self.queue = KeyQueue()
+        self.feed = Feed(self.store, self.queue, self.warmups)
+
+    async def relist(self) -> None:
+        await fill(self.cluster, self.feed, ())
+
+    async def reconcile(self) -> float | None:
+        return await self.reconciler.reconcile(KEY)
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        status = self.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
+        return next((row["status"], row["reason"]) for row in status["conditions"] if row["type"] == kind)
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.cluster.writes]
+
+    async def edit(self, **spec: Any) -> None:
+        """Somebody changes the spec, and the operator hears of it."""
+        before = self.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]
+        manifest = inference_service(**spec)
+        manifest["metadata"]["generation"] = before["metadata"]["generation"] + 1
+        self.cluster.put(Resource.InferenceService, {**manifest, "status": before.get("status", {})})
+        await self.relist()
