@@ -84,11 +84,14 @@ class Narrowed:
 
 
 class Forbidden:
-    """Break points cannot be called: one graph holds the whole step."""
+    """Break points cannot be called in `whole`, which would hold their code and freeze what it read."""
+
+    def __init__(self, whole: str) -> None:
+        self._whole = whole
 
     def meet(self, point: BreakPoint, layer: int, rows: Rows) -> Any:
         raise CaptureFailed(
-            f"layer {layer} calls the break point {point.name}, which a full graph cannot hold; use Breakable"
+            f"layer {layer} calls the break point {point.name}, which {self._whole} cannot hold; use Breakable"
         )
 
 

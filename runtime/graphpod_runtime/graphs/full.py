@@ -26,7 +26,7 @@ def capture_full(code: Callable[[Attend], None], site: Site, attend: Attend, poo
     """Captures `code` at `site.size` rows with attention inside. CaptureFailed, CaptureOutOfMemory name the site."""
     segment = pool.segment()
     try:
-        with surrounded(Forbidden()):
+        with surrounded(Forbidden("a full graph")):
             capture(segment, lambda: code(attend))
     except BaseException as error:
         raise located(error, f"{site}, segment 0") from error

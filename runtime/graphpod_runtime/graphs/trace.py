@@ -7,6 +7,7 @@ traced code is run with later.
 Importing this module imports torch's compiler (seconds).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental import _config as shapes
 from torch.utils import _pytree as pytree
 
+from graphpod_runtime.graphs.breaks import Forbidden, surrounded
 from graphpod_runtime.graphs.chain import HIDDEN, POSITIONS, members
 from graphpod_runtime.graphs.errors import CaptureFailed
 
@@ -74,11 +76,14 @@ def trace(body: nn.Module, hidden: Tensor, positions: Tensor) -> Trace:
     try:
         # One size is dynamic, and no value of it is special. By itself torch would trace again for one token, whatever
         # is marked; and make dynamic what differed in another trace of this process, or of one before it.
-        with shapes.patch(backed_size_oblivious=True), torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+        with (
+            surrounded(Forbidden("a trace")),
+            shapes.patch(backed_size_oblivious=True),
+            torch._dynamo.config.patch(automatic_dynamic_shapes=False),
+        ):
             returned = torch.compile(code, fullgraph=True, backend=keep)(hidden, positions)
     except Exception as error:
-        reason = str(error).partition("\n\n")[0]
-        raise CaptureFailed(f"the model's body cannot be traced for any number of tokens: {reason}") from error
+        raise CaptureFailed(f"the model's body cannot be traced for any number of tokens: {_reason(error)}") from error
     finally:
         torch._dynamo.reset_code(code.__code__)
     (graph,), (arguments,) = graphs, calls
@@ -96,6 +101,13 @@ def trace(body: nn.Module, hidden: Tensor, positions: Tensor) -> Trace:
         sources=tuple(_source(value, known) for value in arguments),
         results=pytree.tree_map(place, returned),
     )
+
+
+def _reason(error: Exception) -> str:
+    """What Dynamo found, less its hints: the title, and what it met in the code."""
+    title, _, more = str(error).partition("\n")
+    met = re.search("Developer debug context: (.*)", more)
+    return f"{title}: {met[1]}" if met else str(error).partition("\n\n")[0]
 
 
 def _source(value: int | Tensor, known: Mapping[int, str]) -> str | None:

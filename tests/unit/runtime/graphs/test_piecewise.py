@@ -13,6 +13,7 @@ from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.entries import FOLDER
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.graphs.breaks import break_point
 from graphpod_runtime.graphs.chain_store import ChainStore
 from graphpod_runtime.graphs.errors import CaptureFailed
 from graphpod_runtime.graphs.opaque import Opaque
@@ -259,6 +260,24 @@ def test_a_tensor_that_is_no_member_of_the_body_is_refused() -> None:
     free = torch.ones(8)
     with pytest.raises(CaptureFailed, match=r"reads a tensor \[8\] that is neither .* make it a registered buffer"):
         chained(Toy(lambda x, attended: x + attended * free)).body  # noqa: B018
+
+
+@torch.no_grad()
+def test_a_break_point_is_refused_by_name_since_a_trace_would_freeze_it() -> None:
+    class Counting(Toy):
+        passes = 0
+
+        def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Any:
+            return mixed(0, super().forward(hidden, positions, attend))
+
+    def mixed_with_the_pass(layer: int, x: Tensor) -> Tensor:
+        Counting.passes += 1
+        return x * Counting.passes
+
+    mixed = break_point(mixed_with_the_pass)
+    with pytest.raises(CaptureFailed, match="the break point mixed_with_the_pass, which a trace cannot hold"):
+        chained(Counting(lambda x, attended: x + attended)).body  # noqa: B018
+    assert Counting.passes == 0
 
 
 @torch.no_grad()
