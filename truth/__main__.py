@@ -13,7 +13,6 @@ from truth import accuracy, models
 from truth.accuracy import Likelihood
 from truth.axes import variants
 from truth.cell import Cell, Outcome
-from truth.engines import allowing
 from truth.matrix import Matrix, run
 from truth.page import PAGE, page
 from truth.result import Result, provenance
@@ -34,11 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     matrix = _matrix(options)
     with ProcessPoolExecutor(1, get_context("spawn")) as aside:
         # On a CPU the accuracy stand-in takes the second core.
-        likelihoods = options.weights and aside.submit(
-            accuracy.measure, options.weights, options.device, matrix.unbuilt, began
-        )
-        with allowing(matrix.unbuilt):
-            cells = run(matrix, lambda done, of, cell: _tell(done, of, cell, began))
+        likelihoods = options.weights and aside.submit(accuracy.measure, options.weights, options.device, began)
+        cells = run(matrix, lambda done, of, cell: _tell(done, of, cell, began))
         found = _likelihoods(likelihoods, began)
     came_from = provenance(options.device, _command(options), time.monotonic() - began)
     result = Result(options.device, came_from, tuple(cells), tuple(found))
@@ -61,7 +57,6 @@ def _matrix(options: argparse.Namespace) -> Matrix:
         tuple(one for one in models.subjects(options.device) if kept(options.subject, one.name)),
         tuple(one for one in variants() if kept(options.policy, str(one))),
         tuple(one for one in SCENARIOS if kept(options.scenario, one.name)),
-        frozenset(options.unbuilt),
         options.poison,
     )
 
@@ -69,7 +64,7 @@ def _matrix(options: argparse.Namespace) -> Matrix:
 def _command(options: argparse.Namespace) -> str:
     """What the reader types to see it again: `make truth` for a whole run."""
     words = ["--poison"] if options.poison else []
-    for name in ("unbuilt", *AXES):
+    for name in AXES:
         chosen: list[str] = getattr(options, name) or []
         words += [f"--{name}", *(f'"{word}"' if " " in word else word for word in chosen)] if chosen else []
     if not words and (options.weights or options.device is Device.Cuda):
@@ -123,9 +118,6 @@ def _parser() -> argparse.ArgumentParser:
         "--page", type=Path, nargs="*", metavar="FILE", help=f"only write {PAGE} from results (truth/results)"
     )
     parser.add_argument("--poison", action="store_true", help="NaN in dead pages and padded rows before every pass")
-    parser.add_argument(
-        "--unbuilt", nargs="*", default=[], metavar="NAME", help="run it though the feature table says it is not built"
-    )
     for axis in AXES:
         parser.add_argument(f"--{axis}", nargs="*", metavar="WORD", help=f"only a {axis} whose name has one of these")
     return parser

@@ -10,14 +10,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphpod_policy import Device, EngineConfig, Features, GraphRequest, ModelConfig, Phase, Policy, resolve
+from graphpod_policy import (
+    CompileMode,
+    Device,
+    EngineConfig,
+    Features,
+    GraphRequest,
+    ModelConfig,
+    Phase,
+    Policy,
+    resolve,
+)
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import answers
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.sequence import LogprobRequest
 from graphpod_runtime.front.tokenizer import Tokenizer, TokenizerInvalid
 from truth.axes import PREFILLS, Variant, refused_by
-from truth.engines import allowing
 
 TEXT = Path(__file__).with_name("text") / "opticks.txt"
 WINDOW = 500
@@ -60,7 +69,7 @@ class NotOnGraph(Exception):
     """Passes that were to run on a graph ran eagerly: the figure would prove nothing."""
 
 
-def measure(weights: Path, device: Device, unbuilt: frozenset[str], began: float) -> list[Likelihood]:
+def measure(weights: Path, device: Device, began: float) -> list[Likelihood]:
     """Eager first, then every other prefill policy. Prints a line a window, with the seconds since `began`, of
     time.monotonic(); may run in a process of its own.
     """
@@ -71,7 +80,7 @@ def measure(weights: Path, device: Device, unbuilt: frozenset[str], began: float
     found = []
     for policy in PREFILLS:
         try:
-            found.append(_of_policy(weights, device, unbuilt, policy, say))
+            found.append(_of_policy(weights, device, policy, say))
         except (StartFailure, TokenizerInvalid, NotOnGraph) as error:
             found.append(Likelihood(policy, failed=str(error)))
     return found
@@ -89,7 +98,7 @@ def failures(found: list[Likelihood]) -> list[str]:
     ]
 
 
-def _of_policy(weights: Path, device: Device, unbuilt: frozenset[str], prefill: Policy, say: Say) -> Likelihood:
+def _of_policy(weights: Path, device: Device, prefill: Policy, say: Say) -> Likelihood:
     features = Features(
         device=device,
         gpus=1 if device is Device.Cuda else 0,
@@ -97,9 +106,10 @@ def _of_policy(weights: Path, device: Device, unbuilt: frozenset[str], prefill: 
         max_batch=1,
         prefill_chunk=GRAPH,
     )
-    if rule := refused_by(features, Variant(prefill, Policy.Disabled), unbuilt):
+    if rule := refused_by(features, Variant(prefill, Policy.Disabled)):
         return Likelihood(prefill, refused=rule)
-    request = GraphRequest(prefill, Policy.Disabled, prefill_sizes=None if prefill is Policy.Disabled else (GRAPH,))
+    sizes = None if prefill is Policy.Disabled else (GRAPH,)
+    request = GraphRequest(prefill, Policy.Disabled, prefill_sizes=sizes, compile=CompileMode.Nothing)
     config = EngineConfig.of(
         features,
         request,
@@ -108,8 +118,7 @@ def _of_policy(weights: Path, device: Device, unbuilt: frozenset[str], prefill: 
         dtype="float32",
     )
     runner = Runner(config, lambda report: None)
-    with allowing(unbuilt):
-        runner.start()
+    runner.start()
     # This is the measurement that the gate of input log-probabilities waits for: it must not keep it off the graph.
     ladders = runner._engine.ladders
     ladders[Phase.Prefill] = replace(ladders[Phase.Prefill], gates=())

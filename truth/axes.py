@@ -6,7 +6,6 @@ from graphpod_policy import (
     CompileMode,
     Features,
     GraphRequest,
-    NotBuilt,
     OnUnsupported,
     Outcome,
     Phase,
@@ -56,27 +55,15 @@ def variants() -> tuple[Variant, ...]:
     return (*plain, *inductor, Variant(*COMPILED[1], CompileMode.Autotune), *NEVER)
 
 
-def refused_by(features: Features, variant: Variant, unbuilt: frozenset[str] = frozenset()) -> str | None:
+def refused_by(features: Features, variant: Variant) -> str | None:
     """The rule that stands against asking for `variant` by name, FeatureNotBuilt for what the feature table has no
-    engine for yet; None when it can run. `unbuilt` names what the table is not asked about.
+    engine for yet; None when it can run.
     """
     request = GraphRequest(variant.prefill, variant.decode, compile=variant.compile, on_unsupported=OnUnsupported.Fail)
     plan = resolve(features, request)
     if plan.refused is not None:
         return plan.refused.rule
-    if not (missing := still_missing(features, request, unbuilt)):
+    if not (missing := not_built(features, request)):
         return None
     forced = [decision.rule for decision in plan.decisions if decision.outcome is Outcome.Forced]
     return ", ".join(forced) or f"FeatureNotBuilt ({missing[0].field})"
-
-
-def still_missing(features: Features, request: GraphRequest, unbuilt: frozenset[str]) -> tuple[NotBuilt, ...]:
-    """`not_built`, less what `unbuilt` names: values of the API's words."""
-    asked: dict[str, str] = {
-        "spec.resources.limits[nvidia.com/gpu]": features.device,
-        "spec.engine.kvCacheDtype": features.kv_cache_dtype,
-        "spec.graph.prefill": request.prefill,
-        "spec.graph.decode": request.decode,
-        "spec.graph.compile": request.compile,
-    }
-    return tuple(entry for entry in not_built(features, request) if asked.get(entry.field) not in unbuilt)

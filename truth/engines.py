@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,11 +20,10 @@ from graphpod_policy import (
     Policy,
     resolve,
 )
-from graphpod_runtime.engine import start
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.switches import DEBUG, FAULT
 from truth import models
-from truth.axes import Variant, still_missing
+from truth.axes import Variant
 from truth.models import Subject
 
 MOST_REQUESTS = 32
@@ -43,17 +43,6 @@ def features_of(subject: Subject, device: Device) -> Features:
         prefill_chunk=CHUNK,
         kv_cache_dtype=subject.kv_cache_dtype,
     )
-
-
-@contextmanager
-def allowing(unbuilt: frozenset[str]) -> Iterator[None]:
-    """Engines start with what `unbuilt` names though the feature table does not have it yet."""
-    asked = start.not_built
-    start.not_built = lambda features, request: still_missing(features, request, unbuilt)
-    try:
-        yield
-    finally:
-        start.not_built = asked
 
 
 @contextmanager
@@ -101,6 +90,8 @@ def start_engine(
         page_size=subject.page_size,
         kv_cache_bytes=KV_BYTES,
     )
+    # The rules leave layers uncompiled on a CPU because its image has no compiler; there is one here.
+    config = replace(config, graph=replace(config.graph, compile=variant.compile))
     runner = Runner(config, lambda report: None, load=models.load)
     runner.start()
     return runner

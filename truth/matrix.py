@@ -65,15 +65,14 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One device's. `unbuilt` names what runs though the feature table has no engine for it yet; `poisoned`: every
-    engine but the reference runs in the debug mode that spoils what a pass must not read.
+    """One device's. `poisoned`: every engine but the reference runs in the debug mode that spoils what a pass must not
+    read.
     """
 
     device: Device
     subjects: tuple[Subject, ...]
     variants: tuple[Variant, ...]
     scenarios: tuple[Scenario, ...] = SCENARIOS
-    unbuilt: frozenset[str] = frozenset()
     poisoned: bool = False
 
     def __len__(self) -> int:
@@ -87,7 +86,7 @@ class Matrix:
 
     def _of_subject(self, subject: Subject, folder: Path) -> Iterator[Cell]:
         features = features_of(subject, self.device)
-        if rule := refused_by(features, EAGER, self.unbuilt):
+        if rule := refused_by(features, EAGER):
             yield from self._all(subject, self.variants, Outcome.Refused, rule)
             return
         try:
@@ -98,7 +97,7 @@ class Matrix:
             yield from self._all(subject, self.variants, Outcome.Failed, f"no reference: {_words(error)}")
             return
         for variant in self.variants:
-            if rule := refused_by(features, variant, self.unbuilt):
+            if rule := refused_by(features, variant):
                 yield from self._all(subject, (variant,), Outcome.Refused, rule)
             else:
                 yield from _Row(self, subject, variant, folder, reference).cells()

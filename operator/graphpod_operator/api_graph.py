@@ -89,7 +89,7 @@ class Graph(ApiModel):
     compile: CompileMode = Field(
         CompileMode.Auto,
         description="How the two halves of a layer, before and after attention, are compiled before capture. "
-        "Default: Auto (the resolver's choice).",
+        "Default: Auto (Inductor on a GPU, None on a CPU, whose image has no compiler).",
     )
     budget: CaptureBudget = Field(
         CaptureBudget(), description="The most that captures may take. Default: what the ladders take."

@@ -36,7 +36,9 @@ class Resources(ApiModel):
         "Default: the limits.",
     )
     limits: _ResourceMap = Field(
-        {}, description="Most a pod may use, as in a container; nvidia.com/gpu asks for GPUs. Default: no limit."
+        {},
+        description="Most a pod may use, as in a container; nvidia.com/gpu asks for a GPU (parts of one, and chips of "
+        "other vendors, are refused). Default: no limit.",
     )
     shared_memory: PositiveQuantity = Field(
         "1Gi", description="Size of /dev/shm, in bytes (a quantity); what is used counts as memory. Default: 1Gi."

@@ -132,17 +132,17 @@ _CHOICES: dict[str, tuple[StrEnum, ...]] = {
 def _spec() -> dict[str, Any]:
     """The schema of the spec; what the engine does not have yet is said where the user reads about the field."""
     spec = structural(api.Spec)
-    unbuilt = [row.field for row in FEATURES if not row.built]
-    unbuilt += [row.field for row in OPERATOR_FEATURES if not row.built]
-    for path in unbuilt:
-        name, _, key = path.partition("[")
-        field = _field(spec, name)
-        field["description"] += f" Not built in this version{f': {key[:-1]}' if key else ''}."
+    lacking = [(row.field, row.name) for row in FEATURES if not row.built]
+    lacking += [(row.field, row.name) for row in OPERATOR_FEATURES if not row.built]
+    in_part = {row.field for row in FEATURES if row.built}
+    for field, name in lacking:
+        named = f": {name}" if field in in_part else ""
+        _field(spec, field.partition("[")[0])["description"] += f" Not built in this version{named}."
     for name, built in _CHOICES.items():
-        field = spec["properties"]["graph"]["properties"][name]
-        lacking = [word for word in field["enum"] if word != Policy.Auto and word not in built]
-        if lacking:
-            field["description"] += f" Not built in this version: {', '.join(lacking)}."
+        node = spec["properties"]["graph"]["properties"][name]
+        words = [word for word in node["enum"] if word != Policy.Auto and word not in built]
+        if words:
+            node["description"] += f" Not built in this version: {', '.join(words)}."
     return spec
 
 

@@ -150,8 +150,9 @@ def _start(plan: Plan) -> str:
 
 def _engine(explanation: Explanation) -> str:
     final = explanation.final
+    asked = "" if final.compile is final.request.compile else f" (asked {final.request.compile})"
     return (
-        f"prefill in chunks of {final.prefill_chunk} tokens, layers compiled: {final.compile}, "
+        f"prefill in chunks of {final.prefill_chunk} tokens, layers compiled: {final.compile}{asked}, "
         f"configuration {explanation.config_hash}, rules {final.resolver_revision}"
     )
 

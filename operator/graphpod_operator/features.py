@@ -11,6 +11,12 @@ from graphpod_policy import Device, Features, GraphRequest, NotBuilt, not_built
 
 GPU = "nvidia.com/gpu"
 
+OTHER_ACCELERATORS = (
+    "nvidia.com/mig-", "nvidia.com/gpu.", "amd.com/gpu", "gpu.intel.com/", "google.com/tpu", "habana.ai/gaudi",
+    "aws.amazon.com/neuron", "huawei.com/Ascend",
+)  # fmt: skip
+"""Beginnings of resources that no engine uses: parts of a GPU, and chips of others."""
+
 BUILT_SCHEMES = ("pvc",)
 """Schemes of `spec.model.uri` this version can mount; the API has the others on their final names."""
 
@@ -82,9 +88,25 @@ def graph_request(spec: Spec) -> GraphRequest:
 def missing(spec: Spec) -> tuple[NotBuilt, ...]:
     """Every field that asks for something this version does not have: the engine's, then the operator's own."""
     lacking = list(not_built(features(spec), graph_request(spec)))
+    lacking += map(_other_accelerator, _other_accelerators(spec))
     uri = ModelUri.parse(spec.model.uri)
     if uri.scheme not in BUILT_SCHEMES:
         lacking.append(
             NotBuilt("spec.model.uri", f"spec.model.uri: {uri.scheme}:// is not built in this version; use pvc://")
         )
     return (*lacking, *operator_features.lacking(spec))
+
+
+def _other_accelerators(spec: Spec) -> list[str]:
+    """Paths of the resources that no engine uses: one that is reserved and limited is told of as limited."""
+    asked = {
+        name: f"spec.resources.{kind}[{name}]"
+        for kind, resources in (("requests", spec.resources.requests), ("limits", spec.resources.limits))
+        for name, amount in resources.items()
+        if name.startswith(OTHER_ACCELERATORS) and quantity.whole(amount)
+    }
+    return list(asked.values())
+
+
+def _other_accelerator(field: str) -> NotBuilt:
+    return NotBuilt(field, f"{field}: engines of this version run on whole NVIDIA GPUs; ask for {GPU} instead")

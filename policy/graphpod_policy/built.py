@@ -12,7 +12,7 @@ BUILT_POLICIES: dict[Phase, tuple[Policy, ...]] = {
 }
 """The policies this version's engine can run."""
 
-BUILT_COMPILE: tuple[CompileMode, ...] = (CompileMode.Nothing,)
+BUILT_COMPILE: tuple[CompileMode, ...] = (CompileMode.Nothing, CompileMode.Inductor)
 """The ways of compiling layers that this version's engine has."""
 
 
@@ -25,11 +25,20 @@ class Feature(NamedTuple):
     built: bool
     asked: Callable[[Features], object]
     """A true value when the feature is in use; it is shown to the user."""
+    instead: str = "remove the field"
+    """What to do while it is not built."""
 
 
 FEATURES: tuple[Feature, ...] = (
     Feature("CPU", "spec.resources", True, lambda f: f.device is Device.Cpu),
-    Feature("GPU", "spec.resources.limits[nvidia.com/gpu]", False, lambda f: f.device is Device.Cuda),
+    Feature("GPU", "spec.resources.limits[nvidia.com/gpu]", True, lambda f: f.device is Device.Cuda),
+    Feature(
+        "several GPUs",
+        "spec.resources.limits[nvidia.com/gpu]",
+        False,
+        lambda f: f.gpus > 1 and f.gpus,
+        instead="ask for one",
+    ),
     Feature("speculative decoding", "spec.engine.speculative", False, lambda f: f.speculative),
     Feature("host KV cache", "spec.engine.hostCache", False, lambda f: f.host_cache_bytes),
     Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: f.cpu_offload_bytes),
@@ -38,7 +47,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "KV cache dtype",
         "spec.engine.kvCacheDtype",
-        False,
+        True,
         lambda f: f.kv_cache_dtype is not KvCacheDtype.Auto and f.kv_cache_dtype,
     ),
     Feature("deterministic mode", "spec.engine.deterministic", False, lambda f: f.deterministic),
@@ -49,8 +58,15 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "attention kernels",
         "spec.engine.attention",
+        True,
+        lambda f: f.attention not in (AttentionBackend.Auto, AttentionBackend.Triton) and f.attention,
+    ),
+    Feature(
+        "Triton attention",
+        "spec.engine.attention",
         False,
-        lambda f: f.attention is not AttentionBackend.Auto and f.attention,
+        lambda f: f.attention is AttentionBackend.Triton and f.attention,
+        instead="use one of Auto, Torch, FlashInfer, Fa3",
     ),
     Feature("whole-model compile", "spec.engine.fullCompile", False, lambda f: f.full_compile),
     Feature("sleep", "spec.engine.sleep", False, lambda f: f.sleep),
@@ -80,7 +96,7 @@ def is_built(feature: str) -> bool:
 def not_built(features: Features, request: GraphRequest) -> tuple[NotBuilt, ...]:
     """Every asked feature the engine does not have; empty when all of them are built."""
     missing = [
-        NotBuilt(row.field, f"{row.field}: {_asked(row, asked)} is not built in this version; remove the field")
+        NotBuilt(row.field, f"{row.field}: {_asked(row, asked)} is not built in this version; {row.instead}")
         for row in FEATURES
         if not row.built and (asked := row.asked(features))
     ]

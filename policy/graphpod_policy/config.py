@@ -193,11 +193,14 @@ class EngineConfig:
         )
 
     def resolved(self) -> Plan:
-        """The plan that the engine starts from: the operator's, beside what the user asked for."""
-        plan = resolve(self.feature_set(), self.planned_request())
+        """The plan that the engine starts from: the operator's, beside what the user asked for. How layers are
+        compiled is taken as it stands: a rule speaks of the image's compiler, and the engine may run outside of one.
+        """
+        request = self.planned_request()
+        plan = resolve(self.feature_set(), replace(request, compile=CompileMode.Nothing))
         phases = {phase: replace(row, requested=self.phase(phase).requested) for phase, row in plan.phases.items()}
-        request = replace(plan.request, on_unsupported=self.graph.on_unsupported)
-        return replace(plan, phases=phases, request=request)
+        request = replace(request, on_unsupported=self.graph.on_unsupported)
+        return replace(plan, phases=phases, request=request, compile=self.graph.compile)
 
     def canonical(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, UTF-8. Equal configurations have equal bytes."""

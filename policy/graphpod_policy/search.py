@@ -78,13 +78,17 @@ class Search:
         for rule, because in changes:
             self.decide(rule, case, Outcome.Adjusted, because)
 
-    def compile(self, mode: CompileMode, cases: Iterable[Case]) -> CompileMode:
-        """`mode`, or less where a rule of one of the cases allows less."""
+    def compile(self, asked: CompileMode, best: CompileMode, cases: Iterable[Case]) -> CompileMode:
+        """What was asked, or less where a rule of one of the cases allows less. Auto is `best`, and nothing is lost
+        when a rule allows less.
+        """
+        mode = best if asked is CompileMode.Auto else asked
         for case in cases:
             for rule in speaking(case, Severity.Adjust):
                 if rule.compile is not None and COMPILE_ORDER.index(rule.compile) < COMPILE_ORDER.index(mode):
                     mode = rule.compile
-                    self.decide(rule, case, Outcome.Adjusted)
+                    if asked is not CompileMode.Auto:
+                        self.decide(rule, case, Outcome.Adjusted)
         return mode
 
     def duties(self, case: Case, known: tuple[Duty, ...]) -> tuple[Duty, ...]:

@@ -25,8 +25,6 @@ CAPTURED = len(FIFTY) + 2 * 4
 @pytest.fixture
 def caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[CompileCache]:
     """The compile cache of each start, in a folder that is empty before the first."""
-    # Compiling is planned only on a GPU until it is proved there.
-    monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
     monkeypatch.setenv("GRAPHPOD_COMPILE_CACHE", str(tmp_path))
     made: list[CompileCache] = []
     make = CompileCache.__init__

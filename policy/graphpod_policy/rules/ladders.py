@@ -47,6 +47,16 @@ ROWS: tuple[Rule, ...] = (
         source="SGLang #31204, #38354: captures of minutes",
     ),
     Rule(
+        id="CompileTime",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Adjust,
+        when=None,
+        because="the time for captures is too short for compiling beside the whole ladder: layers are not compiled",
+        hint="raise graph.budget.time, or ask for graph.compile: Inductor, which then takes its time first",
+        source="measured on one H200: graphs gain more than compiled layers, whose compiling takes a fixed time",
+    ),
+    Rule(
         id="LadderDevice",
         phases=BOTH,
         policies=GRAPHS,

@@ -1,7 +1,7 @@
 """Rules about element types, compilation and reproducibility."""
 
 from graphpod_policy.rules.rule import BOTH, DECODE, EVERY, GRAPHS, PREFILL, Rule
-from graphpod_policy.words import CompileMode, Duty, KvCacheDtype, Policy, Quantization, Severity
+from graphpod_policy.words import CompileMode, Device, Duty, KvCacheDtype, Policy, Quantization, Severity
 
 TITLE = "Numbers and compilation"
 
@@ -42,6 +42,18 @@ ROWS: tuple[Rule, ...] = (
         source="design; dynamic activation scales are per token",
         feature="quantization",
         duty=Duty.FinalScales,
+    ),
+    Rule(
+        id="NoCompiler",
+        phases=BOTH,
+        policies=EVERY,
+        severity=Severity.Adjust,
+        when=lambda case: case.features.device is Device.Cpu,
+        because="the engine's image for CPUs has no compiler: layers run as the model's code calls them",
+        hint="leave graph.compile at Auto or None, or ask for a GPU",
+        source="docs/images.md; a C++ compiler would be most of the image",
+        feature="CPU",
+        compile=CompileMode.Nothing,
     ),
     Rule(
         id="GgufWeights",

@@ -14,7 +14,7 @@ from graphpod_runtime.bench.progress import Progress
 from graphpod_runtime.bench.result import Left, Result, ResultInvalid
 from graphpod_runtime.bench.table import table
 from graphpod_runtime.bench.turns import Subject, Turns
-from graphpod_runtime.bench.variants import REFERENCE, VARIANTS, Variant, missing
+from graphpod_runtime.bench.variants import REFERENCE, VARIANTS, Variant, obstacles
 from graphpod_runtime.bench.workload import FULL, QUICK
 
 PROG = "graphpod-engine bench"
@@ -58,8 +58,8 @@ def _measured(parser: argparse.ArgumentParser, options: argparse.Namespace, argu
     asked = [VARIANTS[name] for name in dict.fromkeys(options.variant or VARIANTS)]
     left_out, variants = [], []
     for variant in asked:
-        if lacking := missing(variant, device, workload):
-            left_out.append(Left(variant.name, "; ".join(entry.message.partition(";")[0] for entry in lacking)))
+        if why := obstacles(variant, device, workload):
+            left_out.append(Left(variant.name, "; ".join(why)))
         else:
             variants.append(variant)
     if not variants:

@@ -5,13 +5,13 @@ from pathlib import Path
 import msgspec
 
 from graphpod_policy import (
+    RULES,
     CompileMode,
     Device,
     EngineConfig,
     Features,
     GraphRequest,
     ModelConfig,
-    NotBuilt,
     Phase,
     Policy,
     not_built,
@@ -87,9 +87,14 @@ def features_of(device: Device, workload: Workload) -> Features:
     )
 
 
-def missing(variant: Variant, device: Device, workload: Workload) -> tuple[NotBuilt, ...]:
-    """What `variant` needs that this engine does not have."""
-    return not_built(features_of(device, workload), variant.asks(workload))
+def obstacles(variant: Variant, device: Device, workload: Workload) -> tuple[str, ...]:
+    """Why a service that asks for `variant` would not run it: what this engine lacks, or a rule against compiling."""
+    features, request = features_of(device, workload), variant.asks(workload)
+    if lacking := not_built(features, request):
+        return tuple(entry.message.partition(";")[0] for entry in lacking)
+    plan = resolve(features, request)
+    against = {rule.id for rule in RULES if rule.compile is not None} if plan.compile is not request.compile else ()
+    return tuple(f"{decision.rule}: {decision.because}" for decision in plan.decisions if decision.rule in against)
 
 
 def engine_config(

@@ -136,6 +136,8 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
         ({"parallelism": {"tensor": 2}}, "spec.parallelism.tensor"),
         ({"graph": {"prefill": "Full"}}, "spec.graph.prefill"),
+        ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, "spec.resources.limits[nvidia.com/gpu]"),
+        ({"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}, "spec.resources.limits[nvidia.com/mig-1g.10gb]"),
         ({"model": {"uri": "hf://org/name@main"}}, "spec.model.uri"),
         ({"role": "Prefill"}, "spec.role"),
     ],

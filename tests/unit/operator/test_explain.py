@@ -88,7 +88,9 @@ def test_no_line_is_wider_than_a_terminal_is_thought_to_be() -> None:
             4,
             "refused by rule LadderEmpty",
         ),
-        (GPU, 4, "FeatureNotBuilt"),
+        (GPU, 0, "The service runs as asked."),
+        (GPU.replace("gpu: 1", "gpu: 2"), 4, "FeatureNotBuilt"),
+        (PLAIN + "  graph:\n    compile: Inductor\n", 3, "with less than was asked"),
     ],
 )
 def test_the_exit_code_says_how_the_plan_compares_with_what_was_asked(
@@ -187,8 +189,9 @@ def test_several_services_of_a_file_are_all_explained(run: Explain) -> None:
 
 
 def test_colour_is_for_terminals_only(run: Explain) -> None:
-    assert "\x1b" not in run(GPU)[1]
-    (found,) = manifest.read("FILE", GPU)
+    two = GPU.replace("gpu: 1", "gpu: 2")
+    assert "\x1b" not in run(two)[1]
+    (found,) = manifest.read("FILE", two)
     assert "\x1b[31m" in explain_text.text(explain.explain(found), explain_text.coloured)
 
 

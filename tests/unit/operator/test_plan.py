@@ -256,7 +256,19 @@ def test_a_rollout_is_always_rolling(spec: dict[str, Any], surge: int, unavailab
     ("spec", "reason", "words"),
     [
         ({"model": {"uri": "s3://b/k"}}, Reason.FeatureNotBuilt, "spec.model.uri"),
-        ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, Reason.FeatureNotBuilt, "spec.resources"),
+        (
+            {"resources": {"limits": {"nvidia.com/gpu": 2}}},
+            Reason.FeatureNotBuilt,
+            "spec.resources.limits[nvidia.com/gpu]: several GPUs (2) is not built in this version; ask for one",
+        ),
+        (
+            {"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}},
+            Reason.FeatureNotBuilt,
+            "spec.resources.limits[nvidia.com/mig-1g.10gb]: engines of this version run on whole NVIDIA GPUs; ask for "
+            "nvidia.com/gpu instead",
+        ),
+        ({"resources": {"requests": {"amd.com/gpu": "1"}}}, Reason.FeatureNotBuilt, "spec.resources.requests[amd.com"),
+        ({"engine": {"attention": "Triton"}}, Reason.FeatureNotBuilt, "use one of Auto, Torch, FlashInfer, Fa3"),
         ({"engine": {"deterministic": True}}, Reason.FeatureNotBuilt, "spec.engine.deterministic"),
         ({"unknown": 1}, Reason.SpecInvalid, "spec.unknown"),
         ({"replicas": -1}, Reason.SpecInvalid, "spec.replicas"),

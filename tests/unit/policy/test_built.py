@@ -11,6 +11,7 @@ from graphpod_policy import (
     POSSIBLE_FALLBACKS,
     RULES,
     AllToAll,
+    AttentionBackend,
     CompileMode,
     Device,
     FallbackReason,
@@ -68,6 +69,10 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
     [
         (Features(lora=("a", "b")), "spec.engine.lora: LoRA adapters (a, b) is not built in this version; "
          "remove the field"),
+        (Features(gpus=2), "spec.resources.limits[nvidia.com/gpu]: several GPUs (2) is not built in this version; "
+         "ask for one"),
+        (Features(attention=AttentionBackend.Triton), "spec.engine.attention: Triton attention (Triton) is not built "
+         "in this version; use one of Auto, Torch, FlashInfer, Fa3"),
         (Features(tensor=4), "spec.parallelism.tensor: tensor parallelism (4) is not built in this version; "
          "remove the field"),
         (Features(deterministic=True), "spec.engine.deterministic: deterministic mode is not built in this version; "
@@ -92,9 +97,12 @@ def test_every_feature_of_the_corpus_is_asked_of_a_row(used: str) -> None:
 
 def test_every_row_can_be_asked_for_and_a_plain_service_asks_for_none() -> None:
     everything = [_asked(changes) for changes in USED.values()]
-    others = {"GPU", "several nodes", "attention kernels", "CPU"}
+    others = {"GPU", "several GPUs", "several nodes", "attention kernels", "Triton attention", "CPU"}
     assert {row.name for row in FEATURES} - set().union(*everything) == others
-    assert _asked({"device": Device.Cuda}) == {"GPU"}
+    assert _asked({"device": Device.Cuda, "gpus": 1}) == {"GPU"}
+    assert _asked({"device": Device.Cuda, "gpus": 2}) == {"GPU", "several GPUs"}
+    assert _asked({"attention": AttentionBackend.Fa3}) == {"attention kernels"}
+    assert _asked({"attention": AttentionBackend.Triton}) == {"Triton attention"}
     assert _asked({"nodes": 2}) == {"several nodes"}
     assert _asked({}) == set()
 

@@ -216,7 +216,11 @@ def test_a_fact_that_stands_against_an_asked_policy_refuses_under_fail() -> None
 
 
 def test_deterministic_mode_fixes_kernels_and_keeps_graphs() -> None:
-    plan = resolve(replace(CUDA, deterministic=True), GraphRequest(compile=CompileMode.Autotune))
+    deterministic = replace(CUDA, deterministic=True)
+    auto = resolve(deterministic, GraphRequest())
+    assert auto.compile is CompileMode.Nothing
+    assert all("compiled" not in decision.because for decision in auto.decisions), "Auto lost nothing"
+    plan = resolve(deterministic, GraphRequest(compile=CompileMode.Autotune))
     assert policies(plan) == (Policy.Breakable, Policy.Full)
     assert plan.compile is CompileMode.Nothing
     assert plan.duties[DECODE] == (Duty.FixedGemm, Duty.NoKvSplit)

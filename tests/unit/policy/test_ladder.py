@@ -262,12 +262,21 @@ def test_a_memory_budget_drops_the_largest_sizes() -> None:
 
 
 def test_a_time_budget_drops_the_largest_sizes() -> None:
-    plan = resolve(CUDA, GraphRequest(budget_seconds=5))
+    plan = resolve(CUDA, GraphRequest(budget_seconds=5, compile=CompileMode.Nothing))
     assert sum(cost.seconds for cost in plan.costs.values()) <= 5
     assert {decision.rule for decision in plan.decisions} == {"LadderTime"}
     assert "5 s are allowed" not in plan.decisions[0].because, "decode has its part of the five seconds"
     compiled = resolve(CUDA, GraphRequest(budget_seconds=20, compile=CompileMode.Inductor))
     assert compiled.phases == plan.phases, "compiling takes 15 s of the time first"
+
+
+def test_auto_compiles_nothing_where_captures_need_the_time_and_says_so() -> None:
+    plan = resolve(CUDA, GraphRequest(budget_seconds=20))
+    whole = resolve(CUDA, GraphRequest())
+    assert (plan.phases, plan.compile) == (whole.phases, CompileMode.Nothing)
+    assert [(one.rule, one.outcome) for one in plan.decisions] == [("CompileTime", Outcome.Adjusted)]
+    assert (whole.compile, whole.decisions) == (CompileMode.Inductor, ())
+    assert resolve(CUDA, GraphRequest(budget_seconds=60)).compile is CompileMode.Inductor
 
 
 def test_a_budget_too_small_for_any_size_disables_the_phase() -> None:
@@ -311,7 +320,7 @@ def test_a_cut_says_what_was_needed_and_what_is_allowed() -> None:
 
 def test_a_cut_in_time_says_seconds() -> None:
     features = replace(CUDA, max_batch=1)
-    plan = resolve(features, GraphRequest(decode=Policy.Disabled, budget_seconds=1))
+    plan = resolve(features, GraphRequest(decode=Policy.Disabled, budget_seconds=1, compile=CompileMode.Nothing))
     kept = plan.phases[PREFILL].sizes
     assert len(kept) == 8, "0.1188 s for each size"
     assert [decision.because for decision in plan.decisions] == [

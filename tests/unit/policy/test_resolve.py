@@ -14,7 +14,6 @@ from graphpod_policy import (
     FallbackReason,
     Features,
     GraphRequest,
-    KvCacheDtype,
     ModelFacts,
     OnCaptureFailure,
     OnUnsupported,
@@ -187,7 +186,7 @@ def test_a_model_whose_layers_are_not_all_found_runs_eagerly():
         (Features(speculative=SpeculativeMethod.Eagle), "spec.engine.speculative"),
         (Features(host_cache_bytes=1), "spec.engine.hostCache"),
         (Features(tensor=2), "spec.parallelism.tensor"),
-        (Features(kv_cache_dtype=KvCacheDtype.Fp8), "spec.engine.kvCacheDtype"),
+        (Features(sleep=True), "spec.engine.sleep"),
     ],
 )
 def test_a_feature_that_is_not_built_is_named_by_its_field(features: Features, field: str):
@@ -284,6 +283,16 @@ def test_a_plan_as_a_request_says_everything():
     )  # fmt: skip
     disabled = resolve(Features(), GraphRequest(decode=Policy.Disabled, decode_sizes=(1, 2)))
     assert (disabled.as_request().decode, disabled.as_request().decode_sizes) == (Policy.Disabled, (1, 2))
+
+
+def test_nothing_is_compiled_on_a_cpu_and_who_asked_for_it_is_told():
+    plan = resolve(Features(), GraphRequest(compile=CompileMode.Inductor))
+    assert plan.compile is CompileMode.Nothing
+    assert [one.outcome for one in plan.decisions if one.rule == "NoCompiler"] == [Outcome.Adjusted]
+    for silent in (CompileMode.Auto, CompileMode.Nothing):
+        plan = resolve(Features(), GraphRequest(compile=silent))
+        assert plan.compile is CompileMode.Nothing
+        assert "NoCompiler" not in {one.rule for one in plan.decisions}
 
 
 def test_a_time_budget_binds_the_engine_too():

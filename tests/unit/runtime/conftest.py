@@ -183,9 +183,6 @@ def started(
     """
     if CACHE_FOLDER not in os.environ:
         monkeypatch.setenv(CACHE_FOLDER, str(tmp_path_factory.getbasetemp() / "compiled"))
-    if device is Device.Cuda:
-        # The engine refuses GPUs until all of this is proved.
-        monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
 
     def start(prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any) -> Runner:
         folder, load = changes.pop("folder", llama_folder), changes.pop("load", load_model)

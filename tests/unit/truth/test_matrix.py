@@ -72,10 +72,18 @@ def test_what_is_built_is_not_refused() -> None:
             assert refused_by(Features(), Variant(prefill, decode)) is None
 
 
-def test_what_is_not_built_can_be_named_to_run() -> None:
-    compiled = Variant(Policy.Disabled, Policy.Disabled, CompileMode.Autotune)
-    assert refused_by(Features(), compiled) == "FeatureNotBuilt (spec.graph.compile)"
-    assert refused_by(Features(), compiled, frozenset({"Autotune"})) is None
+def test_what_is_not_built_is_refused_by_its_field() -> None:
+    tuned = Variant(Policy.Disabled, Policy.Disabled, CompileMode.Autotune)
+    assert refused_by(Features(), tuned) == "FeatureNotBuilt (spec.graph.compile)"
+
+
+def test_layers_are_compiled_on_a_cpu_though_a_service_there_has_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHPOD_COMPILE_CACHE", str(tmp_path))
+    assert told(cells(Variant(Policy.Breakable, Policy.Full, CompileMode.Inductor))) == []
+    kept = sorted(path.name.partition("-")[0] for path in tmp_path.iterdir())
+    assert kept == ["after", "before"]
 
 
 Replay = Callable[..., tuple[Tensor, ...]]

@@ -21,12 +21,6 @@ FP8 = {"kv_cache_dtype": KvCacheDtype.Fp8}
 EAGER = (Policy.Disabled, Policy.Disabled)
 
 
-@pytest.fixture(autouse=True)
-def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that nobody has are refused before attention is asked; here attention answers for itself."""
-    monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
-
-
 def test_the_report_says_whose_kernels_attend_and_why(started: Callable[..., Runner]) -> None:
     assert started(*EAGER).report.as_dict()["attention"] == {
         "kernels": "torch",
@@ -37,19 +31,31 @@ def test_the_report_says_whose_kernels_attend_and_why(started: Callable[..., Run
 
 
 @pytest.mark.parametrize(
-    ("kernels", "words"),
+    ("kernels", "code", "words"),
     [
-        (AttentionBackend.FlashInfer, "FlashInfer cannot be served: flashinfer's kernels run on a GPU; set it to Auto"),
-        (AttentionBackend.Fa3, "Fa3 cannot be served: flashinfer's kernels run on a GPU; set it to Auto or Torch"),
-        (AttentionBackend.Triton, "Triton is not built in this version; use one of Auto, Torch, FlashInfer, Fa3"),
+        (
+            AttentionBackend.FlashInfer,
+            ExitCode.ConfigInvalid,
+            "FlashInfer cannot be served: flashinfer's kernels run on a GPU; set it to Auto",
+        ),
+        (
+            AttentionBackend.Fa3,
+            ExitCode.ConfigInvalid,
+            "Fa3 cannot be served: flashinfer's kernels run on a GPU; set it to Auto or Torch",
+        ),
+        (
+            AttentionBackend.Triton,
+            ExitCode.FeatureNotBuilt,
+            r"Triton attention \(Triton\) is not built in this version; use one of Auto, Torch, FlashInfer, Fa3",
+        ),
     ],
 )
 def test_kernels_that_cannot_be_had_end_the_start(
-    started: Callable[..., Runner], kernels: AttentionBackend, words: str
+    started: Callable[..., Runner], kernels: AttentionBackend, code: ExitCode, words: str
 ) -> None:
     with pytest.raises(StartFailure, match=f"spec.engine.attention: {words}") as caught:
         started(*EAGER, attention=kernels)
-    assert caught.value.code is ExitCode.ConfigInvalid
+    assert caught.value.code is code
 
 
 @pytest.mark.parametrize("decode", [Policy.Full, Policy.Breakable])

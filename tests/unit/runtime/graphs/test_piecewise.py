@@ -135,8 +135,6 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_stops_nothing(
 def test_compiled_pieces_are_compiled_once_each_and_are_what_graphs_run(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compiling is refused in the API until it is proved on a GPU."""
-    monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
     caches: list[CompileCache] = []
     calls: list[int] = []
 

@@ -14,8 +14,6 @@ from tests.unit.runtime.conftest import random_prompts, write_family
 def test_a_gemma_needs_no_more_compilations_than_a_llama(
     tmp_path: Path, started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It is planned only on a GPU until it is proved there.
-    monkeypatch.setattr("graphpod_runtime.engine.start.not_built", lambda features, request: ())
     monkeypatch.setenv("GRAPHPOD_COMPILE_CACHE", str(tmp_path / "compiled"))
     folder, prompts = write_family(tmp_path / "model", "gemma3"), random_prompts(8)
     expected = generate(started(Policy.Disabled, Policy.Disabled, folder=folder), prompts, 8, ignore_eos=True)
