@@ -106,6 +106,14 @@ def test_a_variant_that_the_engine_does_not_have_is_refused_by_its_name(
     assert "spec.graph.compile: Inductor is not built in this version" in capsys.readouterr().err
 
 
+def test_compiled_layers_are_not_measured_where_a_rule_is_against_them(
+    tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "graphs", "--random", str(tiny), "--device", "cpu", "--variant", "breakable-inductor"])
+    assert "NoCompiler: the engine's image for CPUs has no compiler" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("sizes", ["0", "4,-1"])
 def test_sizes_are_counts(sizes: str) -> None:
     with pytest.raises(SystemExit):

@@ -1,0 +1,24 @@
+"""A service on a GPU: its pod asks for one, runs the image that can use it, and its engine captures by CUDA."""
+
+from graphpod_operator.cli import DEFAULT_IMAGES
+from graphpod_operator.features import GPU
+from tests.sim.conftest import SimPlace
+
+ONE = {"limits": {GPU: 1}}
+
+
+def test_a_service_on_a_gpu_becomes_ready_with_graphs_of_cuda(place: SimPlace, eventually) -> None:
+    place.bring_up(resources=ONE)
+    eventually(place.reached("Ready", "True", "Ready"))
+    (container,) = place.pod()["spec"]["containers"]
+    assert container["resources"]["limits"][GPU] == "1"
+    assert container["image"] == DEFAULT_IMAGES.gpu
+    graph = place.status()["graph"]
+    assert (graph["prefill"]["effective"], graph["decode"]["effective"]) == ("Breakable", "Full")
+    assert graph["backend"] == "CudaGraph"
+
+
+def test_more_gpus_than_an_engine_uses_are_refused_and_nothing_is_reserved(place: SimPlace, eventually) -> None:
+    place.bring_up(resources={"limits": {GPU: 2}})
+    assert GPU in eventually(place.reached("Accepted", "False", "FeatureNotBuilt"))
+    assert place.pods() == []
