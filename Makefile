@@ -61,7 +61,7 @@ lint: venv ## ruff, mypy, import law
 # On a GPU: DEVICE=cuda RUN=python3, in an environment with torch's CUDA build; WEIGHTS=DIR is SmolLM2's folder there.
 truth: DEVICE ?= cpu
 truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager, by scenario and model family; table in docs/reference
-	@status=0; $(RUN) -m truth --device $(DEVICE) --json truth/results/$(DEVICE).json $(call option,weights,WEIGHTS) \
+	@status=0; $(RUN) -m truth --device $(DEVICE) --json truth/results/$(DEVICE).json $(if $(WEIGHTS),--weights='$(WEIGHTS)') \
 		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
 
