@@ -35,7 +35,7 @@ MEANING: dict[ConditionType, str] = {
     ConditionType.Scheduled: "Every pod of the current spec has a node.",
     ConditionType.WorkloadAvailable: "As many pods of the current spec serve as are asked for.",
     ConditionType.GraphsCaptured: "Every serving pod runs the planned configuration and has proved its graphs.",
-    ConditionType.Ready: "All of the above.",
+    ConditionType.Ready: "Accepted, ModelAvailable, WorkloadAvailable and GraphsCaptured are True.",
     ConditionType.Available: "At least one proved pod serves, of whatever generation.",
     ConditionType.Degraded: "A pod runs a weaker policy than planned.",
     ConditionType.PolicyUpdateAvailable: "The rules of this operator would plan the spec differently; the pods run on "
