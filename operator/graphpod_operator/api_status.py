@@ -149,7 +149,8 @@ class Status(StatusModel):
         (),
         max_length=16,
         description="Accepted, ModelAvailable, WorkloadAvailable and GraphsCaptured, which make Ready; Scheduled, "
-        "Available, Degraded, PolicyUpdateAvailable and EngineUpdateAvailable; Reconciling and Stalled only while True.",
+        "Available, Degraded, PolicyUpdateAvailable and EngineUpdateAvailable; Reconciling and Stalled only "
+        "while True.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     url: Annotated[str, Field(max_length=512)] | None = Field(
