@@ -4,10 +4,8 @@ The second graph is no part of the engine: a prefill's attention was planned for
 only. It is captured here, replayed a few times and dropped. On a CPU attention enters the recording as one opaque call.
 """
 
-import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from statistics import median
 
@@ -17,6 +15,7 @@ from torch import Tensor
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.bench.result import BreakCost
 from graphpod_runtime.bench.workload import Workload
+from graphpod_runtime.engine.capture import no_collector
 from graphpod_runtime.engine.inputs import dummy_inputs
 from graphpod_runtime.engine.start import Started
 from graphpod_runtime.graphs.breakable import Site
@@ -72,7 +71,7 @@ def _whole(engine: Started, phase: Phase, size: int) -> FullGraph:
     code = engine.passes[phase].code(size)
     _plan_whole(engine, phase, size)
     code(attend)
-    with pool.capturing(), _no_collection():
+    with pool.capturing(), no_collector():
         _plan_whole(engine, phase, size)
         return capture_full(code, Site(engine.capturer.model, phase.value, size), opaque, pool)
 
@@ -84,18 +83,6 @@ def _plan_whole(engine: Started, phase: Phase, size: int) -> None:
         engine.attention.plan_step(metadata, size)
     else:
         engine.attention.plan(metadata)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A collection during a capture may free what the device still has open."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _seconds(device: torch.device, work: Callable[[], object]) -> float:

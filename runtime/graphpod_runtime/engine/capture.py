@@ -152,7 +152,7 @@ class Capturer:
             check_addresses=Mode.Addresses in self.switches.modes,
         )
         try:
-            with _no_collector():
+            with no_collector():
                 with _timed() as clock:
                     try:
                         method.prepare(sizes)
@@ -211,7 +211,7 @@ def _timed() -> Iterator[_Clock]:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def no_collector() -> Iterator[None]:
     """No collection starts of its own accord, which would free tensors in the middle of a capture; one that somebody
     asks for walks little, because what is alive now is set aside.
     """
