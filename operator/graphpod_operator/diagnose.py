@@ -22,6 +22,7 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.Stuck: Reason.EngineStuck,
     ExitCode.FeatureNotBuilt: Reason.EngineRefused,
     ExitCode.PolicyRefused: Reason.PolicyUnsupported,
+    ExitCode.CompileFailed: Reason.CompileFailed,
 }
 """The engine's own exit codes."""
 
@@ -45,6 +46,7 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.SelfCheckFailed,
     Reason.CaptureOutOfMemory,
     Reason.CaptureFailed,
+    Reason.CompileFailed,
     Reason.PolicyUnsupported,
     Reason.ConfigInvalid,
     Reason.EngineRefused,

@@ -256,6 +256,12 @@ class Reason(Enum):
         _G, _F, "capture ran out of memory and no shorter ladder was left (exit code 13)", "a pod captures its graphs",
         "shorten graph.sizes or raise spec.resources.limits.memory", stalled=True, notice=Notice.Warning,
     )  # fmt: skip
+    CompileFailed = Row(
+        _G, _F, "a function of the model could not be compiled and graph.onCaptureFailure is Fail (exit code 19)",
+        "a pod compiles it",
+        "read the engine's log, set graph.onCaptureFailure: Degrade or graph.compile: None", stalled=True,
+        notice=Notice.Warning,
+    )  # fmt: skip
     SelfCheckFailed = Row(
         _G, _F, "a replay differed from the uncaptured code (exit code 14)", "a pod proves its graphs",
         "set graph.onCaptureFailure: Degrade or another policy, and report it", stalled=True, notice=Notice.Warning,

@@ -67,10 +67,15 @@ def changes(rule: Rule) -> str:
     parts = [
         rule.duty.value if rule.duty else "",
         f"compile at most {rule.compile.value}" if rule.compile else "",
-        "sizes" if rule.multiple or (rule.when is None and rule.severity is Severity.Adjust) else "",
+        "sizes" if rule.multiple or _resizes(rule) else "",
         f"backend {rule.backend.value}, short ladders" if rule.backend else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _resizes(rule: Rule) -> bool:
+    """An Adjust row that is applied by name is about sizes, unless it says what else it changes."""
+    return rule.severity is Severity.Adjust and rule.when is None and rule.compile is None
 
 
 def _plain(title: str, rule: Rule) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from graphpod_policy.exits import ExitCode
 from graphpod_policy.facts import GPU_MEMORY, Facts, ModelFacts, ModelUnreadable
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.plan import Decision, PhasePlan, Plan
-from graphpod_policy.resolve import RESOLVER_REVISION, refine, resolve, shorten, weaken
+from graphpod_policy.resolve import RESOLVER_REVISION, refine, resolve, shorten, uncompiled, weaken
 from graphpod_policy.rules import POSSIBLE_FALLBACKS, RULES, Batch, Rule, refusing_gate
 from graphpod_policy.words import (
     AllToAll,
@@ -95,5 +95,6 @@ __all__ = [
     "refusing_gate",
     "resolve",
     "shorten",
+    "uncompiled",
     "weaken",
 ]

@@ -26,3 +26,5 @@ class ExitCode(IntEnum):
     """The configuration asks for a feature this engine does not have."""
     PolicyRefused = 18
     """A fact stands against a policy that was asked for by name, and `onUnsupported` is Fail."""
+    CompileFailed = 19
+    """A function could not be compiled and `onCaptureFailure` is Fail."""

@@ -64,7 +64,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_graph_segments", _G, _E, _GRAPH, "Segments of one forward pass (1 for Full, breaks + 1 for Breakable)."),
     Metric("graphpod_graph_memory_bytes", _G, _E, (*_GRAPH, "kind"), "Memory held by graphs: kind=pool (allocator) or driver."),
     Metric("graphpod_graph_captures_total", _C, _E, (*_GRAPH, "result"), "Captures by result (ok, error)."),
-    Metric("graphpod_graph_capture_failures_total", _C, _E, ("phase", "backend", "reason"), "Failed captures by rule id."),
+    Metric("graphpod_graph_capture_failures_total", _C, _E, ("phase", "backend", "reason"), "Failed captures and compilations by rule id."),
     Metric("graphpod_graph_capture_duration_seconds", _H, _E, _GRAPH, "Seconds to capture one size.", CAPTURE_SECONDS),
     Metric("graphpod_graph_selfchecks_total", _C, _E, (*_GRAPH, "result"), "Graphs replayed against uncaptured code before Ready (passed, failed)."),
     Metric("graphpod_graph_recaptures_total", _C, _E, ("phase", "backend"), "Captures attempted after Ready; must stay 0."),

@@ -1,7 +1,8 @@
 """The resolver: features and a request in, a plan with its decisions out. Total, deterministic, no I/O.
 
 Two callers share it. The operator resolves what the spec says; the engine starts from that plan and can only
-weaken it, by `refine` with facts, by `shorten` when memory runs out, by `weaken` when a capture fails.
+weaken it, by `refine` with facts, by `shorten` when memory runs out, by `weaken` when a capture fails, by `uncompiled`
+when compiling does.
 """
 
 from dataclasses import replace
@@ -137,6 +138,18 @@ def shorten(plan: Plan, phase: Phase, sizes: Ladder, because: str) -> Plan:
     search = Search(plan.features, plan.facts, plan.request.on_unsupported, Stage.Engine)
     search.decide(BY_NAME["LadderMemory"], search.case(phase, current.planned), Outcome.Adjusted, because)
     return _concluded(plan, search, {**plan.phases, phase: replace(current, sizes=sizes)})
+
+
+def uncompiled(plan: Plan, phases: tuple[Phase, ...], because: str) -> Plan:
+    """`plan` without what was to be compiled for `phases`, by rule CompileFailed. Compiling is Nothing once that is all
+    of them; pieces are of prefill alone.
+    """
+    search = Search(plan.features, plan.facts, plan.request.on_unsupported, Stage.Engine)
+    for phase in phases:
+        case = search.case(phase, plan.phases[phase].planned)
+        search.decide(BY_NAME["CompileFailed"], case, Outcome.Adjusted, because)
+    compile = CompileMode.Nothing if set(phases) == set(Phase) else plan.compile
+    return _concluded(replace(plan, compile=compile), search, dict(plan.phases))
 
 
 def candidates(phase: Phase, first: Policy) -> tuple[Policy, ...]:

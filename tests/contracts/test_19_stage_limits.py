@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy import Budget, Features, GraphRequest, resolve
+from graphpod_policy import Budget, CompileMode, Features, GraphRequest, Policy, resolve
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire import Heartbeat
@@ -70,11 +70,18 @@ def test_a_heart_that_beats_without_progress_does_not_help() -> None:
     assert subject.stuck() == "no progress at Ready for 61 s, the limit is 60 s"
 
 
-def test_every_stage_every_captured_size_and_every_checked_size_is_progress(started: Callable[..., Runner]) -> None:
+@pytest.mark.usefixtures("as_written")
+def test_every_stage_compiled_function_captured_size_and_checked_size_is_progress(
+    started: Callable[..., Runner],
+) -> None:
     """Each report of a start beats, so no stage is silent for longer than its longest part."""
-    reports: list[dict[str, Any]] = started().reports  # type: ignore[attr-defined]
+    runner = started(Policy.Piecewise, Policy.Full, compile=CompileMode.Inductor)
+    reports: list[dict[str, Any]] = runner.reports  # type: ignore[attr-defined]
     states = Counter(report["state"] for report in reports)
     stages = [len(report["stages"]) for report in reports]
     assert sorted(set(stages)) == list(range(stages[-1] + 1))
+    done = Counter(report["stages"][-1]["name"] for report in reports if report["stages"])
+    assert done["Buffers"] == 1 + 2, "the stage itself, and each half of a layer"
+    assert done["Compile"] == 1 + 3 + 4, "the stage itself, each piece of Piecewise, each size"
     assert states["Capturing"] >= 4 + 2 * 4  # prefill; decode measured, and captured to stay
     assert states["SelfChecking"] >= 4 + 4

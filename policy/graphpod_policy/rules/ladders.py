@@ -1,9 +1,9 @@
 """Rules about sizes, and about what an engine meets while it captures them. Applied by name where the fact arises."""
 
-from graphpod_policy.rules.rule import BOTH, GRAPHS, Rule
-from graphpod_policy.words import Severity, Stage
+from graphpod_policy.rules.rule import BOTH, EVERY, GRAPHS, Rule
+from graphpod_policy.words import CompileMode, Severity, Stage
 
-TITLE = "Ladders and captures"
+TITLE = "Ladders, compiling and captures"
 
 ROWS: tuple[Rule, ...] = (
     Rule(
@@ -88,6 +88,19 @@ ROWS: tuple[Rule, ...] = (
         hint="raise the memory limit or give a shorter size list",
         source="engine",
         stage=Stage.Engine,
+    ),
+    Rule(
+        id="CompileFailed",
+        phases=BOTH,
+        policies=EVERY,
+        severity=Severity.Adjust,
+        when=None,
+        because="a function of the model could not be compiled: it runs uncompiled",
+        hint="read the compiler's words in the engine's log: it needs a C++ compiler (CXX; for a GPU a C compiler, CC) "
+        "and folders that it can write (TORCHINDUCTOR_CACHE_DIR, TMPDIR); or set graph.compile: None",
+        source="engine",
+        stage=Stage.Engine,
+        compile=CompileMode.Nothing,
     ),
     Rule(
         id="SelfCheckFailed",

@@ -2,7 +2,6 @@
 which takes seconds; it is imported when there is something to compile.
 """
 
-import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from graphpod_runtime.graphs.errors import CompileFailed
 
 Function = Callable[..., Any]
 Argument = Tensor | int | torch.SymInt | None
@@ -21,10 +22,6 @@ without, the compiler can prove that 32 bits count the elements of every tensor.
 
 OPTIONS = {"cpp.vec_isa_ok": True}
 """Of inductor. It need not compile test programs to see which vectors this processor has: 5 to 15 s."""
-
-
-class CompileFailed(RuntimeError):
-    """A function could not be compiled. The message says which, why, and what to do."""
 
 
 class Traced(nn.Module):
@@ -48,7 +45,7 @@ def write_package(
 ) -> None:
     """Compiles `function` for any number of rows from 1 to MOST_ROWS into the package `path` (a name in .pt2), which
     carries `metadata`. `examples[i].shape[0]` is the number of rows for i in `rows`; contents are never read.
-    CompileFailed says why it could not be.
+    Raises whatever the compiler raises, and CompileFailed for a package that cannot be loaded.
     """
     from torch._inductor import aoti_compile_and_package
     from torch.export import Dim, export
@@ -59,19 +56,13 @@ def write_package(
     for index in tensors_of(examples):
         tensors.append(like(examples[index], ROWS if index in rows else None))
         dimensions.append({0: count} if index in rows else None)
-    try:
-        # One row is a number of rows like any other; by default it would be compiled for by itself.
-        with symbols.patch(backed_size_oblivious=True):
-            traced = export(
-                Traced(function, examples, rows), tuple(tensors), dynamic_shapes=(tuple(dimensions),), strict=False
-            )
-            options = OPTIONS | {"aot_inductor.metadata": metadata}
-            aoti_compile_and_package(traced, package_path=str(path), inductor_configs=options)
-    except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-        raise CompileFailed(
-            f"{path.stem}: {type(error).__name__}: {error}; the compiler needs g++, torch's headers and, for a GPU, "
-            "CUDA's (CUDA_HOME); or set graph.compile to none"
-        ) from error
+    # One row is a number of rows like any other; by default it would be compiled for by itself.
+    with symbols.patch(backed_size_oblivious=True):
+        traced = export(
+            Traced(function, examples, rows), tuple(tensors), dynamic_shapes=(tuple(dimensions),), strict=False
+        )
+        options = OPTIONS | {"aot_inductor.metadata": metadata}
+        aoti_compile_and_package(traced, package_path=str(path), inductor_configs=options)
     _refuse_static_libraries(path)
 
 
@@ -81,8 +72,8 @@ def _refuse_static_libraries(path: Path) -> None:
         for name in package.namelist():
             if name.endswith(".so") and b"libstdc++.so.6" not in package.read(name):
                 raise CompileFailed(
-                    f"{path.stem}: the C++ compiler linked libstdc++ statically, as it does where libstdc++.so is "
-                    "missing beside libstdc++.a; install the compiler's libstdc++ package whole, or set CXX"
+                    f"{path.stem}: the code does not refer to libstdc++.so.6; with a C++ library of its own it would "
+                    "crash the process when it is loaded; name another compiler in CXX"
                 )
 
 

@@ -8,7 +8,9 @@ versions: what is of another is passed over, and compiled again.
 import hashlib
 import platform
 import tempfile
+import textwrap
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,11 +23,27 @@ from graphpod_policy import __version__
 from graphpod_runtime.compiled.aot import MOST_ROWS, Argument, Function, tensors_of, write_package
 from graphpod_runtime.compiled.entries import Entries, Unusable
 from graphpod_runtime.compiled.jit import compile_now
+from graphpod_runtime.graphs.errors import CompileFailed, DeviceFailed, GraphError
 
 AHEAD = frozenset({"cpu"})
 """Devices whose code is compiled ahead of time and kept; `jit` says why not for GPUs."""
 KEY = "graphpod.key"
 """In a package's metadata."""
+WORDS = 600
+"""Characters of a compiler's message that are handed on; a log has all."""
+
+
+class Compiled(StrEnum):
+    """What an engine compiles: the name of a function in its cache."""
+
+    Before = "before"
+    """The half of a layer before attention."""
+    Mlp = "mlp"
+    """Of the half after attention what lies between its residual sums."""
+    After = "after"
+    """That half whole."""
+    Piece = "piece"
+    """What Piecewise traced between two attentions, before the first or after the last."""
 
 
 class Code:
@@ -46,8 +64,9 @@ class Code:
 class CompileCache:
     """Compiled functions of one engine. `compiles` and `loads` count what was made here and what was found."""
 
-    def __init__(self, folder: Path, device: torch.device) -> None:
-        self._entries, self._device = Entries(folder), device
+    def __init__(self, folder: Path, device: torch.device, told: Callable[[str], None] = lambda name: None) -> None:
+        """`told` is called with a function's name when it has been compiled or loaded."""
+        self._entries, self._device, self._told = Entries(folder), device, told
         self.compiles = self.loads = 0
 
     def code(
@@ -58,13 +77,29 @@ class CompileCache:
 
         `name` is for people; `text` tells this function from all others that are called with such arguments, by what
         it does. `function` takes and returns tensors (a tuple, one, or None) and may write its arguments.
+
+        CompileFailed when the compiler gives up, whatever it raises; DeviceFailed when the device does.
         """
-        tensors = tuple(tensors_of(examples))
+        try:
+            run = self._run(name, text, function, examples, rows)
+        except torch.AcceleratorError as error:
+            raise DeviceFailed(f"{name}, being compiled: {error}") from error
+        except GraphError:
+            raise
+        except Exception as error:
+            words = textwrap.shorten(f"{type(error).__name__}: {error}", WORDS)
+            raise CompileFailed(f"{name} cannot be compiled: {words}") from error
+        self._told(name)
+        return Code(run, tuple(tensors_of(examples)), rows[0])
+
+    def _run(
+        self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]
+    ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
         if self._device.type not in AHEAD:
-            return Code(compile_now(name, function, examples, rows, self._count), tensors, rows[0])
+            return compile_now(name, function, examples, rows, self._count)
         key = _key(self._device, text, examples, rows)
         package = self._found(name, key) or self._made(name, key, function, examples, rows)
-        return Code(package.boxed_run, tensors, rows[0])
+        return package.boxed_run  # type: ignore[no-any-return]
 
     def _count(self) -> None:
         self.compiles += 1

@@ -135,7 +135,7 @@ class Capturer:
     ) -> PhaseGraphs:
         """Graphs of `passing` for `sizes`, largest first; `captured(n)` is called after the n-th.
 
-        CaptureFailed or CaptureOutOfMemory leaves nothing behind but counters.
+        CaptureFailed, CompileFailed or CaptureOutOfMemory leaves nothing behind but counters.
         """
         phase = passing.phase
         if self.closed:

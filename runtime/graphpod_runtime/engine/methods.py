@@ -28,7 +28,8 @@ class Method(Protocol):
     """One policy over one phase's pass."""
 
     def prepare(self, sizes: tuple[int, ...]) -> None:
-        """Makes what all sizes share (a trace, compiled pieces), once, before the first of them is warmed up."""
+        """Makes what all sizes share (a trace, compiled pieces), once, before the first of them is warmed up.
+        CaptureFailed or CompileFailed says why it cannot be made."""
 
     def code(self, size: int) -> Code:
         """What a graph of `size` captures."""

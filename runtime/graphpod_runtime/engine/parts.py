@@ -7,11 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphpod_policy import CompileMode, EngineConfig, ExitCode, Phase
+from graphpod_policy import EngineConfig, ExitCode, Phase
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.entries import folder_of
 from graphpod_runtime.engine import kv_room
 from graphpod_runtime.engine.device import Place
@@ -109,10 +110,10 @@ class Parts:
         """An empty pool for one phase's graphs."""
         return self.place.pool(self.addresses)
 
-    def traced(self, compile: CompileMode) -> Traced:
-        """The model's body, to be traced for Piecewise; traces and compiled pieces are kept on disk."""
+    def traced(self, cache: CompileCache | None) -> Traced:
+        """The model's body, to be traced for Piecewise; traces are kept on disk, pieces compiled in `cache`."""
         shape, hidden = self.model.shape, self.passes[Phase.Prefill].buffers.view("hidden", 0)
-        return traced_in(folder_of(), self.model.body, str(shape), hidden, compile=compile is not CompileMode.Nothing)
+        return traced_in(folder_of(), self.model.body, str(shape), hidden, cache)
 
     def new_cache(self, config: EngineConfig, pages: int) -> KvCache:
         """Of `pages` pages, scratch included."""

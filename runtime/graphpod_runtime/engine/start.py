@@ -42,10 +42,10 @@ from graphpod_runtime.engine.inputs import dummy_inputs
 from graphpod_runtime.engine.logprobs import of_hidden, rows_at_once
 from graphpod_runtime.engine.parts import LoadModel, Parts, loaded
 from graphpod_runtime.engine.passes import Pass
-from graphpod_runtime.engine.switches import Mode, Switches
+from graphpod_runtime.engine.switches import FaultKind, Mode, Switches
 from graphpod_runtime.engine.walk import Walk
 from graphpod_runtime.graphs.dispatch import Ladder, gates_of
-from graphpod_runtime.graphs.errors import DeviceFailed
+from graphpod_runtime.graphs.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.graphs.report import Attention, PhaseReport, Report, Stage, State
 from graphpod_runtime.models.base import Model
 from graphpod_runtime.models.loader import load_model
@@ -139,15 +139,15 @@ class Starter:
             parts = Parts.made(config, place, model)
             report.attention = Attention(parts.attention.name, parts.attention_because)
             plan = self._refined(parts)
-        if config.graph.compile is not CompileMode.Nothing:
-            with self._stage(Stage.Compile):
-                self._compile(parts)
+        cache = None
+        if plan.compile is not CompileMode.Nothing:
+            cache = CompileCache(folder_of(), parts.device, partial(self._compiled, switches))
         capturer = Capturer(
             model=config.model.name,
             backend=plan.backend,
             attention=parts.attention,
             breaks=parts.breaks,
-            traced=parts.traced(config.graph.compile),
+            traced=parts.traced(cache),
             page_size=config.page_size,
             counters=self.counters,
             switches=switches,
@@ -155,6 +155,9 @@ class Starter:
             whole=parts.whole_passes(config.page_size) if Mode.OneBreak in switches.modes else {},
         )
         walk = Walk(config, plan, parts, capturer, self.counters, switches, report, self._tell)
+        if cache is not None:
+            with self._stage(Stage.Compile):
+                walk.compile(cache)
         report.state = State.Capturing
         with self._stage(Stage.PrefillCapture):
             walk.capture(Phase.Prefill)
@@ -199,11 +202,11 @@ class Starter:
             self.report.phases[phase].effective = planned.planned
         return plan
 
-    def _compile(self, parts: Parts) -> None:
-        """Compiles the halves, or loads them: a pass of one row runs each, and they are the same for any number."""
-        parts.model.compile_halves(CompileCache(folder_of(), parts.device))
-        inputs = dummy_inputs(Phase.Prefill, 1, self.config.page_size, parts.device)
-        parts.passes[Phase.Prefill].eager(inputs, _no_attention, 1)
+    def _compiled(self, switches: Switches, function: str) -> None:
+        """`function` has been compiled or loaded: progress, unless a fault asks for a failure."""
+        if switches.fires(FaultKind.Compile, function):
+            raise CompileFailed(f"{function}: injected fault")
+        self._tell()
 
     def _allocate_cache(self, parts: Parts, decode_bytes: int) -> None:
         config, model, attention = self.config, parts.model, parts.attention
@@ -246,8 +249,3 @@ class Starter:
 
     def _tell(self) -> None:
         self._send(self.report)
-
-
-def _no_attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """An Attend that attends to nothing; its result is laid out as attention's."""
-    return q.new_zeros(q.shape[0], q.shape[1] * q.shape[2])

@@ -1,7 +1,7 @@
 """Switches for tests and debugging, read from the environment.
 
-GRAPHPOD_FAULT=<kind>:<phase>:<size> makes one step of the start fail; several are separated by commas. GRAPHPOD_DEBUG
-names modes in which the engine runs slower and sees more, separated by commas, too.
+GRAPHPOD_FAULT=<kind>:<phase>:<size>, or compile:<function>, makes one step of the start fail; several are separated by
+commas. GRAPHPOD_DEBUG names modes in which the engine runs slower and sees more, separated by commas, too.
 """
 
 import os
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from graphpod_policy import ExitCode, Phase
+from graphpod_runtime.compiled.cache import Compiled
 from graphpod_runtime.engine.failure import StartFailure
 
 FAULT = "GRAPHPOD_FAULT"
@@ -25,6 +26,8 @@ class FaultKind(StrEnum):
     """The pool runs out of memory."""
     SelfCheck = "selfcheck"
     """What a replay returns to the self-check is corrupted."""
+    Compile = "compile"
+    """A function that was compiled or loaded counts as not compiled."""
 
 
 class Mode(StrEnum):
@@ -42,7 +45,7 @@ class Mode(StrEnum):
     """Before every replay it is asserted that nothing a graph refers to has moved."""
 
 
-Fault = tuple[FaultKind, Phase, int]
+Fault = tuple[FaultKind, Phase, int] | tuple[FaultKind, Compiled]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,9 @@ class Switches:
             frozenset(_mode(text) for text in _words(environment, DEBUG)),
         )
 
-    def fires(self, kind: FaultKind, phase: Phase, size: int) -> bool:
-        """Whether this step is to fail."""
-        return (kind, phase, size) in self.faults
+    def fires(self, kind: FaultKind, *where: Phase | int | str) -> bool:
+        """Whether this step is to fail: at a phase and a size, or at a function being compiled."""
+        return (kind, *where) in self.faults
 
 
 def _words(environment: Mapping[str, str], name: str) -> list[str]:
@@ -72,12 +75,18 @@ def _words(environment: Mapping[str, str], name: str) -> list[str]:
 
 def _fault(text: str) -> Fault:
     try:
-        kind, phase, size = text.split(":")
+        kind, *where = text.split(":")
+        if kind == FaultKind.Compile:
+            (function,) = where
+            return FaultKind.Compile, Compiled(function)
+        phase, size = where
         return FaultKind(kind), Phase(phase), int(size)
     except ValueError as error:
         raise StartFailure(
             ExitCode.ConfigInvalid,
-            f"{FAULT}: {text!r}: expected <kind>:<phase>:<size> with kind one of {', '.join(FaultKind)}",
+            f"{FAULT}: {text!r}: expected <kind>:<phase>:<size> with kind one of "
+            f"{', '.join(kind for kind in FaultKind if kind is not FaultKind.Compile)}, or compile:<function> with "
+            f"function one of {', '.join(Compiled)}",
         ) from error
 
 

@@ -1,24 +1,30 @@
 """The walk: from a phase's planned policy down to the strongest one that its captures and its self-check bear.
 
-Out of memory first shortens the ladder, once; every other failure that the process survives (GraphError) makes the
-phase one policy weaker, or ends the start when `onCaptureFailure` is Fail.
+Out of memory first shortens the ladder, once; what cannot be compiled runs uncompiled; every other failure that the
+process survives (GraphError) makes the phase one policy weaker. When `onCaptureFailure` is Fail the start ends instead.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_policy import EngineConfig, OnCaptureFailure, Phase, Plan, Policy, shorten, weaken
+from torch import Tensor
+
+from graphpod_policy import EngineConfig, OnCaptureFailure, Phase, Plan, Policy, shorten, uncompiled, weaken
+from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.inputs import Inputs
+from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
 from graphpod_runtime.engine.parts import Parts
 from graphpod_runtime.engine.switches import FaultKind, Switches
-from graphpod_runtime.graphs.errors import CaptureOutOfMemory, GraphError, SelfCheckFailed
+from graphpod_runtime.graphs.errors import CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
 from graphpod_runtime.graphs.report import Report, SelfCheck
 from graphpod_runtime.graphs.selfcheck import Checker
+
+logger = logging.getLogger("graphpod.engine")
 
 
 class Walk:
@@ -49,6 +55,24 @@ class Walk:
         self._driver_bytes = dict.fromkeys(Phase, 0)
         """The most that a phase's graphs took. The driver keeps the memory of dropped graphs for the next ones, so a
         second capture is not seen to take any."""
+
+    def compile(self, cache: CompileCache) -> None:
+        """Takes the halves of a layer from `cache`: a pass of one row runs each, and they are the same for any number.
+        When one cannot be compiled nothing is: neither they nor pieces."""
+        self._parts.model.compile_halves(cache)
+        inputs = dummy_inputs(Phase.Prefill, 1, self._config.page_size, self._parts.device)
+        try:
+            self._parts.passes[Phase.Prefill].eager(inputs, _no_attention, 1)
+        except CompileFailed as error:
+            self._parts.model.compile_halves(None)
+            for phase in Phase:
+                self._counters.add(
+                    "graphpod_graph_capture_failures_total",
+                    phase=phase.value,
+                    backend=self.plan.backend.value,
+                    reason=error.rule,
+                )
+            self._forgo_compiling(tuple(Phase), error)
 
     def capture(self, phase: Phase) -> None:
         """Captures the ladder of `phase` by its planned policy, or a weaker one, or none."""
@@ -125,10 +149,14 @@ class Walk:
                 return
 
     def _step_down(self, phase: Phase, error: GraphError) -> None:
-        """The plan after `error`: a shorter ladder once if memory ran out, else a weaker policy.
+        """The plan after `error`: a shorter ladder once if memory ran out, pieces uncompiled if one cannot be compiled,
+        else a weaker policy.
 
         StartFailure when `onCaptureFailure` is Fail.
         """
+        if isinstance(error, CompileFailed):
+            self._forgo_compiling((phase,), error)
+            return
         sizes = self.plan.phases[phase].sizes
         if isinstance(error, CaptureOutOfMemory) and phase not in self._shortened and len(sizes) > 1:
             self._shortened.add(phase)
@@ -143,6 +171,21 @@ class Walk:
         self._report.phases[phase].effective = self.plan.phases[phase].planned
         self._tell()
 
+    def _forgo_compiling(self, phases: tuple[Phase, ...], error: CompileFailed) -> None:
+        """The plan without what was to be compiled for `phases`. StartFailure when `onCaptureFailure` is Fail."""
+        words = f"model {self._config.model.name}: {error}"
+        logger.warning("%s", words, exc_info=error)
+        if self._config.graph.on_capture_failure is OnCaptureFailure.Fail:
+            raise StartFailure(
+                error.code,
+                f"{words}; the engine's log has all of the compiler's words; set graph.compile to None, or "
+                "graph.onCaptureFailure to Degrade to run uncompiled",
+            ) from error
+        self._capturer.traced.forgo_compiling()
+        self.plan = uncompiled(self.plan, phases, words)
+        self._report.decisions = self.plan.decisions
+        self._tell()
+
     def _lose(self, phase: Phase) -> None:
         self.graphs.pop(phase, None)
         report = self._report.phases[phase]
@@ -150,6 +193,11 @@ class Walk:
         report.capture_seconds = report.prepare_seconds = report.warm_seconds = 0.0
         report.costs = ()
         report.failed = report.planned_sizes
+
+
+def _no_attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """An Attend that attends to nothing; its result is laid out as attention's."""
+    return q.new_zeros(q.shape[0], q.shape[1] * q.shape[2])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Failures of capture and self-check that a start survives by running a weaker policy."""
+"""Failures of compiling, capture and self-check that a start survives by doing without."""
 
 from typing import ClassVar
 
@@ -24,6 +24,13 @@ class CaptureOutOfMemory(GraphError):
 
     rule = "CaptureOutOfMemory"
     code = ExitCode.CaptureOutOfMemory
+
+
+class CompileFailed(GraphError):
+    """A function could not be compiled, or what was made of it not be loaded. The message says which, and why."""
+
+    rule = "CompileFailed"
+    code = ExitCode.CompileFailed
 
 
 class DeviceFailed(Exception):

@@ -6,8 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, fx, nn
 
-from graphpod_runtime.compiled.aot import CompileFailed
-from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.compiled.cache import CompileCache, Compiled
 from graphpod_runtime.graphs.chain import Chain, ChainBody, Kind, Piece, members
 from graphpod_runtime.graphs.chain_store import ChainStore
 from graphpod_runtime.graphs.errors import CaptureFailed
@@ -31,10 +30,7 @@ def inductor(cache: CompileCache, device: torch.device) -> Compiler:
     def compiled(key: str, piece: fx.GraphModule, inputs: tuple[Kind, ...]) -> Piece:
         examples = tuple(_example(kind, device) for kind in inputs)
         rows = tuple(index for index, kind in enumerate(inputs) if kind.sizes[:1] == ("rows",))
-        try:
-            return Opaque(cache.code("piece", key, piece, examples, rows))
-        except CompileFailed as error:
-            raise CaptureFailed(f"a piece of the model's body cannot be compiled: {error}") from error
+        return Opaque(cache.code(Compiled.Piece, key, piece, examples, rows))
 
     return compiled
 
@@ -63,13 +59,18 @@ class Traced:
 
     @property
     def body(self) -> ChainBody:
-        """The chain as a Body. CaptureFailed when the body cannot be traced, or a piece not be compiled."""
+        """The chain as a Body. CaptureFailed when the body cannot be traced, CompileFailed when a piece cannot be
+        compiled."""
         if self._chain is None:
             chain = (self._store and self._store.found(self._body)) or self._made()
             pieces = {key: self._compiler(key, piece, chain.inputs[key]) for key, piece in chain.pieces.items()}
             self.pieces = len(pieces)
             self._chain = ChainBody(chain, pieces, members(self._body))
         return self._chain
+
+    def forgo_compiling(self) -> None:
+        """Pieces will run as they were traced."""
+        self._compiler, self._chain = eager, None
 
     def _made(self) -> Chain:
         # Not before it is needed: this imports torch's compiler.
@@ -84,8 +85,9 @@ class Traced:
         return chain
 
 
-def traced_in(folder: Path, body: nn.Module, model: str, hidden: Tensor, *, compile: bool) -> Traced:
-    """The body of the model that `model` describes; its trace and its compiled pieces are kept in `folder`."""
+def traced_in(folder: Path, body: nn.Module, model: str, hidden: Tensor, cache: CompileCache | None) -> Traced:
+    """The body of the model that `model` describes; its trace is kept in `folder`, pieces are compiled in `cache` or
+    not at all."""
     device = hidden.device
-    compiler = inductor(CompileCache(folder, device), device) if compile else eager
+    compiler = inductor(cache, device) if cache is not None else eager
     return Traced(body, hidden, compiler, ChainStore(folder, device, f"{model} {hidden.dtype}"))

@@ -131,8 +131,9 @@ class Model(Protocol):
     def targets(self) -> "dict[str, Target]":
         """For each tensor name of a Hugging Face checkpoint: where it goes."""
 
-    def compile_halves(self, cache: CompileCache) -> None:
-        """Takes the two halves of a layer, for all layers at once, from `cache` when they run next."""
+    def compile_halves(self, cache: CompileCache | None) -> None:
+        """Takes the two halves of a layer, for all layers at once, from `cache` when they run next; without one they
+        are what was written."""
 
     def module(self) -> nn.Module:
         """The whole model as a module, for its parameters and buffers."""

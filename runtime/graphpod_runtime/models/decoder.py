@@ -142,7 +142,7 @@ class Decoder(nn.Module):
     def head(self, hidden: Tensor) -> Tensor:
         return functional.linear(self.norm(hidden), self.output)
 
-    def compile_halves(self, cache: CompileCache) -> None:
+    def compile_halves(self, cache: CompileCache | None) -> None:
         self.body.halves.compile(cache)
 
     def module(self) -> nn.Module:

@@ -10,7 +10,7 @@ from typing import Any
 import torch.nn.functional as functional
 from torch import Tensor
 
-from graphpod_runtime.compiled.cache import Code, CompileCache
+from graphpod_runtime.compiled.cache import Code, CompileCache, Compiled
 from graphpod_runtime.graphs.opaque import Opaque
 from graphpod_runtime.layers.norm import rms_norm
 from graphpod_runtime.layers.rope import apply_rope
@@ -100,8 +100,11 @@ class Halves:
         self.before: Function = self._before
         self.after: Function = self._after
 
-    def compile(self, cache: CompileCache) -> None:
-        """Takes both from `cache` at their next calls; what it does not have is compiled then."""
+    def compile(self, cache: CompileCache | None) -> None:
+        """Takes both from `cache` at their next calls; what it does not have is compiled then. None: plain again."""
+        if cache is None:
+            self.before, self.after = self._before, self._after
+            return
         self.before = Opaque(CompiledBefore(self._before, cache), self._before)
         self.after = Opaque(CompiledAfter(self._after, cache), self._after)
 
@@ -121,7 +124,7 @@ class CompiledBefore:
         if self._code is None:
             last = len(arguments)
             with_rows = (0, 1, 2, last - 3, last - 2, last - 1)
-            self._code = self._cache.code("before", repr(before), self._into, arguments, with_rows)
+            self._code = self._cache.code(Compiled.Before, repr(before), self._into, arguments, with_rows)
         self._code(*arguments)
         return q, k, v
 
@@ -159,10 +162,10 @@ class CompiledAfter:
         if not (out_bias is norm_attended is down_bias is norm_result is None):
             whole = (attended, x, out, out_bias, norm_attended, norm)
             rest = (gate_up, gate_up_bias, down, down_bias, norm_result)
-            (result,) = self._coded("after", after, (*whole, *rest), (0, 1))
+            (result,) = self._coded(Compiled.After, after, (*whole, *rest), (0, 1))
             return result
         x.addmm_(attended, out.t())
-        (gated,) = self._coded("mlp", after.gated, (x, norm, gate_up, gate_up_bias), (0,))
+        (gated,) = self._coded(Compiled.Mlp, after.gated, (x, norm, gate_up, gate_up_bias), (0,))
         return x.addmm_(gated, down.t())
 
     def _coded(

@@ -27,6 +27,7 @@ from graphpod_policy import (
     refine,
     resolve,
     shorten,
+    uncompiled,
     weaken,
 )
 from graphpod_policy.resolve import AUTO_ORDER
@@ -158,6 +159,17 @@ def test_prefill_steps_from_breakable_over_piecewise_to_disabled():
         walked.append(plan.phases[PREFILL].planned)
         plan = weaken(plan, PREFILL, "CaptureFailed", "boom")
     assert walked == [Policy.Breakable, Policy.Piecewise]
+
+
+def test_what_cannot_be_compiled_changes_no_policy_and_compiling_ends_with_the_last_phase():
+    plan = resolve(Features(), GraphRequest(prefill=Policy.Piecewise, compile=CompileMode.Inductor))
+    for phases, compile in (((PREFILL,), CompileMode.Inductor), ((PREFILL, DECODE), CompileMode.Nothing)):
+        less = uncompiled(plan, phases, "no compiler")
+        assert (less.phases, less.compile) == (plan.phases, compile)
+        new = less.decisions[len(plan.decisions) :]
+        assert [(decision.rule, decision.phase, decision.outcome) for decision in new] == [
+            ("CompileFailed", phase, Outcome.Adjusted) for phase in phases
+        ]
 
 
 def test_memory_shortens_a_ladder_and_never_extends_it():

@@ -35,7 +35,8 @@ def test_a_row_says_why_what_to_do_and_whence(rule: Rule) -> None:
     assert rule.policies
     assert (rule.refuses is not None) == (rule.severity is Severity.Gate)
     effects = (rule.duty, rule.compile, rule.multiple, rule.backend)
-    adjusts = rule.severity is Severity.Adjust and rule.when is not None
+    # A row that is applied by name adjusts sizes, unless it says what else.
+    adjusts = rule.severity is Severity.Adjust and (rule.when is not None or rule.compile is not None)
     assert sum(effect is not None for effect in effects) == int(adjusts)
     assert rule.stage in (Stage.Spec, Stage.Engine)
 

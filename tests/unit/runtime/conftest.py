@@ -34,6 +34,8 @@ from graphpod_policy import (
     PhasePlan,
     Policy,
 )
+from graphpod_runtime.compiled.aot import Function, Traced
+from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.entries import FOLDER as CACHE_FOLDER
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.report import Report
@@ -174,10 +176,23 @@ def device() -> Device:
 
 
 @pytest.fixture
+def as_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled runs as it was written: for what stands around a compiler, which takes seconds."""
+
+    def run(self: CompileCache, name: str, text: str, function: Function, examples: Any, rows: Any) -> Any:
+        traced = Traced(function, examples, rows)
+        return lambda tensors: traced(*tensors)
+
+    monkeypatch.setattr(CompileCache, "_run", run)
+
+
+@pytest.fixture
 def started(
     llama_folder: Path, device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Runner]:
     """started(prefill, decode, **config changes) -> a Ready runner; every report it sent is in `.reports`.
+
+    What one start has traced or compiled, later ones find, in all tests that name no folder of their own.
 
     A `load` among the changes takes the place of load_model.
     """

@@ -11,6 +11,12 @@ def test_an_empty_environment_asks_for_nothing() -> None:
     assert Switches.read({}) == Switches.read({"GRAPHPOD_FAULT": "", "GRAPHPOD_DEBUG": ""}) == Switches()
 
 
+def test_a_fault_of_compiling_names_the_function() -> None:
+    switches = Switches.read({"GRAPHPOD_FAULT": "compile:mlp"})
+    assert switches.fires(FaultKind.Compile, "mlp")
+    assert not switches.fires(FaultKind.Compile, "piece")
+
+
 def test_several_faults_and_modes_are_separated_by_commas() -> None:
     switches = Switches.read(
         {"GRAPHPOD_FAULT": "capture:prefill:8, selfcheck:decode:2", "GRAPHPOD_DEBUG": "eager,addresses"}
@@ -26,6 +32,8 @@ def test_several_faults_and_modes_are_separated_by_commas() -> None:
     [
         ({"GRAPHPOD_FAULT": "capture:decoding:2"}, "expected <kind>:<phase>:<size>"),
         ({"GRAPHPOD_FAULT": "capture:decode:2,"}, "expected <kind>:<phase>:<size>"),
+        ({"GRAPHPOD_FAULT": "compile:prefill:8"}, "compile:<function> with function one of before, mlp, after, piece"),
+        ({"GRAPHPOD_FAULT": "compile:half"}, "compile:<function>"),
         ({"GRAPHPOD_DEBUG": "eager,slow"}, "'slow' is no debug mode; choose from eager"),
     ],
 )
