@@ -47,9 +47,11 @@ def features_of(subject: Subject, device: Device) -> Features:
 
 @contextmanager
 def switches(faults: str, modes: str) -> Iterator[None]:
-    """Starts meet what GRAPHPOD_FAULT=`faults` and GRAPHPOD_DEBUG=`modes` ask for; an empty text asks for nothing."""
-    before = {name: os.environ.get(name) for name in (FAULT, DEBUG)}
-    os.environ |= {FAULT: faults, DEBUG: modes}
+    """Starts meet what GRAPHPOD_FAULT=`faults` and GRAPHPOD_DEBUG=`modes` ask for; an empty text leaves the variable as
+    the user has it."""
+    asked = {name: text for name, text in ((FAULT, faults), (DEBUG, modes)) if text}
+    before = {name: os.environ.get(name) for name in asked}
+    os.environ |= asked
     try:
         yield
     finally:
