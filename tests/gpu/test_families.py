@@ -1,7 +1,6 @@
 """Every family on a GPU as on the CPU, graphs and FP8 KV caches included: the CPU's tests, with a GPU's engines."""
 
 from tests.unit.runtime.engine.test_attention_choice import (  # noqa: F401
-    built,
     test_graphs_over_an_fp8_cache_give_the_tokens_of_eager,
     test_scales_matter_and_good_ones_lose_little,
 )
