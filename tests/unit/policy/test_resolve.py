@@ -10,6 +10,7 @@ from graphpod_policy import (
     RULES,
     Backend,
     CompileMode,
+    Device,
     Facts,
     FallbackReason,
     Features,
@@ -162,7 +163,7 @@ def test_prefill_steps_from_breakable_over_piecewise_to_disabled():
 
 
 def test_what_cannot_be_compiled_changes_no_policy_and_compiling_ends_with_the_last_phase():
-    plan = resolve(Features(), GraphRequest(prefill=Policy.Piecewise, compile=CompileMode.Inductor))
+    plan = resolve(Features(device=Device.Cuda), GraphRequest(prefill=Policy.Piecewise, compile=CompileMode.Inductor))
     for phases, compile in (((PREFILL,), CompileMode.Inductor), ((PREFILL, DECODE), CompileMode.Nothing)):
         less = uncompiled(plan, phases, "no compiler")
         assert (less.phases, less.compile) == (plan.phases, compile)
