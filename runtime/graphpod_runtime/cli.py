@@ -55,7 +55,10 @@ def _serve(arguments: Sequence[str]) -> int:
         if path is None:
             try:
                 config = _local(options)
-            except (LocalError, ConfigError) as error:
+            except LocalError as error:
+                print(f"graphpod-engine serve: {error}", file=sys.stderr)
+                return error.code
+            except ConfigError as error:
                 print(f"graphpod-engine serve: {error}", file=sys.stderr)
                 return ExitCode.ConfigInvalid
             path = Path(folder) / "engine.json"

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import graphpod_policy
+from graphpod_policy import Phase
 from graphpod_runtime.graphs.report import Report, Stage, State
 
 
@@ -14,6 +15,8 @@ class Journal:
         self._state = State.Loading
         self._stages = 0
         self._decisions = 0
+        self._quarters = dict.fromkeys(Phase, 0)
+        """Of each ladder, captured when progress was last told."""
 
     def note(self, report: Report) -> None:
         """Says what `report` has and the one before had not."""
@@ -29,6 +32,7 @@ class Journal:
                     f"{decision.rule} ({decision.phase}, {decision.outcome}): {decision.because}; {decision.hint}"
                 )
         if report.state is self._state:
+            self._progress(report)
             return
         self._state = report.state
         if report.failure is not None:
@@ -41,6 +45,14 @@ class Journal:
             self._say(f"{report.state}: {phases}, backend {report.backend}, {report.kv_pages} KV pages")
         else:
             self._say(f"{report.state} …")
+
+    def _progress(self, report: Report) -> None:
+        """A line for each quarter of a ladder: a long one takes a minute on a CPU."""
+        for phase, part in report.phases.items():
+            before, now = self._quarters[phase], 4 * part.captured // max(1, part.planned_sizes)
+            self._quarters[phase] = now
+            if before < now < 4:
+                self._say(f"{phase}: {part.captured} of {part.planned_sizes} sizes captured")
 
 
 def _clock(parts: dict[str, float]) -> str:

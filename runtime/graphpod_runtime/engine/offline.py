@@ -17,6 +17,8 @@ from graphpod_runtime.engine.sequence import LEAST, Logprob, LogprobRequest, Sam
 from graphpod_runtime.front.local import LocalError, local_config
 from graphpod_runtime.front.tokenizer import TemplateError, Tokenizer, TokenizerInvalid
 from graphpod_runtime.graphs.report import Report
+from graphpod_runtime.models.base import ModelInvalid
+from graphpod_runtime.models.config_json import read_shape
 
 ALTERNATIVES = 20
 """The most that may be named beside one token."""
@@ -29,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     began = time.time()
     try:
+        read_shape(options.model)  # an unknown architecture is told before a missing tokenizer
         config = local_config(options.model, dtype=options.dtype, prefill=options.prefill, decode=options.decode)
         tokenizer = Tokenizer(options.model)
         prompts = [_encode(tokenizer, text, plain=options.plain) for text in options.prompt]
@@ -41,12 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
         wants = LogprobRequest(options.logprobs, options.prompt_logprobs)
         found = answers(runner, prompts, options.max_tokens, sampling, wants)
     except StartFailure as failure:
-        print(f"{failure.reason}: {failure.message}", file=sys.stderr)
-        return failure.code
-    except TokenizerInvalid as error:
+        return failure.code  # the journal has told it
+    except (ModelInvalid, TokenizerInvalid) as error:
         print(f"{ExitCode.ModelInvalid.name}: {error}", file=sys.stderr)
         return ExitCode.ModelInvalid
-    except (LocalError, ConfigError, TemplateError, PromptTooLong, DoesNotFit) as error:
+    except LocalError as error:
+        print(f"{error.code.name}: {error}", file=sys.stderr)
+        return error.code
+    except (ConfigError, TemplateError, PromptTooLong, DoesNotFit) as error:
         print(f"{ExitCode.ConfigInvalid.name}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
     if options.json:

@@ -85,8 +85,8 @@ def _fault(text: str) -> Fault:
         raise StartFailure(
             ExitCode.ConfigInvalid,
             f"{FAULT}: {text!r}: expected <kind>:<phase>:<size> with kind one of "
-            f"{', '.join(kind for kind in FaultKind if kind is not FaultKind.Compile)}, or compile:<function> with "
-            f"function one of {', '.join(Compiled)}",
+            f"{', '.join(kind for kind in FaultKind if kind is not FaultKind.Compile)} and phase one of "
+            f"{', '.join(Phase)}, or compile:<function> with function one of {', '.join(Compiled)}",
         ) from error
 
 

@@ -51,3 +51,12 @@ def test_a_failed_start_ends_with_its_cause():
     report.state, report.failure = State.Failed, ("CaptureFailed", "decode size 2: boom")
     journal.note(report)
     assert lines == ["CaptureFailed: decode size 2: boom"]
+
+
+def test_a_long_ladder_is_told_by_quarters():
+    lines: list[str] = []
+    part = PhaseReport(Policy.Auto, Policy.Breakable, Policy.Breakable, planned_sizes=22)
+    journal, report = Journal(lines.append), Report(Backend.Recorder, {Phase.Prefill: part}, state=State.Capturing)
+    for part.captured in range(23):
+        journal.note(report)
+    assert lines == ["Capturing …", *(f"prefill: {n} of 22 sizes captured" for n in (6, 11, 17))]

@@ -40,7 +40,7 @@ def test_two_prompts_give_two_answers_and_the_warmup_report(folder: Path, capsys
     [
         (["--prompt", "w5"], ExitCode.ConfigInvalid, "no chat template"),
         (["--prompt", "w5", "--plain", "--max-tokens", "4000"], ExitCode.ConfigInvalid, "at most maxModelLen"),
-        (["--prompt", "w5", "--plain", "--prefill", "Full"], ExitCode.ConfigInvalid, "not built"),
+        (["--prompt", "w5", "--plain", "--prefill", "Full"], ExitCode.FeatureNotBuilt, "not built"),
     ],
 )
 def test_a_request_that_cannot_be_met_ends_with_its_reason(
@@ -85,3 +85,19 @@ def test_log_probabilities_are_told_with_their_texts(folder: Path, capsys: pytes
     with pytest.raises(SystemExit):
         main([*arguments, "--logprobs", "2"])
     assert "told by --json" in capsys.readouterr().err
+
+
+def test_an_unknown_architecture_is_told_before_a_missing_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["MixtralForCausalLM"]}')
+    assert main(["--model", str(tmp_path), "--prompt", "w5"]) == ExitCode.ModelInvalid
+    assert "architecture 'MixtralForCausalLM' is unknown; this engine runs LlamaForCausalLM" in capsys.readouterr().err
+
+
+def test_a_start_that_fails_says_why_once(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHPOD_FAULT", "capture:prefil:64")
+    assert main(["--model", str(folder), "--plain", "--prompt", "w5"]) == ExitCode.ConfigInvalid
+    assert capsys.readouterr().err.count("phase one of prefill, decode") == 1

@@ -25,17 +25,24 @@ def test_a_port_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "more", "words"),
+    ("content", "more", "code", "words"),
     [
-        ("[1]", [], "no model's configuration"),
-        ('{"max_position_embeddings": 64}', ["--max-model-len", "0"], "maxModelLen: must be at least 1, is 0"),
+        ("[1]", [], ExitCode.ModelInvalid, "no model's configuration"),
+        ("{}", [], ExitCode.ModelInvalid, "field 'max_position_embeddings' is missing"),
+        ('{"max_position_embeddings": 64}', ["--prefill", "Full"], ExitCode.FeatureNotBuilt, "Full is not built"),
+        (
+            '{"max_position_embeddings": 64}',
+            ["--max-model-len", "0"],
+            ExitCode.ConfigInvalid,
+            "maxModelLen: must be at least 1, is 0",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_served_is_told_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, more: list[str], words: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, more: list[str], code: ExitCode, words: str
 ) -> None:
     (tmp_path / "config.json").write_text(content)
-    assert main(["serve", "--model", str(tmp_path), *more]) == ExitCode.ConfigInvalid
+    assert main(["serve", "--model", str(tmp_path), *more]) == code
     assert words in capsys.readouterr().err
 
 
