@@ -29,7 +29,11 @@ SHARES = {
 }
 """Part of an undisturbed start that each stage takes; a ladder's sizes share their stage evenly."""
 
-WEAKER = {"Full": "Breakable", "Breakable": "Disabled", "Piecewise": "Disabled"}
+WEAKER = {
+    "prefill": {"Breakable": "Piecewise", "Piecewise": "Disabled"},
+    "decode": {"Full": "Breakable", "Breakable": "Disabled"},
+}
+ATTENTION = {"kernels": "torch", "because": "a stub attends to nothing"}
 SEGMENTS = {"Full": 1, "Breakable": 31, "Piecewise": 31}  # of a model with 30 layers
 POOL_BYTES = 1 << 20  # of one size
 STUCK_SECONDS = 60.0
@@ -149,6 +153,7 @@ class Story:
             "terminal": scene.state in ("Ready", "Failed"),
             "graph": {name: phase.report() for name, phase in scene.phases.items()},
             "decisions": [dict(decision) for decision in scene.decisions],
+            "attention": ATTENTION if any(name == "Load" for name, _ in scene.stages) else None,
             "stages": [{"name": name, "seconds": round(seconds, 3)} for name, seconds in scene.stages],
             "kv": {"pages": scene.pages, "pageSize": self.page_size, "tokens": scene.pages * self.page_size},
             "failure": scene.failure and {"reason": scene.failure[0], "message": scene.failure[1]},
@@ -339,7 +344,7 @@ class _Start:
             raise _Ended(code, f"{what}; set graph.onCaptureFailure to Degrade to run a weaker policy")
         else:
             outcome = "Degraded"
-            phase = replace(phase, effective=WEAKER[phase.effective])
+            phase = replace(phase, effective=WEAKER[name][phase.effective])
             if phase.effective == "Disabled":
                 self.ladders[name] = ()
         self.phases[name] = replace(phase, captured=0, segments=0, seconds=0.0, failed=phase.sizes)
