@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphpod_policy import Device, Phase, Policy
+from graphpod_policy import CompileMode, Device, Phase, Policy
 from graphpod_runtime.engine.capture import PhaseGraphs
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
@@ -68,6 +68,20 @@ def test_batches_above_the_ladder_fall_back_with_that_reason(started: Callable[.
     generate(runner, random_prompts(5), 4, ignore_eos=True)
     above = runner.counters.value(FALLBACKS, phase="decode", reason="SizeAboveLadder")
     assert above == runner.counters.value(FALLBACKS, phase="decode") > 0
+
+
+@pytest.mark.usefixtures("as_written")
+def test_a_pass_that_met_code_without_a_compilation_has_that_reason(started: Callable[..., Runner]) -> None:
+    """Only what is compiled in the process can meet it, and only in a pass that no graph runs."""
+    runner = started(compile=CompileMode.Inductor, prefill_sizes=(4, 8))
+    cache = runner.engine.cache
+    assert cache is not None
+    assert cache.sealed, "once Ready, nothing is compiled"
+    body = runner.engine.model.body
+    body.register_forward_pre_hook(lambda *_: cache.ran_uncompiled())
+    generate(runner, random_prompts(2, shortest=20, longest=30), 3, ignore_eos=True)
+    value = runner.counters.value
+    assert value(FALLBACKS, reason="Recompiled") == value(FALLBACKS) == value(EAGER) > 0
 
 
 def test_rows_are_counted_as_real_and_padding(started: Callable[..., Runner]) -> None:

@@ -62,12 +62,17 @@ class Code:
 
 
 class CompileCache:
-    """Compiled functions of one engine. `compiles` and `loads` count what was made here and what was found."""
+    """Compiled functions of one engine. `compiles` and `loads` count what was made here and what was found,
+    `uncompiled` how often a function ran as it was written, because once `sealed` nothing is compiled any more.
+    """
+
+    sealed = False
+    """Latched at Ready: a compilation in serving would hold every request up for seconds."""
 
     def __init__(self, folder: Path, device: torch.device, told: Callable[[str], None] = lambda name: None) -> None:
         """`told` is called with a function's name when it has been compiled or loaded."""
         self._entries, self._device, self._told = Entries(folder), device, told
-        self.compiles = self.loads = 0
+        self.compiles = self.loads = self.uncompiled = 0
 
     def code(
         self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]
@@ -96,13 +101,16 @@ class CompileCache:
         self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]
     ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
         if self._device.type not in AHEAD:
-            return compile_now(name, function, examples, rows, self._count)
+            return compile_now(name, function, examples, rows, self)
         key = _key(self._device, text, examples, rows)
         package = self._found(name, key) or self._made(name, key, function, examples, rows)
         return package.boxed_run  # type: ignore[no-any-return]
 
-    def _count(self) -> None:
+    def compiled(self) -> None:
         self.compiles += 1
+
+    def ran_uncompiled(self) -> None:
+        self.uncompiled += 1
 
     def _found(self, name: str, key: str) -> Any:
         """The package of `key`, if one is there that can be used."""
@@ -124,7 +132,7 @@ class CompileCache:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, f"{name}.pt2")
             write_package(function, examples, rows, path, {KEY: key})
-            self._count()
+            self.compiled()
             self._entries.keep(f"{name}-{key}", path.read_bytes(), path.suffix)
             return _opened(path)
 

@@ -6,8 +6,9 @@ and held a C++ library of its own that crashed the process when it was loaded.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,11 +19,24 @@ OPTIONS = {"combo_kernels": True, "combo_kernel_foreach_dynamic_shapes": True}
 """Of inductor: pointwise work on q, on k and on v is one launch."""
 
 
+class Account(Protocol):
+    """Whose functions are compiled, and what it learns of them."""
+
+    sealed: bool
+    """Nothing more may be compiled: what has no code for its arguments runs uncompiled."""
+
+    def compiled(self) -> None:
+        """A compilation begins."""
+
+    def ran_uncompiled(self) -> None:
+        """A function runs uncompiled, being sealed."""
+
+
 def compile_now(
-    name: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...], count: Callable[[], None]
+    name: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...], account: Account
 ) -> Callable[[list[Tensor]], tuple[Tensor, ...]]:
-    """`function` of the tensors of `examples`, compiled for any number of rows, one included; `count` is called for
-    each compilation. `examples` and `rows` as for packages; their contents are never read.
+    """`function` of the tensors of `examples`, compiled for any number of rows, one included. `examples` and `rows` as
+    for packages; their contents are never read.
     """
     from torch._inductor.compile_fx import compile_fx
     from torch.fx.experimental import _config as symbols
@@ -32,12 +46,14 @@ def compile_now(
     with_rows = [at for at, index in enumerate(tensors) if index in rows]
 
     def lowered(graph: torch.fx.GraphModule, inputs: Any) -> Any:
-        count()
+        account.compiled()
         return compile_fx(graph, inputs, config_patches=OPTIONS)
 
     traced = Traced(function, examples, rows)
 
     def call(*arguments: Tensor) -> tuple[Tensor, ...]:
+        if not torch.compiler.is_compiling():  # never in compiled code
+            account.ran_uncompiled()
         return traced.forward(*arguments)
 
     # A code object of its own: torch counts recompilations by it, over all functions that share one.
@@ -50,7 +66,10 @@ def compile_now(
         for at in with_rows:
             if plain[at].shape[0] > 1:
                 torch._dynamo.mark_dynamic(plain[at], 0)
-        results: tuple[Tensor, ...] = code(*plain)
+        # Of this call alone: other code of the process may compile.
+        stance = torch.compiler.set_stance("eager_on_recompile") if account.sealed else nullcontext()
+        with stance:
+            results: tuple[Tensor, ...] = code(*plain)
         return results
 
     # Now, and for as many rows as kernels are to be chosen for: a capture cannot compile.

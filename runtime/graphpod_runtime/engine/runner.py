@@ -128,10 +128,13 @@ class Runner:
         backend = self._backend.value
         choice = dispatch(engine.ladders[phase], _gated(inputs))
         if isinstance(choice, FallbackReason):
-            count("graphpod_graph_fallbacks_total", phase=label, reason=choice.value, backend=backend)
-            count("graphpod_forward_passes_total", phase=label, policy=Policy.Disabled.value)
+            before = self._uncompiled()
             engine.attention.plan(inputs.metadata)
-            return engine.passes[phase].eager(inputs, engine.attention.run, inputs.count)
+            eager = engine.passes[phase].eager(inputs, engine.attention.run, inputs.count)
+            reason = choice if self._uncompiled() == before else FallbackReason.Recompiled
+            count("graphpod_graph_fallbacks_total", phase=label, reason=reason.value, backend=backend)
+            count("graphpod_forward_passes_total", phase=label, policy=Policy.Disabled.value)
+            return eager
         graphs = engine.graphs[phase]
         results = graphs.replay(inputs, choice)
         policy = graphs.policy.value
@@ -140,6 +143,10 @@ class Runner:
         count("graphpod_graph_tokens_total", inputs.count, phase=label, kind="real", backend=backend)
         count("graphpod_graph_tokens_total", choice - inputs.count, phase=label, kind="padding", backend=backend)
         return results
+
+    def _uncompiled(self) -> int:
+        """How often compiled code had none for its arguments, and ran as it was written."""
+        return 0 if self._engine.cache is None else self._engine.cache.uncompiled
 
     def _sample(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor) -> list[int]:
         tokens: list[int] = chosen.tolist()

@@ -64,6 +64,8 @@ class Started:
     ladders: dict[Phase, Ladder]
     modes: frozenset[Mode]
     """Debug modes."""
+    cache: CompileCache | None
+    """Of what is compiled; None: nothing is."""
 
 
 class Starter:
@@ -174,6 +176,8 @@ class Starter:
                 walk.check(phase)
         parts.fill_scratch()
         capturer.closed = True
+        if cache is not None:
+            cache.sealed = True
         report.state = State.Ready
         self._tell()
         return Started(
@@ -185,6 +189,7 @@ class Starter:
             walk.graphs,
             self._ladders(walk, switches),
             switches.modes,
+            cache,
         )
 
     def _refined(self, parts: Parts) -> Plan:

@@ -86,8 +86,17 @@ def test_compiled_in_the_process_it_is_one_compilation_too_and_nothing_is_kept(
             torch.testing.assert_close(out, x @ weight)
             torch.testing.assert_close(product, x * rows)
             torch.testing.assert_close(sums, (x + 1).sum(-1))
-    assert (cache.compiles, cache.loads) == (1, 0)
-    assert list(tmp_path.iterdir()) == []
+        assert (cache.compiles, cache.loads) == (1, 0)
+        assert list(tmp_path.iterdir()) == []
+        # In serving nothing is compiled: what has no code runs as it was written, and is counted.
+        cache.sealed = True
+        x, weight, out = torch.randn(3, 8), torch.randn(8, 4), torch.empty(3, 4)
+        code(x, None, 3, weight, out)
+        assert cache.uncompiled == 0
+        with torch.enable_grad():  # another state than that it was compiled in
+            code(x, None, 3, weight, out.zero_())
+        torch.testing.assert_close(out, x @ weight)
+        assert (cache.compiles, cache.uncompiled) == (1, 1)
 
 
 def test_a_loaded_entry_needs_no_compiler_in_the_process(filled: Path) -> None:
