@@ -25,7 +25,7 @@ def test_a_pod_is_ready_after_its_engine_is():
 
 def test_an_engine_that_ends_carries_code_reason_and_message():
     assert scripted("load")["end"] == {
-        "at": pytest.approx(2.5),
+        "at": pytest.approx(2.3),
         "code": 11,
         "reason": "Error",
         "message": "ModelInvalid: /model/m holds no *.safetensors; correct spec.model.uri",
