@@ -14,13 +14,14 @@ from typing import Any
 import yaml
 
 import graphpod_operator
+from graphpod_operator.render.images import Images
 from testbed import Cluster
 
 USER = "operator"
 RULES, LEASE_RULES = (Path(graphpod_operator.__file__).with_name(name) for name in ("rbac.yaml", "rbac-lease.yaml"))
 LEASES = "default"
 """The namespace in which operators take turns, unless a test has one of its own."""
-IMAGE = "graphpod.dev/runtime:test"
+IMAGES = Images("graphpod.dev/runtime:test", "graphpod.dev/runtime:test-gpu")
 STOP_SECONDS = 30
 MAIN = "import sys; from graphpod_operator.cli import main; sys.exit(main())"
 
@@ -76,7 +77,7 @@ class Operator:
     arguments: tuple[str, ...] = ()
     lease_namespace: str = LEASES
     before: str = ""
-    image: str = IMAGE
+    image: str = IMAGES.cpu
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def start(self) -> None:
@@ -86,6 +87,8 @@ class Operator:
             "run",
             "--engine-image",
             self.image,
+            "--engine-gpu-image",
+            IMAGES.gpu,
             "--port",
             str(self.port),
             "--admin-url",

@@ -11,7 +11,7 @@ from graphpod_operator.ownership import desired_fields, owned_fields
 from graphpod_operator.plan import Desired, desire
 from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
 from graphpod_policy import EngineConfig, config_hash
-from tests.api.operator.process import IMAGE, USER, Operator
+from tests.api.operator.process import IMAGES, USER, Operator
 from tests.audit import Audit
 from tests.places import LABEL, Place, service
 
@@ -42,7 +42,7 @@ def wanted(place: Place, name: str = "demo") -> Desired:
     """What the operator plans for a stored service."""
     found = json.loads(place.kubectl("get", "controllerrevisions", "-l", f"{LABEL}={name}", "-o", "json"))["items"]
     memories = [Child.of(Resource.ControllerRevision, raw) for raw in found]
-    planned = desire(Service.of(place.get("gisvc", name)), IMAGE, memories)
+    planned = desire(Service.of(place.get("gisvc", name)), IMAGES, memories)
     assert isinstance(planned, Desired)
     return planned
 

@@ -8,7 +8,7 @@ import pytest
 
 from graphpod_operator.observe import Service
 from graphpod_operator.plan import Desired, desire
-from tests.api.operator.process import IMAGE, USER, Operator
+from tests.api.operator.process import IMAGES, USER, Operator
 from tests.audit import Audit
 from tests.places import LABEL, Place, service
 
@@ -21,7 +21,7 @@ def config_name(service_name: str) -> str:
         "metadata": {"name": service_name, "namespace": "x", "uid": "x", "resourceVersion": "1"},
         "spec": service(service_name)["spec"],
     }
-    planned = desire(Service.of(stored), IMAGE)
+    planned = desire(Service.of(stored), IMAGES)
     assert isinstance(planned, Desired)
     return f"{service_name}-engine-{planned.config_hash}"
 
