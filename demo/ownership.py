@@ -5,7 +5,7 @@ So behind a marked system namespace the release, the CRD and the ClusterRole are
 """
 
 from demo.chart import NAMESPACE as SYSTEM
-from demo.chart import RELEASE
+from demo.chart import OPERATOR, RELEASE
 from demo.ground import Ground, Kubectl, Say
 from demo.objects import Manifest, listed, read, wait
 from demo.service import CLAIM, NAME, NAMESPACE
@@ -48,6 +48,8 @@ def remove(ground: Ground, say: Say) -> str:
             return "; ".join(kept)
         say("the operator")
         ground.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--ignore-not-found")
+        # The operator's own, made by it and left behind, as every lock of an elected leader is.
+        ground.kubectl("delete", "lease", OPERATOR, "-n", SYSTEM, "--ignore-not-found")
         _remove_crd(ground, say)
         kept += _remove_namespace(ground, SYSTEM, say)
     return "; ".join(kept) or "nothing of it is left"

@@ -53,17 +53,22 @@ def test_right_graphs_pass_and_every_one_is_checked(
         assert runner.counters.value("graphpod_graph_selfchecks_total", phase=phase, result="failed") == 0
 
 
-def test_a_corrupted_break_output_is_caught(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+def corrupt(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
+    """The break of the last layer, in graphs of size `wrong`, writes one element that is not attention's."""
     right = breakable.BreakableGraph._break
 
     def corrupting(
         self: breakable.BreakableGraph, layer: int, rows: breakable.Rows, attend: Callable[[int], Tensor]
     ) -> None:
         right(self, layer, rows, attend)
-        if layer == 2 and self.site.size == 16:
+        if layer == 2 and self.site.size == wrong:
             self._arena.out[0, 0] += 1e-3
 
     monkeypatch.setattr(breakable.BreakableGraph, "_break", corrupting)
+
+
+def test_a_corrupted_break_output_is_caught(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    corrupt(monkeypatch, 16)
     failure = failure_of(started, *BREAKABLE)
     assert failure.code is ExitCode.SelfCheckFailed
     assert "prefill size 16" in failure.message
@@ -73,16 +78,7 @@ def test_a_break_output_off_by_a_bit_is_caught_on_a_size_that_plain_eager_does_n
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the last layer, so that no key or value shows it: only the comparison with the captured code does."""
-    right = breakable.BreakableGraph._break
-
-    def corrupting(
-        self: breakable.BreakableGraph, layer: int, rows: breakable.Rows, attend: Callable[[int], Tensor]
-    ) -> None:
-        right(self, layer, rows, attend)
-        if layer == 2 and self.site.size == 12:
-            self._arena.out[0, 0] += 1e-3
-
-    monkeypatch.setattr(breakable.BreakableGraph, "_break", corrupting)
+    corrupt(monkeypatch, 12)
     failure = failure_of(started, Policy.Breakable, Policy.Disabled, prefill_sizes=(4, 8, 12, 16, 20, 24, 32))
     assert failure.code is ExitCode.SelfCheckFailed
     assert "prefill size 12" in failure.message

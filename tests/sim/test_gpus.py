@@ -1,7 +1,7 @@
 """A service on a GPU: its pod asks for one, runs the image that can use it, and its engine captures by CUDA."""
 
-from graphpod_operator.cli import DEFAULT_IMAGES
 from graphpod_operator.features import GPU
+from tests.api.operator.process import IMAGES
 from tests.sim.conftest import SimPlace
 
 ONE = {"limits": {GPU: 1}}
@@ -12,7 +12,7 @@ def test_a_service_on_a_gpu_becomes_ready_with_graphs_of_cuda(place: SimPlace, e
     eventually(place.reached("Ready", "True", "Ready"))
     (container,) = place.pod()["spec"]["containers"]
     assert container["resources"]["limits"][GPU] == "1"
-    assert container["image"] == DEFAULT_IMAGES.gpu
+    assert container["image"] == IMAGES.gpu
     graph = place.status()["graph"]
     assert (graph["prefill"]["effective"], graph["decode"]["effective"]) == ("Breakable", "Full")
     assert graph["backend"] == "CudaGraph"

@@ -155,7 +155,7 @@ class Capturer:
             with no_collector():
                 with _timed() as clock:
                     try:
-                        method.prepare(sizes)
+                        method.prepare()
                     except CaptureFailed as error:
                         raise CaptureFailed(f"model {self.model}, {phase}: {error}") from error
                 graphs.prepare_seconds = clock.seconds

@@ -27,7 +27,7 @@ class Graph(Protocol):
 class Method(Protocol):
     """One policy over one phase's pass."""
 
-    def prepare(self, sizes: tuple[int, ...]) -> None:
+    def prepare(self) -> None:
         """Makes what all sizes share (a trace, compiled pieces), once, before the first of them is warmed up.
         CaptureFailed or CompileFailed says why it cannot be made."""
 
@@ -52,7 +52,7 @@ class Breakable:
     attention: AttentionBackend
     breaks: BreakArena
 
-    def prepare(self, sizes: tuple[int, ...]) -> None:
+    def prepare(self) -> None:
         """Nothing: each size is captured from the model's own code."""
 
     def code(self, size: int) -> Code:
@@ -69,28 +69,17 @@ class Breakable:
 
 
 @dataclass(frozen=True, slots=True)
-class Piecewise:
+class Piecewise(Breakable):
     """As Breakable, from the body's trace instead of its code."""
 
     passing: PrefillPass
-    attention: AttentionBackend
-    breaks: BreakArena
     traced: Traced
 
-    def prepare(self, sizes: tuple[int, ...]) -> None:
+    def prepare(self) -> None:
         self.traced.body  # noqa: B018 (traces)
 
     def code(self, size: int) -> Code:
         return self.passing.code_of(self.traced.body, size)
-
-    def attend(self, size: int, count: int) -> Attend:
-        return narrowed(self.attention.over, size, count)
-
-    def plan(self, metadata: Metadata, size: int) -> None:
-        self.attention.plan(metadata)
-
-    def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
-        return capture_breakable(code, site, self.attention.over, self.breaks, pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +89,7 @@ class Full:
     passing: Pass
     attention: AttentionBackend
 
-    def prepare(self, sizes: tuple[int, ...]) -> None:
+    def prepare(self) -> None:
         """Nothing: each size is captured from the model's own code."""
 
     def code(self, size: int) -> Code:
@@ -125,7 +114,7 @@ class OneBreak:
     breaks: BreakArena
     whole: BreakPoint
 
-    def prepare(self, sizes: tuple[int, ...]) -> None:
+    def prepare(self) -> None:
         """Nothing: the break was rehearsed with the buffers."""
 
     def code(self, size: int) -> Code:

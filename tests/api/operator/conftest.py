@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from stubs.proxy import Proxy
 from testbed import Cluster
 from tests.api.operator.door import Door
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import USER, Operator, grant
 from tests.audit import Audit
 from tests.crd import serve_crd
+from tests.eventually import Eventually
 from tests.places import LABEL, Place
 
 
@@ -47,6 +49,16 @@ def operator(running_operator: Operator, eventually) -> Operator:
     eventually.logs.append(running_operator.log)
     eventually(running_operator.idle)
     return running_operator
+
+
+@pytest.fixture
+def proxy(running_operator: Operator) -> Iterator[Proxy]:
+    """Before the API server, for operators of a test's own; the folder's works again afterwards."""
+    running_operator.stop()
+    with Proxy(running_operator.cluster.kubeconfig).serving() as proxy:
+        yield proxy
+    running_operator.start()
+    Eventually()(running_operator.idle)
 
 
 @pytest.fixture(scope="package")

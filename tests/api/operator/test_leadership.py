@@ -26,16 +26,6 @@ USERS = ("user3", "user4")
 
 
 @pytest.fixture
-def proxy(running_operator: Operator) -> Iterator[Proxy]:
-    """Between both operators and the API server; nobody else works meanwhile."""
-    running_operator.stop()
-    with Proxy(running_operator.cluster.kubeconfig).serving() as proxy:
-        yield proxy
-    running_operator.start()
-    Eventually()(running_operator.idle)
-
-
-@pytest.fixture
 def pair(
     proxy: Proxy, running_operator: Operator, admin_ports: AdminPorts, tmp_path: Path, eventually: Eventually
 ) -> Iterator[tuple[Operator, Operator]]:

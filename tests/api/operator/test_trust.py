@@ -31,15 +31,6 @@ watch.settings = without_inactivity_check
 
 
 @pytest.fixture
-def proxy(running_operator: Operator) -> Iterator[Proxy]:
-    running_operator.stop()
-    with Proxy(running_operator.cluster.kubeconfig).serving() as proxy:
-        yield proxy
-    running_operator.start()
-    Eventually()(running_operator.idle)
-
-
-@pytest.fixture
 def believing(
     proxy: Proxy, running_operator: Operator, admin_ports: AdminPorts, tmp_path: Path, eventually: Eventually
 ) -> Iterator[Operator]:
