@@ -107,5 +107,7 @@ class Monitoring(ApiModel):
     """Objects for Prometheus."""
 
     enabled: Boolean = Field(
-        False, description="Make a PodMonitor for the pods where the cluster has that kind. Default: false."
+        False,
+        description="Make a PodMonitor for the pods' /metrics; where the cluster has no such kind, the condition "
+        "MonitorReady says so, and it is made once the kind comes. Default: false.",
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from graphpod_operator import explain_command
 from graphpod_operator.render.images import Images
+from graphpod_operator.resource import OPTIONAL
 from graphpod_policy import __version__
 
 DEFAULT_IMAGES = Images(*(f"graphpod.dev/runtime:{__version__}-{kind}" for kind in ("cpu", "cuda")))
@@ -71,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
         help="serve the warnings of the admission webhook, with tls.crt and tls.key of this folder (default: not)",
     )
     run.add_argument("--webhook-port", type=int, default=9443, help="port of the admission webhook (%(default)s)")
+    run.add_argument(
+        "--without-kind",
+        action="append",
+        default=[],
+        choices=[kind.kind for kind in OPTIONAL],
+        help="leave this kind alone even where the cluster serves it; may be repeated",
+    )
     run.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     run.set_defaults(run=_run_operator)
 
@@ -112,6 +120,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
         namespaces=tuple(arguments.namespace),
         workers=arguments.workers,
         admin_url=arguments.admin_url or adminport.DEFAULT_URL,
+        without=tuple(kind for kind in OPTIONAL if kind.kind in arguments.without_kind),
         webhook=Webhook(arguments.webhook_port, certificates) if certificates is not None else None,
     )
     try:

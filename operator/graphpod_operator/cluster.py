@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import aiohttp
@@ -138,6 +138,32 @@ class KubernetesLeases:
         made = "resourceVersion" not in metadata
         path = _path(Resource.Lease, metadata["namespace"], None if made else metadata["name"])
         return await self._wire.request("POST" if made else "PUT", path, body=body, seconds=LEASE_TIMEOUT)
+
+
+class KubernetesDiscovery:
+    """The port of `kinds`, over the same wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def serves(self, kinds: Collection[Resource]) -> frozenset[Resource]:
+        """Those of `kinds` that are served. One request, and one more for each group of theirs that is there."""
+        groups = (await self._wire.request("GET", "/apis"))["groups"]
+        versions = {version["groupVersion"] for group in groups for version in group["versions"]}
+        found: set[Resource] = set()
+        for version in versions.intersection(kind.api_version for kind in kinds):
+            plurals = await self._plurals(version)
+            found.update(kind for kind in kinds if kind.api_version == version and kind.plural in plurals)
+        return frozenset(found)
+
+    async def _plurals(self, version: str) -> set[str]:
+        try:
+            listed = await self._wire.request("GET", f"/apis/{version}")
+        except Refused as error:
+            if error.status == 404:
+                return set()
+            raise
+        return {resource["name"] for resource in listed["resources"]}
 
 
 class KubernetesCluster:

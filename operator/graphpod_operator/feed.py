@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,7 +11,7 @@ from graphpod_operator.observe import Key, Pod, Projection, Raw, project
 from graphpod_operator.port import Cluster, Listing
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.render.subject import MANAGED_BY, OWNER_LABEL
-from graphpod_operator.resource import WATCHED, Resource
+from graphpod_operator.resource import Resource
 from graphpod_operator.store import Store, address
 from graphpod_operator.warmup import Warmups
 
@@ -76,6 +77,11 @@ class Feed:
         gone = [f"{_name(item)} was deleted" for item in self._missing(listed)]
         return gone + [f"{_name(item)} has changed" for item in listed.items if self._store.is_news(item)]
 
+    def vanished(self, resource: Resource) -> None:
+        """A kind is served no more, or no longer to us: what was known of it counts for nothing."""
+        for item in self._store.all(resource):
+            self._delete(item)
+
     def _missing(self, listed: Listed) -> list[Projection]:
         return self._store.missing(listed.resource, listed.namespace, listed.items, listed.version)
 
@@ -100,11 +106,11 @@ def _name(item: Projection) -> str:
     return f"{resource.kind} {namespace}/{name}"
 
 
-async def fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...]) -> None:
-    """List every kind into the feed. Without this, an object not heard of yet would pass for one that is absent."""
+async def fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds: Iterable[Resource]) -> None:
+    """List kinds into the feed. Without this, an object not heard of yet would pass for one that is absent."""
 
     async def take(resource: Resource, namespace: str | None) -> None:
         listing = await cluster.list(resource, namespace, selector(resource))
         feed.listed(Listed.of(resource, namespace, listing))
 
-    await asyncio.gather(*(take(resource, scope) for resource in WATCHED for scope in scopes(namespaces)))
+    await asyncio.gather(*(take(resource, scope) for resource in kinds for scope in scopes(namespaces)))

@@ -20,14 +20,16 @@ import aiohttp
 from graphpod_operator import health, watch
 from graphpod_operator.adminport import DEFAULT_URL, HttpAdminPort
 from graphpod_operator.clock import SystemClock
-from graphpod_operator.cluster import KubernetesCluster, KubernetesLeases, Wire, connect
+from graphpod_operator.cluster import KubernetesCluster, KubernetesDiscovery, KubernetesLeases, Wire, connect
 from graphpod_operator.feed import Feed, fill
+from graphpod_operator.kinds import Kinds
 from graphpod_operator.lease import Leadership
 from graphpod_operator.metrics import CONTROLLER, Meters
 from graphpod_operator.port import ApiError, Cluster, Conflict
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reconcile import Reconciler
 from graphpod_operator.render.images import Images
+from graphpod_operator.resource import WATCHED, Resource
 from graphpod_operator.resync import Resync
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import Warmups
@@ -52,6 +54,8 @@ class Settings:
     workers: int = 16
     admin_url: str = DEFAULT_URL
     webhook: Webhook | None = None
+    without: tuple[Resource, ...] = ()
+    """Optional kinds to leave alone."""
 
 
 @dataclass(slots=True)
@@ -72,6 +76,7 @@ class Parts:
     leadership: Leadership
     resync: Resync
     feed: Feed
+    kinds: Kinds
     pulse: health.Pulse
 
 
@@ -99,9 +104,10 @@ async def run(settings: Settings) -> None:
         )
         cluster = KubernetesCluster(wire, leadership.fence)
         warmups = Warmups(HttpAdminPort(session, settings.admin_url), queue.add)
-        reconciler = Reconciler(cluster, warmups, store, meters, clock, settings.images)
         feed = Feed(store, queue, warmups)
-        resync = Resync(cluster, feed, settings.namespaces, done=reread)
+        kinds = Kinds(KubernetesDiscovery(wire), cluster, feed, settings.namespaces, settings.without, done=queue_all)
+        reconciler = Reconciler(cluster, warmups, store, meters, clock, settings.images, kinds)
+        resync = Resync(cluster, feed, settings.namespaces, kinds, done=reread)
         meters.watch(store, queue, leadership.holds)
         server = await health.serve(
             settings.port,
@@ -110,9 +116,9 @@ async def run(settings: Settings) -> None:
             unready=lambda: readiness.trouble or leadership.trouble,
         )
         try:
-            await _fill(cluster, feed, settings.namespaces, readiness)
+            await _fill(cluster, feed, settings.namespaces, kinds, readiness)
             log.info("store filled: %d services", sum(1 for _ in store.services()))
-            await _work(Parts(settings, queue, meters, reconciler, leadership, resync, feed, pulse))
+            await _work(Parts(settings, queue, meters, reconciler, leadership, resync, feed, kinds, pulse))
         finally:
             await leadership.release()
             await server.cleanup()
@@ -131,8 +137,10 @@ async def _work(parts: Parts) -> None:
     main = asyncio.current_task()
     assert main is not None  # called from a coroutine
 
-    def watches_failed() -> None:
-        parts.meters.count("graphpod_operator_watch_failures_total")
+    def watches_ended(error: Exception | None) -> None:
+        if error is not None:
+            parts.meters.count("graphpod_operator_watch_failures_total")
+            parts.kinds.soon()
         for number in (signal.SIGTERM, signal.SIGINT):  # kopf's handlers outlive it, and do nothing any more
             asyncio.get_running_loop().add_signal_handler(number, main.cancel)
 
@@ -140,11 +148,12 @@ async def _work(parts: Parts) -> None:
         *(asyncio.create_task(_worker(parts)) for _ in range(parts.settings.workers)),
         asyncio.create_task(parts.leadership.contend()),
         asyncio.create_task(parts.resync.run()),
+        asyncio.create_task(parts.kinds.run()),
         asyncio.create_task(parts.pulse.beat()),
     ]
     # kopf ends the tasks it finds younger than itself, so ours are made first
     watching = asyncio.create_task(
-        watch.run(parts.feed, parts.settings.namespaces, listed=parts.resync.soon, failed=watches_failed)
+        watch.run(parts.feed, parts.settings.namespaces, parts.kinds, listed=parts.resync.soon, ended=watches_ended)
     )
     try:
         done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
@@ -194,11 +203,12 @@ async def _worker(parts: Parts) -> None:
         meters.observe("controller_runtime_reconcile_time_seconds", time.monotonic() - started, controller=CONTROLLER)
 
 
-async def _fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], readiness: Readiness) -> None:
+async def _fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds: Kinds, readiness: Readiness) -> None:
     """Fill the store through the feed, however long the API server takes to answer."""
     while True:
         try:
-            await fill(cluster, feed, namespaces)
+            await fill(cluster, feed, namespaces, WATCHED)
+            await kinds.look()
         except ApiError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

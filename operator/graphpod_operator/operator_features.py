@@ -27,7 +27,6 @@ OPERATOR_FEATURES: tuple[OperatorFeature, ...] = (
     OperatorFeature("a limit of retries", "spec.graph.retries", False, lambda spec: spec.graph.retries is not None),
     OperatorFeature("autoscaling", "spec.autoscaling", False, lambda spec: spec.autoscaling),
     OperatorFeature("objectives", "spec.slo", False, lambda spec: spec.slo),
-    OperatorFeature("a PodMonitor", "spec.monitoring.enabled", False, lambda spec: spec.monitoring.enabled),
 )
 """Every feature that asks something of the operator alone and is not in every version."""
 

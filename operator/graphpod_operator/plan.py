@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from graphpod_operator import observe, operator_features
+from graphpod_operator.absence import NONE_ABSENT, Absence, Absent
 from graphpod_operator.api import KIND, Spec
 from graphpod_operator.api_model import first_mistake
 from graphpod_operator.api_running import Updates
@@ -24,6 +25,7 @@ from graphpod_operator.render.controllerrevision import controller_revision
 from graphpod_operator.render.deployment import deployment, replicas, workload
 from graphpod_operator.render.disruption import FLOOR, disruption_budget
 from graphpod_operator.render.images import Images
+from graphpod_operator.render.monitor import pod_monitor
 from graphpod_operator.render.service import service
 from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
@@ -56,8 +58,8 @@ class Wanted:
 class Desired:
     """A service that can run: its graph plan, the hash of its engine's configuration, its children in order.
 
-    `renews`: it has another rendering than before. `news` is what this operator would do otherwise, were the service's
-    rendering not kept.
+    `withheld` are the children of it that cannot be made here. `renews`: it has another rendering than before. `news`
+    is what this operator would do otherwise, were the service's rendering not kept.
     """
 
     policy: Plan
@@ -65,7 +67,16 @@ class Desired:
     replicas: int
     children: tuple[Wanted, ...]
     renews: bool
+    withheld: tuple[Withheld, ...] = ()
     news: tuple[News, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A child that the spec asks for, of a kind that is not there."""
+
+    resource: Resource
+    why: Absence
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +101,11 @@ def desire(
     images: Images,
     revisions: Iterable[observe.Child] = (),
     failed_start: bool = False,
+    absent: Absent = NONE_ABSENT,
 ) -> Desired | Refused:
     """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label;
-    `failed_start` says whether one of its pods has failed to start and goes on trying.
+    `failed_start` says whether one of its pods has failed to start and goes on trying; `absent` are the optional kinds
+    that are not there.
 
     A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
     for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
@@ -111,9 +124,9 @@ def desire(
     same = [one.kept for one in kept if one.kept.data.get(MADE_FROM) == made_from(spec, found.queue)]
     adopted = isinstance(fresh, Rendering) and found.adopt == fresh.revision
     if not same or spec.updates is Updates.Auto or adopted or operator_features.lacking(spec):
-        return fresh if isinstance(fresh, Refused) else _desired(subject, fresh, kept, failed_start)
+        return fresh if isinstance(fresh, Refused) else _desired(subject, fresh, kept, failed_start, absent)
     pinned = Rendering.read(same[-1], policy)
-    return replace(_desired(subject, pinned, kept, failed_start), news=_news(subject, pinned, fresh, images))
+    return replace(_desired(subject, pinned, kept, failed_start, absent), news=_news(subject, pinned, fresh, images))
 
 
 def _render(subject: Subject, images: Images) -> tuple[Rendering | Refused, Plan]:
@@ -144,7 +157,9 @@ def _kept(found: observe.Service, revisions: Iterable[observe.Child]) -> list[_M
     return sorted(ours, key=lambda one: (one.kept.number, one.name))
 
 
-def _desired(subject: Subject, rendering: Rendering, kept: list[_Memory], failed_start: bool) -> Desired:
+def _desired(
+    subject: Subject, rendering: Rendering, kept: list[_Memory], failed_start: bool, absent: Absent
+) -> Desired:
     """The children around a rendering. The memory of it has the highest number of all."""
     name = subject.revision_name(rendering.revision)
     newest = kept[-1] if kept else None
@@ -155,6 +170,7 @@ def _desired(subject: Subject, rendering: Rendering, kept: list[_Memory], failed
     budget = (Wanted.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
     memory = controller_revision(subject, rendering.revision, data, number)
+    optional = _optional(subject)
     return Desired(
         policy=rendering.policy,
         config_hash=file.hash,
@@ -167,8 +183,18 @@ def _desired(subject: Subject, rendering: Rendering, kept: list[_Memory], failed
             Wanted.of(Resource.ControllerRevision, memory),
             *(budget if replicas(subject.spec) >= FLOOR else ()),
             Wanted.of(Resource.Deployment, deployment(subject, rendering.workload)),
+            *(child for child in optional if child.resource not in absent),
+        ),
+        withheld=tuple(
+            Withheld(child.resource, absent[child.resource]) for child in optional if child.resource in absent
         ),
     )
+
+
+def _optional(subject: Subject) -> tuple[Wanted, ...]:
+    """The children of optional kinds that the spec asks for, whether or not their kinds are there."""
+    monitor = (Wanted.of(Resource.PodMonitor, pod_monitor(subject)),)
+    return (*(monitor if subject.spec.monitoring.enabled else ()),)
 
 
 def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, images: Images) -> tuple[News, ...]:

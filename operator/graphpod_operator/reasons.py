@@ -25,6 +25,7 @@ class ConditionType(StrEnum):
     Degraded = "Degraded"
     PolicyUpdateAvailable = "PolicyUpdateAvailable"
     EngineUpdateAvailable = "EngineUpdateAvailable"
+    MonitorReady = "MonitorReady"
     Reconciling = "Reconciling"
     Stalled = "Stalled"
 
@@ -42,6 +43,7 @@ MEANING: dict[ConditionType, str] = {
     "what was planned before.",
     ConditionType.EngineUpdateAvailable: "This operator would make the pods differently, with another image for one; "
     "they stay as they were made.",
+    ConditionType.MonitorReady: "Present only while spec.monitoring.enabled: the PodMonitor is there.",
     ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
     "Its reason is Progressing.",
     ConditionType.Stalled: "Present only while True: it will not get Ready without a change by somebody. "
@@ -60,10 +62,13 @@ _A, _M, _W, _G = ((root,) for root in ROOTS)
 _R, _C = (ConditionType.Ready,), (ConditionType.Reconciling,)
 _S, _V, _D = (ConditionType.Scheduled,), (ConditionType.Available,), (ConditionType.Degraded,)
 _P, _E = (ConditionType.PolicyUpdateAvailable,), (ConditionType.EngineUpdateAvailable,)
+_MON = (ConditionType.MonitorReady,)
 UPDATES = (*_P, *_E)
 """What a newer operator offers a service."""
 BESIDE = (*_S, *_V, *_D, *UPDATES)
 """Conditions that Ready is not made of."""
+WHILE_ASKED = _MON
+"""Conditions about children of optional kinds: present only while the spec asks for one."""
 _T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknown
 
 
@@ -307,6 +312,18 @@ class Reason(Enum):
         _E, _T, "this operator's default image or form of the pods is another", "it is adopted, or the spec changes",
         "adopt the revision by the annotation graphpod.dev/adopt, or always by spec.updates: Auto",
     )  # fmt: skip
+
+    # conditions about optional kinds
+    KindNotServed = Row(
+        _MON, _F, "the cluster does not serve the kind", "it does",
+        "install its CRD; looked for again every minute", notice=Notice.Warning,
+    )  # fmt: skip
+    KindNotGranted = Row(
+        _MON, _F, "the operator may not, or is told not to, use the kind", "it may",
+        "switch the kind on in the chart's value optionalKinds", notice=Notice.Warning,
+    )  # fmt: skip
+    MonitorMade = Row(_MON, _T, "the PodMonitor exists", "it is not wanted, or its kind goes")
+    MonitorPending = Row(_MON, _U, "the PodMonitor is not there yet", "it is", "see the condition Accepted")
 
     # an event alone
     PutBack = Row(

@@ -16,6 +16,7 @@ from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import Status
 from graphpod_operator.clock import Clock
 from graphpod_operator.feed import owned_by
+from graphpod_operator.kinds import Gone, Kinds
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Child, Key, Service, project
 from graphpod_operator.plan import (
@@ -37,7 +38,7 @@ from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import Notice, Reason, sentence
 from graphpod_operator.render.images import Images
-from graphpod_operator.resource import Resource
+from graphpod_operator.resource import OPTIONAL, Resource
 from graphpod_operator.status import Observed, status
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import NoReading, Reading, Warmups, answers
@@ -58,7 +59,14 @@ class Reconciler:
     """Carries out the plan of one service at a time; different services may be in work together."""
 
     def __init__(
-        self, cluster: Cluster, warmups: Warmups, store: Store, meters: Meters, clock: Clock, images: Images
+        self,
+        cluster: Cluster,
+        warmups: Warmups,
+        store: Store,
+        meters: Meters,
+        clock: Clock,
+        images: Images,
+        kinds: Kinds,
     ) -> None:
         self._cluster = cluster
         self._warmups = warmups
@@ -66,6 +74,7 @@ class Reconciler:
         self._meters = meters
         self._clock = clock
         self._image = images
+        self._kinds = kinds
         self._recent = events.Recent()
         self._progress = Progress()
         self._reread: set[Key] = set()
@@ -90,7 +99,7 @@ class Reconciler:
             return None
         memories = self._store.children(key, Resource.ControllerRevision)
         failed_start = any(pod.failed_start for pod in self._store.pods(key))
-        outcome = desire(found, self._image, memories, failed_start)
+        outcome = desire(found, self._image, memories, failed_start, self._kinds.absent)
         stopped: Refused | None = None
         failure: ApiError | None = None
         again: float | None = None
@@ -208,6 +217,10 @@ class Reconciler:
             self._meters.count("graphpod_operator_apply_conflicts_total", kind=wanted.resource.kind)
             await self._look_again(wanted)
             raise
+        except ServerRefused as error:
+            if error.status == 404 and wanted.resource in OPTIONAL and await self._kinds.look():
+                raise Gone(error.status, f"{wanted}: its kind has gone") from error
+            raise
         stored = Child.of(wanted.resource, raw)
         self._store.observe(stored)
         if stored.owned != wanted.owned:
@@ -245,6 +258,7 @@ class Reconciler:
             rollout=deployment.rollout if deployment is not None and ours else None,
             pods=self._store.pods(key) if ours else (),
             readings=readings,
+            optional=frozenset(kind for kind in OPTIONAL if self._store.child(kind, key.namespace, key.name)),
         )
 
     async def _report(self, found: Service, new: Status) -> float | None:

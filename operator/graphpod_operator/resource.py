@@ -17,6 +17,9 @@ class Resource(Enum):
     ControllerRevision = ("apps", "v1", "controllerrevisions", "ControllerRevision")
     Deployment = ("apps", "v1", "deployments", "Deployment")
     PodDisruptionBudget = ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+    PodMonitor = ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
+    HTTPRoute = ("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
+    ScaledObject = ("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject")
     ReplicaSet = ("apps", "v1", "replicasets", "ReplicaSet")
     Pod = ("", "v1", "pods", "Pod")
     Lease = ("coordination.k8s.io", "v1", "leases", "Lease")
@@ -54,11 +57,19 @@ CHILDREN = (
     Resource.ControllerRevision,
     Resource.PodDisruptionBudget,
     Resource.Deployment,
+    Resource.PodMonitor,
 )
 """What we apply, in the order we apply it: what a pod needs, and the memory of its rendering, come before the pod."""
 
-AT_TIMES = (Resource.PodDisruptionBudget,)
+AT_TIMES = (Resource.PodDisruptionBudget, Resource.PodMonitor)
 """Of these, what not every spec wants; it is deleted when the spec wants it no more. It has the service's name."""
 
-WATCHED = (Resource.InferenceService, *CHILDREN, Resource.Pod)
-"""What the store holds: kinds listed at the start, watched, and listed again at every resync."""
+OPTIONAL = (Resource.PodMonitor, Resource.HTTPRoute, Resource.ScaledObject)
+"""Kinds of others, whose CRD may be absent, come and go. `kinds` knows which of them are served."""
+
+WATCHED = (
+    Resource.InferenceService,
+    *(resource for resource in CHILDREN if resource not in OPTIONAL),
+    Resource.Pod,
+)
+"""What the store always holds: kinds listed at the start, watched, and listed again at every resync."""

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphpod_operator.feed import Feed, Listed, scopes, selector
+from graphpod_operator.kinds import Kinds
 from graphpod_operator.port import ApiError, Cluster
-from graphpod_operator.resource import WATCHED, Resource
+from graphpod_operator.resource import Resource
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +51,14 @@ class Trust:
 class Resync:
     """Lists, compares, and hands on what is new. One request at a time: there is no hurry."""
 
-    def __init__(self, cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], done: Callable[[], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds: Kinds, done: Callable[[], None]
+    ) -> None:
         self.trust = Trust()
         self._cluster = cluster
         self._feed = feed
         self._namespaces = namespaces
+        self._kinds = kinds
         self._done = done
         self._asked = asyncio.Event()
 
@@ -70,6 +74,7 @@ class Resync:
             try:
                 self.trust.judge(await self.look())
             except ApiError as error:
+                self._kinds.soon()  # a kind that went takes the resync with it
                 log.warning("resync: %s; again in %.0f s", error, RETRY_SECONDS)
                 pause = RETRY_SECONDS
                 continue
@@ -81,7 +86,9 @@ class Resync:
 
     async def look(self) -> str | None:
         """List everything into the feed. What contradicts the watches, in words, or None."""
-        listed = [await self._list(resource, scope) for resource in WATCHED for scope in scopes(self._namespaces)]
+        listed = [
+            await self._list(resource, scope) for resource in self._kinds.watched for scope in scopes(self._namespaces)
+        ]
         contradiction = None
         if any(self._feed.news(one) for one in listed):
             await asyncio.sleep(DELIVERY_SECONDS)

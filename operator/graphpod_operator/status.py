@@ -14,11 +14,15 @@ from graphpod_operator.plan import Desired, Refused
 from graphpod_operator.reasons import ROOTS, UPDATES, ConditionType, Reason, sentence
 from graphpod_operator.render.service import url
 from graphpod_operator.render.subject import selector
+from graphpod_operator.resource import Resource
 from graphpod_operator.warmup import NoReading, Reading, State
 from graphpod_policy import Plan
 
 LOADED = (State.Capturing, State.SelfChecking, State.Ready)
 """States of a start in which the weights are there."""
+
+BY_KIND = {Resource.PodMonitor: ConditionType.MonitorReady}
+"""The conditions about children of optional kinds."""
 
 MISSES_BORNE = 3
 """A pod that has just started may miss this many reads before its admin port counts as unreachable."""
@@ -31,6 +35,8 @@ class Observed:
     rollout: Rollout | None
     pods: tuple[Pod, ...]
     readings: Mapping[str, Reading | NoReading]
+    optional: frozenset[Resource] = frozenset()
+    """The optional kinds of which the service has its object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ def status(
             ConditionType.Scheduled: _scheduled(outcome, current),
             ConditionType.Degraded: _degraded(outcome.policy, current, seen),
             **_updates(outcome),
+            **_optional(outcome, seen),
         }
     else:
         assert stop is not None
@@ -252,6 +259,21 @@ def _updates(desired: Desired) -> dict[ConditionType, Finding]:
     told = {kind: Finding(news.reason, news.what) for news in desired.news for kind in news.reason.row.types}
     same = Finding(Reason.UpToDate, "what runs is what this operator would make")
     return {kind: told.get(kind, same) for kind in UPDATES}
+
+
+def _optional(desired: Desired, seen: Observed) -> dict[ConditionType, Finding]:
+    """What became of the children of optional kinds: conditions that are there only while these are asked for."""
+    told = {BY_KIND[one.resource]: Finding(*one.why) for one in desired.withheld}
+    for resource, kind in BY_KIND.items():
+        if any(child.resource is resource for child in desired.children):
+            told[kind] = _made(resource, seen)
+    return told
+
+
+def _made(resource: Resource, seen: Observed) -> Finding:
+    if resource in seen.optional:
+        return Finding(Reason.MonitorMade, "the PodMonitor is there")
+    return Finding(Reason.MonitorPending, "the PodMonitor is not there yet")
 
 
 def _conditions(

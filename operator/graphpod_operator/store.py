@@ -80,6 +80,10 @@ class Store:
         """What is known under the address of `item`."""
         return self._items.get(address(item))
 
+    def all(self, resource: Resource) -> list[Projection]:
+        """Everything known of one kind."""
+        return [item for place, item in self._items.items() if place[0] is resource]
+
     def service(self, key: Key) -> Service | None:
         """The InferenceService, or None when it does not exist."""
         found = self._items.get((Resource.InferenceService, key.namespace, key.name))

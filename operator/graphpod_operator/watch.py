@@ -1,20 +1,22 @@
 """The watches: kopf lists and watches, we put what it delivers into the feed. Nothing else of kopf is used.
 
 Only `on.event` handlers exist, so kopf adds no finalizer and no annotation, and writes nothing. An error it takes for
-fatal (an ERROR event other than 410, a list that was refused) ends its watches and not the operator: they begin anew.
+fatal (an ERROR event other than 410, a list that was refused) ends its watches and not the operator: they begin anew,
+and so they do when an optional kind comes or goes, since kopf's own look for kinds needs the right to read CRDs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import kopf
 
 from graphpod_operator.feed import Feed, selector
-from graphpod_operator.resource import WATCHED, Resource
+from graphpod_operator.kinds import Kinds
+from graphpod_operator.resource import Resource
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ HEALTHY_SECONDS = 60.0
 """Watches that lasted as long failed for the first time."""
 
 
-def settings() -> kopf.OperatorSettings:
+def settings(kinds: Iterable[Resource]) -> kopf.OperatorSettings:
     """kopf's settings; each differs from kopf's default for the reason beside it."""
     chosen = kopf.OperatorSettings()
     chosen.scanning.disabled = True  # our kinds are known: no right to list CRDs and namespaces is needed
@@ -44,23 +46,30 @@ def settings() -> kopf.OperatorSettings:
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
     chosen.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
     chosen.process.ultimate_exiting_timeout = 20  # s; below the 30 s a pod gets
-    for resource in WATCHED:
+    for resource in kinds:
         if labels := selector(resource):
             chosen.watching.label_selectors[_address(resource)] = labels
     return chosen
 
 
-def registry(feed: Feed, listed: Callable[[], None]) -> kopf.OperatorRegistry:
+def registry(feed: Feed, kinds: Iterable[Resource], listed: Callable[[], None]) -> kopf.OperatorRegistry:
     """Handlers that put every event of every kind into the feed; `listed` is called for objects of a fresh list."""
     handlers = kopf.OperatorRegistry()
     kopf.on.login(registry=handlers)(_login)
-    for resource in WATCHED:
+    for resource in kinds:
         kopf.on.event(*_address(resource), registry=handlers, id=resource.kind)(_handler(feed, resource, listed))
     return handlers
 
 
-async def run(feed: Feed, namespaces: tuple[str, ...], listed: Callable[[], None], failed: Callable[[], None]) -> None:
-    """Watch until cancelled or SIGTERM comes. `failed` is called whenever the watches ended with an error.
+async def run(
+    feed: Feed,
+    namespaces: tuple[str, ...],
+    kinds: Kinds,
+    listed: Callable[[], None],
+    ended: Callable[[Exception | None], None],
+) -> None:
+    """Watch until cancelled or SIGTERM comes. `ended` is called whenever the watches ended with an error, or (None)
+    because an optional kind came or went: they begin anew.
 
     There is no stop flag: kopf's wait for one outlives a signal, and would hold up every exit for 5 s.
     """
@@ -68,22 +77,44 @@ async def run(feed: Feed, namespaces: tuple[str, ...], listed: Callable[[], None
     while True:
         began = asyncio.get_running_loop().time()
         try:
-            await kopf.operator(
-                registry=registry(feed, listed),
-                settings=settings(),
-                clusterwide=not namespaces,
-                namespaces=namespaces,
-            )
+            if not await _watch(feed, namespaces, kinds, listed):
+                return
         except Exception as error:  # noqa: BLE001  kopf names none of the errors that end it
             if asyncio.get_running_loop().time() - began > HEALTHY_SECONDS:
                 failures = 0
             pause = PAUSES[min(failures, len(PAUSES) - 1)]
             failures += 1
             log.error("the watches ended: %s; again in %.0f s", error, pause)
+            ended(error)
+            await asyncio.sleep(pause)
         else:
-            return
-        failed()
-        await asyncio.sleep(pause)
+            ended(None)
+
+
+async def _watch(feed: Feed, namespaces: tuple[str, ...], kinds: Kinds, listed: Callable[[], None]) -> bool:
+    """Watch what is there. True: an optional kind came or went; False: a signal came. Raises what ended the watches."""
+    kinds.changed.clear()
+    watched = kinds.watched
+    # kopf ends the tasks it finds younger than itself, so this one is made first
+    change = asyncio.create_task(kinds.changed.wait())
+    watching = asyncio.create_task(
+        kopf.operator(
+            registry=registry(feed, watched, listed),
+            settings=settings(watched),
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+        )
+    )
+    try:
+        await asyncio.wait((change, watching), return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            watching.result()
+            return False
+        return True
+    finally:
+        change.cancel()
+        watching.cancel()
+        await asyncio.gather(change, watching, return_exceptions=True)
 
 
 def _handler(feed: Feed, resource: Resource, listed: Callable[[], None]) -> Callable[..., Coroutine[Any, Any, None]]:

@@ -21,8 +21,8 @@ from graphpod_operator import resync, watch
 resync.EVERY_SECONDS = resync.DOUBT_SECONDS = 3.0
 resync.DELIVERY_SECONDS = 1.0
 settings = watch.settings
-def without_inactivity_check():
-    chosen = settings()
+def without_inactivity_check(kinds):
+    chosen = settings(kinds)
     chosen.watching.inactivity_timeout = 3600
     return chosen
 watch.settings = without_inactivity_check

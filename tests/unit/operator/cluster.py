@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from graphpod_operator.ownership import desired_fields
@@ -18,6 +18,16 @@ def fields_v1(value: Any) -> Manifest:
     if isinstance(value, Mapping):
         return {f"f:{key}": fields_v1(child) for key, child in value.items()}
     return {}
+
+
+class FakeDiscovery:
+    """Serves the optional kinds in `served`."""
+
+    def __init__(self, *served: Resource) -> None:
+        self.served = set(served)
+
+    async def serves(self, kinds: Collection[Resource]) -> frozenset[Resource]:
+        return frozenset(self.served.intersection(kinds))
 
 
 class FakeCluster:

@@ -31,7 +31,7 @@ async def test_the_second_reconcile_and_a_restarted_operator_write_nothing(world
     restarted = World()
     restarted.cluster = world.cluster
     restarted.reconciler = Reconciler(
-        world.cluster, restarted.warmups, restarted.store, restarted.meters, restarted.clock, IMAGES
+        world.cluster, restarted.warmups, restarted.store, restarted.meters, restarted.clock, IMAGES, restarted.optional
     )
     await restarted.relist()
     await restarted.reconcile()
@@ -282,7 +282,7 @@ async def test_an_operator_that_restarts_hears_the_pods_that_serve_before_it_tel
     restarted = World()
     restarted.cluster, restarted.warmups = world.cluster, Warmups(Slow(), lambda key: told.set())
     restarted.reconciler = Reconciler(
-        world.cluster, restarted.warmups, restarted.store, restarted.meters, restarted.clock, IMAGES
+        world.cluster, restarted.warmups, restarted.store, restarted.meters, restarted.clock, IMAGES, restarted.optional
     )
     await restarted.relist()
     await restarted.reconcile()

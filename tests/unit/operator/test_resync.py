@@ -7,12 +7,13 @@ import pytest
 from graphpod_operator import resync
 from graphpod_operator.feed import Feed, fill
 from graphpod_operator.health import Pulse, sickness
+from graphpod_operator.kinds import Kinds
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.resource import Resource
 from graphpod_operator.resync import Resync, Trust
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import Warmups
-from tests.unit.operator.cluster import FakeCluster
+from tests.unit.operator.cluster import FakeCluster, FakeDiscovery
 from tests.unit.operator.objects import inference_service
 
 
@@ -22,7 +23,8 @@ class World:
     def __init__(self) -> None:
         self.cluster, self.store = FakeCluster(), Store()
         self.feed = Feed(self.store, KeyQueue(), Warmups(None))  # type: ignore[arg-type]
-        self.resync = Resync(self.cluster, self.feed, (), lambda: None)
+        self.kinds = Kinds(FakeDiscovery(), self.cluster, self.feed)
+        self.resync = Resync(self.cluster, self.feed, (), self.kinds, lambda: None)
 
     def change(self) -> None:
         self.cluster.put(Resource.InferenceService, inference_service())
@@ -34,7 +36,7 @@ class World:
 @pytest.fixture
 async def world() -> World:
     made = World()
-    await fill(made.cluster, made.feed, ())
+    await fill(made.cluster, made.feed, (), made.kinds.watched)
     return made
 
 

@@ -33,7 +33,8 @@ def test_a_signal_that_comes_with_a_failing_list_ends_the_start(monkeypatch: pyt
     async def start() -> None:
         task = asyncio.current_task()
         assert task is not None
-        await main._fill(Refusing(task), SimpleNamespace(listed=None), (), Readiness())  # type: ignore[arg-type]
+        nothing = SimpleNamespace()
+        await main._fill(Refusing(task), nothing, (), nothing, Readiness())  # type: ignore[arg-type]
 
     async def bounded() -> None:
         task = asyncio.create_task(start())

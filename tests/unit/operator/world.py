@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from graphpod_operator.feed import Feed, fill
+from graphpod_operator.kinds import Kinds
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Key, Pod
 from graphpod_operator.queue import KeyQueue
@@ -11,7 +12,7 @@ from graphpod_operator.reconcile import Reconciler
 from graphpod_operator.resource import Resource
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import Unreachable, Warmups
-from tests.unit.operator.cluster import FakeCluster
+from tests.unit.operator.cluster import FakeCluster, FakeDiscovery
 from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, planned
 
 KEY = Key(NAMESPACE, "demo")
@@ -50,12 +51,16 @@ class World:
         self.cluster, self.store, self.ports, self.clock = FakeCluster(), Store(), Ports(), StillClock()
         self.meters = Meters.make()
         self.warmups = Warmups(self.ports)
-        self.reconciler = Reconciler(self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES)
         self.queue = KeyQueue()
         self.feed = Feed(self.store, self.queue, self.warmups)
+        self.discovery = FakeDiscovery()
+        self.optional = Kinds(self.discovery, self.cluster, self.feed)
+        self.reconciler = Reconciler(
+            self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES, self.optional
+        )
 
     async def relist(self) -> None:
-        await fill(self.cluster, self.feed, ())
+        await fill(self.cluster, self.feed, (), self.optional.watched)
 
     async def reconcile(self) -> float | None:
         return await self.reconciler.reconcile(KEY)

@@ -1,0 +1,166 @@
+"""Optional kinds: what is not served is left out and told of; what comes later is made without a restart."""
+
+import asyncio
+
+import pytest
+
+from graphpod_operator import kinds
+from graphpod_operator.port import Refused, Unavailable
+from graphpod_operator.resource import OPTIONAL, WATCHED, Resource
+from tests.unit.operator.objects import NAMESPACE, inference_service
+from tests.unit.operator.world import KEY, World
+
+MONITOR = Resource.PodMonitor, NAMESPACE, "demo"
+
+
+@pytest.fixture
+async def monitored() -> World:
+    """A service that asks for a PodMonitor."""
+    made = World()
+    made.cluster.put(Resource.InferenceService, inference_service(monitoring={"enabled": True}))
+    await made.relist()
+    return made
+
+
+async def test_what_is_not_served_is_left_out_and_the_service_is_made_all_the_same(monitored: World) -> None:
+    assert not await monitored.optional.look()
+    await monitored.reconcile()
+    assert MONITOR not in monitored.cluster.objects
+    assert monitored.condition("Accepted") == ("True", "Accepted")
+    assert monitored.condition("MonitorReady") == ("False", "KindNotServed")
+    assert monitored.optional.watched == WATCHED
+
+
+async def test_a_kind_that_comes_is_watched_and_made_without_a_restart(monitored: World) -> None:
+    await monitored.optional.look()
+    await monitored.reconcile()
+    monitored.discovery.served.add(Resource.PodMonitor)
+    assert await monitored.optional.look()
+    assert monitored.optional.changed.is_set()
+    assert monitored.optional.watched == (*WATCHED, Resource.PodMonitor)
+    await monitored.reconcile()
+    assert monitored.condition("MonitorReady") == ("True", "MonitorMade")
+    monitored.cluster.writes.clear()
+    assert not await monitored.optional.look()
+    await monitored.reconcile()
+    assert monitored.cluster.writes == []
+
+
+async def test_what_is_there_already_when_a_kind_comes_is_known_before_anything_is_decided(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    restarted = World()
+    restarted.cluster, restarted.discovery = monitored.cluster, monitored.discovery
+    restarted.optional = kinds.Kinds(restarted.discovery, restarted.cluster, restarted.feed)
+    await restarted.relist()
+    await restarted.optional.look()
+    assert restarted.store.child(*MONITOR) is not None
+
+
+async def test_a_kind_that_goes_takes_nothing_else_with_it(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    monitored.discovery.served.clear()
+    del monitored.cluster.objects[MONITOR]
+    assert await monitored.optional.look()
+    assert monitored.store.child(*MONITOR) is None
+    await monitored.reconcile()
+    assert monitored.condition("MonitorReady") == ("False", "KindNotServed")
+    assert monitored.condition("Accepted") == ("True", "Accepted")
+
+
+async def test_a_kind_that_went_a_moment_ago_is_found_out_by_the_write_that_fails(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+
+    def gone(method: str, resource: Resource) -> None:
+        if resource is Resource.PodMonitor:
+            monitored.discovery.served.clear()
+            raise Refused(404, "the server could not find the requested resource")
+
+    monitored.cluster.refuse = gone
+    with pytest.raises(kinds.Gone):
+        await monitored.reconcile()
+    await monitored.reconcile()
+    assert monitored.condition("MonitorReady") == ("False", "KindNotServed")
+    assert monitored.condition("Accepted") == ("True", "Accepted")
+
+
+async def test_a_kind_the_operator_may_not_list_is_told_of_as_that(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = monitored.cluster.list
+
+    async def refused(resource: Resource, namespace: str | None, selector: str = "") -> object:
+        if resource is Resource.PodMonitor:
+            raise Refused(403, "podmonitors is forbidden")
+        return await listing(resource, namespace, selector)
+
+    monkeypatch.setattr(monitored.cluster, "list", refused)
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    assert monitored.condition("MonitorReady") == ("False", "KindNotGranted")
+    assert Resource.PodMonitor not in monitored.optional.watched
+
+
+async def test_rights_that_went_are_found_out_when_something_failed(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+
+    async def refused(*_: object) -> object:
+        raise Refused(403, "podmonitors is forbidden")
+
+    monkeypatch.setattr(monitored.cluster, "list", refused)
+    assert not await monitored.optional.look()
+    assert await monitored.optional.look(doubted=True)
+    assert Resource.PodMonitor not in monitored.optional.watched
+
+
+async def test_a_kind_that_the_operator_was_told_to_leave_alone_is_not_asked_for(monitored: World) -> None:
+    alone = kinds.Kinds(monitored.discovery, monitored.cluster, monitored.feed, without=[Resource.PodMonitor])
+    monitored.discovery.served.update(OPTIONAL)
+    await alone.look()
+    assert Resource.PodMonitor not in alone.watched
+    assert alone.absent[Resource.PodMonitor].reason.name == "KindNotGranted"
+
+
+async def test_an_api_server_that_does_not_say_changes_nothing(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+
+    async def silent(*_: object) -> frozenset[Resource]:
+        raise Unavailable(0, "no answer")
+
+    monkeypatch.setattr(monitored.discovery, "serves", silent)
+    with pytest.raises(Unavailable):
+        await monitored.optional.look()
+    assert Resource.PodMonitor in monitored.optional.watched
+
+
+async def test_a_look_is_due_at_once_when_something_failed(monitored: World) -> None:
+    told = asyncio.Event()
+    looked = kinds.Kinds(monitored.discovery, monitored.cluster, monitored.feed, done=told.set)
+    looking = asyncio.create_task(looked.run())
+    monitored.discovery.served.add(Resource.PodMonitor)
+    looked.soon()
+    async with asyncio.timeout(5):
+        await told.wait()
+    looking.cancel()
+
+
+async def test_a_monitor_that_is_not_wanted_any_more_is_deleted(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    await monitored.edit()
+    await monitored.reconciler.reconcile(KEY)
+    assert MONITOR not in monitored.cluster.objects
+    with pytest.raises(StopIteration):
+        monitored.condition("MonitorReady")
