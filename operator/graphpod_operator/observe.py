@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_operator.ownership import fingerprint, owned_fields
+from graphpod_operator.ownership import fingerprint, mark, owned_fields
 from graphpod_operator.render.deployment import CONTAINER
 from graphpod_operator.render.subject import (
     ADOPT_ANNOTATION,
@@ -144,8 +144,15 @@ class Child:
     deleting: bool
     owned: str
     """Fingerprint of the fields that are ours."""
+    applied: str
+    """The same as it was when we applied them last."""
     rollout: Rollout | None
     kept: Kept | None = None
+
+    @property
+    def edited(self) -> bool:
+        """Whether somebody changed fields that are ours since we applied them."""
+        return self.applied != self.owned
 
     @classmethod
     def of(cls, resource: Resource, raw: Raw) -> Child:
@@ -162,6 +169,7 @@ class Child:
             controller=_controller(metadata),
             deleting="deletionTimestamp" in metadata,
             owned=fingerprint(owned_fields(raw)),
+            applied=mark(raw),
             rollout=Rollout.of(raw) if resource is Resource.Deployment else None,
             kept=Kept.of(raw) if resource is Resource.ControllerRevision else None,
         )

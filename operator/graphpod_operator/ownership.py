@@ -3,6 +3,9 @@
 A child is in order exactly when these fields equal what we desire. A value changed by hand leaves our set (the other
 writer takes it), a field removed by hand leaves it too, and a field we no longer desire is still in it: each makes
 the fingerprints differ. Foreign fields beside ours do not count.
+
+Each child carries the fingerprint of what we applied last. Where our fields still have it, nobody changed the child,
+and what differs from the plan is a new plan. Who owns the child is judged by itself, and is not in the fingerprint.
 """
 
 from __future__ import annotations
@@ -14,7 +17,11 @@ from typing import Any
 
 FIELD_MANAGER = "graphpod"
 
-_IDENTITY = ("name", "namespace", "uid")
+APPLIED_ANNOTATION = "graphpod.dev/applied"
+"""Of a child: the fingerprint of the fields we applied last."""
+
+_APART = ("name", "namespace", "uid", "ownerReferences")
+"""Metadata that says which object it is, and whose."""
 
 
 def fingerprint(fields: Mapping[str, Any]) -> str:
@@ -23,20 +30,38 @@ def fingerprint(fields: Mapping[str, Any]) -> str:
 
 
 def desired_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields an applied body claims: all of it but its type and identity."""
-    metadata = {key: value for key, value in body["metadata"].items() if key not in _IDENTITY}
+    """The fields an applied body claims: all of it but its type, identity, owner and mark."""
     rest = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
-    return {"metadata": metadata, **rest}
+    return {"metadata": _metadata(body["metadata"]), **rest}
+
+
+def marked(body: Mapping[str, Any], owned: str) -> dict[str, Any]:
+    """A body to apply that tells the fingerprint of its fields."""
+    annotations = {**body["metadata"].get("annotations", {}), APPLIED_ANNOTATION: owned}
+    return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
+
+
+def mark(live: Mapping[str, Any]) -> str:
+    """The fingerprint of what we applied last, as a live object tells it; empty when it tells none."""
+    told: str = (live["metadata"].get("annotations") or {}).get(APPLIED_ANNOTATION, "")
+    return told
 
 
 def owned_fields(live: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a live object that our server-side applies own; empty when we own none."""
+    """The same fields of a live object, as far as our server-side applies own them; empty when we own none."""
     for entry in live.get("metadata", {}).get("managedFields") or ():
         if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply" and not entry.get("subresource"):
             projected = _project(live, entry.get("fieldsV1") or {})
             assert isinstance(projected, dict)  # the root of every object is a map
-            return projected
+            return projected | ({"metadata": _metadata(projected["metadata"])} if "metadata" in projected else {})
     return {}
+
+
+def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {key: value for key, value in told.items() if key not in _APART}
+    annotations = metadata.pop("annotations", None) or {}
+    kept = {key: value for key, value in annotations.items() if key != APPLIED_ANNOTATION}
+    return metadata | ({"annotations": kept} if kept else {})
 
 
 def _project(value: Any, fields: Mapping[str, Any]) -> Any:

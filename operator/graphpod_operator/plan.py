@@ -17,7 +17,7 @@ from graphpod_operator.api_model import first_mistake
 from graphpod_operator.api_running import Updates
 from graphpod_operator.engineconfig import EngineFile, engine_file
 from graphpod_operator.features import features, graph_request, missing
-from graphpod_operator.ownership import desired_fields, fingerprint
+from graphpod_operator.ownership import desired_fields, fingerprint, marked
 from graphpod_operator.reasons import Reason
 from graphpod_operator.render import podtemplate
 from graphpod_operator.render.configmap import config_map
@@ -50,6 +50,11 @@ class Wanted:
         metadata = body["metadata"]
         return cls(resource, metadata["namespace"], metadata["name"], body, fingerprint(desired_fields(body)))
 
+    def to_apply(self, uid: str | None) -> Body:
+        """What to send: the body with the mark of its fields, for the object of this uid, or for none yet (None)."""
+        told = marked(self.body, self.owned)
+        return told if uid is None else {**told, "metadata": {**told["metadata"], "uid": uid}}
+
     def __str__(self) -> str:
         return f"{self.resource.kind} {self.namespace}/{self.name}"
 
@@ -58,15 +63,14 @@ class Wanted:
 class Desired:
     """A service that can run: its graph plan, the hash of its engine's configuration, its children in order.
 
-    `withheld` are the children of it that cannot be made here. `renews`: it has another rendering than before. `news`
-    is what this operator would do otherwise, were the service's rendering not kept.
+    `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were the
+    service's rendering not kept.
     """
 
     policy: Plan
     config_hash: str
     replicas: int
     children: tuple[Wanted, ...]
-    renews: bool
     withheld: tuple[Withheld, ...] = ()
     news: tuple[News, ...] = ()
 
@@ -163,8 +167,7 @@ def _desired(
     """The children around a rendering. The memory of it has the highest number of all."""
     name = subject.revision_name(rendering.revision)
     newest = kept[-1] if kept else None
-    renews = newest is None or newest.name != name
-    number = newest.kept.number + renews if newest is not None else 1
+    number = newest.kept.number + (newest.name != name) if newest is not None else 1
     # a memory cannot be changed, and the words of its plan may be others than today's
     data = next((one.kept.data for one in kept if one.name == name), rendering.data())
     budget = (Wanted.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
@@ -175,7 +178,6 @@ def _desired(
         policy=rendering.policy,
         config_hash=file.hash,
         replicas=replicas(subject.spec),
-        renews=renews,
         children=(
             Wanted.of(Resource.ServiceAccount, service_account(subject)),
             Wanted.of(Resource.ConfigMap, config_map(subject, file)),
@@ -230,10 +232,18 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A child of ours that differs from the plan. It is applied with force, to this uid only."""
+    """A child of ours that differs from the plan. It is applied with force, to this uid only. `edited`: it differs
+    from what we applied last too, so somebody changed it.
+    """
 
     wanted: Wanted
     uid: str
+    edited: bool
+
+    @classmethod
+    def of(cls, wanted: Wanted, live: observe.Child) -> Repair | None:
+        """What it takes to bring a live child in order; None when it is."""
+        return cls(wanted, live.uid, live.edited) if live.edited or live.owned != wanted.owned else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +278,8 @@ def writes(found: observe.Service, desired: Desired, look: Look) -> tuple[Write,
             needed.append(Create(wanted))
         elif (stranger := foreign(found, wanted, live)) is not None:
             return stranger
-        elif live.owned != wanted.owned:
-            needed.append(Repair(wanted, live.uid))
+        elif (repair := Repair.of(wanted, live)) is not None:
+            needed.append(repair)
     return (*needed, *_removals(found, desired, look))
 
 

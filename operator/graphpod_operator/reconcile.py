@@ -80,6 +80,8 @@ class Reconciler:
         self._reread: set[Key] = set()
         self._pruned: dict[Key, float] = {}
         """When the old ones of a service were looked at last."""
+        self._made: dict[Key, tuple[str, frozenset[tuple[Resource, str]]]] = {}
+        """The children that a service (by uid) had when all of them were in order."""
         self._normalised: dict[tuple[Resource, str, str], tuple[str, str]] = {}
 
     def reread(self, keys: Iterable[Key]) -> None:
@@ -96,6 +98,7 @@ class Reconciler:
             self._progress.forget(key)
             self._reread.discard(key)
             self._pruned.pop(key, None)
+            self._made.pop(key, None)
             return None
         memories = self._store.children(key, Resource.ControllerRevision)
         failed_start = any(pod.failed_start for pod in self._store.pods(key))
@@ -136,17 +139,19 @@ class Reconciler:
                 return confirmed
             if confirmed is not None:
                 checked.append(confirmed)
-        # neither the spec nor the rendering is new: what differs was changed by somebody
-        drift = found.status.get("observedGeneration") == found.generation and not desired.renews
+        uid, made = self._made.get(found.key, (found.uid, frozenset()))
         for write in checked:
             if isinstance(write, Remove):
                 await self._delete(write.child, "no longer wanted")
                 continue
-            # a budget also follows how the pods start
-            await self._carry_out(write, drift and write.wanted.resource is not Resource.PodDisruptionBudget)
-            if drift and isinstance(write, Repair) and write.wanted.resource is Resource.Deployment:
+            wanted = write.wanted
+            known = uid == found.uid and (wanted.resource, wanted.name) in made
+            drift = write.edited if isinstance(write, Repair) else known
+            await self._carry_out(write, drift)
+            if drift and isinstance(write, Repair) and wanted.resource is Resource.Deployment:
                 message = sentence(Reason.PutBack, "the Deployment was changed and is put back")
                 await self._tell(found, events.Event(Notice.Warning, Reason.PutBack.name, message))
+        self._made[found.key] = found.uid, frozenset((wanted.resource, wanted.name) for wanted in desired.children)
         return None
 
     async def _delete(self, child: Child, why: str) -> None:
@@ -183,7 +188,8 @@ class Reconciler:
     def _look(self, resource: Resource, namespace: str, name: str) -> Child | None:
         live = self._store.child(resource, namespace, name)
         wanted, stored = self._normalised.get((resource, namespace, name), ("", ""))
-        return replace(live, owned=wanted) if live is not None and wanted and live.owned == stored else live
+        same = live is not None and wanted and live.owned == stored
+        return replace(live, owned=wanted, applied=wanted) if live is not None and same else live
 
     async def _confirm(self, found: Service, write: Write) -> Write | Refused | None:
         """What is still to be done after a live look: the write, another one, nothing, or a refusal. A repair needs
@@ -204,13 +210,11 @@ class Reconciler:
         if (stranger := foreign(found, wanted, live)) is not None:
             return stranger
         self._store.observe(live)
-        return Repair(wanted, live.uid) if live.owned != wanted.owned else None
+        return Repair.of(wanted, live)
 
     async def _carry_out(self, write: Create | Repair, drift: bool) -> None:
         wanted = write.wanted
-        body = wanted.body
-        if isinstance(write, Repair):
-            body = {**body, "metadata": {**body["metadata"], "uid": write.uid}}
+        body = wanted.to_apply(write.uid if isinstance(write, Repair) else None)
         try:
             raw = await self._cluster.apply(wanted.resource, body, force=isinstance(write, Repair))
         except Conflict:

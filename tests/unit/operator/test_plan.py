@@ -47,6 +47,7 @@ def as_live(wanted: Wanted, **changes: Any) -> observe.Child:
             "controller": ("InferenceService", "demo", UID),
             "deleting": False,
             "owned": wanted.owned,
+            "applied": wanted.owned,
             "rollout": None,
             **changes,
         }

@@ -28,11 +28,7 @@ async def test_the_second_reconcile_and_a_restarted_operator_write_nothing(world
     await world.reconcile()
     world.cluster.writes.clear()
     await world.reconcile()
-    restarted = World()
-    restarted.cluster = world.cluster
-    restarted.reconciler = Reconciler(
-        world.cluster, restarted.warmups, restarted.store, restarted.meters, restarted.clock, IMAGES, restarted.optional
-    )
+    restarted = world.successor()
     await restarted.relist()
     await restarted.reconcile()
     assert world.cluster.writes == []

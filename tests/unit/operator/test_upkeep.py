@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator.reconcile import PRUNE_SECONDS
+from graphpod_operator.render import deployment
 from graphpod_operator.resource import Resource
 from tests.unit.operator.objects import NAMESPACE, pod
 from tests.unit.operator.world import HASH, World
@@ -45,6 +46,55 @@ async def test_a_deployment_changed_by_somebody_is_put_back_with_a_word(world: W
     await world.reconcile()
     (event,) = [event for event in world.cluster.events if event["reason"] == "PutBack"]
     assert "kubectl rollout restart is respected" in event["message"]
+
+
+async def test_what_a_newer_operator_makes_otherwise_is_no_change_by_somebody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that no rendering keeps: it changes them where the spec and the pods stay as they are."""
+    await world.reconcile()
+    before = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]
+    monkeypatch.setattr(deployment, "_rolling", lambda spec: {"maxSurge": 2, "maxUnavailable": 0})
+    newer = world.successor()
+    await newer.relist()
+    await newer.reconcile()
+    after = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]
+    assert before["strategy"] != after["strategy"]
+    assert [event for event in world.cluster.events if event["reason"] == "PutBack"] == []
+    assert b"drift_corrections_total{" not in newer.meters.text()
+
+
+async def test_a_change_by_somebody_while_the_operator_is_away_is_told_too(world: World) -> None:
+    await world.reconcile()
+    edited = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    edited["metadata"]["managedFields"] = []
+    world.cluster.put(Resource.Deployment, edited)
+    await world.edit(replicas=3)  # and the spec with it
+    newer = world.successor()
+    await newer.relist()
+    await newer.reconcile()
+    assert [event["reason"] for event in world.cluster.events].count("PutBack") == 1
+    assert b'drift_corrections_total{kind="Deployment"} 1.0' in newer.meters.text()
+
+
+async def test_a_child_that_somebody_deleted_is_made_again_and_counted(world: World) -> None:
+    await world.reconcile()
+    assert b"drift_corrections_total{" not in world.meters.text()
+    del world.cluster.objects[Resource.Service, NAMESPACE, "demo"]
+    await world.relist()
+    await world.reconcile()
+    assert b'drift_corrections_total{kind="Service"} 1.0' in world.meters.text()
+
+
+async def test_a_mark_that_somebody_removed_is_set_again(world: World) -> None:
+    await world.reconcile()
+    world.cluster.writes.clear()
+    edited = world.cluster.objects[Resource.Service, NAMESPACE, "demo"]
+    del edited["metadata"]["annotations"]
+    world.feed.changed(Resource.Service, world.cluster.put(Resource.Service, edited))
+    await world.reconcile()
+    await world.reconcile()
+    assert world.cluster.writes == [("Service", "demo")]
 
 
 async def test_an_edit_of_the_spec_is_no_change_by_somebody(world: World) -> None:

@@ -59,6 +59,17 @@ class World:
             self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES, self.optional
         )
 
+    def successor(self) -> "World":
+        """The next operator over the same cluster and pods, which knows nothing yet."""
+        next_one = World()
+        next_one.cluster, next_one.ports = self.cluster, self.ports
+        next_one.warmups = Warmups(self.ports)
+        next_one.feed = Feed(next_one.store, next_one.queue, next_one.warmups)
+        next_one.reconciler = Reconciler(
+            self.cluster, next_one.warmups, next_one.store, next_one.meters, next_one.clock, IMAGES
+        )
+        return next_one
+
     async def relist(self) -> None:
         await fill(self.cluster, self.feed, (), self.optional.watched)
 
