@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpod_operator.ownership import fingerprint, mark, owned_fields
+from graphpod_operator.render.controllerrevision import unreadable
 from graphpod_operator.render.deployment import CONTAINER
 from graphpod_operator.render.subject import (
     ADOPT_ANNOTATION,
@@ -16,6 +17,8 @@ from graphpod_operator.render.subject import (
     OWNER_LABEL,
     PAUSED_ANNOTATION,
     QUEUE_LABEL,
+    REVISION_ANNOTATION,
+    TEMPLATE_ANNOTATION,
 )
 from graphpod_operator.resource import Resource
 
@@ -109,21 +112,22 @@ class Rollout:
 class Kept:
     """What a ControllerRevision keeps: the memory that the operator decides by, and so the one body that stays, packed.
 
-    `number` tells which is the newest.
+    `number` tells which is the newest, `trouble` why it is no memory at all.
     """
 
     number: int
     packed: bytes
+    trouble: str | None
 
     @classmethod
     def of(cls, raw: Raw) -> Kept:
         """The memory in a ControllerRevision."""
-        packed = zlib.compress(json.dumps(raw.get("data") or {}).encode())
-        return cls(raw.get("revision", 0), packed)
+        data = raw.get("data")
+        return cls(raw.get("revision", 0), zlib.compress(json.dumps(data).encode()), unreadable(data))
 
     @property
     def data(self) -> Mapping[str, str]:
-        """What was kept."""
+        """What was kept; only of one that is without trouble."""
         data: Mapping[str, str] = json.loads(zlib.decompress(self.packed))
         return data
 
@@ -148,6 +152,8 @@ class Child:
     """The same as it was when we applied them last."""
     rollout: Rollout | None
     kept: Kept | None = None
+    revision: str = ""
+    """The rendering that a Deployment says it was made from."""
 
     @property
     def edited(self) -> bool:
@@ -172,6 +178,7 @@ class Child:
             applied=mark(raw),
             rollout=Rollout.of(raw) if resource is Resource.Deployment else None,
             kept=Kept.of(raw) if resource is Resource.ControllerRevision else None,
+            revision=(metadata.get("annotations") or {}).get(REVISION_ANNOTATION, ""),
         )
 
 
@@ -196,6 +203,8 @@ class Pod:
     version: int
     ip: str
     config_hash: str
+    template: str
+    """Fingerprint of the template it was made from."""
     deleting: bool
     gone: str | None
     """Why it ended for good, though the object is still there: evicted, refused by its node, its node shut down."""
@@ -223,6 +232,7 @@ class Pod:
     def of(cls, raw: Raw) -> Pod:
         """The projection of a pod."""
         metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+        annotations = metadata.get("annotations") or {}
         conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
         engine: Raw = next((entry for entry in status.get("containerStatuses") or () if entry["name"] == CONTAINER), {})
         state = engine.get("state") or {}
@@ -236,7 +246,8 @@ class Pod:
             uid=metadata["uid"],
             version=int(metadata["resourceVersion"]),
             ip=status.get("podIP", ""),
-            config_hash=(metadata.get("annotations") or {}).get(HASH_ANNOTATION, ""),
+            config_hash=annotations.get(HASH_ANNOTATION, ""),
+            template=annotations.get(TEMPLATE_ANNOTATION, ""),
             deleting="deletionTimestamp" in metadata,
             gone=_gone(status),
             ready=conditions.get("Ready", {}).get("status") == "True",

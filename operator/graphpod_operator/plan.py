@@ -21,7 +21,7 @@ from graphpod_operator.ownership import desired_fields, fingerprint, marked
 from graphpod_operator.reasons import Reason
 from graphpod_operator.render import podtemplate
 from graphpod_operator.render.configmap import config_map
-from graphpod_operator.render.controllerrevision import controller_revision
+from graphpod_operator.render.controllerrevision import MADE_FROM, controller_revision
 from graphpod_operator.render.deployment import deployment, replicas, workload
 from graphpod_operator.render.disruption import FLOOR, disruption_budget
 from graphpod_operator.render.images import Images
@@ -29,7 +29,7 @@ from graphpod_operator.render.monitor import pod_monitor
 from graphpod_operator.render.service import service
 from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
-from graphpod_operator.rendering import MADE_FROM, Rendering, canonical, made_from
+from graphpod_operator.rendering import Rendering, canonical, made_from
 from graphpod_operator.resource import AT_TIMES, Resource
 from graphpod_policy import Phase, Plan, resolve
 
@@ -61,7 +61,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """A service that can run: its graph plan, the hash of its engine's configuration, its children in order.
+    """A service that can run: its graph plan, the hash of its engine's configuration, the fingerprint of its pods'
+    template, its children in order.
 
     `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were the
     service's rendering not kept.
@@ -69,6 +70,7 @@ class Desired:
 
     policy: Plan
     config_hash: str
+    template: str
     replicas: int
     children: tuple[Wanted, ...]
     withheld: tuple[Withheld, ...] = ()
@@ -125,7 +127,8 @@ def desire(
     subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue)
     fresh, policy = _render(subject, images)
     kept = _kept(found, revisions)
-    same = [one.kept for one in kept if one.kept.data.get(MADE_FROM) == made_from(spec, found.queue)]
+    mark = made_from(spec, found.queue)
+    same = [one.kept for one in kept if one.kept.trouble is None and one.kept.data[MADE_FROM] == mark]
     adopted = isinstance(fresh, Rendering) and found.adopt == fresh.revision
     if not same or spec.updates is Updates.Auto or adopted or operator_features.lacking(spec):
         return fresh if isinstance(fresh, Refused) else _desired(subject, fresh, kept, failed_start, absent)
@@ -169,7 +172,8 @@ def _desired(
     newest = kept[-1] if kept else None
     number = newest.kept.number + (newest.name != name) if newest is not None else 1
     # a memory cannot be changed, and the words of its plan may be others than today's
-    data = next((one.kept.data for one in kept if one.name == name), rendering.data())
+    known = (one.kept.data for one in kept if one.name == name and one.kept.trouble is None)
+    data = next(known, rendering.data())
     budget = (Wanted.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
     memory = controller_revision(subject, rendering.revision, data, number)
@@ -177,6 +181,7 @@ def _desired(
     return Desired(
         policy=rendering.policy,
         config_hash=file.hash,
+        template=rendering.template,
         replicas=replicas(subject.spec),
         children=(
             Wanted.of(Resource.ServiceAccount, service_account(subject)),
@@ -184,7 +189,7 @@ def _desired(
             Wanted.of(Resource.Service, service(subject)),
             Wanted.of(Resource.ControllerRevision, memory),
             *(budget if replicas(subject.spec) >= FLOOR else ()),
-            Wanted.of(Resource.Deployment, deployment(subject, rendering.workload)),
+            Wanted.of(Resource.Deployment, deployment(subject, rendering.workload, rendering.revision)),
             *(child for child in optional if child.resource not in absent),
         ),
         withheld=tuple(
@@ -248,7 +253,9 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A child of ours that the spec wants no more. It is deleted by its uid, after a live look."""
+    """A child of ours that the spec wants no more, or that can be no other way than it is. It is deleted by its uid,
+    after a live look.
+    """
 
     child: observe.Child
 
@@ -278,6 +285,8 @@ def writes(found: observe.Service, desired: Desired, look: Look) -> tuple[Write,
             needed.append(Create(wanted))
         elif (stranger := foreign(found, wanted, live)) is not None:
             return stranger
+        elif live.kept is not None and live.kept.trouble is not None:
+            needed.append(Remove(live))  # it cannot be changed; what it should hold is written once it is gone
         elif (repair := Repair.of(wanted, live)) is not None:
             needed.append(repair)
     return (*needed, *_removals(found, desired, look))

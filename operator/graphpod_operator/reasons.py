@@ -332,6 +332,11 @@ class Reason(Enum):
         "ReplicaSet; kubectl rollout restart is respected", notice=Notice.Warning,
     )  # fmt: skip
 
+    MemoryUnreadable = Row(
+        (), _T, "a ControllerRevision of the service is none that the operator made; the service goes on without it",
+        "told once by each run of the operator", "delete it", notice=Notice.Warning,
+    )  # fmt: skip
+
     # Reconciling
     Progressing = Row(_C, _T, "Ready is not True and nothing is stalled", "Ready is True, or stalled")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from graphpod_operator import events, prune
+from graphpod_operator import events, proof, prune
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import Status
 from graphpod_operator.clock import Clock
@@ -38,6 +38,7 @@ from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import Notice, Reason, sentence
 from graphpod_operator.render.images import Images
+from graphpod_operator.render.subject import config_name
 from graphpod_operator.resource import OPTIONAL, Resource
 from graphpod_operator.status import Observed, status
 from graphpod_operator.store import Store
@@ -82,6 +83,8 @@ class Reconciler:
         """When the old ones of a service were looked at last."""
         self._made: dict[Key, tuple[str, frozenset[tuple[Resource, str]]]] = {}
         """The children that a service (by uid) had when all of them were in order."""
+        self._complained: set[str] = set()
+        """Memories (by uid) that cannot be read and were told of."""
         self._normalised: dict[tuple[Resource, str, str], tuple[str, str]] = {}
 
     def reread(self, keys: Iterable[Key]) -> None:
@@ -100,7 +103,7 @@ class Reconciler:
             self._pruned.pop(key, None)
             self._made.pop(key, None)
             return None
-        memories = self._store.children(key, Resource.ControllerRevision)
+        memories = await self._memories(found)
         failed_start = any(pod.failed_start for pod in self._store.pods(key))
         outcome = desire(found, self._image, memories, failed_start, self._kinds.absent)
         stopped: Refused | None = None
@@ -126,6 +129,37 @@ class Reconciler:
         pauses = (held_back, blocked, again, _poll(seen.readings.values()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
+    async def _memories(self, found: Service) -> tuple[Child, ...]:
+        """The memories of a service. That of what runs, if it was lost, is made again from what runs."""
+        known = self._store.children(found.key, Resource.ControllerRevision)
+        for child in known:
+            await self._complain(found, child)
+        running = self._store.child(Resource.Deployment, found.key.namespace, found.key.name)
+        if running is None or not is_ours(found, running) or not proof.lost(running, known):
+            return known
+        live = await self._cluster.get(running.resource, running.namespace, running.name)
+        if live is None or not proof.lost(running := Child.of(running.resource, live), known):
+            return known
+        name = config_name(found.key.name, proof.configuration(live))
+        config = await self._cluster.get(Resource.ConfigMap, running.namespace, name)
+        rebuilt = proof.rebuilt(found, running, known, live, config) if config is not None else None
+        if rebuilt is None:
+            log.info("%s: the memory of revision %s is gone, and not proved by what runs", found.key, running.revision)
+            return known
+        log.warning("%s: the memory of revision %s is gone; made again from what runs", found.key, running.revision)
+        return (*known, rebuilt)
+
+    async def _complain(self, found: Service, memory: Child) -> None:
+        """Tell, once, of a memory that is none."""
+        trouble = memory.kept.trouble if memory.kept is not None else None
+        if trouble is None or memory.uid in self._complained or not is_ours(found, memory):
+            return
+        self._complained.add(memory.uid)
+        what = f"ControllerRevision {memory.name}: {trouble}"
+        log.warning("%s: %s", found.key, what)
+        message = sentence(Reason.MemoryUnreadable, what)
+        await self._tell(found, events.Event(Notice.Warning, Reason.MemoryUnreadable.name, message))
+
     async def _apply(self, found: Service, desired: Desired) -> Refused | None:
         """Carry out the writes; or why none of them may be."""
         needed = writes(found, desired, self._look)
@@ -142,7 +176,8 @@ class Reconciler:
         uid, made = self._made.get(found.key, (found.uid, frozenset()))
         for write in checked:
             if isinstance(write, Remove):
-                await self._delete(write.child, "no longer wanted")
+                kept = write.child.kept
+                await self._delete(write.child, "no longer wanted" if kept is None else "cannot be read")
                 continue
             wanted = write.wanted
             known = uid == found.uid and (wanted.resource, wanted.name) in made

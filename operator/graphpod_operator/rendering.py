@@ -15,7 +15,8 @@ from typing import Any
 
 from graphpod_operator import observe
 from graphpod_operator.api import Spec
-from graphpod_operator.render.subject import Body
+from graphpod_operator.render.controllerrevision import ENGINE, MADE_FROM, PLAN, WORKLOAD
+from graphpod_operator.render.subject import TEMPLATE_ANNOTATION, Body
 from graphpod_policy import Decision, Outcome, Phase, PhasePlan, Plan, Policy, Stage, config_hash
 
 ELSEWHERE: tuple[tuple[str, ...], ...] = (
@@ -29,11 +30,6 @@ ELSEWHERE: tuple[tuple[str, ...], ...] = (
     ("rollout", "maxUnavailable"),
 )
 """Fields of the spec that no pod is rendered from."""
-
-MADE_FROM, ENGINE, WORKLOAD, PLAN = "madeFrom", "engine.json", "workload.json", "plan.json"
-"""What is kept: the fingerprint of the spec, the engine's configuration, the Deployment's part, and the words of the
-plan, for status alone.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +51,19 @@ class Rendering:
     @property
     def revision(self) -> str:
         """The name of this rendering. Words of the plan are not in it: they change nothing that runs."""
-        told = [self.made_from, self.engine.decode(), canonical(self.workload)]
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:10]
+        return revision(self.made_from, self.engine.decode(), canonical(self.workload))
 
     @property
     def image(self) -> str:
         """The engine's image."""
         image: str = self.workload["template"]["spec"]["containers"][0]["image"]
         return image
+
+    @property
+    def template(self) -> str:
+        """What tells its pods from those of other renderings; empty when they carry no such mark."""
+        mark: str = self.workload["template"]["metadata"]["annotations"].get(TEMPLATE_ANNOTATION, "")
+        return mark
 
     def data(self) -> dict[str, str]:
         """What is kept of it."""
@@ -75,10 +76,17 @@ class Rendering:
 
     @classmethod
     def read(cls, kept: observe.Kept, today: Plan) -> Rendering:
-        """What was kept. `today` is the plan of the same spec by the rules of today."""
+        """What was kept, and can be read. `today` is the plan of the same spec by the rules of today."""
         data = kept.data
         engine, workload = data[ENGINE].encode(), json.loads(data[WORKLOAD])
         return cls(data[MADE_FROM], engine, workload, _plan(json.loads(engine)["graph"], json.loads(data[PLAN]), today))
+
+
+def revision(made_from: str, engine: str, workload: str) -> str:
+    """The name of the rendering of these three: a fingerprint, engine.json, and the Deployment's part as `canonical`
+    has it. It never changes: services that run are known by it.
+    """
+    return hashlib.sha256("\n".join((made_from, engine, workload)).encode()).hexdigest()[:10]
 
 
 def made_from(spec: Spec, queue: str | None) -> str:
@@ -113,11 +121,16 @@ def _words(policy: Plan) -> dict[str, Any]:
 
 
 def _plan(graph: Mapping[str, Any], words: Mapping[str, Any], today: Plan) -> Plan:
-    """The plan that was made then, as far as status tells of it; today's, if its words are none of today's."""
+    """The plan that was made then, as far as status tells of it; today's, if its words are none of today's. Where
+    they are lost, the reasons of a plan that is not today's are lost with them.
+    """
     try:
+        phases = {phase: _phase(graph[phase.value]) for phase in Phase}
+        if not words:
+            return today if phases == today.phases else replace(today, phases=phases, decisions=(), refused=None)
         return replace(
             today,
-            phases={phase: _phase(graph[phase.value]) for phase in Phase},
+            phases=phases,
             decisions=tuple(map(_decision, words["decisions"])),
             gates=tuple(words["gates"]),
             budget=replace(today.budget, start_seconds=words["startSeconds"]),

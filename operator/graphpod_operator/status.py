@@ -91,9 +91,12 @@ def status(
 
 
 def _current(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
-    """The pods of the planned configuration that are to serve."""
+    """The pods of the planned configuration and form that are to serve. The hash alone does not tell: pods of another
+    image, say, have the same one.
+    """
+    planned = desired.config_hash, desired.template
     return tuple(
-        pod for pod in seen.pods if pod.config_hash == desired.config_hash and not pod.deleting and pod.gone is None
+        pod for pod in seen.pods if (pod.config_hash, pod.template) == planned and not pod.deleting and pod.gone is None
     )
 
 

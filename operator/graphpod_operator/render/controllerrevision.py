@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
-from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.render.subject import HASH_ANNOTATION, Body, Subject
 from graphpod_operator.resource import Resource
+from graphpod_policy import config_hash
+
+MADE_FROM, ENGINE, WORKLOAD, PLAN = "madeFrom", "engine.json", "workload.json", "plan.json"
+"""What is kept: the fingerprint of the spec, the engine's configuration, the Deployment's part, and the words of the
+plan, for status alone.
+"""
 
 
 def controller_revision(subject: Subject, revision: str, data: Mapping[str, str], number: int) -> Body:
@@ -15,4 +23,23 @@ def controller_revision(subject: Subject, revision: str, data: Mapping[str, str]
         subject.revision_name(revision),
         data=dict(data),
         revision=number,
+    )
+
+
+def unreadable(data: Any) -> str | None:
+    """Why no rendering can be read from what a ControllerRevision holds; None when one can."""
+    try:
+        made_from, engine = data[MADE_FROM], data[ENGINE].encode()
+        graph, workload = json.loads(engine)["graph"], json.loads(data[WORKLOAD])
+        template = workload["template"]
+        image = template["spec"]["containers"][0]["image"]
+        named = template["metadata"]["annotations"][HASH_ANNOTATION]
+    except KeyError as error:
+        return f"it has no {error.args[0]}"
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        return f"it holds something else: {error}"
+    if not (isinstance(made_from, str) and isinstance(image, str) and isinstance(graph, dict)):
+        return "it holds something else"
+    return (
+        None if named == config_hash(engine) else f"its pods name configuration {named}, which is not the one it holds"
     )

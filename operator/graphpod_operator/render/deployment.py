@@ -11,10 +11,17 @@ from graphpod_operator.api_running import RolloutStrategy
 from graphpod_operator.engineconfig import cpu_threads
 from graphpod_operator.features import wants_gpu
 from graphpod_operator.model_uri import MOUNT, ModelUri
+from graphpod_operator.ownership import fingerprint
 from graphpod_operator.render import placement, podtemplate
 from graphpod_operator.render.configmap import KEY
 from graphpod_operator.render.images import Images
-from graphpod_operator.render.subject import HASH_ANNOTATION, Body, Subject
+from graphpod_operator.render.subject import (
+    HASH_ANNOTATION,
+    REVISION_ANNOTATION,
+    TEMPLATE_ANNOTATION,
+    Body,
+    Subject,
+)
 from graphpod_operator.resource import Resource
 from graphpod_policy import Plan
 
@@ -36,10 +43,16 @@ DEADLINE_SLACK = 300
 """Seconds for image pull and scheduling on top of the start budget, before a rollout counts as stuck."""
 
 
-def deployment(subject: Subject, pinned: Body) -> Body:
-    """The Deployment of a service, around what `workload` rendered for it once. Always rolling."""
+UNPINNED = ("replicas", "strategy")
+"""The fields of a Deployment's spec that scale and roll its pods; the others are of its rendering."""
+
+
+def deployment(subject: Subject, pinned: Body, revision: str) -> Body:
+    """The Deployment of a service, around what `workload` rendered for it once, under the name of that rendering.
+    Always rolling.
+    """
     spec = subject.spec
-    return subject.child(
+    body = subject.child(
         Resource.Deployment,
         subject.name,
         subject.workload_labels,
@@ -49,6 +62,8 @@ def deployment(subject: Subject, pinned: Body) -> Body:
             "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(spec)},
         },
     )
+    body["metadata"]["annotations"] = {REVISION_ANNOTATION: revision}
+    return body
 
 
 def workload(subject: Subject, plan: Plan, config_hash: str, images: Images) -> Body:
@@ -56,17 +71,20 @@ def workload(subject: Subject, plan: Plan, config_hash: str, images: Images) -> 
     rolls them.
     """
     spec = subject.spec
+    annotations = {**spec.pod_template.annotations, HASH_ANNOTATION: config_hash}
+    template = {
+        "metadata": {
+            "labels": {**spec.pod_template.labels, **subject.workload_labels},
+            "annotations": annotations,
+        },
+        "spec": _pod(subject, plan, config_hash, images),
+    }
+    annotations[TEMPLATE_ANNOTATION] = fingerprint(template)
     return {
         "revisionHistoryLimit": HISTORY,
         "progressDeadlineSeconds": _startup_threshold(plan) * STARTUP_PERIOD + DEADLINE_SLACK,
         "selector": {"matchLabels": subject.selector},
-        "template": {
-            "metadata": {
-                "labels": {**spec.pod_template.labels, **subject.workload_labels},
-                "annotations": {**spec.pod_template.annotations, HASH_ANNOTATION: config_hash},
-            },
-            "spec": _pod(subject, plan, config_hash, images),
-        },
+        "template": template,
     }
 
 

@@ -10,6 +10,10 @@ from graphpod_operator.resource import Resource
 
 OWNER_LABEL = "graphpod.dev/inferenceservice"
 HASH_ANNOTATION = "graphpod.dev/config-hash"
+TEMPLATE_ANNOTATION = "graphpod.dev/template"
+"""Of a pod: the fingerprint of the template it was made from."""
+REVISION_ANNOTATION = "graphpod.dev/revision"
+"""Of a Deployment: the rendering it was made from."""
 PAUSED_ANNOTATION = "graphpod.dev/paused"
 ADOPT_ANNOTATION = "graphpod.dev/adopt"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -21,6 +25,11 @@ Body = dict[str, Any]
 def selector(name: str) -> dict[str, str]:
     """Labels that select the pods of the service `name`. They never change: a Deployment's selector is immutable."""
     return {"app.kubernetes.io/name": "graphpod-engine", "app.kubernetes.io/instance": name}
+
+
+def config_name(name: str, config_hash: str) -> str:
+    """Name of the ConfigMap of the service `name` that holds the bytes of `config_hash`."""
+    return f"{name}-engine-{config_hash}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ class Subject:
 
     def config_name(self, config_hash: str) -> str:
         """Name of the ConfigMap that holds the bytes of `config_hash`."""
-        return f"{self.name}-engine-{config_hash}"
+        return config_name(self.name, config_hash)
 
     def child(self, resource: Resource, name: str, labels: dict[str, str] | None = None, **fields: Any) -> Body:
         """A child's body: identity, labels (those of every child, if none are given), owner, then `fields`."""

@@ -1,5 +1,6 @@
 """Objects of the tests: an InferenceService, a pod, a warm-up report, as the API server and the engine give them."""
 
+import functools
 from typing import Any
 
 from graphpod_operator import observe
@@ -31,9 +32,16 @@ def planned(**spec: Any) -> Desired:
     return wanted
 
 
+@functools.cache
+def plain_template() -> str:
+    """Fingerprint of the pods of a service with a plain spec."""
+    return planned().template
+
+
 def pod(
     name: str = "demo-abc-1",
     config_hash: str = "hash",
+    template: str | None = None,
     ready: bool = False,
     running: bool = True,
     container: str = "containerd://1",
@@ -41,7 +49,9 @@ def pod(
     status: Manifest | None = None,
     engine: Manifest | None = None,
 ) -> Manifest:
-    """A pod of service `demo`; `engine` replaces parts of its container's status."""
+    """A pod of service `demo`; `engine` replaces parts of its container's status. Without a `template` it has the form
+    of a service with a plain spec.
+    """
     container_status = {
         "name": "engine",
         "containerID": container,
@@ -56,7 +66,10 @@ def pod(
             "uid": f"uid-{name}",
             "resourceVersion": "5",
             "labels": {"graphpod.dev/inferenceservice": "demo", "pod-template-hash": "abc"},
-            "annotations": {"graphpod.dev/config-hash": config_hash},
+            "annotations": {
+                "graphpod.dev/config-hash": config_hash,
+                "graphpod.dev/template": plain_template() if template is None else template,
+            },
             "ownerReferences": [{"kind": "ReplicaSet", "name": "demo-abc", "uid": "rs", "controller": True}],
         },
         "status": {

@@ -9,12 +9,12 @@ from graphpod_operator import observe
 from graphpod_operator.api_status import Status
 from graphpod_operator.events import Recent, transitions
 from graphpod_operator.observe import Pod, Rollout
-from graphpod_operator.plan import Refused, desire
+from graphpod_operator.plan import Desired, Refused, desire
 from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import WHILE_ASKED, ConditionType, Reason
 from graphpod_operator.status import Observed, status
 from graphpod_operator.warmup import Missing, NoReading, Reading
-from tests.unit.operator.objects import IMAGES, inference_service, planned, pod, report, rollout
+from tests.unit.operator.objects import IMAGES, inference_service, plain_template, planned, pod, report, rollout
 
 NOW = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:01:00Z"
@@ -37,7 +37,12 @@ def the(
     observed: Observed, refused: Refused | None = None, before: dict[str, Any] | None = None, **spec: Any
 ) -> Status:
     found = observe.Service.of(inference_service(status=before, **spec))
-    return status(found, desire(found, IMAGES), refused, observed, NOW if before is None else LATER)
+    outcome = desire(found, IMAGES)
+    if isinstance(outcome, Desired):  # a pod has the form of its spec, unless it is said to have another
+        plain, form = plain_template(), outcome.template
+        pods = (dataclasses.replace(one, template=form) if one.template == plain else one for one in observed.pods)
+        observed = dataclasses.replace(observed, pods=tuple(pods))
+    return status(found, outcome, refused, observed, NOW if before is None else LATER)
 
 
 def words(of: Status) -> dict[str, tuple[str, str]]:
@@ -218,6 +223,21 @@ def test_a_pod_of_an_earlier_spec_is_not_counted_for_this_one() -> None:
     observed = seen([pod("demo-old-1", "earlier", ready=True), pod("demo-abc-1", HASH)], {}, rollout(2, 1, 1))
     message = next(row.message for row in the(observed, replicas=2).conditions if row.type == "WorkloadAvailable")
     assert message.startswith("0 of 2 pods of this spec serve")
+
+
+def test_a_pod_of_another_form_is_not_counted_though_its_configuration_is_the_same() -> None:
+    """The next image cannot be pulled: that of before serves on, and proves nothing of the next."""
+    before = pod("demo-abc-1", HASH, template="of another image", ready=True)
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    made = the(
+        seen([before, pod("demo-def-1", HASH, running=False, engine=waiting)], {UID: reading()}, rollout(2, 1, 1)),
+        replicas=2,
+    )
+    told = words(made)
+    assert told["ModelAvailable"] == ("Unknown", "ModelPending")
+    assert told["GraphsCaptured"][0] != "True"
+    assert told["Ready"] == ("False", "ImagePullFailed")
+    assert told["Available"] == ("True", "Serving")
 
 
 def test_ready_needs_a_terminal_reading_of_the_planned_configuration_from_every_serving_pod() -> None:

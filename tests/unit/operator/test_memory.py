@@ -1,0 +1,132 @@
+"""The memory of a rendering, lost or spoiled: what runs goes on as it was made, also under a newer operator."""
+
+import json
+from typing import Any
+
+import pytest
+
+from graphpod_operator.render import deployment
+from graphpod_operator.resource import Resource
+from tests.unit.operator.objects import NAMESPACE, inference_service
+from tests.unit.operator.world import World
+
+Manifest = dict[str, Any]
+
+
+def memories(world: World) -> dict[str, Manifest]:
+    return {
+        name: manifest
+        for (kind, _, name), manifest in world.cluster.objects.items()
+        if kind is Resource.ControllerRevision
+    }
+
+
+def template(world: World) -> Manifest:
+    made: Manifest = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]
+    return made
+
+
+def told(world: World) -> list[str]:
+    return [event["reason"] for event in world.cluster.events if event["reason"] == "MemoryUnreadable"]
+
+
+@pytest.fixture
+async def newer(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """An operator that makes pods otherwise, over a service of the operator before it."""
+    await world.reconcile()
+    monkeypatch.setattr(deployment, "EXIT_SECONDS", 11)
+    return world.successor()
+
+
+async def settle(world: World) -> None:
+    """Until two looks in a row write nothing but status."""
+    for _ in range(4):
+        await world.relist()
+        await world.reconcile()
+
+
+async def test_a_memory_that_is_deleted_under_a_newer_operator_is_made_again_and_restarts_nobody(newer: World) -> None:
+    before, ((name, memory),) = template(newer), memories(newer).items()
+    del newer.cluster.objects[Resource.ControllerRevision, NAMESPACE, name]
+    await settle(newer)
+    assert template(newer) == before
+    ((again, made),) = memories(newer).items()
+    assert again == name
+    for kept in ("madeFrom", "engine.json", "workload.json"):
+        assert made["data"][kept] == memory["data"][kept]
+    assert newer.condition("EngineUpdateAvailable") == ("True", "NewEngine")
+
+
+async def test_a_memory_deleted_while_it_was_watched_is_made_again_too(newer: World) -> None:
+    await settle(newer)
+    before, (name,) = template(newer), memories(newer)
+    del newer.cluster.objects[Resource.ControllerRevision, NAMESPACE, name]
+    newer.cluster.writes.clear()
+    await settle(newer)
+    assert template(newer) == before
+    assert [write for write in newer.cluster.writes if write[0] != "status"] == [("ControllerRevision", name)]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: None,
+        lambda data: [],
+        lambda data: "text",
+        lambda data: {},
+        lambda data: {**data, "madeFrom": 7},
+        lambda data: {**data, "engine.json": "{"},
+        lambda data: {**data, "engine.json": "[]"},
+        lambda data: {**data, "engine.json": data["engine.json"].replace(":", ": ", 1)},
+        lambda data: {**data, "workload.json": "null"},
+        lambda data: {**data, "workload.json": "{}"},
+        lambda data: {**data, "workload.json": json.dumps({"template": {"spec": {"containers": []}}})},
+    ],
+    ids=["nothing", "a list", "text", "empty", "a number", "cut", "no graph", "other bytes", "null", "no pod", "none"],
+)
+async def test_a_memory_that_holds_something_else_is_told_and_replaced_and_restarts_nobody(
+    newer: World, spoil: Any
+) -> None:
+    before, ((name, memory),) = template(newer), memories(newer).items()
+    kept = memory["data"]
+    newer.cluster.put(Resource.ControllerRevision, {**memory, "data": spoil(kept)})
+    await settle(newer)
+    assert template(newer) == before
+    assert memories(newer)[name]["data"]["workload.json"] == kept["workload.json"]
+    assert told(newer) == ["MemoryUnreadable"]
+    assert newer.condition("Accepted") == ("True", "Accepted")
+
+
+async def test_a_memory_of_no_use_beside_the_good_one_is_told_once_and_left_alone(newer: World) -> None:
+    before, (memory,) = template(newer), memories(newer).values()
+    bad = {**memory, "metadata": {**memory["metadata"], "name": "demo-bad", "uid": "bad"}, "revision": 99, "data": {}}
+    newer.cluster.put(Resource.ControllerRevision, bad)
+    await settle(newer)
+    newer.cluster.writes.clear()
+    await settle(newer)
+    assert newer.cluster.writes == []
+    assert template(newer) == before
+    assert told(newer) == ["MemoryUnreadable"]
+    assert "demo-bad" in memories(newer)
+
+
+async def test_a_deployment_that_somebody_changed_proves_nothing(newer: World) -> None:
+    live = newer.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = "somebody/elses:image"
+    newer.cluster.put(Resource.Deployment, live)
+    (name,) = memories(newer)
+    del newer.cluster.objects[Resource.ControllerRevision, NAMESPACE, name]
+    await settle(newer)
+    assert template(newer)["spec"]["containers"][0]["image"] != "somebody/elses:image"
+    assert name not in memories(newer)
+
+
+async def test_a_spec_that_cannot_run_beside_a_lost_memory_is_refused_in_words(newer: World) -> None:
+    (name,) = memories(newer)
+    del newer.cluster.objects[Resource.ControllerRevision, NAMESPACE, name]
+    before = template(newer)
+    wrong = inference_service(engine={"maxBatch": "many"})
+    newer.cluster.put(Resource.InferenceService, wrong)
+    await settle(newer)
+    assert newer.condition("Accepted") == ("False", "SpecInvalid")
+    assert template(newer) == before
