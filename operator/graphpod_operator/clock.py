@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -20,11 +21,15 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's time."""
+    """The machine's time. Sleep counts: a laptop that was shut, or a virtual machine that was paused, is not to believe
+    afterwards that its Lease is fresh.
+    """
 
     def monotonic(self) -> float:
         """Seconds since some moment in the past."""
-        return time.monotonic()
+        if sys.platform == "linux":
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.monotonic()  # what else there is stands still while the machine sleeps
 
     def timestamp(self) -> str:
         """Now, as RFC 3339 in UTC with whole seconds."""

@@ -122,7 +122,9 @@ class Leadership:
         try:
             self._ours = await self._leases.put(self._next(found))
         except Conflict:
-            self._ours = None  # somebody was faster: the next look tells who
+            remembered, self._ours = self._ours is not None, None
+            if remembered:  # somebody changed it since: who leads looks at once whether it still does
+                await self._attempt()
             return
         if not self.won.is_set():
             log.info("Lease %s/%s: leading as %s", self._namespace, NAME, self._identity)

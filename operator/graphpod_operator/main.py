@@ -2,7 +2,8 @@
 
 Order of start: lists fill the store and queue every service, then the watches begin and the Lease is contended for, and
 with it workers start. Nothing is decided before the lists are done, because an object not heard of yet would pass for
-one that is absent. An operator that waits for the Lease keeps its store as warm as the one that leads.
+one that is absent. An operator that waits for the Lease keeps its store as warm as the one that leads, and lists once
+more before its first write: a watch that froze meanwhile has told nobody.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import aiohttp
 
 from graphpod_operator import health, watch
 from graphpod_operator.adminport import DEFAULT_URL, HttpAdminPort
-from graphpod_operator.clock import SystemClock
+from graphpod_operator.clock import Clock, SystemClock
 from graphpod_operator.cluster import KubernetesCluster, KubernetesDiscovery, KubernetesLeases, Wire, connect
 from graphpod_operator.feed import Feed, fill
 from graphpod_operator.kinds import Kinds
@@ -38,6 +39,8 @@ from graphpod_operator.webhook import Webhook, warning
 log = logging.getLogger(__name__)
 
 FILL_RETRY_SECONDS = 2.0
+STALE_SECONDS = 10.0
+"""An operator that waited longer for the Lease lists everything again before it writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Parts:
     feed: Feed
     kinds: Kinds
     pulse: health.Pulse
+    clock: Clock
+    refill: Callable[[], Awaitable[None]]
 
 
 async def run(settings: Settings) -> None:
@@ -115,10 +120,17 @@ async def run(settings: Settings) -> None:
             unhealthy=lambda: health.sickness(pulse, queue, resync.trust),
             unready=lambda: readiness.trouble or leadership.trouble,
         )
-        try:
+
+        async def refill() -> None:
             await _fill(cluster, feed, settings.namespaces, kinds, readiness)
             log.info("store filled: %d services", sum(1 for _ in store.services()))
-            await _work(Parts(settings, queue, meters, reconciler, leadership, resync, feed, kinds, pulse))
+
+        try:
+            await refill()
+            parts = Parts(
+                settings, queue, meters, reconciler, leadership, resync, feed, kinds, pulse, clock, refill
+            )
+            await _work(parts)
         finally:
             await leadership.release()
             await server.cleanup()
@@ -144,8 +156,9 @@ async def _work(parts: Parts) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):  # kopf's handlers outlive it, and do nothing any more
             asyncio.get_running_loop().add_signal_handler(number, main.cancel)
 
+    leading = asyncio.create_task(_lead(parts.leadership, parts.clock, parts.refill))
     tasks = [
-        *(asyncio.create_task(_worker(parts)) for _ in range(parts.settings.workers)),
+        *(asyncio.create_task(_worker(parts, leading)) for _ in range(parts.settings.workers)),
         asyncio.create_task(parts.leadership.contend()),
         asyncio.create_task(parts.resync.run()),
         asyncio.create_task(parts.kinds.run()),
@@ -160,19 +173,27 @@ async def _work(parts: Parts) -> None:
         for task in done:
             task.result()
     finally:
-        for task in (*tasks, watching):
+        for task in (leading, *tasks, watching):
             task.cancel()
-        await asyncio.gather(*tasks, watching, return_exceptions=True)
+        await asyncio.gather(leading, *tasks, watching, return_exceptions=True)
         # kopf, stopped while it lists, leaves generators that asyncio complains of as the loop ends
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
-async def _worker(parts: Parts) -> None:
+async def _lead(leadership: Leadership, clock: Clock, refill: Callable[[], Awaitable[None]]) -> None:
+    """Return once this operator leads and knows what is."""
+    began = clock.monotonic()
+    await leadership.won.wait()
+    if clock.monotonic() - began > STALE_SECONDS:
+        await refill()
+
+
+async def _worker(parts: Parts, leading: asyncio.Task[None]) -> None:
     """Once this operator leads, take keys and reconcile them, for ever. A failure costs the key a pause, never the
     worker.
     """
     queue, meters = parts.queue, parts.meters
-    await parts.leadership.won.wait()
+    await asyncio.shield(leading)
     while True:
         key = await queue.take()
         started = time.monotonic()
@@ -180,7 +201,7 @@ async def _worker(parts: Parts) -> None:
             pause = await parts.reconciler.reconcile(key)
         except Conflict as error:
             # what was known is old: it has been looked at again, and the next try goes by that
-            queue.add_failed(key)
+            queue.add_conflicted(key)
             log.info("%s: %s; again", key, error)
             meters.count("workqueue_retries_total", name=CONTROLLER)
             result = "requeue"

@@ -61,6 +61,14 @@ class KeyQueue:
         self.add_after(key, pause)
         return pause
 
+    def add_conflicted(self, key: Key) -> None:
+        """Put a key in whose work met a newer object than it knew: at once the first time, then as one that failed."""
+        if key in self._failures:
+            self.add_failed(key)
+        else:
+            self._failures[key] = 1
+            self.add(key)
+
     def forget(self, key: Key) -> None:
         """The key succeeded: its next failure counts as the first."""
         self._failures.pop(key, None)

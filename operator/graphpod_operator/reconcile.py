@@ -13,12 +13,12 @@ from typing import Any
 
 from graphpod_operator import events, proof, prune
 from graphpod_operator.api import API_VERSION, KIND
-from graphpod_operator.api_status import Status
+from graphpod_operator.api_status import ConditionStatus, Status
 from graphpod_operator.clock import Clock
 from graphpod_operator.feed import owned_by
 from graphpod_operator.kinds import Gone, Kinds
 from graphpod_operator.metrics import Meters
-from graphpod_operator.observe import Child, Key, Service, project
+from graphpod_operator.observe import Child, Key, Pod, Service, project
 from graphpod_operator.plan import (
     Create,
     Desired,
@@ -36,11 +36,11 @@ from graphpod_operator.plan import (
 from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
-from graphpod_operator.reasons import Notice, Reason, sentence
+from graphpod_operator.reasons import ConditionType, Notice, Reason, sentence
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.subject import config_name
 from graphpod_operator.resource import OPTIONAL, Resource
-from graphpod_operator.status import Observed, status
+from graphpod_operator.status import MISSES_BORNE, Observed, status
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import NoReading, Reading, Warmups, answers
 
@@ -83,6 +83,8 @@ class Reconciler:
         """When the old ones of a service were looked at last."""
         self._made: dict[Key, tuple[str, frozenset[tuple[Resource, str]]]] = {}
         """The children that a service (by uid) had when all of them were in order."""
+        self._ending: dict[Key, str] = {}
+        """Services (by uid) whose namespace is being deleted; none of them comes back."""
         self._complained: set[str] = set()
         """Memories (by uid) that cannot be read and were told of."""
         self._normalised: dict[tuple[Resource, str, str], tuple[str, str]] = {}
@@ -102,6 +104,9 @@ class Reconciler:
             self._reread.discard(key)
             self._pruned.pop(key, None)
             self._made.pop(key, None)
+            self._ending.pop(key, None)
+            return None
+        if self._ending.get(key) == found.uid:
             return None
         memories = await self._memories(found)
         failed_start = any(pod.failed_start for pod in self._store.pods(key))
@@ -115,12 +120,14 @@ class Reconciler:
                 if stopped is None:
                     again = await self._prune(found, outcome)
             except Terminating:
-                return None  # the service goes with its namespace, and nobody reads a status that says so
+                # the service goes with its namespace, and nobody reads a status that says so
+                self._ending[key] = found.uid
+                return None
             except ServerRefused as error:
                 stopped, failure = not_applied(str(error)), error
         seen = await self._observe(key)
         # a pod that served before this operator began is heard first, lest a restart make its service look unproved
-        unheard = any(pod.ready and answers(pod) and pod.uid not in seen.readings for pod in seen.pods)
+        unheard = any(_is_unheard(found, pod, seen.readings.get(pod.uid)) for pod in seen.pods)
         told = status(found, outcome, stopped, seen, self._clock.timestamp())
         held_back = None if unheard else await self._report(found, told)
         if failure is not None:
@@ -338,6 +345,19 @@ class Reconciler:
         except ApiError as error:
             # an event is a courtesy: the status, already written, says the same
             log.warning("%s: event %s not written: %s", found.key, event.reason, error)
+
+
+def _is_unheard(found: Service, pod: Pod, answer: Reading | NoReading | None) -> bool:
+    """Whether a ready pod may still prove itself: it was not asked yet, or, where the service is said to serve, it did
+    not answer the first times.
+    """
+    if not (pod.ready and answers(pod)):
+        return False
+    serves = any(
+        condition["type"] == ConditionType.Available and condition["status"] == ConditionStatus.true
+        for condition in found.status.get("conditions") or ()
+    )
+    return answer is None or (serves and isinstance(answer, NoReading) and answer.misses < MISSES_BORNE)
 
 
 def _poll(answers: Iterable[Reading | NoReading]) -> float | None:

@@ -139,11 +139,23 @@ async def test_a_leader_that_wakes_and_finds_another_ends(scene: Scene) -> None:
     await scene.two.attempt()
     scene.pass_time(20)
     await scene.two.attempt()
-    await scene.one.attempt()  # replaces the Lease it remembers, which is another's now
     assert scene.server.holder == "two"
     with pytest.raises(LeaseLost, match="held by two"):
         await scene.one.attempt()
     assert not scene.one.holds()
+
+
+async def test_a_leader_whose_lease_was_touched_looks_at_once_and_renews(scene: Scene) -> None:
+    await scene.one.attempt()
+    lease = await scene.server.get("ns", NAME)
+    assert lease is not None
+    await scene.server.put({**lease, "metadata": {**lease["metadata"], "annotations": {"seen-by": "somebody"}}})
+    scene.pass_time(9)
+    await scene.one.attempt()
+    scene.pass_time(9)
+    assert scene.one.holds(), "not only at its next try"
+    assert scene.server.lease is not None
+    assert scene.server.lease["metadata"]["annotations"] == {"seen-by": "somebody"}
 
 
 async def test_an_api_server_that_is_away_ends_nobody_and_stops_the_writes(scene: Scene) -> None:

@@ -77,3 +77,14 @@ async def test_the_longest_work_is_told() -> None:
     assert queue.longest_busy() >= 0.0
     with pytest.raises(KeyError):
         queue.done(B)
+
+
+async def test_a_key_that_met_a_newer_object_comes_back_at_once_and_the_next_time_after_a_pause() -> None:
+    queue = KeyQueue()
+    queue.add(A)
+    for depth in (1, 0):
+        assert await queue.take() == A
+        queue.add_conflicted(A)
+        queue.done(A)
+        assert queue.depth == depth
+    queue.add(A)  # cancels the timer, so that the loop ends clean

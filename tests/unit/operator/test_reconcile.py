@@ -11,6 +11,7 @@ from graphpod_operator.observe import Pod
 from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
 from graphpod_operator.reconcile import Reconciler
 from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
+from graphpod_operator.status import MISSES_BORNE
 from graphpod_operator.warmup import NoReading, Warmups
 from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, pod, report
 from tests.unit.operator.world import HASH, KEY, Ports, World
@@ -121,6 +122,22 @@ async def test_a_namespace_that_is_being_deleted_is_left_in_peace(world: World) 
     assert await world.reconcile() is None
     assert world.cluster.writes == []
     assert world.cluster.events == []
+
+
+async def test_a_service_in_a_namespace_that_is_being_deleted_is_not_repaired_again_and_again(world: World) -> None:
+    await world.reconcile()
+    refused: list[str] = []
+
+    def ending(method: str, resource: Resource) -> None:
+        refused.append(f"{method} {resource.kind}")
+        raise Terminating(403, "because it is being terminated")
+
+    world.cluster.refuse = ending
+    for kind, name in ((Resource.Service, "demo"), (Resource.ServiceAccount, "demo"), (Resource.Deployment, "demo")):
+        del world.cluster.objects[kind, NAMESPACE, name]
+        await world.relist()
+        await world.reconcile()
+    assert refused == ["apply Service"]
 
 
 async def test_an_event_that_cannot_be_written_does_not_hold_up_the_service(world: World) -> None:
@@ -288,3 +305,34 @@ async def test_an_operator_that_restarts_hears_the_pods_that_serve_before_it_tel
     await restarted.reconcile()
     assert world.condition("Available") == before == ("True", "Serving")
     assert world.cluster.writes == []
+
+
+async def test_one_missed_answer_after_a_restart_leaves_the_service_ready(world: World) -> None:
+    world.cluster.put(Resource.Pod, pod(config_hash=HASH, ready=True))
+    world.ports.report = report(config_hash=HASH)
+    await world.relist()
+    await world.reconcile()
+    before = world.condition("Available")
+    world.cluster.writes.clear()
+    restarted = world.successor()
+    world.ports.report, proved = None, world.ports.report
+    await restarted.relist()
+    assert await restarted.reconcile() is not None, "it is asked again"
+    assert world.cluster.writes == []
+    world.ports.report = proved
+    await restarted.reconcile()
+    assert world.cluster.writes == []
+    assert world.condition("Available") == before == ("True", "Serving")
+
+
+async def test_a_pod_that_stays_silent_after_a_restart_is_told_in_the_end(world: World) -> None:
+    world.cluster.put(Resource.Pod, pod(config_hash=HASH, ready=True))
+    world.ports.report = report(config_hash=HASH)
+    await world.relist()
+    await world.reconcile()
+    restarted = world.successor()
+    world.ports.report = None
+    await restarted.relist()
+    for _ in range(MISSES_BORNE):
+        await restarted.reconcile()
+    assert world.condition("GraphsCaptured") == ("Unknown", "EngineUnreachable")

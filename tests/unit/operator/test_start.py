@@ -1,14 +1,17 @@
-"""The operator's start, while its lists fail."""
+"""The operator's start: while its lists fail, and when the Lease came late."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from graphpod_operator import main
+from graphpod_operator.clock import SystemClock
 from graphpod_operator.main import Readiness
 from graphpod_operator.port import Refused
 from graphpod_operator.resource import Resource
+from tests.unit.operator.world import StillClock
 
 
 class Refusing:
@@ -44,3 +47,27 @@ def test_a_signal_that_comes_with_a_failing_list_ends_the_start(monkeypatch: pyt
         assert task.cancelled()
 
     asyncio.run(bounded())
+
+
+@pytest.mark.parametrize(("waited", "lists"), [(main.STALE_SECONDS, 0), (main.STALE_SECONDS + 1, 1)], ids=str)
+async def test_who_waited_long_for_the_lease_lists_again_before_it_works(waited: float, lists: int) -> None:
+    leadership, clock, listed = SimpleNamespace(won=asyncio.Event()), StillClock(), list[str]()
+
+    async def refill() -> None:
+        listed.append("everything")
+
+    leading = asyncio.create_task(main._lead(leadership, clock, refill))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    clock.now += waited
+    leadership.won.set()
+    await leading
+    assert len(listed) == lists
+
+
+def test_the_clock_of_the_lease_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLOCK_MONOTONIC does not, so a leader that slept would believe its last renewal to be fresh."""
+    awake = time.clock_gettime(time.CLOCK_BOOTTIME)
+    slept = {time.CLOCK_BOOTTIME: awake + 3600, time.CLOCK_MONOTONIC: awake}
+    monkeypatch.setattr(time, "clock_gettime", slept.__getitem__)
+    monkeypatch.setattr(time, "monotonic", lambda: awake)
+    assert SystemClock().monotonic() == awake + 3600

@@ -47,8 +47,9 @@ class Ports:
 class World:
     """A cluster with one service, and an operator whose lists are done."""
 
-    def __init__(self) -> None:
-        self.cluster, self.store, self.ports, self.clock = FakeCluster(), Store(), Ports(), StillClock()
+    def __init__(self, cluster: FakeCluster | None = None, ports: Ports | None = None) -> None:
+        self.cluster, self.ports = cluster or FakeCluster(), ports or Ports()
+        self.store, self.clock = Store(), StillClock()
         self.meters = Meters.make()
         self.warmups = Warmups(self.ports)
         self.queue = KeyQueue()
@@ -61,14 +62,7 @@ class World:
 
     def successor(self) -> "World":
         """The next operator over the same cluster and pods, which knows nothing yet."""
-        next_one = World()
-        next_one.cluster, next_one.ports = self.cluster, self.ports
-        next_one.warmups = Warmups(self.ports)
-        next_one.feed = Feed(next_one.store, next_one.queue, next_one.warmups)
-        next_one.reconciler = Reconciler(
-            self.cluster, next_one.warmups, next_one.store, next_one.meters, next_one.clock, IMAGES
-        )
-        return next_one
+        return World(self.cluster, self.ports)
 
     async def relist(self) -> None:
         await fill(self.cluster, self.feed, (), self.optional.watched)
