@@ -15,7 +15,7 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from graphpod_operator.ownership import FIELD_MANAGER
-from graphpod_operator.port import ApiError, Conflict, Listing, Raw, Refused, Terminating, Unavailable
+from graphpod_operator.port import ApiError, Conflict, Listing, Raw, Refused, T, Terminating, Unavailable
 from graphpod_operator.resource import Resource
 
 REQUEST_TIMEOUT = 30.0
@@ -182,17 +182,22 @@ class KubernetesCluster:
                 return None
             raise
 
-    async def list(self, resource: Resource, namespace: str | None, selector: str = "") -> Listing:
-        """Every object of a kind that a label selector matches, in one namespace or (None) in all."""
+    async def list(
+        self, resource: Resource, namespace: str | None, selector: str, keep: Callable[[Raw], T]
+    ) -> Listing[T]:
+        """What `keep` makes of every object of a kind that a label selector matches, in one namespace or (None) in all.
+        No more bodies than a page has are held at a time.
+        """
         query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
-        items: list[Raw] = []
+        kept: list[T] = []
         while True:
             page = await self._read(_path(resource, namespace), query)
-            items += page["items"]
+            kept += map(keep, page["items"])
             metadata = page["metadata"]
             if not metadata.get("continue"):
-                return Listing(tuple(items), int(metadata["resourceVersion"]))
+                return Listing(tuple(kept), int(metadata["resourceVersion"]))
             query["continue"] = metadata["continue"]
+            del page  # or it would be held while the next one is read
 
     async def apply(self, resource: Resource, body: Raw, *, force: bool) -> Raw:
         """Server-side apply as field manager `graphpod`; the object as stored."""
@@ -245,7 +250,8 @@ def _error(status: int, method: str, path: str, text: bytes) -> ApiError:
     said = f"{message} ({status} to {method} {path})"  # a condition has room for the beginning only
     if status == 409:
         return Conflict(status, said)
-    if any(cause.get("reason") == _ENDING for cause in details.get("causes") or ()):
+    ends = any(cause.get("reason") == _ENDING for cause in details.get("causes") or ())
+    if ends or (status == 404 and details.get("kind") == "namespaces"):
         return Terminating(status, said)
     if _UNTYPED in message:
         return Refused(status, said)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from graphpod_operator.observe import Key, Pod, Projection, Raw, project
-from graphpod_operator.port import Cluster, Listing
+from graphpod_operator.port import Cluster
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.render.subject import MANAGED_BY, OWNER_LABEL
 from graphpod_operator.resource import Resource
@@ -44,9 +45,10 @@ class Listed:
     version: int
 
     @classmethod
-    def of(cls, resource: Resource, namespace: str | None, listing: Listing) -> Self:
-        """The projections of a list's items, which carry no kind and need none."""
-        return cls(resource, namespace, tuple(project(resource, raw) for raw in listing.items), listing.version)
+    async def now(cls, cluster: Cluster, resource: Resource, namespace: str | None) -> Self:
+        """Ask for it. Items carry no kind, and need none. Raises the port's errors."""
+        listing = await cluster.list(resource, namespace, selector(resource), partial(project, resource))
+        return cls(resource, namespace, listing.items, listing.version)
 
 
 class Feed:
@@ -110,7 +112,6 @@ async def fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds:
     """List kinds into the feed. Without this, an object not heard of yet would pass for one that is absent."""
 
     async def take(resource: Resource, namespace: str | None) -> None:
-        listing = await cluster.list(resource, namespace, selector(resource))
-        feed.listed(Listed.of(resource, namespace, listing))
+        feed.listed(await Listed.now(cluster, resource, namespace))
 
     await asyncio.gather(*(take(resource, scope) for resource in kinds for scope in scopes(namespaces)))

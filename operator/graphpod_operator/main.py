@@ -127,9 +127,7 @@ async def run(settings: Settings) -> None:
 
         try:
             await refill()
-            parts = Parts(
-                settings, queue, meters, reconciler, leadership, resync, feed, kinds, pulse, clock, refill
-            )
+            parts = Parts(settings, queue, meters, reconciler, leadership, resync, feed, kinds, pulse, clock, refill)
             await _work(parts)
         finally:
             await leadership.release()

@@ -64,8 +64,8 @@ class Desired:
     """A service that can run: its graph plan, the hash of its engine's configuration, the fingerprint of its pods'
     template, its children in order.
 
-    `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were the
-    service's rendering not kept.
+    `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were
+    the service's rendering not kept.
     """
 
     policy: Plan

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from graphpod_operator.resource import Resource
 
 Raw = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """Objects of one kind as they were at `version`."""
+class Listing(Generic[T]):
+    """What was kept of the objects of one kind, as they were at `version`."""
 
-    items: tuple[Raw, ...]
+    items: tuple[T, ...]
     version: int
 
 
@@ -40,7 +41,7 @@ class Refused(ApiError):
 
 
 class Terminating(Refused):
-    """The namespace is being deleted, so nothing can be made in it any more."""
+    """The namespace is being deleted or gone, so nothing can be made in it any more."""
 
 
 class NotLeading(ApiError):
@@ -54,8 +55,12 @@ class Cluster(Protocol):
         """The live object, or None."""
         ...
 
-    async def list(self, resource: Resource, namespace: str | None, selector: str = "") -> Listing:
-        """Every object of a kind that a label selector matches, in one namespace or (None) in all."""
+    async def list(
+        self, resource: Resource, namespace: str | None, selector: str, keep: Callable[[Raw], T]
+    ) -> Listing[T]:
+        """What `keep` makes of every object of a kind that a label selector matches, in one namespace or (None) in all.
+        No more bodies than a page has are held at a time.
+        """
         ...
 
     async def apply(self, resource: Resource, body: Raw, *, force: bool) -> Raw:

@@ -26,8 +26,8 @@ class Lists:
 
     config_maps: tuple[observe.Child, ...]
     revisions: tuple[observe.Child, ...]
-    replica_sets: tuple[Raw, ...]
-    pods: tuple[Raw, ...]
+    named: frozenset[str]
+    """Hashes of the configurations that its ReplicaSets and pods have."""
 
 
 def overgrown(found: observe.Service, desired: Desired, children: Iterable[observe.Child]) -> bool:
@@ -40,9 +40,10 @@ def overgrown(found: observe.Service, desired: Desired, children: Iterable[obser
 
 def superfluous(found: observe.Service, desired: Desired, lists: Lists) -> list[observe.Child]:
     """What nothing names: ConfigMaps that no ReplicaSet and no pod has, and all but the newest old memories."""
-    named = {_hash(raw["spec"]["template"]) for raw in lists.replica_sets} | {_hash(raw) for raw in lists.pods}
     maps = [
-        child for child in _left_over(found, desired, lists.config_maps) if child.name.rpartition("-")[2] not in named
+        child
+        for child in _left_over(found, desired, lists.config_maps)
+        if child.name.rpartition("-")[2] not in lists.named
     ]
     memories = sorted(
         _left_over(found, desired, lists.revisions),
@@ -61,7 +62,8 @@ def _left_over(found: observe.Service, desired: Desired, children: Iterable[obse
     ]
 
 
-def _hash(raw: Raw) -> str:
+def named_by(raw: Raw) -> str:
     """The configuration that a pod, or a ReplicaSet's template of one, names."""
+    raw = (raw.get("spec") or {}).get("template") or raw
     annotations: Mapping[str, str] = (raw.get("metadata") or {}).get("annotations") or {}
     return annotations.get(HASH_ANNOTATION, "")

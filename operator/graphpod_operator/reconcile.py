@@ -7,8 +7,10 @@ before it is created, a later apply names the uid it means, and the answer of ev
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from graphpod_operator import events, proof, prune
@@ -33,7 +35,7 @@ from graphpod_operator.plan import (
     not_applied,
     writes,
 )
-from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, Terminating
+from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, T, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import ConditionType, Notice, Reason, sentence
@@ -212,15 +214,12 @@ class Reconciler:
             return wait
         self._pruned[found.key] = now
 
-        async def fresh(resource: Resource) -> tuple[Raw, ...]:
-            return (await self._cluster.list(resource, found.key.namespace, owned_by(found.key.name))).items
+        async def fresh(resource: Resource, keep: Callable[[Raw], T]) -> tuple[T, ...]:
+            return (await self._cluster.list(resource, found.key.namespace, owned_by(found.key.name), keep)).items
 
-        lists = prune.Lists(
-            tuple(Child.of(Resource.ConfigMap, raw) for raw in await fresh(Resource.ConfigMap)),
-            tuple(Child.of(Resource.ControllerRevision, raw) for raw in await fresh(Resource.ControllerRevision)),
-            await fresh(Resource.ReplicaSet),
-            await fresh(Resource.Pod),
-        )
+        named = [await fresh(resource, prune.named_by) for resource in (Resource.ReplicaSet, Resource.Pod)]
+        maps, revisions = [await fresh(resource, partial(Child.of, resource)) for resource in prune.PRUNED]
+        lists = prune.Lists(maps, revisions, frozenset(chain(*named)))
         doomed = prune.superfluous(found, desired, lists)
         for child in doomed:
             await self._delete(child, "no longer named")

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from graphpod_operator.feed import Feed, Listed, scopes, selector
+from graphpod_operator.feed import Feed, Listed, scopes
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.port import ApiError, Cluster
 from graphpod_operator.resource import Resource
@@ -99,7 +99,7 @@ class Resync:
         return contradiction
 
     async def _list(self, resource: Resource, scope: str | None) -> Listed:
-        return Listed.of(resource, scope, await self._cluster.list(resource, scope, selector(resource)))
+        return await Listed.now(self._cluster, resource, scope)
 
     async def _wait(self, seconds: float) -> bool:
         """Until it is time (True), or a watch listed anew; the second look of a doubt has its own time."""

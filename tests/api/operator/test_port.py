@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator.cluster import PAGE, KubernetesCluster, connect
-from graphpod_operator.port import Conflict, Refused, Unavailable
+from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
 from graphpod_operator.resource import Resource
 from tests.places import Place, service
 
@@ -37,8 +37,8 @@ def config(place: Place, name: str = "c", **data: str) -> dict[str, Any]:
 async def test_what_is_applied_can_be_got_listed_and_deleted(place: Place, port: KubernetesCluster) -> None:
     stored = await port.apply(Resource.ConfigMap, config(place, a="1"), force=False)
     assert await port.get(Resource.ConfigMap, place.namespace, "c") == stored
-    listing = await port.list(Resource.ConfigMap, place.namespace, "mine=yes")
-    assert [item["metadata"]["uid"] for item in listing.items] == [stored["metadata"]["uid"]]
+    listing = await port.list(Resource.ConfigMap, place.namespace, "mine=yes", lambda raw: raw["metadata"]["uid"])
+    assert listing.items == (stored["metadata"]["uid"],)
     assert listing.version >= int(stored["metadata"]["resourceVersion"])
     await port.delete(Resource.ConfigMap, place.namespace, "c", stored["metadata"]["uid"])
     assert await port.get(Resource.ConfigMap, place.namespace, "c") is None
@@ -87,12 +87,19 @@ async def test_the_status_of_a_service_that_is_not_there_is_refused(place: Place
     assert refused.value.status == 404
 
 
+async def test_nothing_can_be_made_in_a_namespace_that_is_gone(place: Place, port: KubernetesCluster) -> None:
+    gone = config(place)
+    gone["metadata"]["namespace"] = "never-was"
+    with pytest.raises(Terminating):
+        await port.apply(Resource.ConfigMap, gone, force=False)
+
+
 async def test_a_list_longer_than_a_page_is_whole(place: Place, port: KubernetesCluster) -> None:
     names = [f"c{number}" for number in range(PAGE + 3)]
     items = [config(place, name) for name in names]
     place.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    listing = await port.list(Resource.ConfigMap, place.namespace, "mine=yes")
-    assert {item["metadata"]["name"] for item in listing.items} == set(names)
+    listing = await port.list(Resource.ConfigMap, place.namespace, "mine=yes", lambda raw: raw["metadata"]["name"])
+    assert set(listing.items) == set(names)
 
 
 async def test_a_server_that_is_not_there_is_unavailable(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from graphpod_operator.ownership import desired_fields
-from graphpod_operator.port import Conflict, Listing
+from graphpod_operator.port import Conflict, Listing, T
 from graphpod_operator.resource import Resource
 
 Manifest = dict[str, Any]
@@ -53,13 +53,15 @@ class FakeCluster:
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest | None:
         return copy.deepcopy(self.objects.get((resource, namespace, name)))
 
-    async def list(self, resource: Resource, namespace: str | None, selector: str = "") -> Listing:
+    async def list(
+        self, resource: Resource, namespace: str | None, selector: str, keep: Callable[[Mapping[str, Any]], T]
+    ) -> Listing[T]:
         found = [
             manifest
             for (kind, place, _), manifest in self.objects.items()
             if kind is resource and namespace in (None, place)
         ]
-        return Listing(tuple(copy.deepcopy(found)), next(self._versions))
+        return Listing(tuple(map(keep, copy.deepcopy(found))), next(self._versions))
 
     async def apply(self, resource: Resource, body: Mapping[str, Any], *, force: bool) -> Manifest:
         self.refuse("apply", resource)

@@ -10,7 +10,7 @@ from graphpod_operator import observe, plan
 from graphpod_operator.api import Spec
 from graphpod_operator.observe import Child
 from graphpod_operator.plan import Desired, Refused, desire
-from graphpod_operator.prune import Lists, overgrown, superfluous
+from graphpod_operator.prune import Lists, named_by, overgrown, superfluous
 from graphpod_operator.reasons import Reason
 from graphpod_operator.render import deployment
 from graphpod_operator.render.images import Images
@@ -277,7 +277,8 @@ def test_a_configuration_that_a_replica_set_or_a_pod_names_stays(cluster: Cluste
     wanted = cluster.sees()
     maps = [left_over(Resource.ConfigMap, f"demo-engine-{name}") for name in ("a", "b", "c", wanted.config_hash)]
     foreign = left_over(Resource.ConfigMap, "demo-engine-d", ownerReferences=[])
-    lists = Lists((*maps, foreign), (), ({"spec": {"template": named("a")}},), (named("b"),))
+    names = map(named_by, ({"spec": {"template": named("a")}}, named("b")))
+    lists = Lists((*maps, foreign), (), frozenset(names))
     assert overgrown(SERVICE, wanted, lists.config_maps)
     assert [child.name for child in superfluous(SERVICE, wanted, lists)] == ["demo-engine-c"]
 
@@ -286,7 +287,7 @@ def test_the_newest_memories_stay(cluster: Cluster) -> None:
     wanted = cluster.sees()
     memories = [left_over(Resource.ControllerRevision, f"demo-{number}", number) for number in (3, 1, 2, 4)]
     current = left_over(Resource.ControllerRevision, f"demo-{revision(wanted)}", 5)
-    lists = Lists((), (current, *memories), (), ())
+    lists = Lists((), (current, *memories), frozenset())
     assert {child.name for child in superfluous(SERVICE, wanted, lists)} == {"demo-1", "demo-2"}
 
 

@@ -66,7 +66,7 @@ async def test_what_the_watches_tell_a_little_later_contradicts_nothing(
     monkeypatch.setattr(resync, "DELIVERY_SECONDS", 0.01)
     looking = asyncio.create_task(world.resync.look())
     await asyncio.sleep(0)  # the lists are done, the time to deliver runs
-    for raw in (await world.cluster.list(Resource.InferenceService, None)).items:
+    for raw in (await world.cluster.list(Resource.InferenceService, None, "", dict)).items:
         world.feed.changed(Resource.InferenceService, raw)
     assert await looking is None
 
