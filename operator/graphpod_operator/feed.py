@@ -112,6 +112,7 @@ async def fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds:
     """List kinds into the feed. Without this, an object not heard of yet would pass for one that is absent."""
 
     async def take(resource: Resource, namespace: str | None) -> None:
-        feed.listed(await Listed.now(cluster, resource, namespace))
+        listed = await Listed.now(cluster, resource, namespace)
+        feed.listed(listed)
 
     await asyncio.gather(*(take(resource, scope) for resource in kinds for scope in scopes(namespaces)))

@@ -1,6 +1,7 @@
 """Optional kinds: what is not served is left out and told of; what comes later is made without a restart."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -93,10 +94,10 @@ async def test_a_kind_the_operator_may_not_list_is_told_of_as_that(
 ) -> None:
     listing = monitored.cluster.list
 
-    async def refused(resource: Resource, namespace: str | None, selector: str = "") -> object:
+    async def refused(resource: Resource, *more: Any) -> object:
         if resource is Resource.PodMonitor:
             raise Refused(403, "podmonitors is forbidden")
-        return await listing(resource, namespace, selector)
+        return await listing(resource, *more)
 
     monkeypatch.setattr(monitored.cluster, "list", refused)
     monitored.discovery.served.add(Resource.PodMonitor)
