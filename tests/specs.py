@@ -21,7 +21,7 @@ WHOLE: dict[str, Any] = {
     "spec.placement.tolerations[]": {"key": "k", "effect": "NoExecute"},
     "spec.placement.topologySpread[]": {"topologyKey": "k"},
     "spec.rollout": {"strategy": "Replace"},
-    "spec.autoscaling": {"max": 2, "target": 4},
+    "spec.autoscaling": {"max": 1000, "target": 4},
     "spec.parallelism": {"expert": 2},
     "spec.podTemplate": {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]},
     "spec.podTemplate.env[]": {"name": "A"},

@@ -42,8 +42,12 @@ class Spec(ApiModel):
         description="Which phases the replicas serve; the other phase's graphs are Disabled. Default: Both.",
     )
     graph: Graph = Field(Graph(), description="What is asked of CUDA graphs. Default: Auto for both phases.")
-    replicas: Integer = Field(1, ge=0, le=1000, description="Pods that serve the model. Default: 1.")
-    autoscaling: Autoscaling | None = Field(None, description="Replicas by load. Default: off.")
+    replicas: Integer = Field(
+        1, ge=0, le=1000, description="Pods that serve the model, unless spec.autoscaling decides. Default: 1."
+    )
+    autoscaling: Autoscaling | None = Field(
+        None, description="Replicas by load; spec.replicas is ignored meanwhile. Default: off."
+    )
     resources: Resources = Field(Resources(), description="What one pod gets. Default: no requests, no limits.")
     placement: Placement = Field(Placement(), description="Where the pods may run. Default: anywhere.")
     pod_template: PodTemplate = Field(
@@ -56,6 +60,8 @@ class Spec(ApiModel):
         "themselves (Auto), or with the next change of the spec or the annotation graphpod.dev/adopt (Pinned); the "
         "conditions EngineUpdateAvailable and PolicyUpdateAvailable tell of them. Default: Pinned.",
     )
-    suspend: Boolean = Field(False, description="Keep the object and its Service, run no pod. Default: false.")
+    suspend: Boolean = Field(
+        False, description="Keep the object and its Service, run no pod, autoscaling or not. Default: false."
+    )
     slo: Slo | None = Field(None, description="What is promised to clients. Default: nothing.")
     monitoring: Monitoring = Field(Monitoring(), description="Objects for Prometheus. Default: none.")

@@ -33,14 +33,9 @@ class Autoscaling(ApiModel):
             "autoscaling.min must not be above autoscaling.max",
             lambda scaling: scaling.min <= scaling.max,
         ),
-        Rule(
-            "self.min > 0 || self.provider == 'KEDA'",
-            "autoscaling.min 0 needs provider KEDA",
-            lambda scaling: scaling.min > 0 or scaling.provider is ScalingProvider.KEDA,
-        ),
     )
 
-    min: Integer = Field(1, ge=0, le=1000, description="Fewest replicas; 0 with KEDA only. Default: 1.")
+    min: Integer = Field(1, ge=1, le=1000, description="Fewest replicas. Default: 1.")
     max: Integer = Field(ge=1, le=1000, description="Most replicas. Required, no default.")
     metric: ScalingMetric = Field(
         ScalingMetric.WaitingRequests,

@@ -199,10 +199,10 @@ class KubernetesCluster:
             query["continue"] = metadata["continue"]
             del page  # or it would be held while the next one is read
 
-    async def apply(self, resource: Resource, body: Raw, *, force: bool) -> Raw:
-        """Server-side apply as field manager `graphpod`; the object as stored."""
+    async def apply(self, resource: Resource, body: Raw, *, force: bool, manager: str = FIELD_MANAGER) -> Raw:
+        """Server-side apply as this field manager; the object as stored."""
         metadata = body["metadata"]
-        return await self._apply(_path(resource, metadata["namespace"], metadata["name"]), body, force)
+        return await self._apply(_path(resource, metadata["namespace"], metadata["name"]), body, force, manager)
 
     async def apply_status(self, body: Raw) -> Raw:
         """Server-side apply of the status of an InferenceService; the object as stored."""
@@ -224,8 +224,8 @@ class KubernetesCluster:
         namespace = body["metadata"]["namespace"]
         await self._write("POST", f"/api/v1/namespaces/{namespace}/events", body)
 
-    async def _apply(self, path: str, body: Raw, force: bool) -> Raw:
-        query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
+    async def _apply(self, path: str, body: Raw, force: bool, manager: str = FIELD_MANAGER) -> Raw:
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
         return await self._write("PATCH", path, body, query=query, content=APPLY)
 
     async def _read(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:

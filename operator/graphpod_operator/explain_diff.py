@@ -10,6 +10,7 @@ from graphpod_operator import observe
 from graphpod_operator.explain import Explanation, as_dict
 from graphpod_operator.plan import Desired, Refused, desire
 from graphpod_operator.render.images import Images
+from graphpod_operator.resource import Resource
 from graphpod_policy import Outcome
 
 SILENT = ("name", "namespace", "notes")
@@ -100,7 +101,7 @@ def _pods(before: Explanation, after: Explanation, images: Images) -> tuple[str,
     if _template(old) != _template(new):
         return "Every pod is replaced, one after the other: the pod template changes.", True
     if old.replicas != new.replicas:
-        return f"No pod is replaced; replicas go from {old.replicas} to {new.replicas}.", False
+        return f"No pod is replaced; replicas go from {_replicas(old)} to {_replicas(new)}.", False
     if [child.body for child in old.children] != [child.body for child in new.children]:
         return "No pod is replaced; other fields of its objects change.", False
     return "Nothing changes in the cluster.", False
@@ -114,4 +115,9 @@ def _desired(explanation: Explanation, images: Images) -> Desired | Refused:
 
 
 def _template(desired: Desired) -> object:
-    return desired.children[-1].body["spec"]["template"]
+    (workload,) = (child for child in desired.children if child.resource is Resource.Deployment)
+    return workload.body["spec"]["template"]
+
+
+def _replicas(desired: Desired) -> str:
+    return str(desired.replicas) if desired.replicas is not None else f"{desired.fewest} or more, by an autoscaler,"

@@ -6,9 +6,9 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from graphpod_operator.ownership import fingerprint, mark, owned_fields
+from graphpod_operator.ownership import claims, fingerprint, mark, owned_fields
 from graphpod_operator.render.controllerrevision import unreadable
 from graphpod_operator.render.deployment import CONTAINER
 from graphpod_operator.render.subject import (
@@ -20,9 +20,12 @@ from graphpod_operator.render.subject import (
     REVISION_ANNOTATION,
     TEMPLATE_ANNOTATION,
 )
-from graphpod_operator.resource import Resource
+from graphpod_operator.resource import AUTOSCALERS, Resource
 
 Raw = Mapping[str, Any]
+
+_WORKS = ("AbleToScale", "ScalingActive", "Ready")
+"""Conditions of an autoscaler of either kind that are True while it works."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,6 +76,23 @@ class Service:
         )
 
 
+class ReplicasClaim(NamedTuple):
+    """How many pods a Deployment asks for, and who says so: we, or another field manager, or both."""
+
+    replicas: int
+    ours: bool
+    held: bool
+
+    @classmethod
+    def of(cls, raw: Raw) -> ReplicasClaim:
+        """The claims on a Deployment's replicas, which are 1 where nobody says so."""
+        return cls((raw.get("spec") or {}).get("replicas", 1), *claims(raw, "spec", "replicas"))
+
+
+NO_CLAIM = ReplicasClaim(0, False, False)
+"""Of kinds that have no replicas."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """What a Deployment's controller reports."""
@@ -85,6 +105,8 @@ class Rollout:
     available: int
     refused: str | None
     """Why pods cannot be created, in the controller's words."""
+    asked: int = 1
+    """Pods that it is to have, whoever decided so."""
 
     @classmethod
     def of(cls, raw: Raw) -> Rollout:
@@ -105,6 +127,7 @@ class Rollout:
             ready=status.get("readyReplicas", 0),
             available=status.get("availableReplicas", 0),
             refused=refused,
+            asked=ReplicasClaim.of(raw).replicas,
         )
 
 
@@ -154,6 +177,9 @@ class Child:
     kept: Kept | None = None
     revision: str = ""
     """The rendering that a Deployment says it was made from."""
+    replicas_claim: ReplicasClaim = NO_CLAIM
+    trouble: str | None = None
+    """Why an autoscaler cannot scale, in its own words; empty while it has said nothing at all."""
 
     @property
     def edited(self) -> bool:
@@ -179,6 +205,8 @@ class Child:
             rollout=Rollout.of(raw) if resource is Resource.Deployment else None,
             kept=Kept.of(raw) if resource is Resource.ControllerRevision else None,
             revision=(metadata.get("annotations") or {}).get(REVISION_ANNOTATION, ""),
+            replicas_claim=ReplicasClaim.of(raw) if resource is Resource.Deployment else NO_CLAIM,
+            trouble=_trouble(raw) if resource in AUTOSCALERS else None,
         )
 
 
@@ -279,6 +307,13 @@ def _controller(metadata: Raw) -> tuple[str, str, str] | None:
         if owner.get("controller"):
             return owner["kind"], owner["name"], owner["uid"]
     return None
+
+
+def _trouble(raw: Raw) -> str | None:
+    """The message of the first condition of an autoscaler that says that it cannot do its work."""
+    told = (raw.get("status") or {}).get("conditions") or ()
+    failing = (row for row in told if row["type"] in _WORKS and row["status"] != "True")
+    return next((row.get("message") or row.get("reason") or row["type"] for row in failing), None if told else "")
 
 
 def _pod_owner(metadata: Raw) -> Key | None:

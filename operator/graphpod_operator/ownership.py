@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 FIELD_MANAGER = "graphpod"
+HOLDER = "graphpod-handover"
+"""The second field manager, which claims the number of pods while it passes from us to an autoscaler."""
 
 APPLIED_ANNOTATION = "graphpod.dev/applied"
 """Of a child: the fingerprint of the fields we applied last."""
@@ -62,6 +64,19 @@ def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
     annotations = metadata.pop("annotations", None) or {}
     kept = {key: value for key, value in annotations.items() if key != APPLIED_ANNOTATION}
     return metadata | ({"annotations": kept} if kept else {})
+
+
+def claims(live: Mapping[str, Any], *path: str) -> tuple[bool, bool]:
+    """Whether a field is ours, and whether anybody else's."""
+    ours = others = False
+    for entry in live.get("metadata", {}).get("managedFields") or ():
+        fields: Any = entry.get("fieldsV1") or {}
+        for name in path:
+            fields = fields.get(f"f:{name}") if isinstance(fields, Mapping) else None
+        if fields is not None:
+            mine = entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+            ours, others = ours or mine, others or not mine
+    return ours, others
 
 
 def _project(value: Any, fields: Mapping[str, Any]) -> Any:

@@ -19,10 +19,10 @@ from graphpod_operator.engineconfig import EngineFile, engine_file
 from graphpod_operator.features import features, graph_request, missing
 from graphpod_operator.ownership import desired_fields, fingerprint, marked
 from graphpod_operator.reasons import Reason
-from graphpod_operator.render import podtemplate
+from graphpod_operator.render import podtemplate, scaling
 from graphpod_operator.render.configmap import config_map
 from graphpod_operator.render.controllerrevision import MADE_FROM, controller_revision
-from graphpod_operator.render.deployment import deployment, replicas, workload
+from graphpod_operator.render.deployment import deployment, workload
 from graphpod_operator.render.disruption import FLOOR, disruption_budget
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.monitor import pod_monitor
@@ -64,6 +64,7 @@ class Desired:
     """A service that can run: its graph plan, the hash of its engine's configuration, the fingerprint of its pods'
     template, its children in order.
 
+    `replicas` is None while an autoscaler decides, `fewest` how many there are at least, `scaled_by` says who decides.
     `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were
     the service's rendering not kept.
     """
@@ -71,7 +72,9 @@ class Desired:
     policy: Plan
     config_hash: str
     template: str
-    replicas: int
+    replicas: int | None
+    fewest: int
+    scaled_by: str
     children: tuple[Wanted, ...]
     withheld: tuple[Withheld, ...] = ()
     news: tuple[News, ...] = ()
@@ -182,14 +185,17 @@ def _desired(
         policy=rendering.policy,
         config_hash=file.hash,
         template=rendering.template,
-        replicas=replicas(subject.spec),
+        replicas=scaling.replicas(subject.spec),
+        fewest=scaling.fewest(subject.spec),
+        scaled_by=scaling.told(subject.spec),
         children=(
             Wanted.of(Resource.ServiceAccount, service_account(subject)),
             Wanted.of(Resource.ConfigMap, config_map(subject, file)),
             Wanted.of(Resource.Service, service(subject)),
             Wanted.of(Resource.ControllerRevision, memory),
-            *(budget if replicas(subject.spec) >= FLOOR else ()),
+            *(budget if scaling.fewest(subject.spec) >= FLOOR else ()),
             Wanted.of(Resource.Deployment, deployment(subject, rendering.workload, rendering.revision)),
+            *_autoscaler(subject),
             *(child for child in optional if child.resource not in absent),
         ),
         withheld=tuple(
@@ -202,6 +208,13 @@ def _optional(subject: Subject) -> tuple[Wanted, ...]:
     """The children of optional kinds that the spec asks for, whether or not their kinds are there."""
     monitor = (Wanted.of(Resource.PodMonitor, pod_monitor(subject)),)
     return (*(monitor if subject.spec.monitoring.enabled else ()),)
+
+
+def _autoscaler(subject: Subject) -> Iterator[Wanted]:
+    """What decides on the number of pods; nothing while the spec does."""
+    asked = subject.spec.autoscaling
+    if asked is not None and not subject.spec.suspend:
+        yield Wanted.of(Resource.HorizontalPodAutoscaler, scaling.horizontal_pod_autoscaler(subject, asked))
 
 
 def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, images: Images) -> tuple[News, ...]:
@@ -237,18 +250,35 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A child of ours that differs from the plan. It is applied with force, to this uid only. `edited`: it differs
-    from what we applied last too, so somebody changed it.
+    """A child of ours that differs from the plan. It is applied with force, to this uid only, and where a version is
+    given, to what it was at that version. `edited`: it differs from what we applied last too, so somebody changed it.
     """
 
     wanted: Wanted
     uid: str
     edited: bool
+    version: int | None = None
 
     @classmethod
     def of(cls, wanted: Wanted, live: observe.Child) -> Repair | None:
         """What it takes to bring a live child in order; None when it is."""
         return cls(wanted, live.uid, live.edited) if live.edited or live.owned != wanted.owned else None
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The number of pods of this Deployment is claimed by a second field manager, before we cease to."""
+
+    child: observe.Child
+    replicas: int
+
+    @property
+    def body(self) -> Body:
+        """What that manager applies."""
+        kind, child = self.child.resource, self.child
+        metadata = {"name": child.name, "namespace": child.namespace, "uid": child.uid}
+        spec = {"replicas": self.replicas}
+        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +290,7 @@ class Remove:
     child: observe.Child
 
 
-Write = Create | Repair | Remove
+Write = Create | Repair | Remove | HandOver
 
 
 def not_applied(message: str) -> Refused:

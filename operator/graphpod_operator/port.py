@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from graphpod_operator.ownership import FIELD_MANAGER
 from graphpod_operator.resource import Resource
 
 Raw = Mapping[str, Any]
@@ -63,8 +64,8 @@ class Cluster(Protocol):
         """
         ...
 
-    async def apply(self, resource: Resource, body: Raw, *, force: bool) -> Raw:
-        """Server-side apply as field manager `graphpod`; the object as stored."""
+    async def apply(self, resource: Resource, body: Raw, *, force: bool, manager: str = FIELD_MANAGER) -> Raw:
+        """Server-side apply as this field manager; the object as stored."""
         ...
 
     async def apply_status(self, body: Raw) -> Raw:

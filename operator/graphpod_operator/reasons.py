@@ -26,6 +26,7 @@ class ConditionType(StrEnum):
     PolicyUpdateAvailable = "PolicyUpdateAvailable"
     EngineUpdateAvailable = "EngineUpdateAvailable"
     MonitorReady = "MonitorReady"
+    ScalingReady = "ScalingReady"
     Reconciling = "Reconciling"
     Stalled = "Stalled"
 
@@ -44,6 +45,8 @@ MEANING: dict[ConditionType, str] = {
     ConditionType.EngineUpdateAvailable: "This operator would make the pods differently, with another image for one; "
     "they stay as they were made.",
     ConditionType.MonitorReady: "Present only while spec.monitoring.enabled: the PodMonitor is there.",
+    ConditionType.ScalingReady: "Present only while spec.autoscaling decides on the number of pods: the "
+    "autoscaler can scale them.",
     ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
     "Its reason is Progressing.",
     ConditionType.Stalled: "Present only while True: it will not get Ready without a change by somebody. "
@@ -63,12 +66,13 @@ _R, _C = (ConditionType.Ready,), (ConditionType.Reconciling,)
 _S, _V, _D = (ConditionType.Scheduled,), (ConditionType.Available,), (ConditionType.Degraded,)
 _P, _E = (ConditionType.PolicyUpdateAvailable,), (ConditionType.EngineUpdateAvailable,)
 _MON = (ConditionType.MonitorReady,)
+_X = (ConditionType.ScalingReady,)
 UPDATES = (*_P, *_E)
 """What a newer operator offers a service."""
 BESIDE = (*_S, *_V, *_D, *UPDATES)
 """Conditions that Ready is not made of."""
-WHILE_ASKED = _MON
-"""Conditions about children of optional kinds: present only while the spec asks for one."""
+WHILE_ASKED = (*_MON, *_X)
+"""Conditions about children that a spec asks for: present only while it does."""
 _T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknown
 
 
@@ -166,7 +170,7 @@ class Reason(Enum):
     Available = Row(_W, _T, "as many pods of the current spec serve as asked for", "a pod stops serving")
     Starting = Row(_W, _F, "fewer pods of the current spec serve than asked for", "enough serve", consequence=True)
     Suspended = Row(
-        (*_W, *_S), _F, "suspend is true or replicas is 0", "suspend is false and replicas above 0",
+        (*_W, *_S), _F, "suspend is true, or replicas is 0 without autoscaling", "neither is so",
         "set spec.suspend: false and spec.replicas to 1 or more", notice=Notice.Normal,
     )  # fmt: skip
     Unschedulable = Row(
@@ -324,6 +328,19 @@ class Reason(Enum):
     )  # fmt: skip
     MonitorMade = Row(_MON, _T, "the PodMonitor exists", "it is not wanted, or its kind goes")
     MonitorPending = Row(_MON, _U, "the PodMonitor is not there yet", "it is", "see the condition Accepted")
+
+    # ScalingReady
+    Autoscaled = Row(
+        _X, _T, "an autoscaler decides on the number of pods, and spec.replicas is ignored",
+        "spec.autoscaling is removed, suspend is true, or the autoscaler says that it cannot",
+    )  # fmt: skip
+    AutoscalerPending = Row(
+        _X, _U, "the autoscaler has not said yet whether it can scale", "it has", consequence=True,
+    )  # fmt: skip
+    AutoscalerIdle = Row(
+        _X, _F, "the autoscaler says that it cannot scale; the number of pods stays as it is", "it can",
+        "look at kubectl describe of the autoscaler, which has the service's name; does an adapter serve the metric?",
+    )  # fmt: skip
 
     # an event alone
     PutBack = Row(

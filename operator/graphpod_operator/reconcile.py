@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from graphpod_operator import events, proof, prune
+from graphpod_operator import events, handover, proof, prune
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import ConditionStatus, Status
 from graphpod_operator.clock import Clock
@@ -21,9 +21,11 @@ from graphpod_operator.feed import owned_by
 from graphpod_operator.kinds import Gone, Kinds
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Child, Key, Pod, Service, project
+from graphpod_operator.ownership import HOLDER
 from graphpod_operator.plan import (
     Create,
     Desired,
+    HandOver,
     Refused,
     Remove,
     Repair,
@@ -33,7 +35,6 @@ from graphpod_operator.plan import (
     foreign,
     is_ours,
     not_applied,
-    writes,
 )
 from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, T, Terminating
 from graphpod_operator.port import Refused as ServerRefused
@@ -41,7 +42,7 @@ from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import ConditionType, Notice, Reason, sentence
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.subject import config_name
-from graphpod_operator.resource import OPTIONAL, Resource
+from graphpod_operator.resource import AUTOSCALERS, OPTIONAL, Resource
 from graphpod_operator.status import MISSES_BORNE, Observed, status
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import NoReading, Reading, Warmups, answers
@@ -171,9 +172,20 @@ class Reconciler:
 
     async def _apply(self, found: Service, desired: Desired) -> Refused | None:
         """Carry out the writes; or why none of them may be."""
-        needed = writes(found, desired, self._look)
-        if isinstance(needed, Refused):
-            return needed
+        while True:
+            needed = handover.writes(found, desired, self._look)
+            if not isinstance(needed, Refused) and any(map(handover.passes, needed)):
+                await self._look_again(next(one for one in desired.children if one.resource is Resource.Deployment))
+                needed = handover.writes(found, desired, self._look)
+            if isinstance(needed, Refused):
+                return needed
+            if (stopped := await self._write(found, desired, needed)) is not None:
+                return stopped
+            if not handover.goes_on(desired, needed):
+                return None
+
+    async def _write(self, found: Service, desired: Desired, needed: Iterable[Write]) -> Refused | None:
+        """Carry out these writes; or why none of them may be."""
         # all looks before the first write: a collision must leave the namespace as it was
         checked: list[Write] = []
         for write in needed:
@@ -187,6 +199,9 @@ class Reconciler:
             if isinstance(write, Remove):
                 kept = write.child.kept
                 await self._delete(write.child, "no longer wanted" if kept is None else "cannot be read")
+                continue
+            if isinstance(write, HandOver):
+                await self._hand_over(write)
                 continue
             wanted = write.wanted
             known = uid == found.uid and (wanted.resource, wanted.name) in made
@@ -236,7 +251,7 @@ class Reconciler:
         """What is still to be done after a live look: the write, another one, nothing, or a refusal. A repair needs
         none, it names the uid it means.
         """
-        if isinstance(write, Repair):
+        if isinstance(write, Repair | HandOver):
             return write
         if isinstance(write, Remove):
             known = write.child
@@ -256,6 +271,8 @@ class Reconciler:
     async def _carry_out(self, write: Create | Repair, drift: bool) -> None:
         wanted = write.wanted
         body = wanted.to_apply(write.uid if isinstance(write, Repair) else None)
+        if isinstance(write, Repair) and write.version is not None:
+            body = {**body, "metadata": {**body["metadata"], "resourceVersion": str(write.version)}}
         try:
             raw = await self._cluster.apply(wanted.resource, body, force=isinstance(write, Repair))
         except Conflict:
@@ -278,6 +295,13 @@ class Reconciler:
         else:
             log.info("%s: %s", wanted, "created" if isinstance(write, Create) else "changed")
 
+    async def _hand_over(self, write: HandOver) -> None:
+        child = write.child
+        # not by force: whoever has changed the number meanwhile means another
+        raw = await self._cluster.apply(child.resource, write.body, force=False, manager=HOLDER)
+        self._store.observe(Child.of(child.resource, raw))
+        log.info("%s %s/%s: %d pods handed over", child.resource.kind, child.namespace, child.name, write.replicas)
+
     async def _look_again(self, wanted: Wanted) -> None:
         """The store was wrong about a child: take in what is."""
         raw = await self._cluster.get(wanted.resource, wanted.namespace, wanted.name)
@@ -294,7 +318,8 @@ class Reconciler:
             result = answer.cause.value if isinstance(answer, NoReading) else "ok"
             self._meters.count("graphpod_operator_warmup_reads_total", result=result)
         # the pods may have changed during the reads: report on what is now
-        deployment = self._store.child(Resource.Deployment, key.namespace, key.name)
+        where = key.namespace, key.name
+        deployment = self._store.child(Resource.Deployment, *where)
         service = self._store.service(key)
         ours = (
             deployment is not None and service is not None and (deployment.controller or ("", "", ""))[2] == service.uid
@@ -304,6 +329,7 @@ class Reconciler:
             pods=self._store.pods(key) if ours else (),
             readings=readings,
             optional=frozenset(kind for kind in OPTIONAL if self._store.child(kind, key.namespace, key.name)),
+            autoscaler=next(filter(None, (self._store.child(kind, *where) for kind in AUTOSCALERS)), None),
         )
 
     async def _report(self, found: Service, new: Status) -> float | None:

@@ -16,6 +16,7 @@ class Resource(Enum):
     Service = ("", "v1", "services", "Service")
     ControllerRevision = ("apps", "v1", "controllerrevisions", "ControllerRevision")
     Deployment = ("apps", "v1", "deployments", "Deployment")
+    HorizontalPodAutoscaler = ("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
     PodDisruptionBudget = ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
     PodMonitor = ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
     HTTPRoute = ("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
@@ -57,11 +58,15 @@ CHILDREN = (
     Resource.ControllerRevision,
     Resource.PodDisruptionBudget,
     Resource.Deployment,
+    Resource.HorizontalPodAutoscaler,
     Resource.PodMonitor,
 )
 """What we apply, in the order we apply it: what a pod needs, and the memory of its rendering, come before the pod."""
 
-AT_TIMES = (Resource.PodDisruptionBudget, Resource.PodMonitor)
+AUTOSCALERS = (Resource.HorizontalPodAutoscaler,)
+"""Who may decide on the number of pods."""
+
+AT_TIMES = (Resource.PodDisruptionBudget, *AUTOSCALERS, Resource.PodMonitor)
 """Of these, what not every spec wants; it is deleted when the spec wants it no more. It has the service's name."""
 
 OPTIONAL = (Resource.PodMonitor, Resource.HTTPRoute, Resource.ScaledObject)

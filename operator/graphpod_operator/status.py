@@ -9,7 +9,7 @@ from graphpod_operator import observe
 from graphpod_operator.api_status import Condition, ConditionStatus, Failure, ServicePhase, Status
 from graphpod_operator.diagnose import PRECEDENCE, Diagnosis, diagnose, unscheduled
 from graphpod_operator.graphstatus import graph_status, is_weaker
-from graphpod_operator.observe import Pod, Rollout
+from graphpod_operator.observe import Child, Pod, Rollout
 from graphpod_operator.plan import Desired, Refused
 from graphpod_operator.reasons import ROOTS, UPDATES, ConditionType, Reason, sentence
 from graphpod_operator.render.service import url
@@ -37,6 +37,7 @@ class Observed:
     readings: Mapping[str, Reading | NoReading]
     optional: frozenset[Resource] = frozenset()
     """The optional kinds of which the service has its object."""
+    autoscaler: Child | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,11 @@ def status(
         diagnosis = diagnose(current, seen.readings)
         findings = _findings(found, outcome, seen, current, diagnosis)
         beside = {
-            ConditionType.Scheduled: _scheduled(outcome, current),
+            ConditionType.Scheduled: _scheduled(outcome, seen, current),
             ConditionType.Degraded: _degraded(outcome.policy, current, seen),
             **_updates(outcome),
             **_optional(outcome, seen),
+            **({ConditionType.ScalingReady: _scaling(outcome, seen)} if outcome.replicas is None else {}),
         }
     else:
         assert stop is not None
@@ -155,7 +157,7 @@ def _states(current: tuple[Pod, ...], seen: Observed) -> set[State]:
 
 
 def _workload(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None) -> Finding:
-    rollout, asked = seen.rollout, desired.replicas
+    rollout, asked = seen.rollout, _asked(desired, seen)
     if asked == 0:
         return Finding(Reason.Suspended, "no pods are asked for")
     if (failed := _diagnosed(ConditionType.WorkloadAvailable, diagnosis)) is not None:
@@ -221,17 +223,34 @@ def _weaker(policy: Plan, readings: list[Reading]) -> str:
     return ", ".join(dict.fromkeys(weaker))
 
 
-def _scheduled(desired: Desired, current: tuple[Pod, ...]) -> Finding:
-    if desired.replicas == 0:
+def _scheduled(desired: Desired, seen: Observed, current: tuple[Pod, ...]) -> Finding:
+    if (asked := _asked(desired, seen)) == 0:
         return Finding(Reason.Suspended, "no pods are asked for")
     waiting = [diagnosis for pod in current if (diagnosis := unscheduled(pod)) is not None]
     if waiting:
         worst = min(waiting, key=lambda one: PRECEDENCE.index(one.reason))
         return Finding(worst.reason, f"pod {worst.pod.name}: {worst.what}")
-    placed, wanted = sum(pod.placed for pod in current), max(desired.replicas, len(current))
+    placed, wanted = sum(pod.placed for pod in current), max(asked, len(current))
     if placed < wanted:
         return Finding(Reason.PodsPending, f"{placed} of {wanted} pods of this spec have a node")
     return Finding(Reason.Scheduled, f"{placed} pods of this spec have a node")
+
+
+def _asked(desired: Desired, seen: Observed) -> int:
+    """Pods that are to exist: by the spec, or by an autoscaler."""
+    if desired.replicas is not None:
+        return desired.replicas
+    return seen.rollout.asked if seen.rollout is not None else desired.fewest
+
+
+def _scaling(desired: Desired, seen: Observed) -> Finding:
+    """What the autoscaler says of itself."""
+    by = f"{desired.scaled_by}; spec.replicas is ignored"
+    if seen.autoscaler is None or seen.autoscaler.trouble == "":
+        return Finding(Reason.AutoscalerPending, by)
+    if (trouble := seen.autoscaler.trouble) is not None:
+        return Finding(Reason.AutoscalerIdle, trouble)
+    return Finding(Reason.Autoscaled, by)
 
 
 def _available(seen: Observed) -> Finding:

@@ -1,4 +1,4 @@
-"""Every status that was ever written, as a watch saw it: nothing that was said hides between two looks."""
+"""Every version that was ever written, as a watch saw it: nothing that was said hides between two looks."""
 
 import json
 import subprocess
@@ -12,15 +12,15 @@ from tests.places import Manifest, Place
 
 @dataclass
 class History:
-    """The InferenceServices of a namespace, each version in its order."""
+    """The objects of one kind in a namespace, each version in its order."""
 
     seen: list[Manifest] = field(default_factory=list)
 
     @classmethod
     @contextmanager
-    def of(cls, place: Place) -> Iterator["History"]:
+    def of(cls, place: Place, kind: str = "gisvc") -> Iterator["History"]:
         history = cls()
-        argv = [place.cluster.binary("kubectl"), "-n", place.namespace, "get", "gisvc", "--watch", "-o", "json"]
+        argv = [place.cluster.binary("kubectl"), "-n", place.namespace, "get", kind, "--watch", "-o", "json"]
         watch = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=place.cluster.environment())
         reader = threading.Thread(target=history._read, args=(watch,), daemon=True)
         reader.start()

@@ -12,7 +12,7 @@ from graphpod_operator.engineconfig import cpu_threads
 from graphpod_operator.features import wants_gpu
 from graphpod_operator.model_uri import MOUNT, ModelUri
 from graphpod_operator.ownership import fingerprint
-from graphpod_operator.render import placement, podtemplate
+from graphpod_operator.render import placement, podtemplate, scaling
 from graphpod_operator.render.configmap import KEY
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.subject import (
@@ -58,7 +58,7 @@ def deployment(subject: Subject, pinned: Body, revision: str) -> Body:
         subject.workload_labels,
         spec={
             **pinned,
-            "replicas": replicas(spec),
+            **({"replicas": count} if (count := scaling.replicas(spec)) is not None else {}),
             "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(spec)},
         },
     )
@@ -86,11 +86,6 @@ def workload(subject: Subject, plan: Plan, config_hash: str, images: Images) -> 
         "selector": {"matchLabels": subject.selector},
         "template": template,
     }
-
-
-def replicas(spec: Spec) -> int:
-    """Pods that are to exist."""
-    return 0 if spec.suspend else spec.replicas
 
 
 def _rolling(spec: Spec) -> dict[str, int]:

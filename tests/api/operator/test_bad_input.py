@@ -63,7 +63,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"replicas": 1001}, "spec.replicas in body should be less than or equal to 1000"),
     ({"autoscaling": {"max": 2}}, "spec.autoscaling.target: Required value"),
     ({"autoscaling": {"min": 3, "max": 2, "target": 1}}, "autoscaling.min must not be above autoscaling.max"),
-    ({"autoscaling": {"min": 0, "max": 2, "target": 1}}, "autoscaling.min 0 needs provider KEDA"),
+    (
+        {"autoscaling": {"min": 0, "max": 2, "target": 1}},
+        "spec.autoscaling.min in body should be greater than or equal to 1",
+    ),
     ({"resources": {"limits": {"cpu": "-1"}}}, "spec.resources.limits.cpu in body should match"),
     ({"resources": {"limits": {"cpu": -1}}}, "spec.resources.limits.cpu in body should be greater than or equal to 0"),
     ({"resources": {"limits": {"a" * 318: 1}}}, "spec.resources.limits: Invalid value: keys must have at most 317"),

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from graphpod_operator.ownership import desired_fields
+from graphpod_operator.ownership import FIELD_MANAGER, desired_fields
 from graphpod_operator.port import Conflict, Listing, T
 from graphpod_operator.resource import Resource
 
@@ -63,22 +63,43 @@ class FakeCluster:
         ]
         return Listing(tuple(map(keep, copy.deepcopy(found))), next(self._versions))
 
-    async def apply(self, resource: Resource, body: Mapping[str, Any], *, force: bool) -> Manifest:
+    async def apply(
+        self, resource: Resource, body: Mapping[str, Any], *, force: bool, manager: str = FIELD_MANAGER
+    ) -> Manifest:
         self.refuse("apply", resource)
         metadata = body["metadata"]
         self.writes.append((resource.kind, metadata["name"]))
         known = self.objects.get((resource, metadata["namespace"], metadata["name"]))
-        if known is not None and not force:
+        if known is not None and not force and manager == FIELD_MANAGER:
             raise Conflict(409, "conflict with another manager")
         if metadata.get("uid") and (known is None or known["metadata"]["uid"] != metadata["uid"]):
             raise Conflict(409, "Precondition failed: UID")
+        version = metadata.get("resourceVersion")
+        if version and (known is None or known["metadata"]["resourceVersion"] != version):
+            raise Conflict(409, "the object has been modified")
+        if manager != FIELD_MANAGER:
+            return self.claim_replicas(known, body["spec"]["replicas"], manager)
         stored = copy.deepcopy(dict(body))
         if known is not None:
             stored["metadata"]["uid"] = known["metadata"]["uid"]
         entry = {"manager": "graphpod", "operation": "Apply", "fieldsV1": fields_v1(desired_fields(body))}
         stored["metadata"]["managedFields"] = [entry]
+        if resource is Resource.Deployment:
+            _replicas(known, stored)
         self.normalise(stored)
         return self.put(resource, stored)
+
+    def claim_replicas(self, known: Manifest | None, replicas: int, manager: str) -> Manifest:
+        """Somebody else writes a Deployment's replicas: who claimed another number claims none any more."""
+        assert known is not None
+        stored = copy.deepcopy(known)
+        if stored["spec"].get("replicas", 1) != replicas:
+            for entry in stored["metadata"]["managedFields"]:
+                entry["fieldsV1"].get("f:spec", {}).pop("f:replicas", None)
+        stored["spec"]["replicas"] = replicas
+        claimed = {"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+        stored["metadata"]["managedFields"].append(claimed)
+        return self.put(Resource.Deployment, stored)
 
     async def apply_status(self, body: Mapping[str, Any]) -> Manifest:
         self.refuse("apply_status", Resource.InferenceService)
@@ -95,3 +116,14 @@ class FakeCluster:
     async def event(self, body: Mapping[str, Any]) -> None:
         self.refuse("event", Resource.InferenceService)
         self.events.append(dict(body))
+
+
+def _replicas(known: Manifest | None, stored: Manifest) -> None:
+    """Who applies no number leaves that of the others who claim one; without any, it is 1."""
+    others = [] if known is None else known["metadata"]["managedFields"][1:]
+    claimed = [entry for entry in others if "f:replicas" in entry["fieldsV1"].get("f:spec", {})]
+    if "replicas" not in stored["spec"]:
+        stored["spec"]["replicas"] = known["spec"]["replicas"] if known is not None and claimed else 1
+    elif known is not None and known["spec"]["replicas"] != stored["spec"]["replicas"]:
+        claimed = []
+    stored["metadata"]["managedFields"] += copy.deepcopy(claimed)

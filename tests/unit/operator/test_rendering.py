@@ -200,7 +200,7 @@ def test_a_spec_that_newer_rules_refuse_runs_on(cluster: Cluster, monkeypatch: p
 
 @pytest.mark.parametrize(
     "asked",
-    [{"autoscaling": {"max": 3, "target": "4"}}, {"slo": {}}],
+    [{"slo": {}}],
     ids=lambda asked: next(iter(asked)),
 )
 def test_a_feature_of_the_operators_own_that_is_not_built_is_refused_beside_a_kept_rendering(

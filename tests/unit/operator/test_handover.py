@@ -1,0 +1,191 @@
+"""Who decides on the number of pods: it passes on without a pod less, wherever an operator ends on the way."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from graphpod_operator.port import Unavailable
+from graphpod_operator.reconcile import Reconciler
+from graphpod_operator.resource import AUTOSCALERS, Resource
+from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service
+from tests.unit.operator.world import World
+
+Spec = dict[str, Any]
+
+HPA: Spec = {"autoscaling": {"min": 2, "max": 20, "target": 4}}
+FIXED: Spec = {"replicas": 8}
+SUSPENDED: Spec = {**HPA, "suspend": True}
+STEPS = [(FIXED, HPA), (HPA, FIXED), (HPA, {**FIXED, "suspend": True})]
+
+
+def deployment(world: World) -> dict[str, Any]:
+    return world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+
+
+def replicas(world: World) -> int:
+    count: int = deployment(world)["spec"]["replicas"]
+    return count
+
+
+def autoscalers(world: World) -> list[str]:
+    return [kind.kind for kind, _, _ in world.cluster.objects if kind in AUTOSCALERS]
+
+
+def successor(world: World) -> World:
+    """Another operator, which knows what a list tells."""
+    other = World()
+    other.cluster = world.cluster
+    other.reconciler = Reconciler(
+        world.cluster, other.warmups, other.store, other.meters, other.clock, IMAGES, other.optional
+    )
+    return other
+
+
+async def scaled(world: World, count: int) -> None:
+    """The autoscaler writes a number."""
+    world.cluster.claim_replicas(deployment(world), count, "kube-controller-manager")
+    await world.relist()
+
+
+def watched(world: World) -> list[int]:
+    """Every number of pods that is ever written from now on."""
+    seen: list[int] = []
+    put = world.cluster.put
+
+    def record(resource: Resource, manifest: dict[str, Any]) -> dict[str, Any]:
+        if resource is Resource.Deployment:
+            seen.append(manifest["spec"]["replicas"])
+        return put(resource, manifest)
+
+    world.cluster.put = record  # type: ignore[method-assign]
+    return seen
+
+
+async def test_a_service_with_an_autoscaler_begins_with_the_fewest_pods_and_claims_them_no_more(world: World) -> None:
+    await world.edit(**HPA)
+    await world.reconcile()
+    assert (replicas(world), autoscalers(world)) == (2, ["HorizontalPodAutoscaler"])
+    assert "replicas" not in deployment(world)["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+    world.cluster.writes.clear()
+    await world.reconcile()
+    assert world.cluster.writes == []
+
+
+async def test_what_an_autoscaler_decides_is_left_alone(world: World) -> None:
+    await world.edit(**HPA)
+    await world.reconcile()
+    await scaled(world, 7)
+    world.cluster.writes.clear()
+    await world.reconcile()
+    assert (replicas(world), world.cluster.writes) == (7, [])
+    await world.edit(**HPA, engine={"maxBatch": 3})
+    await world.reconcile()
+    assert replicas(world) == 7
+
+
+async def test_contract_6_handing_over_claims_the_number_makes_the_autoscaler_then_drops_it(world: World) -> None:
+    await world.edit(**FIXED)
+    await world.reconcile()
+    world.cluster.writes.clear()
+    await world.edit(**HPA)
+    seen = watched(world)
+    await world.reconcile()
+    kinds = [kind for kind in world.kinds() if kind in ("Deployment", "HorizontalPodAutoscaler")]
+    assert kinds == ["Deployment", "HorizontalPodAutoscaler", "Deployment"]
+    assert set(seen) == {8}
+
+
+async def test_contract_6_handing_back_takes_the_number_that_is_then_removes_the_autoscaler(world: World) -> None:
+    await world.edit(**HPA)
+    await world.reconcile()
+    await scaled(world, 12)
+    await world.edit(**FIXED)
+    world.cluster.claim_replicas(deployment(world), 14, "kube-controller-manager")  # the watch has not told yet
+    world.cluster.writes.clear()
+    seen = watched(world)
+    await world.reconcile()
+    kinds = [kind for kind in world.kinds() if "status" not in kind]
+    assert kinds[:3] == ["Deployment", "delete HorizontalPodAutoscaler", "Deployment"]
+    assert seen == [14, 8]
+    assert autoscalers(world) == []
+
+
+async def test_contract_6_suspending_removes_the_autoscaler_first_and_resuming_begins_with_the_fewest(
+    world: World,
+) -> None:
+    await world.edit(**HPA)
+    await world.reconcile()
+    await scaled(world, 12)
+    await world.edit(**SUSPENDED)
+    world.cluster.writes.clear()
+    await world.reconcile()
+    written = [kind for kind in world.kinds() if kind != "status"]
+    assert written.index("delete HorizontalPodAutoscaler") < written.index("Deployment")
+    assert (replicas(world), autoscalers(world)) == (0, [])
+    assert world.condition("Ready") == ("False", "Suspended")
+    await world.edit(**HPA)
+    seen = watched(world)
+    await world.reconcile()
+    assert set(seen) == {2}
+    assert autoscalers(world) == ["HorizontalPodAutoscaler"]
+
+
+async def test_an_autoscaler_that_writes_between_the_look_and_the_write_is_not_overruled(world: World) -> None:
+    await world.edit(**HPA)
+    await world.reconcile()
+    await scaled(world, 12)
+    await world.edit(**FIXED)
+
+    def meanwhile(method: str, resource: Resource) -> None:
+        if resource is Resource.Deployment and replicas(world) == 12:
+            world.cluster.claim_replicas(deployment(world), 15, "kube-controller-manager")
+
+    world.cluster.refuse = meanwhile
+    with pytest.raises(Exception, match="modified"):
+        await world.reconcile()
+    assert (replicas(world), autoscalers(world)) == (15, ["HorizontalPodAutoscaler"])
+    await world.reconcile()
+    assert (replicas(world), autoscalers(world)) == (8, [])
+
+
+@pytest.mark.parametrize(("before", "after"), STEPS, ids=["over", "back", "suspended"])
+def test_contract_6_an_operator_that_ends_between_any_two_writes_leaves_a_way_on(before: Spec, after: Spec) -> None:
+    async def from_to(writes: int | None) -> World:
+        """The service as it stands once an operator ended after so many writes and another went on."""
+        world = World()
+        world.cluster.put(Resource.InferenceService, inference_service(**before))
+        await world.relist()
+        await world.reconcile()
+        if before is HPA:
+            await scaled(world, 8)
+        await world.edit(**after)
+        seen, left = watched(world), [writes if writes is not None else 99]
+
+        def end(method: str, resource: Resource) -> None:
+            if left[0] == 0:
+                raise Unavailable(0, "the operator ends here")
+            left[0] -= 1
+
+        world.cluster.refuse = end
+        try:
+            await world.reconcile()
+        except Unavailable:
+            world.cluster.refuse = lambda method, resource: None
+            world = successor(world)
+            await world.relist()
+            await world.reconcile()
+        assert min(seen, default=8) >= (0 if "suspend" in after else 8), seen
+        return world
+
+    undisturbed = asyncio.run(from_to(None))
+    for writes in range(5):
+        world = asyncio.run(from_to(writes))
+        assert (replicas(world), autoscalers(world)) == (replicas(undisturbed), autoscalers(undisturbed)), writes
+        held = [fields(deployment(one)) for one in (world, undisturbed)]
+        assert held[0] == held[1], writes
+
+
+def fields(workload: dict[str, Any]) -> bool:
+    """Whether the number of pods is ours."""
+    return "f:replicas" in workload["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
