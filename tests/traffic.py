@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 ANSWER_LIMIT = 60.0  # s
 PAUSE = 0.05  # s between an answer and the next question
+STREAMED = 64  # tokens of a stream: seconds, so that whatever happens meanwhile happens to one
+DONE = "[DONE]"  # the last event of a stream, as OpenAI has it
 
 
 class Client(Enum):
@@ -20,6 +22,7 @@ class Client(Enum):
 
     Keeps = "keeps its connection while the server lets it"
     Renews = "opens a connection for each question"
+    Streams = "opens a connection for each stream"
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,18 @@ class Traffic:
     def failed(self) -> list[Question]:
         return [one for one in self.questions if one.error]
 
-    @property
-    def texts(self) -> set[str]:
-        """The different answers; greedy text of one model is one."""
-        return {one.text for one in self.questions if not one.error}
+    def texts(self, client: Client) -> set[str]:
+        """The different answers to one kind of client; greedy text of one model is one."""
+        return {one.text for one in self.questions if one.client is client and not one.error}
 
     def answered(self) -> int:
-        return len(self.questions) - len(self.failed)
+        """Answers so far to the client that has the fewest."""
+        return min(sum(one.client is client and not one.error for one in self.questions) for client in Client)
 
     def told(self) -> str:
         longest = max((one.took for one in self.questions), default=0.0)
-        head = f"{self.answered()} answers, {len(self.failed)} failures, the longest took {longest:.1f} s"
+        counts = ", ".join(f"{sum(one.client is client for one in self.questions)} {client.name}" for client in Client)
+        head = f"{len(self.questions)} questions ({counts}), {len(self.failed)} failures, at most {longest:.1f} s each"
         return "\n".join([head, *map(str, self.failed)])
 
 
@@ -67,13 +71,14 @@ def asking(url: str, body: dict[str, Any]) -> Iterator[Traffic]:
 
     def ask_on(client: Client) -> None:
         connection = _connect(url)
+        streamed = {"stream": True, "max_tokens": STREAMED} if client is Client.Streams else {}
         while not over.wait(PAUSE):
             at = time.monotonic()
             try:
-                text, error = _ask(connection, url, body), ""
+                text, error = _ask(connection, url, body | streamed), ""
             except (OSError, HTTPException, ValueError) as e:  # each is a question without an answer
                 text, error = "", f"{type(e).__name__}: {e}"
-            if error or client is Client.Renews:
+            if error or client is not Client.Keeps:
                 connection.close()  # opened again by the next question
             traffic.questions.append(Question(client, at - began, time.monotonic() - at, text, error))
 
@@ -94,10 +99,20 @@ def _connect(url: str) -> HTTPConnection:
 
 
 def _ask(connection: HTTPConnection, url: str, body: dict[str, Any]) -> str:
-    """The answer's text; ValueError with the server's words when it is another than 200."""
+    """The answer's text; ValueError with the server's words when it is another than 200, or a stream without its end."""
     connection.request("POST", urlsplit(url).path, json.dumps(body), {"content-type": "application/json"})
     response = connection.getresponse()
-    said = response.read()
+    said = response.read().decode(errors="replace")
     if response.status != 200:
-        raise ValueError(f"{response.status}: {said.decode(errors='replace')}")
-    return str(json.loads(said)["choices"][0]["message"]["content"])
+        raise ValueError(f"{response.status}: {said}")
+    return _streamed(said) if body.get("stream") else str(json.loads(said)["choices"][0]["message"]["content"])
+
+
+def _streamed(said: str) -> str:
+    """The text of a whole stream: pieces, a finish reason, and the event that says it is over."""
+    *events, last = [line.removeprefix("data: ") for line in said.splitlines() if line.startswith("data: ")] or [""]
+    told = [json.loads(event) for event in events]
+    choices = [choice for event in told for choice in event.get("choices", ())]
+    if last != DONE or not any(choice.get("finish_reason") for choice in choices):
+        raise ValueError(f"the stream broke off after {len(events)} events: {said[-300:]}")
+    return "".join(choice["delta"].get("content") or "" for choice in choices)

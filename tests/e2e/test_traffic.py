@@ -1,21 +1,28 @@
-"""Two replicas on two nodes, and a node that has to be emptied: whoever asks, notices nothing.
+"""Two replicas on two nodes, and clients that ask and read streams all through what happens to them (contract 17): not
+one notices anything.
 
-The tests of this file are one story in its order: spread, drained, without room, deleted.
+The tests of this file are one story in its order: spread, rolled out, drained, without room, deleted.
 """
 
 import json
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from demo.answer import address, body
+from demo.chart import NAMESPACE as SYSTEM
+from demo.chart import SELECTOR
 from demo.service import EXAMPLE, NAMESPACE
 from testbed import Cluster
 from tests.eventually import Eventually
-from tests.places import LABEL, Place
-from tests.traffic import Traffic, asking
+from tests.places import LABEL, Manifest, Place
+from tests.traffic import Client, Traffic, asking
 
+CGROUPS = Path("/sys/fs/cgroup")
 NAME = "spread"
 START = 240.0  # s for an engine to start beside others on two cores
 DRAIN = 120.0  # s; the pods' grace is 45
@@ -29,14 +36,20 @@ OWNED = (
 def spread(installed: Cluster) -> Iterator[Place]:
     """The demo's service with two replicas, of which a node has room for both; all nodes open again at the end."""
     place = Place(installed, NAMESPACE)
-    spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
-    spec["graph"] |= {"sizes": {"prefill": [48], "decode": [1, 2]}}  # a start in seconds
-    spec["resources"]["requests"]["cpu"] = "500m"
-    place.apply(NAME, **(spec | {"replicas": 2}))
+    place.apply(NAME, **spec())
     yield place
     for node in nodes(installed):
         installed.kubectl("uncordon", node)
     place.kubectl("delete", "gisvc", NAME, "--ignore-not-found", "--wait", timeout=60)
+
+
+def spec(edition: str = "first", strategy: str = "Surge") -> Manifest:
+    """The service's; another edition is another pod template."""
+    found: Manifest = yaml.safe_load(EXAMPLE.read_text())["spec"]
+    found["graph"] |= {"sizes": {"prefill": [48], "decode": [1, 2, 4]}}  # a start in seconds
+    found["resources"]["requests"]["cpu"] = "500m"
+    template = {"annotations": {"example.com/edition": edition}}
+    return found | {"replicas": 2, "rollout": {"strategy": strategy}, "podTemplate": template}
 
 
 @pytest.fixture
@@ -47,7 +60,7 @@ def traffic(spread: Place, home: Place, eventually: Eventually) -> Iterator[Traf
     question = body() | {"model": NAME, "max_tokens": 8}
     with asking(url, question) as traffic:
         eventually.evidence.append(traffic.told)
-        eventually(lambda: traffic.answered() > 4, timeout=60)
+        eventually(lambda: traffic.answered() > 0, timeout=60)
         yield traffic
     print(traffic.told())
 
@@ -65,11 +78,26 @@ def standing(place: Place) -> dict[str, str]:
     }
 
 
-def node_of_the_operator(cluster: Cluster) -> str:
-    return cluster.kubectl(
-        *("get", "pods", "-n", "graphpod-system", "-l", "app.kubernetes.io/name=graphpod-operator"),
-        *("-o", "jsonpath={.items[0].spec.nodeName}"),
-    )
+def operator(cluster: Cluster) -> Manifest:
+    """Its one pod."""
+    (pod,) = json.loads(cluster.kubectl("get", "pods", "-n", SYSTEM, "-l", SELECTOR, "-o", "json"))["items"]
+    return dict(pod)
+
+
+def kill_operator(cluster: Cluster) -> None:
+    """kill -9; the kubelet starts its next container."""
+    uid = operator(cluster)["metadata"]["uid"]
+    pids = [pid for file in CGROUPS.glob(f"**/pod{uid}/*/cgroup.procs") for pid in file.read_text().split()]
+    (pid,) = {int(pid) for pid in pids if b"graphpod" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    os.kill(pid, signal.SIGKILL)
+
+
+def unharmed(traffic: Traffic, eventually: Eventually) -> None:
+    """Everything asked until now was answered, and with the same greedy text by every pod."""
+    enough = traffic.answered() + 1
+    eventually(lambda: traffic.answered() >= enough, timeout=60)
+    assert traffic.failed == [], traffic.told()
+    assert [len(traffic.texts(client)) for client in Client] == [1, 1, 1], traffic.questions
 
 
 def test_two_replicas_stand_on_two_nodes(spread: Place, home: Place, eventually: Eventually) -> None:
@@ -77,11 +105,28 @@ def test_two_replicas_stand_on_two_nodes(spread: Place, home: Place, eventually:
     assert sorted(standing(spread).values()) == nodes(spread.cluster)
 
 
+@pytest.mark.parametrize("strategy", ["Replace", "Surge"])
+def test_a_rollout_in_which_the_operator_is_killed_costs_no_answer(
+    spread: Place, traffic: Traffic, eventually: Eventually, strategy: str
+) -> None:
+    """Contract 17: each pod goes when it has ended what it was asked; without an operator the rollout goes on."""
+    before = standing(spread)
+    restarts = operator(spread.cluster)["status"]["containerStatuses"][0]["restartCount"]
+    spread.apply(NAME, **spec(strategy, strategy))
+    eventually(lambda: not {pod["metadata"]["name"] for pod in spread.pods(NAME)} <= set(before))
+    kill_operator(spread.cluster)
+
+    eventually(lambda: len(standing(spread)) == 2 and not set(before) & set(standing(spread)), timeout=START)
+    eventually(spread.reached("Ready", "True", "Ready", NAME), timeout=60)
+    assert operator(spread.cluster)["status"]["containerStatuses"][0]["restartCount"] == restarts + 1
+    unharmed(traffic, eventually)
+
+
 def test_a_drained_node_costs_no_answer_and_its_pod_comes_up_on_the_other(
     spread: Place, traffic: Traffic, eventually: Eventually
 ) -> None:
     """The operator goes with its node as well, and tells the truth from the other."""
-    drained = node_of_the_operator(spread.cluster)
+    drained = operator(spread.cluster)["spec"]["nodeName"]
     (other,) = set(nodes(spread.cluster)) - {drained}
     before = standing(spread)
     spread.cluster.kubectl("drain", drained, "--delete-emptydir-data", f"--timeout={DRAIN:.0f}s", timeout=DRAIN + 10)
@@ -89,10 +134,7 @@ def test_a_drained_node_costs_no_answer_and_its_pod_comes_up_on_the_other(
     eventually(lambda: list(standing(spread).values()) == [other, other], timeout=START)
     eventually(spread.reached("Ready", "True", "Ready", NAME), timeout=60)
     assert len(set(before) & set(standing(spread))) == 1, "the pod on the other node is left alone"
-    enough = traffic.answered() + 4
-    eventually(lambda: traffic.answered() >= enough, timeout=60)
-    assert traffic.failed == [], traffic.told()
-    assert len(traffic.texts) == 1, "every pod gives the same greedy text"
+    unharmed(traffic, eventually)
 
 
 def test_without_room_a_pod_waits_and_status_says_so_until_a_node_is_uncordoned(
@@ -110,9 +152,7 @@ def test_without_room_a_pod_waits_and_status_says_so_until_a_node_is_uncordoned(
     spread.cluster.kubectl("uncordon", closed)
     eventually(spread.reached("Ready", "True", "Ready", NAME), timeout=START)
     assert sorted(standing(spread).values()) == nodes(spread.cluster)
-    enough = traffic.answered() + 4
-    eventually(lambda: traffic.answered() >= enough, timeout=60)
-    assert traffic.failed == [], traffic.told()
+    unharmed(traffic, eventually)
 
 
 def test_deleting_it_leaves_nothing(spread: Place, home: Place, eventually: Eventually) -> None:
