@@ -80,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
         help="leave this kind alone even where the cluster serves it; may be repeated",
     )
     run.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    run.add_argument(
+        "--log-format", default="json", choices=("json", "text"), help="how a line is written (%(default)s)"
+    )
     run.set_defaults(run=_run_operator)
 
     made = commands.add_parser("crd", help="write the CustomResourceDefinition")
@@ -109,7 +112,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
     from graphpod_operator.lease import LeaseLost
     from graphpod_operator.webhook import Webhook
 
-    logs.configure(arguments.log_level)
+    logs.configure(arguments.log_level, logs.Format(arguments.log_format))
     certificates: Path | None = arguments.webhook_certificates
     settings = running.Settings(
         images=Images(arguments.engine_image, arguments.engine_gpu_image),
@@ -128,7 +131,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
     except asyncio.CancelledError:
         return 0  # a signal before the watches ran: as good an end as any
     except LeaseLost as error:
-        logging.getLogger(__name__).error("%s: ending, since what this process knows may be stale", error)
+        logging.getLogger(__name__).error("ending: what this process knows may be stale", extra={"error": error})
         return 1
     return 0
 

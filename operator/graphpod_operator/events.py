@@ -1,4 +1,6 @@
-"""Events: one for each transition that a user would want to be told of, and none twice within ten minutes. Pure."""
+"""Events: one for each transition that a user would want to be told of, none twice within ten minutes, and of one
+service no more than a few however often it changes. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ from graphpod_operator.reasons import ROOTS, ConditionType, Notice, Reason
 
 QUIET_SECONDS = 600.0
 """The same event of the same object is not repeated within this time."""
+BURST, REFILL_SECONDS = 25, 300.0
+"""Events of one object at once, and seconds until it may have one more: client-go's limits for any one source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +70,24 @@ def body(found: observe.Service, event: Event, now: str) -> dict[str, Any]:
 
 
 class Recent:
-    """The events told in the last ten minutes. Times are seconds of any clock that only goes forward."""
+    """What was told lately. Times are seconds of any clock that only goes forward."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int, str], float] = {}
+        self._full: dict[str, float] = {}
+        """By uid, when its budget will be whole again: all of it, unless that is in the future."""
 
     def is_new(self, found: observe.Service, event: Event, now: float) -> bool:
         """Whether the event is to be told; if so, it counts as told at `now`.
 
-        The same reason under the same generation is the same event, whichever pod it names.
+        The same reason under the same generation is the same event, whichever pod it names. A service that spent its
+        budget is told of by its status alone.
         """
         self._told = {mark: told for mark, told in self._told.items() if now - told < QUIET_SECONDS}
-        mark = (found.uid, found.generation, event.reason)
-        if mark in self._told:
+        self._full = {uid: full for uid, full in self._full.items() if full > now}
+        mark, full = (found.uid, found.generation, event.reason), max(now, self._full.get(found.uid, now))
+        if mark in self._told or full + REFILL_SECONDS - now > BURST * REFILL_SECONDS:
             return False
         self._told[mark] = now
+        self._full[found.uid] = full + REFILL_SECONDS
         return True

@@ -91,7 +91,7 @@ class Leadership:
         except ApiError as error:
             self._ours = None
             if self.trouble is None:
-                log.warning("Lease %s/%s: %s", self._namespace, NAME, error)
+                log.warning("Lease not renewed", extra=self._told(error=error))
             self.trouble = f"the Lease {self._namespace}/{NAME} cannot be kept: {error}"
         else:
             self.trouble = None
@@ -105,11 +105,9 @@ class Leadership:
             found = await self._leases.get(self._namespace, NAME)
             if found is not None and _holder(found) == self._identity:
                 await self._leases.put({**found, "spec": {**found["spec"], "holderIdentity": ""}})
-                log.info("Lease %s/%s: released", self._namespace, NAME)
+                log.info("Lease released", extra=self._told())
         except ApiError as error:
-            log.warning(
-                "Lease %s/%s: not released, the next operator waits for its end: %s", self._namespace, NAME, error
-            )
+            log.warning("Lease not released; the next operator waits for its end", extra=self._told(error=error))
 
     async def _attempt(self) -> None:
         began = self._clock.monotonic()
@@ -127,12 +125,15 @@ class Leadership:
                 await self._attempt()
             return
         if not self.won.is_set():
-            log.info("Lease %s/%s: leading as %s", self._namespace, NAME, self._identity)
+            log.info("leading", extra=self._told(holder=self._identity))
         elif not self.holds():
-            log.warning("Lease %s/%s: renewed after %.0f s", self._namespace, NAME, began - self._renewed)
+            log.warning("Lease renewed late", extra=self._told(seconds=round(began - self._renewed)))
             self._renewed_late()
         self._renewed = began
         self.won.set()
+
+    def _told(self, **fields: object) -> dict[str, object]:
+        return {"object": f"{self._namespace}/{NAME}", **fields}
 
     def _binds(self, found: Raw) -> bool:
         """Whether another's Lease still has to be left alone, by how long we have seen it unchanged."""

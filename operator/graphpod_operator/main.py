@@ -18,14 +18,15 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from graphpod_operator import health, watch
+from graphpod_operator import health, logs, watch
 from graphpod_operator.adminport import DEFAULT_URL, HttpAdminPort
 from graphpod_operator.clock import Clock, SystemClock
 from graphpod_operator.cluster import KubernetesCluster, KubernetesDiscovery, KubernetesLeases, Wire, connect
 from graphpod_operator.feed import Feed, fill
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.lease import Leadership
-from graphpod_operator.metrics import CONTROLLER, Meters
+from graphpod_operator.metrics import CONTROLLER, Meters, Result
+from graphpod_operator.observe import Key
 from graphpod_operator.port import ApiError, Cluster, Conflict
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reconcile import Reconciler
@@ -91,7 +92,11 @@ async def run(settings: Settings) -> None:
     """
     _stop_on_signals()
     meters, store, readiness, pulse = Meters.make(), Store(), Readiness(), health.Pulse()
-    queue = KeyQueue(added=lambda: meters.count("workqueue_adds_total", name=CONTROLLER))
+    queue = KeyQueue(
+        added=lambda: meters.count("workqueue_adds_total", name=CONTROLLER),
+        waited=lambda seconds: meters.observe("workqueue_queue_duration_seconds", seconds, name=CONTROLLER),
+    )
+    meters.set("controller_runtime_max_concurrent_reconciles", settings.workers, controller=CONTROLLER)
 
     def queue_all() -> None:
         for service in store.services():
@@ -123,7 +128,7 @@ async def run(settings: Settings) -> None:
 
         async def refill() -> None:
             await _fill(cluster, feed, settings.namespaces, kinds, readiness)
-            log.info("store filled: %d services", sum(1 for _ in store.services()))
+            log.info("store filled", extra={"services": sum(1 for _ in store.services())})
 
         try:
             await refill()
@@ -190,36 +195,43 @@ async def _worker(parts: Parts, leading: asyncio.Task[None]) -> None:
     """Once this operator leads, take keys and reconcile them, for ever. A failure costs the key a pause, never the
     worker.
     """
-    queue, meters = parts.queue, parts.meters
     await asyncio.shield(leading)
     while True:
-        key = await queue.take()
-        started = time.monotonic()
-        try:
-            pause = await parts.reconciler.reconcile(key)
-        except Conflict as error:
-            # what was known is old: it has been looked at again, and the next try goes by that
-            queue.add_conflicted(key)
-            log.info("%s: %s; again", key, error)
-            meters.count("workqueue_retries_total", name=CONTROLLER)
-            result = "requeue"
-        except Exception as error:
-            wait = queue.add_failed(key)
-            expected = isinstance(error, ApiError)
-            log.error("%s: %s; again in %.0f s", key, error, wait, exc_info=not expected)
-            meters.count("controller_runtime_reconcile_errors_total", controller=CONTROLLER)
-            meters.count("workqueue_retries_total", name=CONTROLLER)
-            result = "error"
-        else:
-            queue.forget(key)
-            if pause is not None:
-                queue.add_after(key, pause)
-            result = "success" if pause is None else "requeue_after"
-            meters.set("graphpod_operator_last_success_timestamp_seconds", time.time())
-        finally:
-            queue.done(key)
-        meters.count("controller_runtime_reconcile_total", controller=CONTROLLER, result=result)
-        meters.observe("controller_runtime_reconcile_time_seconds", time.monotonic() - started, controller=CONTROLLER)
+        key = await parts.queue.take()
+        with logs.about(key):
+            await _turn(parts, key)
+
+
+async def _turn(parts: Parts, key: Key) -> None:
+    """One reconcile, and what it counts as."""
+    queue, meters = parts.queue, parts.meters
+    started = time.monotonic()
+    try:
+        pause = await parts.reconciler.reconcile(key)
+    except Conflict as error:
+        # what was known is old: it has been looked at again, and the next try goes by that
+        queue.add_conflicted(key)
+        log.info("another writer was faster; trying again", extra={"error": error})
+        meters.count("workqueue_retries_total", name=CONTROLLER)
+        result = Result.Conflict
+    except Exception as error:
+        told = {"error": error, "seconds": round(queue.add_failed(key), 1)}
+        log.error("reconcile failed; trying again", extra=told, exc_info=not isinstance(error, ApiError))
+        meters.count("controller_runtime_reconcile_errors_total", controller=CONTROLLER)
+        meters.count("workqueue_retries_total", name=CONTROLLER)
+        result = Result.Error
+    else:
+        queue.forget(key)
+        if pause is not None:
+            queue.add_after(key, pause)
+        result = Result.Success if pause is None else Result.Later
+        meters.set("graphpod_operator_last_success_timestamp_seconds", time.time())
+    finally:
+        queue.done(key)
+    took = time.monotonic() - started
+    meters.count("controller_runtime_reconcile_total", controller=CONTROLLER, result=result)
+    meters.observe("controller_runtime_reconcile_time_seconds", took, controller=CONTROLLER)
+    meters.observe("workqueue_work_duration_seconds", took, name=CONTROLLER)
 
 
 async def _fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds: Kinds, readiness: Readiness) -> None:
@@ -235,7 +247,9 @@ async def _fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds
                 raise asyncio.CancelledError from error
             readiness.trouble = f"the store cannot be filled: {error}"
             hint = "; is the CRD installed (graphpod crd)?" if error.status == 404 else ""
-            log.error("%s%s; again in %.0f s", readiness.trouble, hint, FILL_RETRY_SECONDS)
+            log.error(
+                "store not filled; trying again", extra={"error": f"{error}{hint}", "seconds": FILL_RETRY_SECONDS}
+            )
             await asyncio.sleep(FILL_RETRY_SECONDS)
         else:
             readiness.trouble = None

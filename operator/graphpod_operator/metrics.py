@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -12,7 +13,9 @@ from prometheus_client.registry import Collector
 
 from graphpod_operator import lease
 from graphpod_operator.queue import KeyQueue
+from graphpod_operator.resource import CHILDREN
 from graphpod_operator.store import Store
+from graphpod_operator.warmup import Missing
 from graphpod_policy import RESOLVER_REVISION, __version__
 from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process, of
 
@@ -23,8 +26,35 @@ SERVICES = "graphpod_operator_inferenceservices"
 DEPTH = "workqueue_depth"
 WORKERS = "controller_runtime_active_workers"
 LEADING = "leader_election_master_status"
-COUNTED_ON_SCRAPE = (SERVICES, DEPTH, WORKERS, LEADING)
+UNFINISHED = "workqueue_unfinished_work_seconds"
+LONGEST = "workqueue_longest_running_processor_seconds"
+COUNTED_ON_SCRAPE = (SERVICES, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
 """Gauges that are counted from store, queue and Lease when asked for, so they cannot drift."""
+
+
+class Result(StrEnum):
+    """How a reconcile ended, in controller-runtime's words."""
+
+    Success = "success"
+    Later = "requeue_after"
+    """Well, and the service is to be looked at again after a while."""
+    Conflict = "requeue"
+    """Another writer was faster."""
+    Error = "error"
+
+
+ZEROS: dict[str, tuple[dict[str, str], ...]] = {
+    "controller_runtime_reconcile_total": tuple(
+        {"controller": CONTROLLER, "result": result.value} for result in Result
+    ),
+    "controller_runtime_reconcile_errors_total": ({"controller": CONTROLLER},),
+    "workqueue_adds_total": ({"name": CONTROLLER},),
+    "workqueue_retries_total": ({"name": CONTROLLER},),
+    "graphpod_operator_drift_corrections_total": tuple({"kind": resource.kind} for resource in CHILDREN),
+    "graphpod_operator_apply_conflicts_total": tuple({"kind": resource.kind} for resource in CHILDREN),
+    "graphpod_operator_warmup_reads_total": tuple({"result": result} for result in ("ok", *Missing)),
+}
+"""Every series of these counters, exported from the start: the first of a kind is an increase then, as any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +71,9 @@ class Meters:
         registry = CollectorRegistry()
         rows = [row for row in of(Process.Operator) if row.name not in COUNTED_ON_SCRAPE]
         meters = cls(registry, {row.name: _exporter(row, registry) for row in rows})
+        for name, series in ZEROS.items():
+            for labels in series:
+                meters._made[name].labels(**labels)
         meters.set("graphpod_operator_build_info", 1, version=__version__, resolver_revision=RESOLVER_REVISION)
         return meters
 
@@ -84,6 +117,8 @@ class _Counted(Collector):
         yield self._family(SERVICES, self._services())
         yield self._family(DEPTH, {(CONTROLLER,): self._queue.depth})
         yield self._family(WORKERS, {(CONTROLLER,): self._queue.active})
+        yield self._family(UNFINISHED, {(CONTROLLER,): sum(self._queue.busy_seconds())})
+        yield self._family(LONGEST, {(CONTROLLER,): self._queue.longest_busy()})
         yield self._family(LEADING, {(lease.NAME,): int(self._leads())})
 
     def _services(self) -> Tally[tuple[str, ...]]:
@@ -97,7 +132,7 @@ class _Counted(Collector):
         )
 
     @staticmethod
-    def _family(name: str, values: dict[tuple[str, ...], int]) -> GaugeMetricFamily:
+    def _family(name: str, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
         row = BY_NAME[name]
         family = GaugeMetricFamily(row.name, row.help, labels=row.labels)
         for labels, value in values.items():

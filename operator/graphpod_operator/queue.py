@@ -21,23 +21,28 @@ JITTER = 0.1
 
 
 class KeyQueue:
-    """Deduplicating queue of keys. `added` is called for every key that enters."""
+    """Deduplicating queue of keys. `added` is called for every key that enters, `waited` with the seconds that one has
+    been in it when it is taken.
+    """
 
-    def __init__(self, added: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, added: Callable[[], None] = lambda: None, waited: Callable[[float], None] = lambda seconds: None
+    ) -> None:
         self._waiting: deque[Key] = deque()
-        self._dirty: set[Key] = set()
+        self._dirty: dict[Key, float] = {}
         self._busy: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._arrival = asyncio.Event()
         self._added = added
+        self._waited = waited
 
     def add(self, key: Key) -> None:
         """Put a key in, once; a key being worked on enters again when its work ends."""
         self._cancel_timer(key)
         if key in self._dirty:
             return
-        self._dirty.add(key)
+        self._dirty[key] = asyncio.get_running_loop().time()
         self._added()
         if key not in self._busy:
             self._waiting.append(key)
@@ -79,8 +84,9 @@ class KeyQueue:
             self._arrival.clear()
             await self._arrival.wait()
         key = self._waiting.popleft()
-        self._dirty.discard(key)
-        self._busy[key] = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        self._waited(now - self._dirty.pop(key))
+        self._busy[key] = now
         return key
 
     def done(self, key: Key) -> None:
@@ -100,11 +106,16 @@ class KeyQueue:
         """Keys being worked on."""
         return len(self._busy)
 
+    def busy_seconds(self) -> list[float]:
+        """What each work in progress has taken."""
+        if not self._busy:
+            return []
+        now = asyncio.get_running_loop().time()
+        return [now - began for began in self._busy.values()]
+
     def longest_busy(self) -> float:
         """Seconds the slowest work in progress has taken; 0 without any."""
-        if not self._busy:
-            return 0.0
-        return asyncio.get_running_loop().time() - min(self._busy.values())
+        return max(self.busy_seconds(), default=0.0)
 
     def _cancel_timer(self, key: Key) -> None:
         if (timer := self._timers.pop(key, None)) is not None:

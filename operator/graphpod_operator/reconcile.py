@@ -216,7 +216,7 @@ class Reconciler:
     async def _delete(self, child: Child, why: str) -> None:
         await self._cluster.delete(child.resource, child.namespace, child.name, child.uid)
         self._store.delete(child)
-        log.info("%s %s/%s: %s, deleted", child.resource.kind, child.namespace, child.name, why)
+        log.info("child deleted", extra={**_told(child), "why": why})
 
     async def _prune(self, found: Service, desired: Desired) -> float | None:
         """Delete old memories and configurations that nothing names. Seconds until the next look, if one is needed."""
@@ -287,13 +287,13 @@ class Reconciler:
         self._store.observe(stored)
         if stored.owned != wanted.owned:
             # never true for what `render` makes (tested); if a server differs, it must not become an endless loop
-            log.warning("%s: the API server changed fields we applied; taking its form", wanted)
+            log.warning("the API server changed fields we applied; taking its form", extra=_told(wanted))
             self._normalised[wanted.resource, wanted.namespace, wanted.name] = (wanted.owned, stored.owned)
         if drift:
             self._meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
-            log.info("%s: put back", wanted)
+            log.info("child put back", extra=_told(wanted))
         else:
-            log.info("%s: %s", wanted, "created" if isinstance(write, Create) else "changed")
+            log.info("child %s", "created" if isinstance(write, Create) else "changed", extra=_told(wanted))
 
     async def _hand_over(self, write: HandOver) -> None:
         child = write.child
@@ -369,7 +369,12 @@ class Reconciler:
             return
         except ApiError as error:
             # an event is a courtesy: the status, already written, says the same
-            log.warning("%s: event %s not written: %s", found.key, event.reason, error)
+            log.warning("event not written", extra={"reason": event.reason, "error": error})
+
+
+def _told(child: Wanted | Child) -> dict[str, str]:
+    """A child as a line of the log tells it; the service it belongs to has the line's `object`."""
+    return {"child": f"{child.resource.kind} {child.name}"}
 
 
 def _is_unheard(found: Service, pod: Pod, answer: Reading | NoReading | None) -> bool:

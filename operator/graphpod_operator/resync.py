@@ -75,11 +75,12 @@ class Resync:
                 self.trust.judge(await self.look())
             except ApiError as error:
                 self._kinds.soon()  # a kind that went takes the resync with it
-                log.warning("resync: %s; again in %.0f s", error, RETRY_SECONDS)
+                log.warning("resync failed; trying again", extra={"error": error, "seconds": RETRY_SECONDS})
                 pause = RETRY_SECONDS
                 continue
             if self.trust.doubt is not None:
-                log.warning("resync: %s; looking again in %.0f s", self.trust.doubt, DOUBT_SECONDS)
+                extra = {"why": self.trust.doubt, "seconds": DOUBT_SECONDS}
+                log.warning("the watches are in doubt; looking again", extra=extra)
             pause = EVERY_SECONDS if self.trust.doubt is None else DOUBT_SECONDS
             if due:
                 self._done()

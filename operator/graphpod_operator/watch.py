@@ -84,7 +84,7 @@ async def run(
                 failures = 0
             pause = PAUSES[min(failures, len(PAUSES) - 1)]
             failures += 1
-            log.error("the watches ended: %s; again in %.0f s", error, pause)
+            log.error("the watches ended; beginning anew", extra={"error": error, "seconds": pause})
             ended(error)
             await asyncio.sleep(pause)
         else:

@@ -86,6 +86,6 @@ async def _renew(webhook: Webhook, context: ssl.SSLContext) -> None:
             if (age := webhook.age()) != known:
                 webhook.load(context)
                 known = age
-                log.info("webhook: new certificate")
+                log.info("new certificate")
         except OSError as error:
-            log.warning("webhook: the certificate cannot be read, the old one stays: %s", error)
+            log.warning("certificate not read; the old one stays", extra={"error": error})

@@ -100,9 +100,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("controller_runtime_reconcile_errors_total", _C, _O, ("controller",), "Reconciles that ended in an error."),
     Metric("controller_runtime_reconcile_time_seconds", _H, _O, ("controller",), "Seconds of one reconcile.", RECONCILE_SECONDS),
     Metric("controller_runtime_active_workers", _G, _O, ("controller",), "Workers busy now."),
+    Metric("controller_runtime_max_concurrent_reconciles", _G, _O, ("controller",), "Workers there are."),
     Metric("workqueue_depth", _G, _O, ("name",), "Keys waiting in the queue."),
     Metric("workqueue_adds_total", _C, _O, ("name",), "Keys put into the queue."),
     Metric("workqueue_retries_total", _C, _O, ("name",), "Keys put back after an error."),
+    Metric("workqueue_queue_duration_seconds", _H, _O, ("name",), "Seconds a key waited in the queue.", RECONCILE_SECONDS),
+    Metric("workqueue_work_duration_seconds", _H, _O, ("name",), "Seconds a worker had a key.", RECONCILE_SECONDS),
+    Metric("workqueue_unfinished_work_seconds", _G, _O, ("name",), "Seconds the busy workers have had their keys, summed."),
+    Metric("workqueue_longest_running_processor_seconds", _G, _O, ("name",), "Seconds of the worker that has had its key longest."),
     Metric("rest_client_requests_total", _C, _O, ("code", "method"), "Answers of the API server."),
 )
 # fmt: on

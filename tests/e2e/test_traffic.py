@@ -105,7 +105,7 @@ def test_two_replicas_stand_on_two_nodes(spread: Place, home: Place, eventually:
     assert sorted(standing(spread).values()) == nodes(spread.cluster)
 
 
-@pytest.mark.parametrize("strategy", ["Replace", "Surge"])
+@pytest.mark.parametrize("strategy", ["Replace", pytest.param("Surge", marks=pytest.mark.slow)])
 def test_a_rollout_in_which_the_operator_is_killed_costs_no_answer(
     spread: Place, traffic: Traffic, eventually: Eventually, strategy: str
 ) -> None:
@@ -116,7 +116,7 @@ def test_a_rollout_in_which_the_operator_is_killed_costs_no_answer(
     eventually(lambda: not {pod["metadata"]["name"] for pod in spread.pods(NAME)} <= set(before))
     kill_operator(spread.cluster)
 
-    eventually(lambda: len(standing(spread)) == 2 and not set(before) & set(standing(spread)), timeout=START)
+    eventually(lambda: len(standing(spread)) == 2 and not set(before) & set(standing(spread)), timeout=2 * START)
     eventually(spread.reached("Ready", "True", "Ready", NAME), timeout=60)
     assert operator(spread.cluster)["status"]["containerStatuses"][0]["restartCount"] == restarts + 1
     unharmed(traffic, eventually)

@@ -58,6 +58,7 @@ def test_the_crd_is_the_generated_one_and_is_kept(helm: Path) -> None:
     [
         ("image.tga=1.0", "tga"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("logging.format=logfmt", "format"),
         ("image.digest=sha256:abc", "digest"),
         ("crds.keep=false", "crds.deleteServicesToo=true"),
         ("resources.limits.memory=much", "memory"),
