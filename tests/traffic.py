@@ -99,7 +99,7 @@ def _connect(url: str) -> HTTPConnection:
 
 
 def _ask(connection: HTTPConnection, url: str, body: dict[str, Any]) -> str:
-    """The answer's text; ValueError with the server's words when it is another than 200, or a stream without its end."""
+    """The answer's text; ValueError with the server's words when it is another than 200, or a stream has no end."""
     connection.request("POST", urlsplit(url).path, json.dumps(body), {"content-type": "application/json"})
     response = connection.getresponse()
     said = response.read().decode(errors="replace")
