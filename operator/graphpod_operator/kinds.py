@@ -86,7 +86,8 @@ class Kinds:
             try:
                 await self.look(doubted=doubted)
             except ApiError as error:
-                log.warning("optional kinds: %s; again in %.0f s", error, EVERY_SECONDS)
+                told = {"error": error, "seconds": EVERY_SECONDS}
+                log.warning("optional kinds not found out; trying again", extra=told)
 
     async def look(self, *, doubted: bool = False) -> bool:
         """Ask which are served, and list what came (when `doubted`: all of them) into the feed. Whether anything came
@@ -99,7 +100,8 @@ class Kinds:
         for kind, absence in found.items():
             if (absence is None) != (kind not in self._absent):
                 changed = True
-                log.info("%s", f"{kind.kind} is served now" if absence is None else absence.what)
+                told = {"kind": kind.kind, "why": absence.what if absence is not None else "it is served"}
+                log.info("optional kind %s", "comes" if absence is None else "goes", extra=told)
             if absence is None:
                 self._absent.pop(kind, None)
             else:
