@@ -154,9 +154,9 @@ class Reconciler:
         config = await self._cluster.get(Resource.ConfigMap, running.namespace, name)
         rebuilt = proof.rebuilt(found, running, known, live, config) if config is not None else None
         if rebuilt is None:
-            log.info("%s: the memory of revision %s is gone, and not proved by what runs", found.key, running.revision)
+            log.info("a memory is gone, and not proved by what runs", extra={"revision": running.revision})
             return known
-        log.warning("%s: the memory of revision %s is gone; made again from what runs", found.key, running.revision)
+        log.warning("a memory is gone; made again from what runs", extra={"revision": running.revision})
         return (*known, rebuilt)
 
     async def _complain(self, found: Service, memory: Child) -> None:
@@ -166,7 +166,7 @@ class Reconciler:
             return
         self._complained.add(memory.uid)
         what = f"ControllerRevision {memory.name}: {trouble}"
-        log.warning("%s: %s", found.key, what)
+        log.warning("a memory is none", extra={**_told(memory), "why": trouble})
         message = sentence(Reason.MemoryUnreadable, what)
         await self._tell(found, events.Event(Notice.Warning, Reason.MemoryUnreadable.name, message))
 
