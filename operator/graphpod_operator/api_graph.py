@@ -108,9 +108,13 @@ class Graph(ApiModel):
             "the pod from getting Ready. Default: Degrade."
         ),
     )
-    retries: Integer | None = Field(
-        None,
+    retries: Integer = Field(
+        2,
         ge=0,
         le=10,
-        description="Starts that may die in a capture before the operator plans a weaker policy. Default: no limit.",
+        description=(
+            "When a capture ends the engine's process, which cannot degrade then: further starts that may die so "
+            "before the operator plans the next weaker policy. Of no meaning with onCaptureFailure: Fail. "
+            "Default: 2 (the third death decides)."
+        ),
     )

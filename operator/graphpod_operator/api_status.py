@@ -115,6 +115,10 @@ class GraphStatus(StatusModel):
     )
     resolver_revision: Word = Field(description="Revision of the rules that made the plan.")
     budget_seconds: Count = Field(description="Longest time a pod may take to start, in seconds.")
+    capture_deaths: Count = Field(
+        0,
+        description="Starts of the running plan that died in a capture; more than spec.graph.retries make it weaker.",
+    )
 
 
 class ServicePhase(StrEnum):

@@ -30,9 +30,15 @@ def is_weaker(phase: Phase, policy: Policy, than: Policy) -> bool:
 
 
 def graph_status(
-    policy: Plan, config_hash: str | None, pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading]
+    policy: Plan,
+    config_hash: str | None,
+    pods: Iterable[Pod],
+    readings: Mapping[str, Reading | NoReading],
+    deaths: int = 0,
 ) -> GraphStatus:
-    """The graphs of the pods that run the planned configuration; without one, the plan alone."""
+    """The graphs of the pods that run the planned configuration; without one, the plan alone. `deaths` counts the
+    starts that died in a capture.
+    """
     answered = [
         (pod, reading)
         for pod in pods
@@ -56,6 +62,7 @@ def graph_status(
         config_hash=config_hash,
         resolver_revision=policy.resolver_revision,
         budget_seconds=policy.budget.start_seconds,
+        capture_deaths=deaths,
     )
 
 

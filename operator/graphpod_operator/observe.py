@@ -13,6 +13,7 @@ from graphpod_operator.render.controllerrevision import unreadable
 from graphpod_operator.render.deployment import CONTAINER
 from graphpod_operator.render.subject import (
     ADOPT_ANNOTATION,
+    DEATHS_ANNOTATION,
     HASH_ANNOTATION,
     OWNER_LABEL,
     PAUSED_ANNOTATION,
@@ -180,6 +181,8 @@ class Child:
     replicas_claim: ReplicasClaim = NO_CLAIM
     trouble: str | None = None
     """Why an autoscaler cannot scale, in its own words; empty while it has said nothing at all."""
+    deaths: str | None = None
+    """What is remembered, at a Deployment, of starts that died in a capture."""
 
     @property
     def edited(self) -> bool:
@@ -207,6 +210,7 @@ class Child:
             revision=(metadata.get("annotations") or {}).get(REVISION_ANNOTATION, ""),
             replicas_claim=ReplicasClaim.of(raw) if resource is Resource.Deployment else NO_CLAIM,
             trouble=_trouble(raw) if resource in AUTOSCALERS else None,
+            deaths=(metadata.get("annotations") or {}).get(DEATHS_ANNOTATION),
         )
 
 

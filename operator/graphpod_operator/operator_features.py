@@ -29,7 +29,6 @@ OPERATOR_FEATURES: tuple[OperatorFeature, ...] = (
     OperatorFeature("credentials of a model source", "spec.model.secretRef", False, lambda spec: spec.model.secret_ref),
     OperatorFeature("a cache of downloads", "spec.model.cache", False, lambda spec: spec.model.cache),
     OperatorFeature("an API key", "spec.engine.apiKeySecretRef", False, lambda spec: spec.engine.api_key_secret_ref),
-    OperatorFeature("a limit of retries", "spec.graph.retries", False, lambda spec: spec.graph.retries is not None),
     OperatorFeature("KEDA", "spec.autoscaling.provider", False, _by_keda),
     OperatorFeature("objectives", "spec.slo", False, lambda spec: spec.slo),
 )

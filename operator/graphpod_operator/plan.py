@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from graphpod_operator import observe, operator_features
+from graphpod_operator import degrade, observe, operator_features
 from graphpod_operator.absence import NONE_ABSENT, Absence, Absent
 from graphpod_operator.api import KIND, Spec
 from graphpod_operator.api_model import first_mistake
@@ -21,7 +21,7 @@ from graphpod_operator.ownership import desired_fields, fingerprint, marked
 from graphpod_operator.reasons import Reason
 from graphpod_operator.render import podtemplate, scaling
 from graphpod_operator.render.configmap import config_map
-from graphpod_operator.render.controllerrevision import MADE_FROM, controller_revision
+from graphpod_operator.render.controllerrevision import MADE_FROM, UNDEGRADED, controller_revision
 from graphpod_operator.render.deployment import deployment, workload
 from graphpod_operator.render.disruption import FLOOR, disruption_budget
 from graphpod_operator.render.images import Images
@@ -66,7 +66,9 @@ class Desired:
 
     `replicas` is None while an autoscaler decides, `fewest` how many there are at least, `scaled_by` says who decides.
     `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were
-    the service's rendering not kept.
+    the service's rendering not kept. `deaths` is what is remembered of starts that died in a capture, `steps_down`
+    whether it leads to a weaker plan now. `policy` is the plan before that, with the decisions of every step;
+    `undegraded` names the memory of its rendering, to go back to.
     """
 
     policy: Plan
@@ -78,6 +80,9 @@ class Desired:
     children: tuple[Wanted, ...]
     withheld: tuple[Withheld, ...] = ()
     news: tuple[News, ...] = ()
+    deaths: degrade.Memory | None = None
+    steps_down: bool = False
+    undegraded: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +116,13 @@ def desire(
     revisions: Iterable[observe.Child] = (),
     failed_start: bool = False,
     absent: Absent = NONE_ABSENT,
+    pods: Iterable[observe.Pod] = (),
+    remembered: str | None = None,
 ) -> Desired | Refused:
     """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label;
     `failed_start` says whether one of its pods has failed to start and goes on trying; `absent` are the optional kinds
-    that are not there.
+    that are not there; `pods` are all of its pods, and `remembered` what its Deployment keeps of starts that died in a
+    capture.
 
     A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
     for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
@@ -131,12 +139,42 @@ def desire(
     fresh, policy = _render(subject, images)
     kept = _kept(found, revisions)
     mark = made_from(spec, found.queue)
-    same = [one.kept for one in kept if one.kept.trouble is None and one.kept.data[MADE_FROM] == mark]
+    known = [one.kept for one in kept if one.kept.trouble is None and one.kept.data[MADE_FROM] == mark]
+    same = [memory for memory in known if UNDEGRADED not in memory.data]
     adopted = isinstance(fresh, Rendering) and found.adopt == fresh.revision
+    news: tuple[News, ...] = ()
     if not same or spec.updates is Updates.Auto or adopted or operator_features.lacking(spec):
-        return fresh if isinstance(fresh, Refused) else _desired(subject, fresh, kept, failed_start, absent)
-    pinned = Rendering.read(same[-1], policy)
-    return replace(_desired(subject, pinned, kept, failed_start, absent), news=_news(subject, pinned, fresh, images))
+        if isinstance(fresh, Refused):
+            return fresh
+        pinned = fresh
+    else:
+        pinned = Rendering.read(same[-1], policy)
+        news = _news(subject, pinned, fresh, images)
+    before = degrade.recall(remembered, pinned.revision, found.adopt)
+    running = _weaker(subject, pinned, before, kept)
+    after = before
+    if not found.paused:
+        after = degrade.noted(before, running.policy, running.config_hash, spec, pods)
+    if steps_down := after.steps != before.steps:
+        running = degrade.degraded(pinned, after, subject)
+        after = replace(after, runs=running.revision)
+    return replace(
+        _desired(subject, running, kept, failed_start, absent, after.text()),
+        policy=replace(running.policy, phases=pinned.policy.phases),
+        news=news,
+        deaths=after,
+        steps_down=steps_down,
+        undegraded=subject.revision_name(pinned.revision),
+    )
+
+
+def _weaker(subject: Subject, pinned: Rendering, memory: degrade.Memory, kept: list[_Memory]) -> Rendering:
+    """The rendering that runs: the pinned one, or its weaker form, as it was made when it was decided."""
+    if not memory.steps:
+        return pinned
+    name = subject.revision_name(memory.runs)
+    made = next((one.kept for one in kept if one.name == name and one.kept.trouble is None), None)
+    return degrade.degraded(pinned, memory, subject) if made is None else Rendering.read(made, pinned.policy)
 
 
 def _render(subject: Subject, images: Images) -> tuple[Rendering | Refused, Plan]:
@@ -168,7 +206,12 @@ def _kept(found: observe.Service, revisions: Iterable[observe.Child]) -> list[_M
 
 
 def _desired(
-    subject: Subject, rendering: Rendering, kept: list[_Memory], failed_start: bool, absent: Absent
+    subject: Subject,
+    rendering: Rendering,
+    kept: list[_Memory],
+    failed_start: bool,
+    absent: Absent,
+    deaths: str | None,
 ) -> Desired:
     """The children around a rendering. The memory of it has the highest number of all."""
     name = subject.revision_name(rendering.revision)
@@ -194,7 +237,7 @@ def _desired(
             Wanted.of(Resource.Service, service(subject)),
             Wanted.of(Resource.ControllerRevision, memory),
             *(budget if scaling.fewest(subject.spec) >= FLOOR else ()),
-            Wanted.of(Resource.Deployment, deployment(subject, rendering.workload, rendering.revision)),
+            Wanted.of(Resource.Deployment, deployment(subject, rendering.workload, rendering.revision, deaths)),
             *_autoscaler(subject),
             *(child for child in optional if child.resource not in absent),
         ),

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from graphpod_operator import observe
+from graphpod_operator import degrade, observe
 from graphpod_operator.api import KIND, Spec
 from graphpod_operator.observe import Raw
 from graphpod_operator.ownership import owned_fields
 from graphpod_operator.render.configmap import KEY
-from graphpod_operator.render.controllerrevision import ENGINE, MADE_FROM, PLAN, WORKLOAD
+from graphpod_operator.render.controllerrevision import ENGINE, MADE_FROM, PLAN, UNDEGRADED, WORKLOAD
 from graphpod_operator.render.deployment import UNPINNED
 from graphpod_operator.render.subject import HASH_ANNOTATION
 from graphpod_operator.rendering import canonical, made_from, revision
@@ -56,6 +56,8 @@ def rebuilt(
         return None
     numbers = [one.kept.number for one in memories if one.kept is not None]
     data = {MADE_FROM: mark, ENGINE: engine, WORKLOAD: workload, PLAN: "{}"}
+    if (undegraded := degrade.stronger(running.deaths, running.revision)) is not None:
+        data[UNDEGRADED] = undegraded
     return observe.Child(
         resource=Resource.ControllerRevision,
         namespace=found.key.namespace,

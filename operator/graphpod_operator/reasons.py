@@ -297,6 +297,12 @@ class Reason(Enum):
     )  # fmt: skip
 
     # Degraded
+    StartsDied = Row(
+        _D, _T, "so many starts died in a capture (exit codes 12, 13, 14, 19) that the operator plans a weaker policy",
+        "the spec, the image or the annotation graphpod.dev/adopt changes",
+        "read kubectl logs --previous; to try the plan again, set the annotation graphpod.dev/adopt to another value",
+        notice=Notice.Warning,
+    )  # fmt: skip
     AsPlanned = Row(_D, _F, "no pod has told of a weaker policy than planned", "one has")
 
     # PolicyUpdateAvailable, EngineUpdateAvailable

@@ -17,6 +17,7 @@ from graphpod_operator import events, handover, proof, prune
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import ConditionStatus, Status
 from graphpod_operator.clock import Clock
+from graphpod_operator.degrade import Step
 from graphpod_operator.feed import owned_by
 from graphpod_operator.kinds import Gone, Kinds
 from graphpod_operator.metrics import Meters
@@ -112,15 +113,19 @@ class Reconciler:
         if self._ending.get(key) == found.uid:
             return None
         memories = await self._memories(found)
-        failed_start = any(pod.failed_start for pod in self._store.pods(key))
-        outcome = desire(found, self._image, memories, failed_start, self._kinds.absent)
+        deployment = self._store.child(Resource.Deployment, key.namespace, key.name)
+        outcome = self._desire(found, memories, deployment, self._store.pods(key))
         stopped: Refused | None = None
         failure: ApiError | None = None
         again: float | None = None
         if isinstance(outcome, Desired) and not found.paused:
             try:
-                stopped = await self._apply(found, outcome)
-                if stopped is None:
+                if outcome.steps_down:
+                    outcome = await self._desire_live(found, memories)
+                stopped = await self._apply(found, outcome) if isinstance(outcome, Desired) else None
+                if stopped is None and isinstance(outcome, Desired):
+                    if outcome.steps_down and outcome.deaths is not None:
+                        await self._tell_step(found, outcome.deaths.steps[-1])
                     again = await self._prune(found, outcome)
             except Terminating:
                 # the service goes with its namespace, and nobody reads a status that says so
@@ -169,6 +174,27 @@ class Reconciler:
         log.warning("a memory is none", extra={**_told(memory), "why": trouble})
         message = sentence(Reason.MemoryUnreadable, what)
         await self._tell(found, events.Event(Notice.Warning, Reason.MemoryUnreadable.name, message))
+
+    def _desire(
+        self, found: Service, memories: tuple[Child, ...], deployment: Child | None, pods: tuple[Pod, ...]
+    ) -> Desired | Refused:
+        failed_start = any(pod.failed_start for pod in pods)
+        ours = deployment is not None and is_ours(found, deployment)
+        remembered = deployment.deaths if deployment is not None and ours else None
+        return desire(found, self._image, memories, failed_start, self._kinds.absent, pods, remembered)
+
+    async def _desire_live(self, found: Service, memories: tuple[Child, ...]) -> Desired | Refused:
+        """The same by fresh lists: a weaker plan restarts every pod, so it is not decided by what a watch told last."""
+        pods = await self._cluster.list(Resource.Pod, found.key.namespace, owned_by(found.key.name), Pod.of)
+        raw = await self._cluster.get(Resource.Deployment, found.key.namespace, found.key.name)
+        deployment = Child.of(Resource.Deployment, raw) if raw is not None else None
+        return self._desire(found, memories, deployment, tuple(pod for pod in pods.items if pod.key == found.key))
+
+    async def _tell_step(self, found: Service, step: Step) -> None:
+        """Each step is told once: it is taken once."""
+        message = sentence(Reason.StartsDied, f"a weaker plan runs: {step.because}")
+        log.warning("%s: %s", found.key, message)
+        await self._send(found, events.Event(Notice.Warning, Reason.StartsDied.name, message))
 
     async def _apply(self, found: Service, desired: Desired) -> Refused | None:
         """Carry out the writes; or why none of them may be."""
@@ -360,8 +386,10 @@ class Reconciler:
         return None
 
     async def _tell(self, found: Service, event: events.Event) -> None:
-        if not self._recent.is_new(found, event, self._clock.monotonic()):
-            return
+        if self._recent.is_new(found, event, self._clock.monotonic()):
+            await self._send(found, event)
+
+    async def _send(self, found: Service, event: events.Event) -> None:
         body: dict[str, Any] = events.body(found, event, self._clock.timestamp())
         try:
             await self._cluster.event(body)

@@ -15,7 +15,7 @@ from typing import Any
 
 from graphpod_operator import observe
 from graphpod_operator.api import Spec
-from graphpod_operator.render.controllerrevision import ENGINE, MADE_FROM, PLAN, WORKLOAD
+from graphpod_operator.render.controllerrevision import ENGINE, MADE_FROM, PLAN, UNDEGRADED, WORKLOAD
 from graphpod_operator.render.subject import TEMPLATE_ANNOTATION, Body
 from graphpod_policy import Decision, Outcome, Phase, PhasePlan, Plan, Policy, Stage, config_hash
 
@@ -28,6 +28,7 @@ ELSEWHERE: tuple[tuple[str, ...], ...] = (
     ("monitoring",),
     ("rollout", "strategy"),
     ("rollout", "maxUnavailable"),
+    ("graph", "retries"),
 )
 """Fields of the spec that no pod is rendered from."""
 
@@ -35,13 +36,15 @@ ELSEWHERE: tuple[tuple[str, ...], ...] = (
 @dataclass(frozen=True, slots=True)
 class Rendering:
     """`engine` are the bytes of engine.json, `workload` is the Deployment's part that the pods come from, `policy` the
-    plan behind both, `made_from` the fingerprint of the spec they were rendered from.
+    plan behind both, `made_from` the fingerprint of the spec they were rendered from; `undegraded` is the revision that
+    this one is a weaker form of, if it is one.
     """
 
     made_from: str
     engine: bytes
     workload: Body
     policy: Plan
+    undegraded: str | None = None
 
     @property
     def config_hash(self) -> str:
@@ -72,6 +75,7 @@ class Rendering:
             ENGINE: self.engine.decode(),
             WORKLOAD: canonical(self.workload),
             PLAN: canonical(_words(self.policy)),
+            **({UNDEGRADED: self.undegraded} if self.undegraded is not None else {}),
         }
 
     @classmethod
@@ -79,7 +83,8 @@ class Rendering:
         """What was kept, and can be read. `today` is the plan of the same spec by the rules of today."""
         data = kept.data
         engine, workload = data[ENGINE].encode(), json.loads(data[WORKLOAD])
-        return cls(data[MADE_FROM], engine, workload, _plan(json.loads(engine)["graph"], json.loads(data[PLAN]), today))
+        policy = _plan(json.loads(engine)["graph"], json.loads(data[PLAN]), today)
+        return cls(data[MADE_FROM], engine, workload, policy, data.get(UNDEGRADED))
 
 
 def revision(made_from: str, engine: str, workload: str) -> str:

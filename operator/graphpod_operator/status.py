@@ -65,7 +65,7 @@ def status(
         findings = _findings(found, outcome, seen, current, diagnosis)
         beside = {
             ConditionType.Scheduled: _scheduled(outcome, seen, current),
-            ConditionType.Degraded: _degraded(outcome.policy, current, seen),
+            ConditionType.Degraded: _degraded(outcome, current, seen),
             **_updates(outcome),
             **_optional(outcome, seen),
             **({ConditionType.ScalingReady: _scaling(outcome, seen)} if outcome.replicas is None else {}),
@@ -77,6 +77,7 @@ def status(
         beside = dict.fromkeys((ConditionType.Scheduled, ConditionType.Degraded, *UPDATES), nothing)
     beside[ConditionType.Available] = _available(seen)
     config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
+    deaths = len(outcome.deaths.starts) if isinstance(outcome, Desired) and outcome.deaths is not None else 0
     conditions = _conditions(found, findings, beside, now)
     return Status(
         observed_generation=found.generation,
@@ -87,7 +88,7 @@ def status(
         updated_replicas=seen.rollout.updated if seen.rollout else 0,
         ready_replicas=seen.rollout.ready if seen.rollout else 0,
         selector=",".join(f"{key}={value}" for key, value in selector(found.key.name).items()),
-        graph=graph_status(policy, config_hash, seen.pods, seen.readings) if policy is not None else None,
+        graph=graph_status(policy, config_hash, seen.pods, seen.readings, deaths) if policy is not None else None,
         last_failure=_failure(diagnosis) if diagnosis is not None else None,
     )
 
@@ -268,9 +269,11 @@ def _has_proved(answer: Reading | NoReading | None) -> bool:
     return isinstance(answer, Reading) and answer.terminal and answer.state is State.Ready
 
 
-def _degraded(policy: Plan, current: tuple[Pod, ...], seen: Observed) -> Finding:
+def _degraded(desired: Desired, current: tuple[Pod, ...], seen: Observed) -> Finding:
+    if desired.deaths is not None and desired.deaths.steps:
+        return Finding(Reason.StartsDied, desired.deaths.steps[-1].because)
     answers = [answer for pod in current if _has_proved(answer := seen.readings.get(pod.uid))]
-    weaker = _weaker(policy, [answer for answer in answers if isinstance(answer, Reading)])
+    weaker = _weaker(desired.policy, [answer for answer in answers if isinstance(answer, Reading)])
     if weaker:
         return Finding(Reason.Degraded, weaker)
     return Finding(Reason.AsPlanned, "no pod has told of a weaker policy than planned")

@@ -33,7 +33,7 @@ class Case:
 FAILING = (
     Case("load", "load", "ModelAvailable", "False", "ModelInvalid", "correct the folder in spec.model.uri"),
     Case("capture", "capture:decode:2", "GraphsCaptured", "False", "CaptureFailed", "decode size 2", FAIL),
-    Case("oom", "oom:decode:4:fatal", "GraphsCaptured", "False", "CaptureOutOfMemory", "shorten graph.sizes"),
+    Case("oom", "oom:decode:4:fatal", "GraphsCaptured", "False", "CaptureOutOfMemory", "shorten graph.sizes", FAIL),
     Case("selfcheck", "selfcheck:prefill:64", "GraphsCaptured", "False", "SelfCheckFailed", "report it", FAIL),
     Case("killed", "killed:Capturing", "WorkloadAvailable", "False", "OutOfMemory", "spec.resources.limits.memory"),
     Case("dead", "dead:Loading", "WorkloadAvailable", "False", "EngineDied", "kubectl logs --previous"),

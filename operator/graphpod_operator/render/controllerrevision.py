@@ -14,6 +14,8 @@ MADE_FROM, ENGINE, WORKLOAD, PLAN = "madeFrom", "engine.json", "workload.json", 
 """What is kept: the fingerprint of the spec, the engine's configuration, the Deployment's part, and the words of the
 plan, for status alone.
 """
+UNDEGRADED = "undegraded"
+"""What a weaker form of a rendering keeps beside that: the revision that it is a weaker form of."""
 
 
 def controller_revision(subject: Subject, revision: str, data: Mapping[str, str], number: int) -> Body:

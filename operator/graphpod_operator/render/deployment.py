@@ -16,6 +16,7 @@ from graphpod_operator.render import placement, podtemplate, scaling
 from graphpod_operator.render.configmap import KEY
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.subject import (
+    DEATHS_ANNOTATION,
     HASH_ANNOTATION,
     REVISION_ANNOTATION,
     TEMPLATE_ANNOTATION,
@@ -47,9 +48,10 @@ UNPINNED = ("replicas", "strategy")
 """The fields of a Deployment's spec that scale and roll its pods; the others are of its rendering."""
 
 
-def deployment(subject: Subject, pinned: Body, revision: str) -> Body:
+def deployment(subject: Subject, pinned: Body, revision: str, deaths: str | None = None) -> Body:
     """The Deployment of a service, around what `workload` rendered for it once, under the name of that rendering.
-    Always rolling.
+    Always rolling. `deaths` is what is remembered of starts that died in a capture: it stands beside the template, so
+    that it restarts nobody.
     """
     spec = subject.spec
     body = subject.child(
@@ -63,6 +65,8 @@ def deployment(subject: Subject, pinned: Body, revision: str) -> Body:
         },
     )
     body["metadata"]["annotations"] = {REVISION_ANNOTATION: revision}
+    if deaths is not None:
+        body["metadata"]["annotations"][DEATHS_ANNOTATION] = deaths
     return body
 
 
@@ -82,10 +86,30 @@ def workload(subject: Subject, plan: Plan, config_hash: str, images: Images) -> 
     annotations[TEMPLATE_ANNOTATION] = fingerprint(template)
     return {
         "revisionHistoryLimit": HISTORY,
-        "progressDeadlineSeconds": _startup_threshold(plan) * STARTUP_PERIOD + DEADLINE_SLACK,
+        "progressDeadlineSeconds": _deadline(plan),
         "selector": {"matchLabels": subject.selector},
         "template": template,
     }
+
+
+def reconfigured(pinned: Body, subject: Subject, plan: Plan, config_hash: str) -> Body:
+    """What `workload` rendered once, for another configuration of the same engine: its name, and the start budget."""
+    metadata, pod = pinned["template"]["metadata"], pinned["template"]["spec"]
+    container = {**pod["containers"][0]}
+    container["startupProbe"] = {**container["startupProbe"], "failureThreshold": _startup_threshold(plan)}
+    config = {"name": "config", "configMap": {"name": subject.config_name(config_hash)}}
+    annotations = {**metadata["annotations"], HASH_ANNOTATION: config_hash}
+    annotations.pop(TEMPLATE_ANNOTATION, None)
+    template = {
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {
+            **pod,
+            "containers": [container, *pod["containers"][1:]],
+            "volumes": [config if volume["name"] == "config" else volume for volume in pod["volumes"]],
+        },
+    }
+    annotations[TEMPLATE_ANNOTATION] = fingerprint(template)
+    return {**pinned, "progressDeadlineSeconds": _deadline(plan), "template": template}
 
 
 def _rolling(spec: Spec) -> dict[str, int]:
@@ -93,6 +117,11 @@ def _rolling(spec: Spec) -> dict[str, int]:
     if (spec.rollout.strategy or default) is RolloutStrategy.Replace:
         return {"maxSurge": 0, "maxUnavailable": spec.rollout.max_unavailable or 1}
     return {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def _deadline(plan: Plan) -> int:
+    """Seconds without progress after which a rollout counts as stuck. Of the plan alone: no start that was seen."""
+    return _startup_threshold(plan) * STARTUP_PERIOD + DEADLINE_SLACK
 
 
 def _startup_threshold(plan: Plan) -> int:

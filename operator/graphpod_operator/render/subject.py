@@ -16,6 +16,7 @@ REVISION_ANNOTATION = "graphpod.dev/revision"
 """Of a Deployment: the rendering it was made from."""
 PAUSED_ANNOTATION = "graphpod.dev/paused"
 ADOPT_ANNOTATION = "graphpod.dev/adopt"
+DEATHS_ANNOTATION = "graphpod.dev/capture-deaths"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANAGED_BY = ("app.kubernetes.io/managed-by", "graphpod")
 

@@ -16,8 +16,8 @@ from tests.unit.operator.objects import IMAGES, inference_service
 FIELDS = [
     path for path, node in specs.fields() if "properties" not in node and "properties" not in node.get("items", {})
 ]
-ELSEWHERE = {"spec.graph.onUnsupported", "spec.updates"}
-"""What decides whether a service is refused, and what becomes of one that exists: shown by the planner's tests."""
+ELSEWHERE = {"spec.graph.onUnsupported", "spec.graph.retries", "spec.updates"}
+"""What decides whether a service is refused, and what becomes of one that exists: shown by tests of their own."""
 
 
 def outcome(spec: dict[str, Any]) -> str:

@@ -47,9 +47,11 @@ class Ports:
 class World:
     """A cluster with one service, and an operator whose lists are done."""
 
-    def __init__(self, cluster: FakeCluster | None = None, ports: Ports | None = None) -> None:
+    def __init__(
+        self, cluster: FakeCluster | None = None, ports: Ports | None = None, clock: StillClock | None = None
+    ) -> None:
         self.cluster, self.ports = cluster or FakeCluster(), ports or Ports()
-        self.store, self.clock = Store(), StillClock()
+        self.store, self.clock = Store(), clock or StillClock()
         self.meters = Meters.make()
         self.warmups = Warmups(self.ports)
         self.queue = KeyQueue()

@@ -1,0 +1,253 @@
+"""Contract 15: an error that ends the engine's process is survived by a weaker plan, once down, and remembered."""
+
+import json
+from typing import Any
+
+import pytest
+
+from graphpod_operator import observe
+from graphpod_operator.degrade import died, recall
+from graphpod_operator.observe import Pod
+from graphpod_operator.render.subject import DEATHS_ANNOTATION
+from graphpod_operator.resource import Resource
+from graphpod_policy import ExitCode
+from tests.unit.operator.hour import Hour
+from tests.unit.operator.objects import NAMESPACE, inference_service, pod
+from tests.unit.operator.world import KEY, World
+
+AN_HOUR = 3600.0
+SERVICE = (Resource.InferenceService, NAMESPACE, "demo")
+Policies = dict[str, str]
+Death = tuple[int, str] | None
+
+
+def decode_dies(policies: Policies) -> Death:
+    """Every graph of decode ends the process."""
+    if policies["decode"] == "Disabled":
+        return None
+    return 12, "CaptureFailed: model demo, decode, segment 3, size 8: device-side assert"
+
+
+def full_dies(policies: Policies) -> Death:
+    return decode_dies(policies) if policies["decode"] == "Full" else None
+
+
+def always_dies(policies: Policies) -> Death:
+    return 14, "SelfCheckFailed: the replay differs"
+
+
+def decode(hour: Hour) -> list[str]:
+    return [policies["decode"] for policies in hour.walk]
+
+
+def edit(world: World, **metadata: Any) -> None:
+    found = world.cluster.objects[SERVICE]
+    found["metadata"] |= metadata
+    world.cluster.put(Resource.InferenceService, found)
+
+
+def remembered(hour: Hour) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(hour.deployment["metadata"]["annotations"][DEATHS_ANNOTATION])
+    return told
+
+
+async def test_in_an_hour_the_plan_walks_down_once_from_full_over_breakable_to_disabled(world: World) -> None:
+    hour = Hour(world, decode_dies)
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full", "Breakable", "Disabled"]
+    assert {policies["prefill"] for policies in hour.walk} == {"Breakable"}, "the message names decode"
+    assert hour.deaths == 3 + 3
+    assert world.condition("Ready") == ("True", "Degraded")
+    assert world.condition("Degraded") == ("True", "StartsDied")
+
+
+async def test_what_was_degraded_and_why_is_told_by_decisions_and_by_one_event_a_step(world: World) -> None:
+    hour = Hour(world, decode_dies)
+    await hour.pass_by(AN_HOUR)
+    graph = world.cluster.objects[SERVICE]["status"]["graph"]
+    steps = [row for row in graph["decisions"] if row["rule"] == "CaptureFailed"]
+    assert [(row["phase"], row["outcome"], row["stage"]) for row in steps] == [("decode", "Degraded", "Spec")] * 2
+    assert steps[0]["because"].startswith("3 starts of decode Full ended with CaptureFailed: model demo, decode")
+    assert (graph["decode"]["planned"], graph["decode"]["effective"]) == ("Full", "Disabled")
+    told = [event["message"] for event in world.cluster.events if event["reason"] == "StartsDied"]
+    assert len(told) == 2
+    assert all("graphpod.dev/adopt" in message for message in told)
+
+
+async def test_the_walk_stops_where_the_engine_lives_and_never_goes_up_again(world: World) -> None:
+    hour = Hour(world, full_dies)
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full", "Breakable"]
+    world.cluster.writes.clear()
+    await hour.pass_by(AN_HOUR)
+    assert world.cluster.writes == []
+
+
+async def test_wiping_the_status_midway_changes_nothing(world: World) -> None:
+    other = World()
+    other.cluster.put(Resource.InferenceService, inference_service())
+    await other.relist()
+    undisturbed = Hour(other, decode_dies)
+    await undisturbed.pass_by(AN_HOUR)
+
+    def wipe() -> None:
+        world.cluster.objects[SERVICE].pop("status", None)
+        world.cluster.put(Resource.InferenceService, world.cluster.objects[SERVICE])
+
+    hour = Hour(world, decode_dies)
+    await hour.pass_by(AN_HOUR, wipe)
+    assert hour.templates == undisturbed.templates
+    assert remembered(hour)["steps"] == remembered(undisturbed)["steps"]
+
+
+async def test_a_restarted_operator_goes_on_counting(world: World) -> None:
+    hour = Hour(world, decode_dies)
+    await hour.pass_by(60)
+    assert len(remembered(hour)["starts"]) in (1, 2)
+    hour.world = World(world.cluster, clock=world.clock)
+    await hour.world.relist()
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full", "Breakable", "Disabled"]
+    assert hour.deaths == 3 + 3
+
+
+@pytest.mark.parametrize("retries", [0, 2, 4])
+async def test_as_many_starts_are_tried_as_the_spec_says(world: World, retries: int) -> None:
+    await world.edit(graph={"retries": retries})
+    hour = Hour(world, full_dies)
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full", "Breakable"]
+    assert hour.deaths == retries + 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"engine": {"image": "graphpod.dev/runtime:mended"}},
+        {"engine": {"maxBatch": 16}},
+    ],
+    ids=["image", "spec"],
+)
+async def test_a_changed_spec_or_image_is_tried_undegraded(world: World, change: dict[str, Any]) -> None:
+    hour = Hour(world, full_dies)
+    await hour.pass_by(AN_HOUR)
+    await world.edit(**change)
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full", "Breakable"] * 2
+
+
+async def test_another_value_of_the_adopt_annotation_tries_the_plan_again(world: World) -> None:
+    mended: list[bool] = []
+    hour = Hour(world, lambda policies: None if mended else full_dies(policies))
+    await hour.pass_by(AN_HOUR)
+    mended.append(True)
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full", "Breakable"]
+    edit(world, annotations={"graphpod.dev/adopt": "again"})
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full", "Breakable", "Full"]
+    assert hour.templates[2] == hour.templates[0], "the same pods as before"
+    assert world.condition("Ready") == ("True", "Ready")
+    assert DEATHS_ANNOTATION not in hour.deployment["metadata"].get("annotations", {})
+
+
+async def test_going_back_to_a_spec_that_was_degraded_tries_it_again(world: World) -> None:
+    hour = Hour(world, full_dies)
+    await hour.pass_by(AN_HOUR)
+    await world.edit(engine={"maxBatch": 16})
+    await hour.pass_by(AN_HOUR)
+    await world.edit()
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full", "Breakable"] * 3
+    assert hour.templates[4:] == hour.templates[:2]
+
+
+async def test_with_on_capture_failure_fail_it_stalls_with_the_next_step_and_nothing_is_written_again(
+    world: World,
+) -> None:
+    await world.edit(graph={"onCaptureFailure": "Fail"})
+    hour = Hour(world, decode_dies)
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full"]
+    assert hour.statuses[-1] == ("False", "CaptureFailed")
+    assert len(hour.statuses) == len(set(hour.statuses)), "no flap"
+    assert world.condition("Stalled") == ("True", "CaptureFailed")
+    status = world.cluster.objects[SERVICE]["status"]
+    assert "set graph.onCaptureFailure: Degrade or another policy" in status["lastFailure"]["message"]
+    deployments = [name for kind, name in world.cluster.writes if kind == "Deployment"]
+    assert len(deployments) == 1
+    assert DEATHS_ANNOTATION not in hour.deployment["metadata"].get("annotations", {})
+
+
+async def test_when_nothing_weaker_is_left_no_death_is_written_any_more(world: World) -> None:
+    hour = Hour(world, always_dies)
+    await hour.pass_by(AN_HOUR)
+    assert hour.walk[-1] == {"prefill": "Disabled", "decode": "Disabled"}
+    assert len(hour.walk) == len({tuple(step.values()) for step in hour.walk}), "each plan once"
+    world.cluster.writes.clear()
+    await hour.pass_by(AN_HOUR)
+    assert "Deployment" not in world.kinds()
+
+
+async def test_a_paused_service_is_not_degraded(world: World) -> None:
+    hour = Hour(world, decode_dies)
+    await hour.pass_by(30)
+    edit(world, annotations={"graphpod.dev/paused": "true"})
+    await hour.pass_by(AN_HOUR)
+    assert decode(hour) == ["Full"]
+
+
+async def test_nothing_is_decided_by_what_a_watch_told_last(world: World) -> None:
+    """Contract 5: the third death stands in the store alone; the cluster's own list has a pod that serves."""
+    hour = Hour(world, decode_dies)
+    while hour.deaths < 2:
+        await hour.pass_by(10)
+    assert len(remembered(hour)["starts"]) == 2
+    (name,) = [pod.name for pod in world.store.pods(KEY)]
+    real = world.cluster.objects[Resource.Pod, NAMESPACE, name]
+    ghost = pod(
+        name, real["metadata"]["annotations"]["graphpod.dev/config-hash"], restarts=9, running=False,
+        engine={"state": {"terminated": {"exitCode": 12, "reason": "Error", "message": "decode"}}},
+    )  # fmt: skip
+    ghost["metadata"] |= {"resourceVersion": str(10**6), "uid": real["metadata"]["uid"]}
+    world.feed.changed(Resource.Pod, ghost)
+    before = hour.deployment["spec"]
+    await world.reconcile()
+    assert hour.deployment["spec"] == before
+
+
+def test_one_death_has_one_name_however_often_it_is_looked_at() -> None:
+    ended = {"terminated": {"exitCode": 13, "reason": "Error", "message": "CaptureOutOfMemory: prefill"}}
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": ""}}
+    looks = [
+        pod(restarts=0, engine={"state": ended}),
+        pod(restarts=0, engine={"state": waits, "lastState": ended}),
+        pod(restarts=1, engine={"lastState": ended}),
+    ]
+    assert {died(Pod.of(look), "hash") for look in looks} == {"uid-demo-abc-1/0"}
+
+
+@pytest.mark.parametrize("code", sorted(set(ExitCode) - {12, 13, 14, 19}))
+def test_other_ends_are_no_deaths_in_a_capture(code: ExitCode) -> None:
+    ended = Pod.of(pod(engine={"state": {"terminated": {"exitCode": int(code), "reason": "Error"}}}))
+    assert died(ended, "hash") is None
+
+
+def test_a_death_under_another_configuration_does_not_count() -> None:
+    ended = Pod.of(pod(engine={"state": {"terminated": {"exitCode": 12, "reason": "Error"}}}))
+    assert died(ended, "another") is None
+
+
+@pytest.mark.parametrize(
+    "scribble", ["", "no JSON", "[]", "3", '{"of": "r"}', '{"of":"r","adopt":"","starts":3,"steps":[],"runs":""}']
+)
+def test_what_cannot_be_read_is_not_remembered(scribble: str) -> None:
+    assert recall(scribble, "r", None).text() is None
+
+
+def test_the_memory_is_beside_the_template() -> None:
+    assert observe.Child.of(
+        Resource.Deployment,
+        {"metadata": {"name": "d", "namespace": "n", "uid": "u", "resourceVersion": "1",
+                      "annotations": {DEATHS_ANNOTATION: "x"}}},
+    ).deaths == "x"  # fmt: skip
