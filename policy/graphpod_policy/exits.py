@@ -13,11 +13,11 @@ class ExitCode(IntEnum):
     ModelInvalid = 11
     """Weights missing, corrupt or of an architecture this engine does not know."""
     CaptureFailed = 12
-    """A capture failed and `onCaptureFailure` is Fail."""
+    """A capture failed and `onCaptureFailure` is Fail, or it ended the engine's process."""
     CaptureOutOfMemory = 13
     """Capture ran out of memory and no shorter ladder was left."""
     SelfCheckFailed = 14
-    """A replay differed from the uncaptured code and `onCaptureFailure` is Fail."""
+    """A replay differed from the uncaptured code and `onCaptureFailure` is Fail, or ended the engine's process."""
     EngineDied = 15
     """The engine process ended without a word."""
     Stuck = 16

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from graphpod_policy import ConfigError, ExitCode
+from graphpod_policy import ConfigError, ExitCode, Phase
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.ending import Ended, Ending, tell
 from graphpod_runtime.front.engine_client import ENGINE_COMMAND, EngineClient
@@ -23,6 +23,7 @@ from graphpod_runtime.front.metrics import Exporter, FrontMetrics
 from graphpod_runtime.front.serve import ServeOptions
 from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
+from graphpod_runtime.graphs.report import Stage, State
 from graphpod_runtime.wire import Counters, Event, Heartbeat, Warmup
 
 if TYPE_CHECKING:
@@ -43,6 +44,22 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
         return tell(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return tell(runner.run(Front(options, status).run(http, admin)), options.termination_log)
+
+
+CAPTURES = {State.Capturing: ExitCode.CaptureFailed, State.SelfChecking: ExitCode.SelfCheckFailed}
+
+
+def in_capture(ending: Ending, status: Status) -> Ending:
+    """The same end, told as that of the capture or the self-check it fell into: a crash there is a capture's that the
+    process did not survive, and whoever runs it may start a weaker plan.
+    """
+    code = CAPTURES.get(status.state)
+    if not ending.crashed or code is None:
+        return ending
+    captured = {stage["name"] for stage in status.report["stages"]}
+    phase = Phase.Decode if Stage.PrefillCapture.value in captured else Phase.Prefill
+    doing = f"capturing {phase}" if code is ExitCode.CaptureFailed else "comparing graphs with uncaptured code"
+    return Ending(code, f"while {doing}: {ending.message}")
 
 
 class Front:
@@ -107,7 +124,7 @@ class Front:
     async def _run_engine(self) -> Ending:
         ending = await self._engine.run(self._options.config)
         self._status.engine_alive = False
-        return self._stuck or ending
+        return self._stuck or in_capture(ending, self._status)
 
     async def _load_api(self) -> None:
         self._gate.app = await asyncio.to_thread(self._make_api)

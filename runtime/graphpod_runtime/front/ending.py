@@ -20,6 +20,8 @@ class Ending:
 
     code: ExitCode
     message: str
+    crashed: bool = False
+    """The engine process ended by a signal of its own, without a word: it knew nothing of it."""
 
     @property
     def line(self) -> str:

@@ -59,6 +59,10 @@ class EngineStream:
         self._events.put_nowait((index, event))
 
 
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
+"""What a process does to itself. SIGKILL and SIGTERM come from somebody else, the kernel short of memory for one."""
+
+
 class EngineClient:
     """One engine process. `on_event` gets what belongs to no request: Warmup, Counters, Heartbeat."""
 
@@ -204,4 +208,5 @@ class EngineClient:
         return Ending(
             ExitCode.EngineDied,
             f"the engine process {self.pid} ended by {how} without a word{oom}; see its log above",
+            crashed=-code in CRASHES,
         )

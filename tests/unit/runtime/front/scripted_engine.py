@@ -4,6 +4,7 @@ Run as a program it is an engine process; `GRAPHPOD_SCRIPT` chooses how the star
 """
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -22,8 +23,8 @@ PASS_SECONDS = 0.001
 
 
 class ScriptedRunner:
-    """Satisfies the loop's Runner without a model. Scripts: "" serves; "fail", "hang" and "crash" are starts that
-    do not reach Ready; "raise" fails in its first pass, "stick" never comes back from it.
+    """Satisfies the loop's Runner without a model. Scripts: "" serves; "fail", "hang", "crash" and "segfault" are
+    starts that do not reach Ready; "raise" fails in its first pass, "stick" never comes back from it.
     """
 
     def __init__(self, config: EngineConfig, report: Callable[[Report], None], began: float) -> None:
@@ -43,6 +44,10 @@ class ScriptedRunner:
             time.sleep(3600)
         if self._script == "crash":
             os._exit(3)
+        if self._script == "segfault":
+            report.state, report.stages[Stage.PrefillCapture] = State.Capturing, 0.5
+            self._report(report)
+            os.kill(os.getpid(), signal.SIGSEGV)
         report.stages[Stage.Load] = 0.25
         report.state, report.kv_pages = State.Ready, self.pages.capacity
         for phase in Phase:

@@ -200,6 +200,7 @@ def test_a_pass_that_never_ends_is_stuck_and_its_stack_is_in_the_log(own_front: 
     [
         ("fail", ExitCode.CaptureFailed, "CaptureFailed: prefill size 8: injected; lower the ladder"),
         ("crash", ExitCode.EngineDied, "EngineDied: the engine process"),
+        ("segfault", ExitCode.CaptureFailed, "CaptureFailed: while capturing decode: the engine process"),
     ],
 )
 def test_a_failed_start_ends_with_its_code_and_cause(own_front: Start, script: str, code: ExitCode, words: str) -> None:
