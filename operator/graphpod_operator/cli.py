@@ -107,6 +107,8 @@ def _run_operator(arguments: argparse.Namespace) -> int:
     import platform
     import uuid
 
+    import uvloop
+
     from graphpod_operator import adminport, logs
     from graphpod_operator import main as running
     from graphpod_operator.lease import LeaseLost
@@ -127,7 +129,8 @@ def _run_operator(arguments: argparse.Namespace) -> int:
         webhook=Webhook(arguments.webhook_port, certificates) if certificates is not None else None,
     )
     try:
-        asyncio.run(running.run(settings))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(running.run(settings))
     except asyncio.CancelledError:
         return 0  # a signal before the watches ran: as good an end as any
     except LeaseLost as error:

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
+from urllib.request import getproxies
 
 import aiohttp
 from kubernetes.aio import client, config
@@ -20,8 +21,8 @@ from graphpod_operator.resource import Resource
 
 REQUEST_TIMEOUT = 30.0
 """Seconds one request may take."""
-PAGE = 500
-"""Objects per page of a list."""
+PAGE = 200
+"""Objects per page of a list: some megabytes once decoded, for each kind that is listed at the same time."""
 CONNECT_TIMEOUT = 3.0
 """Seconds of it until the request is on its way: one that is held up longer would be sent by who may lead no more."""
 LEASE_TIMEOUT = 3.0
@@ -53,6 +54,8 @@ async def connect(answered: Answered) -> Wire:
         except config.ConfigException as error:
             raise Unavailable(0, f"no cluster to ask: {error}; set KUBECONFIG") from error
     configuration.connection_pool_maxsize = 0  # as many as there are workers: none waits for another's answer
+    # aiohttp, told to trust the environment, reads ~/.netrc for every request, in a thread
+    configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
     return Wire(client.ApiClient(configuration), answered)
 
 

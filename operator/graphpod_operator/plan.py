@@ -264,6 +264,8 @@ def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, image
     """What a fresh rendering would change: what the rules plan, and what the pods are made of."""
     if isinstance(fresh, Refused):
         return (News(Reason.RulesRefuse, fresh.what),)
+    if (pinned.engine, pinned.workload) == (fresh.engine, fresh.workload):
+        return ()
     news = []
     made = workload(subject, pinned.policy, pinned.config_hash, images)
     if made != fresh.workload:  # the plan alone is another
