@@ -37,7 +37,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint truth bench bench-graphs mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -74,6 +74,11 @@ bench-graphs: export OMP_NUM_THREADS := $(shell nproc)
 bench-graphs: venv ## what graphs bring on this machine: a table, a picture and benchmarks/results/bench_graphs_*
 	@model="$(or $(MODEL),$$($(RUN) -m demo.weights | tail -n 1))"; out=benchmarks/results/bench_graphs_$$(basename "$$model"); \
 		$(VENV)/bin/graphpod-engine bench graphs --quick --model "$$model" --json $$out.json --png $$out.png
+
+# More: make bench-operator SCALE='--services 1000 5000 --runs 5 --json'
+SCALE ?= --services 1000 --json --gate
+bench-operator: venv tools ## the operator with 1000 services: time, memory, writes, restart, failover; about five minutes idle
+	@$(RUN) -m benchmarks.operator_scale $(SCALE)
 
 bench-testbed: venv tools ## each level of the testbed up and down, many times: does anything stay?
 	@$(RUN) -m benchmarks.testbed_cycles --level api --cycles 50

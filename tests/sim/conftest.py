@@ -15,6 +15,7 @@ from tests.clusters import own_cluster
 from tests.crd import serve_crd
 from tests.places import Manifest, Place
 from tests.sim.fleet import FleetProcess
+from tests.sim.weights import weights
 
 WARMUP_SECONDS = "1"
 
@@ -85,7 +86,7 @@ def open_place(sim: Cluster, running_operator: Operator) -> Iterator[Callable[[]
         place = SimPlace(sim, f"t-{uuid.uuid4().hex[:8]}")
         made.append(place)
         place.create()
-        sim.kubectl("create", "-f", "-", input=json.dumps(_weights(place.namespace)))
+        sim.kubectl("create", "-f", "-", input=json.dumps(weights(place.namespace)))
         return place
 
     yield make
@@ -105,22 +106,3 @@ def place(open_place: Callable[[], SimPlace], operator: Operator, eventually) ->
 def annotations(fault: str = "", seconds: str = WARMUP_SECONDS) -> dict[str, dict[str, str]]:
     """The spec.podTemplate of engines that start within `seconds` and have this fault."""
     return {"annotations": {ANNOTATIONS["fault"]: fault, ANNOTATIONS["seconds"]: seconds}}
-
-
-def _weights(namespace: str) -> Manifest:
-    """A claim and the volume made for it; there is nothing in it."""
-    size, modes = {"storage": "1Gi"}, ["ReadOnlyMany"]
-    claim = {"namespace": namespace, "name": "weights"}
-    volume = {
-        "capacity": size,
-        "accessModes": modes,
-        "storageClassName": "",
-        "hostPath": {"path": "/weights"},
-        "claimRef": claim,
-    }
-    wanted = {"accessModes": modes, "storageClassName": "", "volumeName": namespace, "resources": {"requests": size}}
-    items = [
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": volume},
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim, "spec": wanted},
-    ]
-    return {"apiVersion": "v1", "kind": "List", "items": items}

@@ -1,11 +1,18 @@
 """Services whose engines start as they should, one and many."""
 
 import json
+from collections import Counter
 
+from graphpod_operator.api import KIND
+from graphpod_operator.resource import AT_TIMES, CHILDREN
+from tests.api.operator.process import USER
+from tests.audit import Audit
 from tests.places import service
 from tests.sim.conftest import SimPlace, annotations
 
 MANY = 50
+MOST_WRITES = len(CHILDREN) - len(AT_TIMES) + 8
+"""By the operator, for one service from create to Ready. Contract 9."""
 
 
 def test_a_service_becomes_ready_with_every_graph_captured(place: SimPlace, eventually) -> None:
@@ -18,7 +25,9 @@ def test_a_service_becomes_ready_with_every_graph_captured(place: SimPlace, even
     assert (graph["prefill"]["effective"], graph["decode"]["effective"]) == ("Breakable", "Full")
 
 
-def test_fifty_services_become_ready_at_once(place: SimPlace, eventually) -> None:
+def test_contract_9_fifty_services_become_ready_at_once_each_in_few_writes(place: SimPlace, eventually) -> None:
+    audit = Audit(place.cluster.audit_log)
+    mark = audit.mark()
     names = [f"s{number}" for number in range(MANY)]
     items = [service(name, podTemplate=annotations()) for name in names]
     place.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
@@ -35,6 +44,13 @@ def test_fifty_services_become_ready_at_once(place: SimPlace, eventually) -> Non
         return True
 
     eventually(all_ready, timeout=60)
+    # a child has its service's name, or that and more; an Event has none in the log
+    written = audit.since(mark).by(USER).of(place.namespace).writes()
+    told = place.kubectl("get", "events", f"--field-selector=involvedObject.kind={KIND}", "-o", "json")
+    events = Counter(event["involvedObject"]["name"] for event in json.loads(told)["items"])
+    writes = Counter(one.name.partition("-")[0] for one in written if one.name) + events
+    assert set(writes) == set(names)
+    assert max(writes.values()) <= MOST_WRITES, writes.most_common(3)
 
 
 def test_an_engine_that_is_mended_is_proved_and_the_service_ready(place: SimPlace, eventually) -> None:

@@ -1,0 +1,127 @@
+"""What a run stands on: an API server with scheduler and simulated nodes, stub engines, and operators as processes."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from graphpod_operator.api import KIND
+from stubs.proxy import Proxy
+from testbed import Cluster, record
+from tests.api.operator.process import USER, Operator, grant
+from tests.audit import Audit, Trail
+from tests.crd import serve_crd
+from tests.places import Place
+from tests.sim.fleet import FleetProcess
+from tests.sim.weights import weights
+
+NAMESPACE = "scale"
+CHILDREN = ("serviceaccounts", "configmaps", "services", "controllerrevisions", "deployments")
+"""What the operator makes for a service of one replica, by the API server's names."""
+RATED = ("--kube-api-qps=500", "--kube-api-burst=1000")
+"""What controller manager and scheduler are started with: at the default of 20 a second they are what is measured."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def quiet(_: str) -> None:
+    """The testbed's steps are in its own record."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process holds and has used."""
+
+    rss: int  # bytes
+    peak: int  # bytes, the most it ever held
+    cpu: float  # s, user and system
+
+    @classmethod
+    def of(cls, pid: int) -> "Usage":
+        lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        memory = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[0] in ("VmRSS:", "VmHWM:")}
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return cls(memory["VmRSS"], memory["VmHWM"], (int(fields[11]) + int(fields[12])) / TICKS)
+
+
+@dataclass
+class Bed:
+    """One simulated cluster. `folder` keeps what its processes said."""
+
+    cluster: Cluster
+    fleet: FleetProcess
+    folder: Path
+    audit: Audit
+    running: list[Operator] = field(default_factory=list)
+
+    def operator(self, name: str, proxy: Proxy | None = None) -> Operator:
+        """An operator pod of its own, started; behind a proxy if there is one."""
+        kubeconfig = None
+        if proxy is not None:
+            kubeconfig = proxy.kubeconfig(self.cluster.token_kubeconfig(USER), self.folder / f"{name}.kubeconfig")
+        operator = Operator(self.cluster, self.fleet.url, self.folder / f"{name}.log", kubeconfig=kubeconfig)
+        operator.start()
+        self.running.append(operator)
+        return operator
+
+    def rated(self) -> bool:
+        """Whether controller manager and scheduler run as RATED says."""
+        wanted = [pid for name, pid in self._pids().items() if name in ("kube-controller-manager", "kube-scheduler")]
+        return all(set(RATED) <= set(Path(f"/proc/{pid}/cmdline").read_text().split("\0")) for pid in wanted)
+
+    def mark(self) -> int:
+        """A place in the audit log."""
+        return self.audit.mark()
+
+    def writes(self, mark: int) -> Trail:
+        """What operators wrote since a mark, but for their Lease."""
+        return Trail(one for one in self.audit.since(mark).by(USER).writes() if one.resource != "leases")
+
+    def cpu(self) -> dict[str, float]:
+        """CPU seconds of every component, the stub engines included, since each began."""
+        assert self.fleet.process is not None
+        pids = self._pids() | {"stub engines": self.fleet.process.pid}
+        return {name: Usage.of(pid).cpu for name, pid in pids.items()}
+
+    def told(self) -> Counter[str]:
+        """Events of each service."""
+        names = "custom-columns=NAME:.involvedObject.name"
+        which = f"--field-selector=involvedObject.kind={KIND}"
+        return Counter(
+            self.cluster.kubectl("-n", NAMESPACE, "get", "events", which, "--no-headers", "-o", names).split()
+        )
+
+    def _pids(self) -> dict[str, int]:
+        found = record.load(self.cluster.name)
+        assert found is not None
+        return {one.name: one.process.pid for one in found.components}
+
+
+@contextmanager
+def laid(name: str, folder: Path) -> Iterator[Bed]:
+    """A fresh one, gone at the end with all it started."""
+    cluster = Cluster(name, "sim")
+    cluster.down(quiet)  # what a run that was killed left is no ground to measure on
+    with ExitStack() as stack:
+        stack.callback(cluster.down, quiet)
+        cluster.up(quiet)
+        serve_crd(cluster)
+        grant(cluster)
+        place = Place(cluster, NAMESPACE)
+        place.create()
+        cluster.kubectl("create", "-f", "-", input=json.dumps(weights(NAMESPACE)))
+        fleet = FleetProcess(cluster, folder / "engines.log")
+        fleet.start()
+        stack.callback(fleet.stop)
+        bed = Bed(cluster, fleet, folder, Audit(cluster.audit_log))
+        assert bed.rated(), f"controller manager or scheduler without {' '.join(RATED)}"
+        stack.callback(_end, bed.running)
+        yield bed
+
+
+def _end(operators: list[Operator]) -> None:
+    for operator in operators:
+        if operator.process is not None and operator.process.poll() is None:
+            operator.kill()

@@ -1,0 +1,254 @@
+"""One run: fill, quiet, restart, restart with a late list, failover; a line a second while something is waited for."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.operator_scale import services
+from benchmarks.operator_scale.bed import CHILDREN, Bed, Usage, laid
+from benchmarks.operator_scale.services import Progress
+from stubs.fault import Slow
+from stubs.kubecall import Verb, Which
+from stubs.proxy import Proxy
+from tests.api.operator.process import Operator
+from tests.audit import Trail
+
+FILL_LIMIT = 1200.0  # s
+IDLE_LIMIT = 120.0  # s
+SETTLED_SECONDS = 10.0  # without a write: details of a status may be held back for 5
+QUIET_SECONDS = 30.0
+LATE_LIST = "deployments"
+LATE_SECONDS = 10.0
+STILL_SECONDS = 2.0  # without a reconcile, and nothing waits: consistent
+BAR = 24
+DONE = ("success", "requeue_after", "requeue", "error")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One second of the fill."""
+
+    at: float  # s since the first create
+    created: int
+    children: int
+    ready: int
+    rss: int
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run found. Seconds are wall-clock unless they say CPU; memory in bytes."""
+
+    services: int
+    fill_seconds: float  # first create → the operator's last child
+    ready_seconds: float  # first create → the last service is Ready
+    ready_p50: float  # create → Ready of one service
+    ready_p99: float
+    children: int
+    writes_most: int  # by the operator for one service, until it is Ready and all is quiet; Events included
+    writes_mean: float
+    fill_cpu: float  # CPU s of the operator until the last service was Ready
+    rss_begin: int  # before the first service
+    rss_ready: int  # after the last is Ready and the operator idle
+    rss_peak: int
+    quiet_writes: int  # in QUIET_SECONDS
+    restart_seconds: float  # process start → nothing left to do
+    restart_writes: int
+    restart_cpu: float
+    late_list_seconds: float  # the same with one list LATE_SECONDS late
+    late_list_writes: int
+    failover_seconds: float  # kill -9 of the leader → first child of a service made at that moment
+    failover_settled: float  # … → the next leader has nothing left to do
+    failover_writes: int  # for other services
+    cpu: dict[str, float]  # CPU s of each component until the last service was Ready
+    moments: tuple[Moment, ...]
+
+
+def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECONDS) -> Run:
+    """Everything, on a fresh cluster."""
+    with laid(name, folder) as bed:
+        first = bed.operator("first")
+        waited("the operator leads", first.idle)
+        begin, components = Usage.of(pid(first)), bed.cpu()
+        mark = bed.mark()
+        progress, moments = asyncio.run(filled(bed, first, [f"s{n:05}" for n in range(count)]))
+        full, cpu = Usage.of(pid(first)), bed.cpu()
+        spent = {part: round(cpu[part] - components[part], 2) for part in cpu}
+        settled(bed, first)
+        filling = bed.writes(mark)
+        made = children(filling)
+        writes = Counter(one.name.partition("-")[0] for one in filling if one.name) + bed.told()
+        after = Usage.of(pid(first))
+        print(f"  quiet for {quiet_seconds:.0f} s …", flush=True)
+        mark = bed.mark()
+        time.sleep(quiet_seconds)
+        quiet_writes = len(bed.writes(mark))
+        assert first.stop() == 0, first.tail()
+        restart, restart_writes, restart_cpu = restarted(bed, "second")
+        with Proxy(bed.cluster.kubeconfig).serving() as proxy:
+            proxy.add(Slow(delay=LATE_SECONDS), Which(frozenset({Verb.LIST}), resource=LATE_LIST))
+            late, late_writes, _ = restarted(bed, "late", proxy)
+        failover = failed_over(bed)
+        began, waits = min(progress.created.values()), progress.waits()
+        return Run(
+            services=count,
+            fill_seconds=made[-1].at - began,
+            ready_seconds=max(progress.ready.values()) - began,
+            ready_p50=waits[len(waits) // 2],
+            ready_p99=waits[int(len(waits) * 0.99)],
+            children=len({one.thing for one in made}),
+            writes_most=max(writes.values()),
+            writes_mean=sum(writes.values()) / count,
+            fill_cpu=full.cpu - begin.cpu,
+            rss_begin=begin.rss,
+            rss_ready=after.rss,
+            rss_peak=after.peak,
+            quiet_writes=quiet_writes,
+            restart_seconds=restart,
+            restart_writes=restart_writes,
+            restart_cpu=restart_cpu,
+            late_list_seconds=late,
+            late_list_writes=late_writes,
+            failover_seconds=failover[0],
+            failover_settled=failover[1],
+            failover_writes=failover[2],
+            cpu=spent,
+            moments=tuple(moments),
+        )
+
+
+async def filled(bed: Bed, operator: Operator, names: list[str]) -> tuple[Progress, list[Moment]]:
+    """Make the services and wait until all are Ready, with a line a second."""
+    progress, moments = Progress(), list[Moment]()
+    async with services.connected(bed.cluster.kubeconfig) as session:
+        following = asyncio.create_task(services.follow(session, progress))
+        creating = asyncio.create_task(services.create(session, names, progress))
+        began, before = time.monotonic(), Usage.of(pid(operator)).cpu
+        made, children = operator_children(operator), 0
+        while len(progress.ready) < len(names):
+            await asyncio.sleep(1.0)
+            for task in (following, creating):
+                if task.done():
+                    task.result()
+            usage = Usage.of(pid(operator))
+            children = max(children, await asyncio.to_thread(operator_children, operator) - made)
+            at = time.monotonic() - began
+            cpu = round(usage.cpu - before, 2)
+            moments.append(Moment(round(at, 2), len(progress.created), children, len(progress.ready), usage.rss, cpu))
+            print(line(moments[-1], len(names)), flush=True)
+            if at > FILL_LIMIT:
+                raise TimeoutError(f"{len(progress.ready)} of {len(names)} are Ready after {at:.0f} s")
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+    return progress, moments
+
+
+def line(moment: Moment, total: int) -> str:
+    """A second of the fill, for people."""
+    bar = "█" * (BAR * moment.ready // total)
+    return (
+        f"  {moment.at:5.0f} s  created {moment.created:5}  children {moment.children:6}  Ready {moment.ready:5}"
+        f"  operator {moment.rss / 1e6:4.0f} MB {moment.cpu:6.1f} CPU s  {bar:░<{BAR}}"
+    )
+
+
+def operator_children(operator: Operator) -> int:
+    """Objects made by the operator's applies, in its own count."""
+    return int(operator.metric('rest_client_requests_total{code="201",method="PATCH"}'))
+
+
+def children(trail: Trail) -> Trail:
+    """The creates among the operator's writes, in order of time: an apply is answered 201."""
+    made = (one for one in trail if one.resource in CHILDREN and one.verb == "patch" and one.code == 201)
+    return Trail(sorted(made, key=lambda one: one.at))
+
+
+def settled(bed: Bed, operator: Operator) -> None:
+    """Nothing waits, and nothing was written for SETTLED_SECONDS."""
+    mark, since = bed.mark(), time.monotonic()
+    while time.monotonic() - since < SETTLED_SECONDS or not operator.idle():
+        time.sleep(0.5)
+        if bed.writes(mark):
+            mark, since = bed.mark(), time.monotonic()
+
+
+def restarted(bed: Bed, name: str, proxy: Proxy | None = None) -> tuple[float, int, float]:
+    """A fresh operator on what is there, ended again: seconds until it has nothing left to do, writes, CPU seconds."""
+    mark, began = bed.mark(), time.monotonic()
+    operator = bed.operator(name, proxy)
+    seconds = consistent(operator, began)
+    cpu = Usage.of(pid(operator)).cpu
+    time.sleep(STILL_SECONDS)
+    found = seconds, len(bed.writes(mark)), cpu
+    assert operator.stop() == 0, operator.tail()
+    return found
+
+
+def consistent(operator: Operator, began: float) -> float:
+    """Seconds from `began` to its last reconcile, once it was idle and still for STILL_SECONDS."""
+    last, count = time.monotonic(), -1.0
+    while True:
+        now, idle = time.monotonic(), operator.idle()
+        done = sum(
+            operator.metric(f'controller_runtime_reconcile_total{{controller="inferenceservice",result="{result}"}}')
+            for result in DONE
+        )
+        if done != count or not idle or done == 0:
+            last, count = now, done
+        elif now - last > STILL_SECONDS:
+            return last - began
+        if now - began > IDLE_LIMIT:
+            raise TimeoutError(f"not consistent after {IDLE_LIMIT:.0f} s\n{operator.tail()}")
+        time.sleep(0.05)
+
+
+def failed_over(bed: Bed) -> tuple[float, float, int]:
+    """kill -9 of the leader beside one that waits, and a service made at that moment: seconds to its first child,
+    seconds until nothing is left to do, writes for other services.
+    """
+    leader = bed.operator("leader")
+    waited("an operator leads", leader.idle)
+    heir = bed.operator("heir")
+    waited("another is ready to lead", lambda: heir.ask("/readyz")[0] == 200)
+    time.sleep(STILL_SECONDS)
+    mark, killed, began = bed.mark(), time.time(), time.monotonic()
+    leader.kill()
+    name = "heir"
+    asyncio.run(made(bed, name))
+    waited("the next leads", heir.leads)
+    seconds = consistent(heir, began)
+    written = bed.writes(mark)
+    first = min(one.at for one in children(written) if one.name.startswith(name)) - killed
+    strays = [one for one in written if one.name and not one.name.startswith(name)]
+    assert heir.process is not None
+    heir.process.send_signal(signal.SIGTERM)
+    heir.process.wait()
+    return first, seconds, len(strays)
+
+
+async def made(bed: Bed, name: str) -> None:
+    """One more service."""
+    async with services.connected(bed.cluster.kubeconfig) as session:
+        await services.create(session, [name], Progress())
+
+
+def waited(what: str, check: Callable[[], bool]) -> None:
+    """Until `check` holds."""
+    began = time.monotonic()
+    while not check():
+        if time.monotonic() - began > IDLE_LIMIT:
+            raise TimeoutError(f"{what}: not within {IDLE_LIMIT:.0f} s")
+        time.sleep(0.05)
+
+
+def pid(operator: Operator) -> int:
+    """Of its process."""
+    assert operator.process is not None
+    return operator.process.pid

@@ -1,0 +1,72 @@
+"""The words, limits and gates of the benchmark of many services."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.operator_scale import report
+from benchmarks.operator_scale.measure import Moment, Run, line
+from benchmarks.operator_scale.report import ROWS, Found
+
+GOOD = Run(
+    services=1000, fill_seconds=40, ready_seconds=50, ready_p50=20, ready_p99=45, children=5000, writes_most=9,
+    writes_mean=8.5, fill_cpu=20, rss_begin=70_000_000, rss_ready=120_000_000, rss_peak=130_000_000, quiet_writes=0,
+    restart_seconds=4, restart_writes=0, restart_cpu=3, late_list_seconds=12, late_list_writes=0, failover_seconds=17,
+    failover_settled=19, failover_writes=0, cpu={"etcd": 9.0}, moments=(Moment(1.0, 100, 50, 0, 1, 0.1),),
+)  # fmt: skip
+
+
+def found(services: int, *runs: Run) -> Found:
+    return Found(services, "command", "2026-01-01", "machine", {}, (0.5,) * len(runs), runs)
+
+
+def test_what_holds_is_not_told() -> None:
+    assert list(report.exceeded([found(1000, GOOD)], {})) == []
+
+
+def test_a_promise_that_does_not_hold_is_told_with_its_figure() -> None:
+    (told,) = report.exceeded([found(1000, replace(GOOD, rss_peak=151_000_000))], {})
+    assert told == "1000 services: RSS at its peak: 151.0 MB, promised is 150"
+
+
+def test_one_run_with_one_write_too_many_is_enough() -> None:
+    (told,) = report.exceeded([found(50, GOOD, replace(GOOD, quiet_writes=1))], {})
+    assert "writes in the quiet: 1.0 writes, promised is 0" in told
+
+
+def test_five_times_as_many_services_have_no_promises_of_memory_but_one_of_growth() -> None:
+    many = replace(GOOD, services=5000, fill_seconds=221.2, rss_peak=400_000_000)
+    (told,) = report.exceeded([found(1000, GOOD), found(5000, many)], {})
+    assert told == "five times as many services take 5.53 times as long, promised is 5.5"
+
+
+def test_gates_cite_their_runs_and_stop_what_is_a_fifth_worse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "GATES", tmp_path / "gates.json")
+    report.set_gates([found(1000, GOOD, replace(GOOD, fill_seconds=44))])
+    gates = report.load_gates()
+    assert gates["runs"]["1000"]["runs"] == 2
+    assert gates["gates"]["1000"]["fill_seconds"] == 50.4
+    (told,) = report.exceeded([found(1000, replace(GOOD, fill_seconds=51))], gates)
+    assert told == "1000 services: first create → last child: 51.0 s, the gate is 50.4"
+
+
+def test_results_of_other_numbers_of_services_stay(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    report.save([found(5000, GOOD)], file)
+    report.save([found(1000, GOOD)], file)
+    assert list(json.loads(file.read_text())) == ["1000", "5000"]
+
+
+def test_a_table_has_a_line_for_each_figure_and_one_for_what_ran_beside() -> None:
+    told = report.table(found(1000, GOOD, GOOD), {}).splitlines()
+    assert told[0] == "1000 services, 2 runs, load before 0.5, 0.5"
+    assert len(told) == len(ROWS) + 2
+    assert told[-1] == "  CPU s beside it: etcd 9"
+
+
+def test_the_line_of_a_second_shows_how_many_are_ready() -> None:
+    told = line(Moment(12.0, 1000, 4310, 500, 92_000_000, 8.25), 1000)
+    assert "Ready   500" in told
+    assert told.count("█") == told.count("░") == 12
