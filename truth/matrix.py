@@ -33,10 +33,10 @@ from truth.engines import features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
-from truth.tape import GAP, Difference, Tape, compare, distance, gap
+from truth.tape import RIVALS, Difference, Tape, compare, distance, rivals
 
 NEAR_TIE = 1e-3
-"""In fp32: eager's two likeliest tokens closer than this may change places. Log-probabilities differ by less."""
+"""In fp32: a token this little behind eager's likeliest may take its place. Log-probabilities differ by less."""
 ROUNDING = 4
 """In 16 bits: times what another shape of the same computation does to eager's log-probabilities."""
 NEAR_TIES_SHARE = 1e-3
@@ -56,7 +56,7 @@ class Reference:
     def of(self, scenario: Scenario) -> Tape:
         """Eager's record of `scenario`."""
         if scenario.name not in self.tapes:
-            wants = LogprobRequest(max(GAP.answer or 0, scenario.wants.answer or 0), scenario.wants.prompt)
+            wants = LogprobRequest(max(RIVALS.answer or 0, scenario.wants.answer or 0), scenario.wants.prompt)
             tape = Tape(self.runner, wants)
             scenario.run(tape)
             self.tapes[scenario.name] = tape
@@ -229,7 +229,9 @@ def _alone(reference: Reference, scenario: Scenario) -> Difference:
     """Eager's own record beside its texts computed again: each alone, and generated tokens as if they were prompt."""
     record, total = reference.of(scenario), Difference()
     again = {
-        id: answers(reference.runner, [sequence.tokens], 1, wants=LogprobRequest(prompt=GAP.answer))[0].prompt_logprobs
+        id: answers(reference.runner, [sequence.tokens], 1, wants=LogprobRequest(prompt=RIVALS.answer))[
+            0
+        ].prompt_logprobs
         for id, sequence in record.sequences.items()
     }
     for one in record.passes:
@@ -239,9 +241,9 @@ def _alone(reference: Reference, scenario: Scenario) -> Difference:
             alone = again[id][end - 1]
             assert alone.token == token
             best = alone.top[0][0]
-            tie = best != token and (gap(logprob) < reference.near or gap(alone) < reference.near)
+            tie = best in rivals(logprob, reference.near) or token in rivals(alone, reference.near)
             apart = distance(alone, logprob)
-            total += Difference(1, int(tie), int(best != token and not tie), 1, apart)
+            total += Difference(1, int(best != token and tie), int(best != token and not tie), 1, apart)
         for (id, start, _), prompt in zip(one.rows, one.yielded.prompts, strict=False):
             for offset, logprob in enumerate(prompt):
                 total += Difference(scored=1, worst=distance(again[id][start + offset], logprob))

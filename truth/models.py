@@ -25,8 +25,8 @@ SUFFIX = "ForCausalLM"
 class Subject:
     """One row group of the matrix: a model and the number formats it runs in.
 
-    `fixed`: a mismatch is forgiven where eager's two likeliest tokens are closer than NEAR_TIE. Otherwise the bound is
-    measured: what another batch shape does to eager itself.
+    `fixed`: another token is forgiven when eager finds it less than NEAR_TIE behind the likeliest. Otherwise the bound
+    is measured: what another batch shape does to eager itself.
     """
 
     name: str

@@ -21,8 +21,8 @@ from graphpod_runtime.engine.sequence import (
     Yielded,
 )
 
-GAP = LogprobRequest(answer=2)
-"""What a record asks for at least: how far apart eager's two likeliest tokens are."""
+RIVALS = LogprobRequest(answer=4)
+"""What a record asks for at least: the tokens that eager nearly chose."""
 
 
 class ScheduleDiffers(Exception):
@@ -55,7 +55,7 @@ class Tape:
     """Is Forwarding: `runner`, recorded. With `given` it hands out that record's tokens instead of its own."""
 
     runner: Forwarding
-    wants: LogprobRequest = GAP
+    wants: LogprobRequest = RIVALS
     given: "Tape | None" = None
     passes: list[Pass] = field(default_factory=list)
     sequences: dict[str, Sequence] = field(default_factory=dict)
@@ -123,8 +123,8 @@ class Difference:
 
 
 def compare(record: Tape, other: Tape, near: float) -> Difference:
-    """`other`, which was given `record`. A token that differs where the record's two likeliest are closer than `near`
-    is a near-tie, any other is wrong. ScheduleDiffers when one of them ran more passes.
+    """`other`, which was given `record`. A token that differs is a near-tie when the record has it among its likeliest,
+    less than `near` behind the first; any other is wrong. ScheduleDiffers when one of them ran more passes.
     """
     if len(record.passes) != len(other.passes):
         raise ScheduleDiffers(f"{len(other.passes)} passes, the record has {len(record.passes)}")
@@ -144,15 +144,15 @@ def _tokens(record: Yielded, other: Yielded, near: float) -> Difference:
     for token, got, logprob in zip(record.tokens, other.tokens, record.answers, strict=True):
         if logprob is not None:  # a chunk that does not end its prompt has no token
             other_one = token != got
-            tie = other_one and gap(logprob) < near
+            tie = other_one and got in rivals(logprob, near)
             total += Difference(1, int(tie), int(other_one and not tie))
     return total
 
 
-def gap(logprob: Logprob) -> float:
-    """How far the likeliest token is before the next one."""
-    (_, first), (_, second) = logprob.top[:2]
-    return first - second
+def rivals(logprob: Logprob, near: float) -> set[int]:
+    """The tokens that are nearly as likely as the first."""
+    (_, first), *others = logprob.top
+    return {token for token, logprob in others if first - logprob < near}
 
 
 def _logprobs(record: List[Logprob | None], other: List[Logprob | None]) -> Difference:

@@ -23,6 +23,7 @@ from graphpod_policy import __version__
 from graphpod_runtime.compiled.aot import MOST_ROWS, Argument, Function, tensors_of, write_package
 from graphpod_runtime.compiled.entries import Entries, Unusable
 from graphpod_runtime.compiled.jit import compile_now
+from graphpod_runtime.compiled.proof import prove
 from graphpod_runtime.graphs.errors import CompileFailed, DeviceFailed, GraphError
 
 AHEAD = frozenset({"cpu"})
@@ -83,10 +84,12 @@ class CompileCache:
         `name` is for people; `text` tells this function from all others that are called with such arguments, by what
         it does. `function` takes and returns tensors (a tuple, one, or None) and may write its arguments.
 
-        CompileFailed when the compiler gives up, whatever it raises; DeviceFailed when the device does.
+        CompileFailed when the compiler gives up, whatever it raises, or when its code computes something else;
+        DeviceFailed when the device does.
         """
         try:
             run = self._run(name, text, function, examples, rows)
+            prove(name, run, function, examples, rows)
         except torch.AcceleratorError as error:
             raise DeviceFailed(f"{name}, being compiled: {error}") from error
         except GraphError:

@@ -27,7 +27,8 @@ class CaptureOutOfMemory(GraphError):
 
 
 class CompileFailed(GraphError):
-    """A function could not be compiled, or what was made of it not be loaded. The message says which, and why."""
+    """A function could not be compiled, what was made of it not be loaded, or it computes something else. The message
+    says which, and why."""
 
     rule = "CompileFailed"
     code = ExitCode.CompileFailed

@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -144,6 +145,15 @@ def test_code_for_other_threads_or_another_processor_is_another_entry(
     with pytest.raises(CompileFailed, match="to be compiled"):
         code_of(CompileCache(filled, HOST))
     assert no_compiler == ["scaled", "scaled"]
+
+
+def test_code_that_computes_something_else_is_not_used(filled: Path) -> None:
+    def otherwise(*arguments: Any) -> tuple[Tensor, Tensor]:
+        product, sums = scaled(*arguments)
+        return product, sums * 2
+
+    with pytest.raises(CompileFailed, match=r"scaled computes something else .* result 1 differs"):
+        CompileCache(filled, HOST).code("scaled", "scaled", otherwise, EXAMPLES, ROWS)
 
 
 @pytest.mark.parametrize("damage", ["cut short", "of another name", "written by anybody"])

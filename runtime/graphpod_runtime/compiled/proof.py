@@ -1,0 +1,88 @@
+"""Compiled code beside what it was compiled from, on random arguments, before anything depends on it.
+
+Plain eager, which the self-check compares replays with, runs compiled halves too: a compiler's mistake would stand on
+both sides of that comparison. Here it stands on one. Their roundings differ, so the allowance is measured: a multiple
+of what a rounding of every argument does to the uncompiled function.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from graphpod_runtime.compiled.aot import Argument, Function, Traced, like, tensors_of
+from graphpod_runtime.graphs.errors import CompileFailed
+
+COUNTS = (1, 5, 64)
+"""Numbers of rows that are tried: one, one that fills no vector, and one of a small prefill."""
+ROUNDINGS = 8
+"""Times the difference that one rounding of every argument makes."""
+
+
+def prove(
+    name: str,
+    code: Callable[[list[Tensor]], Sequence[Tensor]],
+    function: Function,
+    examples: tuple[Argument, ...],
+    rows: tuple[int, ...],
+) -> None:
+    """CompileFailed when `code` returns, or writes into arguments that have rows, what `function` does not. `examples`
+    and `rows` as for packages; contents of examples are not read.
+    """
+    tensors, plain = tensors_of(examples), Traced(function, examples, rows).forward
+    with_rows = [at for at, index in enumerate(tensors) if index in rows]
+    most = [like(examples[index], COUNTS[-1] if index in rows else None) for index in tensors]
+    generator = torch.Generator(most[0].device).manual_seed(0)
+    drawn = [_drawn(tensor, generator) for tensor in most]
+    nudged = [_nudged(tensor, generator) for tensor in drawn]
+    for count in COUNTS:
+        given, other = (
+            [tensor[:count] if at in with_rows else tensor for at, tensor in enumerate(each)]
+            for each in (drawn, nudged)
+        )
+        wanted = _called(lambda arguments: plain(*arguments), given, with_rows)
+        rounded = _called(lambda arguments: plain(*arguments), other, with_rows)
+        for index, (one, two, got) in enumerate(zip(wanted, rounded, _called(code, given, with_rows), strict=True)):
+            allowed = ROUNDINGS * (_furthest(one, two) + _least(one))
+            difference = _furthest(one, got)
+            if not difference <= allowed:
+                raise CompileFailed(
+                    f"{name} computes something else than what it was compiled from: with {count} rows, result {index} "
+                    f"differs by {difference:.3g}; rounding explains {allowed:.3g}"
+                )
+
+
+def _drawn(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """`tensor` filled with normal numbers, those of a matrix scaled so that a product stays near one; integers stay 0,
+    a place that every table has."""
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.normal_(0, tensor.shape[-1] ** -0.5 if tensor.dim() == 2 else 1, generator=generator)
+
+
+def _nudged(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Every element one rounding off, up or down."""
+    if not tensor.is_floating_point():
+        return tensor
+    up = torch.empty_like(tensor).bernoulli_(generator=generator) > 0
+    eps = torch.finfo(tensor.dtype).eps
+    return torch.where(up, tensor * (1 + eps), tensor * (1 - eps))
+
+
+def _called(
+    function: Callable[[list[Tensor]], Sequence[Tensor]], arguments: list[Tensor], with_rows: list[int]
+) -> tuple[Tensor, ...]:
+    """Results of `function`, and the arguments that have rows as it left them; `arguments` stay as they are."""
+    own = [argument.clone() if at in with_rows else argument for at, argument in enumerate(arguments)]
+    results = tuple(result.clone() for result in function([*own]))  # a package empties its list
+    return *results, *(own[at] for at in with_rows)
+
+
+def _furthest(one: Tensor, other: Tensor) -> float:
+    """The largest difference of two elements; NaN when there is one."""
+    return float((one.double() - other.double()).abs().max())
+
+
+def _least(tensor: Tensor) -> float:
+    """A rounding of the largest element: what a result of few terms may be off by."""
+    return torch.finfo(tensor.dtype).eps * float(tensor.abs().max()) if tensor.is_floating_point() else 0.0
