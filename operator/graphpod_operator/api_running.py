@@ -47,7 +47,8 @@ class Autoscaling(ApiModel):
     )
     provider: ScalingProvider = Field(
         ScalingProvider.HPA,
-        description="HorizontalPodAutoscaler, or a ScaledObject of KEDA. Default: HPA.",
+        description="HorizontalPodAutoscaler, for an adapter that serves the pods' metrics; or a ScaledObject of KEDA, "
+        "which asks the Prometheus that the operator was told of. Default: HPA.",
     )
 
 

@@ -65,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
         "http://127.0.0.1:8001/api/v1/namespaces/{namespace}/pods/{name}:8001/proxy (default: http://{ip}:8001)",
     )
     run.add_argument(
+        "--prometheus-url",
+        default="",
+        metavar="URL",
+        help="the Prometheus that has the engines' metrics, as KEDA reaches it: for services with "
+        "spec.autoscaling.provider KEDA (default: those are refused)",
+    )
+    run.add_argument(
         "--webhook-certificates",
         type=Path,
         default=None,
@@ -125,6 +132,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
         namespaces=tuple(arguments.namespace),
         workers=arguments.workers,
         admin_url=arguments.admin_url or adminport.DEFAULT_URL,
+        prometheus=arguments.prometheus_url,
         without=tuple(kind for kind in OPTIONAL if kind.kind in arguments.without_kind),
         webhook=Webhook(arguments.webhook_port, certificates) if certificates is not None else None,
     )

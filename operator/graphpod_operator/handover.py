@@ -60,7 +60,8 @@ def _take_over(desired: Desired, live: observe.Child | None, needed: list[Write]
         yield HandOver(live, count)
     yield from coming
     if ours or live.edited or live.owned != workload.owned:
-        yield Repair(workload, live.uid, live.edited)
+        # what the autoscaler has written already is no edit by somebody
+        yield Repair(workload, live.uid, live.edited and not ours and live.owned != workload.owned)
 
 
 def _take_back(desired: Desired, live: observe.Child | None, needed: list[Write]) -> Iterator[Write]:

@@ -58,6 +58,8 @@ class Settings:
     workers: int = 16
     admin_url: str = DEFAULT_URL
     webhook: Webhook | None = None
+    prometheus: str = ""
+    """Where KEDA asks for the pods' load; empty: services that ask for KEDA are refused."""
     without: tuple[Resource, ...] = ()
     """Optional kinds to leave alone."""
 
@@ -116,7 +118,9 @@ async def run(settings: Settings) -> None:
         warmups = Warmups(HttpAdminPort(session, settings.admin_url), queue.add)
         feed = Feed(store, queue, warmups)
         kinds = Kinds(KubernetesDiscovery(wire), cluster, feed, settings.namespaces, settings.without, done=queue_all)
-        reconciler = Reconciler(cluster, warmups, store, meters, clock, settings.images, kinds)
+        reconciler = Reconciler(
+            cluster, warmups, store, meters, clock, settings.images, kinds, prometheus=settings.prometheus
+        )
         resync = Resync(cluster, feed, settings.namespaces, kinds, done=reread)
         meters.watch(store, queue, leadership.holds)
         server = await health.serve(

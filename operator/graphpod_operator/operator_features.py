@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from graphpod_operator.api import Spec
-from graphpod_operator.api_running import ScalingProvider
 from graphpod_policy import NotBuilt
 
 
@@ -21,15 +20,10 @@ class OperatorFeature(NamedTuple):
     """A true value when the feature is in use."""
 
 
-def _by_keda(spec: Spec) -> bool:
-    return spec.autoscaling is not None and spec.autoscaling.provider is ScalingProvider.KEDA
-
-
 OPERATOR_FEATURES: tuple[OperatorFeature, ...] = (
     OperatorFeature("credentials of a model source", "spec.model.secretRef", False, lambda spec: spec.model.secret_ref),
     OperatorFeature("a cache of downloads", "spec.model.cache", False, lambda spec: spec.model.cache),
     OperatorFeature("an API key", "spec.engine.apiKeySecretRef", False, lambda spec: spec.engine.api_key_secret_ref),
-    OperatorFeature("KEDA", "spec.autoscaling.provider", False, _by_keda),
     OperatorFeature("objectives", "spec.slo", False, lambda spec: spec.slo),
 )
 """Every feature that asks something of the operator alone and is not in every version."""

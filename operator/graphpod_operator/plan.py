@@ -14,7 +14,7 @@ from graphpod_operator import degrade, observe, operator_features
 from graphpod_operator.absence import NONE_ABSENT, Absence, Absent
 from graphpod_operator.api import KIND, Spec
 from graphpod_operator.api_model import first_mistake
-from graphpod_operator.api_running import Updates
+from graphpod_operator.api_running import ScalingProvider, Updates
 from graphpod_operator.engineconfig import EngineFile, engine_file
 from graphpod_operator.features import features, graph_request, missing
 from graphpod_operator.ownership import desired_fields, fingerprint, marked
@@ -118,11 +118,12 @@ def desire(
     absent: Absent = NONE_ABSENT,
     pods: Iterable[observe.Pod] = (),
     remembered: str | None = None,
+    prometheus: str = "",
 ) -> Desired | Refused:
     """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label;
     `failed_start` says whether one of its pods has failed to start and goes on trying; `absent` are the optional kinds
     that are not there; `pods` are all of its pods, and `remembered` what its Deployment keeps of starts that died in a
-    capture.
+    capture; `prometheus` is where KEDA asks for the pods' load.
 
     A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
     for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
@@ -135,8 +136,10 @@ def desire(
         field = ".".join(["spec", *map(str, place)])
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {what}")
-    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue)
+    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue, prometheus)
     fresh, policy = _render(subject, images)
+    if (refused := _without_keda(spec, absent, prometheus)) is not None:
+        return replace(refused, policy=policy)
     kept = _kept(found, revisions)
     mark = made_from(spec, found.queue)
     known = [one.kept for one in kept if one.kept.trouble is None and one.kept.data[MADE_FROM] == mark]
@@ -256,8 +259,23 @@ def _optional(subject: Subject) -> tuple[Wanted, ...]:
 def _autoscaler(subject: Subject) -> Iterator[Wanted]:
     """What decides on the number of pods; nothing while the spec does."""
     asked = subject.spec.autoscaling
-    if asked is not None and not subject.spec.suspend:
+    if asked is None or subject.spec.suspend:
+        return
+    if asked.provider is ScalingProvider.KEDA:
+        yield Wanted.of(Resource.ScaledObject, scaling.scaled_object(subject, asked))
+    else:
         yield Wanted.of(Resource.HorizontalPodAutoscaler, scaling.horizontal_pod_autoscaler(subject, asked))
+
+
+def _without_keda(spec: Spec, absent: Absent, prometheus: str) -> Refused | None:
+    """Why KEDA cannot decide on the number of pods, if it is to."""
+    if spec.autoscaling is None or spec.autoscaling.provider is not ScalingProvider.KEDA:
+        return None
+    if (absence := absent.get(Resource.ScaledObject)) is not None:
+        return Refused(Reason.KedaMissing, f"spec.autoscaling.provider: {absence.what}")
+    if not prometheus:
+        return Refused(Reason.PrometheusUnknown, "spec.autoscaling.provider: the operator knows no Prometheus for KEDA")
+    return None
 
 
 def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, images: Images) -> tuple[News, ...]:

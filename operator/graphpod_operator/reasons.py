@@ -132,6 +132,16 @@ class Reason(Enum):
         "rename the InferenceService, or remove that object yourself; looked at again every minute",
         stalled=True, notice=Notice.Warning,
     )  # fmt: skip
+    KedaMissing = Row(
+        _A, _F, "spec.autoscaling.provider is KEDA, and ScaledObject is not served, or not to the operator",
+        "it does; looked for every minute", "install KEDA, or set spec.autoscaling.provider: HPA",
+        stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    PrometheusUnknown = Row(
+        _A, _F, "spec.autoscaling.provider is KEDA, and the operator was not told which Prometheus it is to ask",
+        "the operator is told", "set the chart's value prometheusUrl, or spec.autoscaling.provider: HPA",
+        stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
     ApplyRefused = Row(
         _A, _F, "the API server refused one of the objects", "the object is accepted",
         "mend what the server names, or delete that object: it is made again", notice=Notice.Warning,

@@ -72,6 +72,7 @@ class Reconciler:
         clock: Clock,
         images: Images,
         kinds: Kinds,
+        prometheus: str = "",
     ) -> None:
         self._cluster = cluster
         self._warmups = warmups
@@ -80,6 +81,7 @@ class Reconciler:
         self._clock = clock
         self._image = images
         self._kinds = kinds
+        self._prometheus = prometheus
         self._recent = events.Recent()
         self._progress = Progress()
         self._reread: set[Key] = set()
@@ -181,7 +183,9 @@ class Reconciler:
         failed_start = any(pod.failed_start for pod in pods)
         ours = deployment is not None and is_ours(found, deployment)
         remembered = deployment.deaths if deployment is not None and ours else None
-        return desire(found, self._image, memories, failed_start, self._kinds.absent, pods, remembered)
+        return desire(
+            found, self._image, memories, failed_start, self._kinds.absent, pods, remembered, self._prometheus
+        )
 
     async def _desire_live(self, found: Service, memories: tuple[Child, ...]) -> Desired | Refused:
         """The same by fresh lists: a weaker plan restarts every pod, so it is not decided by what a watch told last."""

@@ -59,11 +59,12 @@ CHILDREN = (
     Resource.PodDisruptionBudget,
     Resource.Deployment,
     Resource.HorizontalPodAutoscaler,
+    Resource.ScaledObject,
     Resource.PodMonitor,
 )
 """What we apply, in the order we apply it: what a pod needs, and the memory of its rendering, come before the pod."""
 
-AUTOSCALERS = (Resource.HorizontalPodAutoscaler,)
+AUTOSCALERS = (Resource.HorizontalPodAutoscaler, Resource.ScaledObject)
 """Who may decide on the number of pods."""
 
 AT_TIMES = (Resource.PodDisruptionBudget, *AUTOSCALERS, Resource.PodMonitor)

@@ -5,9 +5,12 @@ Its target is the Deployment, whose `replicas` nobody else claims meanwhile: see
 
 from __future__ import annotations
 
+import json
+
 from graphpod_operator import quantity
 from graphpod_operator.api import Spec
-from graphpod_operator.api_running import Autoscaling, ScalingMetric, ScalingProvider
+from graphpod_operator.api_running import Autoscaling, ScalingMetric
+from graphpod_operator.render.monitor import SERVICE_LABEL
 from graphpod_operator.render.subject import Body, Subject
 from graphpod_operator.resource import Resource
 
@@ -17,9 +20,6 @@ METRICS: dict[ScalingMetric, str] = {
     ScalingMetric.KvCacheUsage: "graphpod_kv_cache_usage_ratio",
 }
 """What the engine exports as a replica's load."""
-
-KINDS: dict[ScalingProvider, Resource] = {ScalingProvider.HPA: Resource.HorizontalPodAutoscaler}
-"""The object that a provider works by. It has the service's name."""
 
 
 def replicas(spec: Spec) -> int | None:
@@ -55,6 +55,27 @@ def horizontal_pod_autoscaler(subject: Subject, scaling: Autoscaling) -> Body:
             "minReplicas": scaling.min,
             "maxReplicas": scaling.max,
             "metrics": [metric],
+        },
+    )
+
+
+def scaled_object(subject: Subject, scaling: Autoscaling) -> Body:
+    """An autoscaler of KEDA: it asks Prometheus for the whole load, and divides it by the target."""
+    labels = {"namespace": subject.namespace, SERVICE_LABEL: subject.name}
+    selector = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
+    asked = {
+        "serverAddress": subject.prometheus,
+        "query": f"sum({METRICS[scaling.metric]}{{{selector}}})",
+        "threshold": f"{quantity.value(scaling.target).normalize():f}",
+    }
+    return subject.child(
+        Resource.ScaledObject,
+        subject.name,
+        spec={
+            "scaleTargetRef": _target(subject),
+            "minReplicaCount": scaling.min,
+            "maxReplicaCount": scaling.max,
+            "triggers": [{"type": "prometheus", "metadata": asked}],
         },
     )
 

@@ -43,6 +43,8 @@ class Subject:
     spec: Spec
     queue: str | None = None
     """The Kueue queue that the pods wait in."""
+    prometheus: str = ""
+    """Where KEDA asks for the pods' load."""
 
     @property
     def selector(self) -> dict[str, str]:

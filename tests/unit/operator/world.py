@@ -15,6 +15,7 @@ from graphpod_operator.warmup import Unreachable, Warmups
 from tests.unit.operator.cluster import FakeCluster, FakeDiscovery
 from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, planned
 
+PROMETHEUS = "http://prometheus.monitoring.svc:9090"
 KEY = Key(NAMESPACE, "demo")
 HASH = planned().config_hash
 
@@ -59,7 +60,7 @@ class World:
         self.discovery = FakeDiscovery()
         self.optional = Kinds(self.discovery, self.cluster, self.feed)
         self.reconciler = Reconciler(
-            self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES, self.optional
+            self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES, self.optional, PROMETHEUS
         )
 
     def successor(self) -> "World":
