@@ -37,7 +37,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator chaos mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -84,6 +84,10 @@ bench-testbed: venv tools ## each level of the testbed up and down, many times: 
 	@$(RUN) -m benchmarks.testbed_cycles --level api --cycles 50
 	@$(RUN) -m benchmarks.testbed_cycles --level sim --cycles 10
 	@$(RUN) -m benchmarks.testbed_cycles --level node --nodes 2 --cycles 10
+
+chaos: export GRAPHPOD_CHAOS := benchmarks/results/chaos.json
+chaos: venv tools ## break everything the operator stands on, in every scenario; counts in benchmarks/results
+	@$(RUN) -m pytest tests/sim/chaos tests/api/operator -m chaos -s -q
 
 mutation: venv ## how many small faults in the policy its tests find; results in benchmarks/results
 	@$(RUN) benchmarks/policy_mutation.py "$$(mktemp -d)"

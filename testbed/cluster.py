@@ -20,7 +20,7 @@ from testbed.name import check_name
 from testbed.network import Addresses, netns
 from testbed.node import Node
 from testbed.pki import PEOPLE, Identities, read_token
-from testbed.process import Identity, spawn, wait_until
+from testbed.process import Identity, alive, kill_all, spawn, wait_until
 from testbed.record import Component, Record
 from testbed.steps import Steps
 
@@ -105,6 +105,27 @@ class Cluster:
         """Components that should run and do not."""
         found = record.load(self.name)
         return found.dead() if found else []
+
+    def process(self, component: str) -> Identity:
+        """The living process of a component, as `etcd`: for what pauses or kills it."""
+        found = record.load(self.name)
+        living = {c.name: c.process for c in (found.components if found else ()) if alive(c.process)}
+        if component not in living:
+            raise TestbedError(f"testbed {self.name}: no {component} runs; there are {', '.join(living) or 'none'}")
+        return living[component]
+
+    def restart(self, component: str) -> None:
+        """Kills one of the control plane, and starts its command line again at once. The API server answers then."""
+        old = self.process(component)
+        argv = Path(f"/proc/{old.pid}/cmdline").read_text().split("\0")[:-1]
+        with record.locked(self.name):
+            kill_all(lambda: [old])
+            found = record.load(self.name)
+            assert found is not None  # its component was just found there
+            self._record = found
+            process = self._component(component, list(argv))
+        self._wait("kube-apiserver", self.process("kube-apiserver"), self._api(self._record.id).ready)
+        assert alive(process), f"{component} did not come back: {self._log(component)}"
 
     # --- up and down
 

@@ -34,7 +34,9 @@ class Record:
     components: tuple[Component, ...] = ()
 
     def with_component(self, component: Component) -> "Record":
-        return replace(self, components=(*self.components, component))
+        """With this one, instead of an earlier one of its name."""
+        others = (one for one in self.components if one.name != component.name)
+        return replace(self, components=(*others, component))
 
     def dead(self) -> list[Component]:
         return [c for c in self.components if not alive(c.process)]

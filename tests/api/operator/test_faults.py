@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from graphpod_operator.resource import WATCHED
-from stubs.fault import Answer, Cut, Effect, Freeze, Point, Slow, Turn, WatchError
+from stubs.fault import Answer, Cut, Effect, Freeze, Slow, Turn, WatchError
 from stubs.kubecall import WRITES, Verb, Which
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import USER, Operator
 from tests.eventually import Eventually
-from tests.places import LABEL, Place
+from tests.places import Place
 
 KINDS = ("serviceaccount", "configmap", "service", "controllerrevision", "deployment")
 pytestmark = pytest.mark.chaos
@@ -181,26 +181,3 @@ def test_an_api_server_that_is_gone_for_a_while_is_found_again(wire: Wire, place
     finally:
         wire.proxy.accept()
     eventually(in_order(place))
-
-
-@pytest.mark.parametrize(
-    ("point", "write"),
-    [
-        pytest.param(point, write, marks=() if (point, write) == (Point.Answer, 3) else pytest.mark.slow)
-        for point in Point
-        for write in range(1, 8)
-    ],
-)
-def test_a_kill_at_a_write_leaves_nothing_that_the_next_operator_does_not_finish(
-    wire: Wire, place: Place, eventually, point: Point, write: int
-) -> None:
-    stop = wire.proxy.add(Freeze(point), in_place(place), Turn(first=write))
-    place.apply()
-    stop.reached()
-    wire.operator.kill()
-    wire.proxy.lift(stop)
-    wire.operator.start()
-    eventually(in_order(place))
-    eventually(wire.operator.idle)
-    assert wire.proxy.count(in_place(place)) <= CREATE_TO_READY + write
-    assert {p["metadata"]["labels"][LABEL] for p in place.pods()} == {"demo"}

@@ -1,0 +1,1 @@
+"""What breaks, and what must be left when it is whole again."""
