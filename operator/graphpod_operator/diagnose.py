@@ -65,6 +65,9 @@ PRECEDENCE: tuple[Reason, ...] = (
 )
 """When pods fail differently, the most specific failure is told."""
 
+DEATHS_BORNE = 2
+"""Restarts from which on a new run is not told as one that got past the failure, until it serves."""
+
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _PREEMPTION = re.compile(r",? (?:no new claims to deallocate|preemption:)")
 """What the scheduler says after its reasons: why evicting others would not help."""
@@ -109,7 +112,8 @@ def _of(pod: Pod, reading: Reading | NoReading | None) -> Diagnosis | None:
         return None
     if pod.ended is not None:
         last = _ended(pod, pod.ended)
-        return replace(last, overcome=_is_past(last.reason, state))
+        # where it died nobody knows: one that died twice has to serve before anything else is said of it
+        return replace(last, overcome=pod.restarts < DEATHS_BORNE and _is_past(last.reason, state))
     if isinstance(reading, Reading) and state is State.Failed and reading.failure is not None:
         # the engine tells its end before it ends
         reason = BY_NAME.get(reading.failure.reason, Reason.CrashLoop)

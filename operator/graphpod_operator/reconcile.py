@@ -44,16 +44,12 @@ from graphpod_operator.reasons import ConditionType, Notice, Reason, sentence
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.subject import config_name
 from graphpod_operator.resource import AUTOSCALERS, OPTIONAL, Resource
-from graphpod_operator.status import MISSES_BORNE, Observed, status
+from graphpod_operator.status import Observed, status
 from graphpod_operator.store import Store
-from graphpod_operator.warmup import NoReading, Reading, Warmups, answers
+from graphpod_operator.warmup import NoReading, Reading, Warmups, answers, read_again
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 2.0
-"""Between two reads of a warm-up that has not ended."""
-SLOW_POLL_SECONDS = 30.0
-"""The same once an admin port did not answer for a while."""
 PRUNE_SECONDS = 10.0
 """Until old ReplicaSets are looked at again: they are not watched, and go some time after the rollout."""
 BLOCKED_SECONDS: dict[Reason, float] = {Reason.NameCollision: 60.0, Reason.PreviousDeleting: 5.0}
@@ -143,7 +139,7 @@ class Reconciler:
         if failure is not None:
             raise failure
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
-        pauses = (held_back, blocked, again, _poll(seen.readings.values()))
+        pauses = (held_back, blocked, again, read_again(seen.readings.values()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _memories(self, found: Service) -> tuple[Child, ...]:
@@ -419,16 +415,4 @@ def _is_unheard(found: Service, pod: Pod, answer: Reading | NoReading | None) ->
         condition["type"] == ConditionType.Available and condition["status"] == ConditionStatus.true
         for condition in found.status.get("conditions") or ()
     )
-    return answer is None or (serves and isinstance(answer, NoReading) and answer.misses < MISSES_BORNE)
-
-
-def _poll(answers: Iterable[Reading | NoReading]) -> float | None:
-    """When to read the warm-ups again: soon while one is under way, seldom while one does not answer, else never."""
-    pauses = [
-        (POLL_SECONDS if answer.misses < SLOW_POLL_SECONDS / POLL_SECONDS else SLOW_POLL_SECONDS)
-        if isinstance(answer, NoReading)
-        else POLL_SECONDS
-        for answer in answers
-        if isinstance(answer, NoReading) or not answer.terminal
-    ]
-    return min(pauses, default=None)
+    return answer is None or (serves and isinstance(answer, NoReading) and answer.is_borne)

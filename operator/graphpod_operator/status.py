@@ -24,9 +24,6 @@ LOADED = (State.Capturing, State.SelfChecking, State.Ready)
 BY_KIND = {Resource.PodMonitor: ConditionType.MonitorReady}
 """The conditions about children of optional kinds."""
 
-MISSES_BORNE = 3
-"""A pod that has just started may miss this many reads before its admin port counts as unreachable."""
-
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -188,8 +185,8 @@ def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosi
     if earlier:
         return Finding(Reason.PreviousServing, f"{len(earlier)} pods of an earlier configuration still serve")
     answers = [(pod, seen.readings[pod.uid]) for pod in current if pod.uid in seen.readings]
-    for pod, answer in answers:
-        if isinstance(answer, NoReading) and (pod.ready or answer.misses >= MISSES_BORNE):
+    for _, answer in answers:
+        if isinstance(answer, NoReading) and not answer.is_borne:
             return Finding(Reason.EngineUnreachable, answer.message)
     readings = [answer for _, answer in answers if isinstance(answer, Reading)]
     unread = [pod for pod in current if pod.ready and not isinstance(seen.readings.get(pod.uid), Reading)]

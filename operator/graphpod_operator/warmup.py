@@ -24,7 +24,7 @@ from graphpod_operator.observe import Key, Pod
 from graphpod_policy import Backend, Outcome, Phase, Policy, Stage
 
 CONCURRENCY = 32
-"""Reads that run at a time."""
+"""Reads that run at a time. Pods that gave no reading last time have as many of their own, to hold up nobody else."""
 PATIENCE = 0.2
 """Seconds a reconcile waits for the reads it asked for."""
 
@@ -93,6 +93,18 @@ class Reading(Wire):
     failure: FailureRead | None = None
 
 
+POLL_SECONDS = 2.0
+"""Between two reads of a warm-up that has not ended."""
+SOON_POLL_SECONDS = 0.5
+"""The same after a miss that may be one of chance."""
+SLOW_POLL_SECONDS = 8.0
+"""The same once an admin port did not answer for a while: with the read itself 10 s, within which status agrees."""
+SLOW_AFTER = 15
+"""Misses in a row that are a while."""
+MISSES_BORNE = 3
+"""A pod may miss this many reads before its admin port counts as unreachable."""
+
+
 class Missing(StrEnum):
     """Why there is no reading of a running pod; the values are the metric's words."""
 
@@ -109,6 +121,11 @@ class NoReading:
     misses: int = 1
     """How many reads of this container in a row gave none."""
 
+    @property
+    def is_borne(self) -> bool:
+        """Whether it may be a mere miss: nothing is said of it yet, and the pod is asked again soon."""
+        return self.misses < MISSES_BORNE
+
 
 class Unreachable(Exception):
     """The admin port gave no answer in time, or one that is no warm-up report; the message says which."""
@@ -123,6 +140,21 @@ class AdminPort(Protocol):
 
 
 Answer = Reading | NoReading
+
+
+def read_again(answers: Iterable[Answer]) -> float | None:
+    """Seconds until the warm-ups are read again: few while one is under way, more while one does not answer; None when
+    all have ended.
+    """
+    return min((pause for answer in answers if (pause := _pause(answer)) is not None), default=None)
+
+
+def _pause(answer: Answer) -> float | None:
+    if isinstance(answer, Reading):
+        return None if answer.terminal else POLL_SECONDS
+    if answer.is_borne:
+        return SOON_POLL_SECONDS
+    return POLL_SECONDS if answer.misses < SLOW_AFTER else SLOW_POLL_SECONDS
 
 
 def answers(pod: Pod) -> bool:
@@ -168,6 +200,7 @@ class Warmups:
         self._answered = answered
         self._pods: dict[str, _Asked] = {}
         self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._doubtful = asyncio.Semaphore(CONCURRENCY)
 
     async def read(self, pods: Iterable[Pod], *, again: bool = False) -> dict[str, Answer]:
         """The last answer of each running pod, by pod uid; none for a pod that has not answered yet.
@@ -196,16 +229,17 @@ class Warmups:
         if asked is None or asked.container != pod.container:
             asked = self._pods[pod.uid] = _Asked(pod.container)
         if asked.read is None and (again or not asked.has_ended):
-            asked.read = asyncio.create_task(self._ask(pod))
+            slots = self._doubtful if isinstance(asked.answer, NoReading) else self._slots
+            asked.read = asyncio.create_task(self._ask(pod, slots))
         return asked
 
     def _tell(self, key: Key | None, _: asyncio.Task[Answer] | None = None) -> None:
         if key is not None:
             self._answered(key)
 
-    async def _ask(self, pod: Pod) -> Answer:
+    async def _ask(self, pod: Pod, slots: asyncio.Semaphore) -> Answer:
         try:
-            async with self._slots:
+            async with slots:
                 body = await self._port.warmup(pod)
             reading = Reading.model_validate_json(body)
         except Unreachable as error:

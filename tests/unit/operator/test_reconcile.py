@@ -11,8 +11,7 @@ from graphpod_operator.observe import Pod
 from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
 from graphpod_operator.reconcile import Reconciler
 from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
-from graphpod_operator.status import MISSES_BORNE
-from graphpod_operator.warmup import NoReading, Warmups
+from graphpod_operator.warmup import MISSES_BORNE, NoReading, Warmups
 from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, pod, report
 from tests.unit.operator.world import HASH, KEY, Ports, World
 
