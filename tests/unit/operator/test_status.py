@@ -211,6 +211,16 @@ def test_a_restart_names_the_failure_it_follows_and_keeps_it_as_the_last_one() -
     assert (told.last_failure.reason, told.last_failure.exit_code) == ("EngineDied", 15)
 
 
+def test_an_engine_that_dies_again_and_again_is_told_in_one_way_until_it_serves() -> None:
+    """Nobody knows where it died, so that it got further this time tells nothing."""
+    for state in ("Loading", "Capturing", "SelfChecking"):
+        dying = pod(config_hash=HASH, restarts=2, engine=DIED)
+        assert words(the(seen([dying], {UID: reading(state=state)}, STARTING)))["Ready"] == ("False", "EngineDied")
+    assert words(the(seen([pod(config_hash=HASH, restarts=2, ready=True, engine=DIED)], {UID: reading()}, SERVING)))[
+        "Ready"
+    ] == ("True", "Ready")
+
+
 def test_pods_that_ended_for_good_are_told_while_a_successor_is_missing() -> None:
     told = the(seen([pod(config_hash=HASH, status=EVICTED)], {}, rollout(0, 0, 0)))
     message = next(condition.message for condition in told.conditions if condition.type == "Ready")

@@ -177,6 +177,29 @@ async def test_reads_run_together_up_to_a_bound() -> None:
     assert port.most == CONCURRENCY
 
 
+async def test_pods_that_are_silent_hold_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contract 13: as many as may be read at a time are silent for ever; another one is heard at once."""
+    monkeypatch.setattr(warmup, "PATIENCE", 0.05)
+    many = [Pod.of(pod(f"demo-abc-{number}")) for number in range(CONCURRENCY)]
+    hold = asyncio.Event()
+
+    class Port:
+        async def warmup(self, pod: Pod) -> bytes:
+            if pod.name == "other":
+                return json.dumps(report("other")).encode()
+            if not hold.is_set():
+                raise Unreachable("no answer")
+            await asyncio.Event().wait()
+            raise AssertionError("never")
+
+    warmups = Warmups(Port())
+    await warmups.read(many)
+    hold.set()
+    await warmups.read(many)
+    other = Pod.of(pod("other"))
+    assert isinstance((await warmups.read([other]))[other.uid], Reading)
+
+
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Ask = Callable[[Answer], Awaitable[bytes]]
 
