@@ -1,19 +1,28 @@
-"""The one live object that `graphpod explain gisvc/NAME` speaks of: the same port and credentials as the operator."""
+"""The live object that `graphpod explain gisvc/NAME` speaks of, and its revisions: the same port and credentials as the
+operator.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from graphpod_operator.api import SHORT_NAME
 from graphpod_operator.explain_command import Mistake
+from graphpod_operator.observe import Child
 from graphpod_operator.port import ApiError
+from graphpod_operator.render.subject import OWNER_LABEL
 from graphpod_operator.resource import Resource
 
+Raw = Mapping[str, Any]
 
-def fetch(namespace: str, name: str) -> Mapping[str, Any]:
-    """The InferenceService as the API server has it. Raises Mistake when it cannot be had."""
+
+def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:
+    """The InferenceService as the API server has it, and the ControllerRevisions with its label. Raises Mistake when
+    they cannot be had.
+    """
     try:
         from graphpod_operator import cluster
     except ImportError as error:
@@ -22,17 +31,23 @@ def fetch(namespace: str, name: str) -> Mapping[str, Any]:
             f"or: kubectl get {SHORT_NAME} {name} -n {namespace} -o json | graphpod explain -f -"
         ) from error
 
-    async def ask() -> Mapping[str, Any] | None:
+    async def ask() -> tuple[Raw | None, tuple[Child, ...]]:
         live = await cluster.connect(lambda status, method: None)
         try:
-            return await cluster.KubernetesCluster(live).get(Resource.InferenceService, namespace, name)
+            port = cluster.KubernetesCluster(live)
+            service = await port.get(Resource.InferenceService, namespace, name)
+            if service is None:
+                return None, ()
+            kept = partial(Child.of, Resource.ControllerRevision)
+            listing = await port.list(Resource.ControllerRevision, namespace, f"{OWNER_LABEL}={name}", kept)
+            return service, listing.items
         finally:
             await live.close()
 
     try:
-        found = asyncio.run(ask())
+        found, revisions = asyncio.run(ask())
     except ApiError as error:
         raise Mistake(f"{SHORT_NAME}/{name}: {error}") from error
     if found is None:
         raise Mistake(f"no {SHORT_NAME}/{name} in namespace {namespace}; -n names another")
-    return found
+    return found, revisions

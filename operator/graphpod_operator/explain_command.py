@@ -19,12 +19,14 @@ from graphpod_operator import explain_live, manifest, quantity
 from graphpod_operator.api import SHORT_NAME
 from graphpod_operator.explain import Explanation, as_dict, explain
 from graphpod_operator.explain_text import coloured, plain, text
+from graphpod_operator.observe import Child
 from graphpod_operator.render.images import Images
 from graphpod_policy import GPU_MEMORY, Facts, ModelFacts, ModelUnreadable
 
 INVALID = 2
 
 PARTS = ("gpu", "count", "memory")
+Revisions = tuple[Child, ...]
 
 
 class Mistake(ValueError):
@@ -54,28 +56,30 @@ def add(commands: Any, images: Images) -> None:
 def run(arguments: argparse.Namespace, images: Images) -> int:
     """The command; its exit code."""
     try:
-        found = [_explained(entry, arguments) for entry in _manifests(arguments)]
+        manifests, revisions = _manifests(arguments)
+        found = [_explained(entry, arguments) for entry in manifests]
         if arguments.diff is not None:
             return _diff(found, arguments, images)
-        _print(arguments.output, [_as_plain(each) for each in found], lambda: "\n".join(map(_text, found)))
+        _print(arguments.output, [_as_plain(each, revisions) for each in found], lambda: _texts(found, revisions))
         return max(each.verdict.exit_code for each in found)
     except (manifest.ManifestInvalid, Mistake) as mistake:
         print(f"error: {mistake}", file=sys.stderr)
         return INVALID
 
 
-def _manifests(arguments: argparse.Namespace) -> list[manifest.Manifest]:
+def _manifests(arguments: argparse.Namespace) -> tuple[list[manifest.Manifest], Revisions]:
+    """What to explain, and the ControllerRevisions of a live service."""
     if (arguments.live is None) == (arguments.file is None):
         raise Mistake(f"give a file with -f, or {SHORT_NAME}/NAME of a live service")
     if arguments.live is None:
-        return _read(arguments.file)
+        return _read(arguments.file), ()
     kind, _, name = arguments.live.partition("/")
     if kind != SHORT_NAME or not name:
         raise Mistake(f"{arguments.live}: write {SHORT_NAME}/NAME for a live service, -f FILE for a file")
     from graphpod_operator import explain_cluster
 
-    raw = explain_cluster.fetch(arguments.namespace or "default", name)
-    return manifest.read(arguments.live, json.dumps(raw))
+    raw, revisions = explain_cluster.fetch(arguments.namespace or "default", name)
+    return manifest.read(arguments.live, json.dumps(raw)), revisions
 
 
 def _read(path: str) -> list[manifest.Manifest]:
@@ -151,13 +155,17 @@ def _diff(found: list[Explanation], arguments: argparse.Namespace, images: Image
     return after[0].verdict.exit_code
 
 
-def _as_plain(explanation: Explanation) -> dict[str, Any]:
-    there = explain_live.live(explanation)
+def _as_plain(explanation: Explanation, revisions: Revisions) -> dict[str, Any]:
+    there = explain_live.live(explanation, revisions)
     return as_dict(explanation) | ({"live": explain_live.as_plain(there, explanation)} if there else {})
 
 
-def _text(explanation: Explanation) -> str:
-    there = explain_live.live(explanation)
+def _texts(found: list[Explanation], revisions: Revisions) -> str:
+    return "\n".join(_text(each, revisions) for each in found)
+
+
+def _text(explanation: Explanation, revisions: Revisions) -> str:
+    there = explain_live.live(explanation, revisions)
     told = text(explanation, coloured if sys.stdout.isatty() else plain)
     return told + ("\n" + explain_live.live_text(there, explanation) if there else "")
 

@@ -38,7 +38,7 @@ class Change:
 def change(before: Explanation, after: Explanation, images: Images) -> Change:
     """From one spec to another."""
     pods, replaced = _pods(before, after, images)
-    found = _differences("", as_dict(before), as_dict(after))
+    found = differences("", as_dict(before), as_dict(after))
     return Change(tuple(row for row in found if row.path.partition(".")[0] not in SILENT), pods, replaced)
 
 
@@ -50,21 +50,23 @@ def as_plain(found: Change) -> dict[str, Any]:
 
 def change_text(found: Change) -> str:
     """The change as text, ending with a newline."""
-    lines = [line for row in found.differences for line in _lines(row)]
-    return "\n".join([*(lines or ["The plan stays as it is."]), "", found.pods]) + "\n"
+    told = [line for row in found.differences for line in lines(row)]
+    return "\n".join([*(told or ["The plan stays as it is."]), "", found.pods]) + "\n"
 
 
-def _lines(row: Difference) -> list[str]:
+def lines(row: Difference) -> list[str]:
+    """One difference as lines."""
     sides = (("-", row.before), ("+", row.after))
     return [row.path, *(f"  {sign} {value}" for sign, value in sides if value)]
 
 
-def _differences(path: str, before: object, after: object) -> Iterator[Difference]:
+def differences(path: str, before: object, after: object) -> Iterator[Difference]:
+    """The values that differ, by path; what one side lacks is empty there."""
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key in dict.fromkeys((*before, *after)):
-            yield from _differences(f"{path}.{key}".strip("."), before.get(key), after.get(key))
+            yield from differences(f"{path}.{key}".strip("."), before.get(key), after.get(key))
     elif path == "decisions" and isinstance(before, list) and isinstance(after, list):
         old, new = (dict.fromkeys(map(_told, rows)) for rows in (before, after))
         yield from (Difference(path, row, "") for row in old if row not in new)

@@ -1,21 +1,15 @@
 """`graphpod explain gisvc/NAME` against the real API server: planned, running, and what adopting would change."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 
+import pytest
+
+from tests.api.operator.explained import explained
+from tests.api.operator.process import IMAGES, MAIN, Operator
+from tests.api.operator.test_upgrade import NEXT_VERSION
 from tests.places import Place
-
-GRAPHPOD = Path(sys.executable).with_name("graphpod")
-
-
-def explained(place: Place, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command as a user of the cluster runs it."""
-    command = [GRAPHPOD, "explain", f"gisvc/{name}", "-n", place.namespace, *arguments]
-    environment = {**os.environ, "KUBECONFIG": str(place.cluster.kubeconfig)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_a_live_service_is_explained_beside_what_its_status_says(applied: Place) -> None:
@@ -25,6 +19,45 @@ def test_a_live_service_is_explained_beside_what_its_status_says(applied: Place)
     assert "Adopting the same rules would change nothing in the engine's configuration." in done.stdout
     told = json.loads(explained(applied, "demo", "-o", "json").stdout)
     assert told["live"]["configHash"] == told["configHash"] == applied.status()["graph"]["configHash"]
+
+
+def test_the_program_of_a_next_version_tells_what_it_would_make_otherwise(applied: Place) -> None:
+    """Before an upgrade: beside the image nothing but what the next version changes, by path."""
+    done = explained(applied, "demo", program=(sys.executable, "-c", f"{NEXT_VERSION}\n{MAIN}"))
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.partition("In the cluster")[2].splitlines()
+    (pinned,) = applied.kubectl("get", "controllerrevisions", "-o", "name").split()
+    assert f"  pinned    {pinned.partition('/')[2]}, of 1 that are kept; image {IMAGES.cpu}" in told
+    at = told.index("  Of the pinned rendering this program would change, beside the image:")
+    assert told[at + 1 : at + 7] == [
+        "    engine.graph.decode.sizes",
+        "      - 1, 2, 4, 8",
+        "      + 1, 2, 3",
+        "    pod.terminationGracePeriodSeconds",
+        "      - 45",
+        "      + 46",
+    ]
+    assert "kubectl annotate" not in done.stdout, "the operator that runs offers nothing"
+    same = explained(applied, "demo").stdout
+    assert "Pods made by this program would be the same, but for their image." in same
+
+
+@pytest.fixture
+def still(applied: Place, operator: Operator) -> Iterator[Place]:
+    """A service whose operator is away meanwhile, and mends nothing."""
+    operator.stop()
+    yield applied
+    operator.start()
+
+
+@pytest.mark.parametrize("gone", ["/status/graph", "/status"])
+def test_a_status_somebody_cut_down_is_explained_as_far_as_it_goes(still: Place, gone: str) -> None:
+    patch = json.dumps([{"op": "remove", "path": gone}])
+    still.kubectl("patch", "gisvc", "demo", "--subresource=status", "--type=json", "-p", patch)
+    done = explained(still, "demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "prefill   planned not told, running nothing yet" in done.stdout
+    assert "  pinned    demo-" in done.stdout
 
 
 def test_a_service_that_is_not_there_is_called_that(place: Place) -> None:

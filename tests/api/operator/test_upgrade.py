@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.operator.explained import explained
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import USER, Operator, grant
 from tests.audit import Audit
@@ -84,8 +85,10 @@ def test_an_upgrade_changes_nothing_that_runs_and_adopting_it_rolls_once(
     written = audit.since(mark).by(USER).of(quiet.namespace).writes()
     assert {one.kind for one in written} <= {"inferenceservices/status", "events"}
 
-    revision = engine.removeprefix("revision ").partition(":")[0]
-    quiet.kubectl("annotate", "gisvc", "demo", f"graphpod.dev/adopt={revision}")
+    told = explained(quiet, "demo").stdout
+    assert f"  EngineUpdateAvailable: {engine}" in told.splitlines()
+    (adopt,) = [line.split() for line in told.splitlines() if line.strip().startswith("kubectl annotate")]
+    quiet.cluster.kubectl(*adopt[1:])
     eventually(quiet.reached("EngineUpdateAvailable", "False", "UpToDate"))
     eventually(lambda: what_runs(quiet)[2] != before[2])
     settled_on(quiet, eventually)

@@ -15,6 +15,7 @@ import graphpod_operator.plan as planner
 import graphpod_policy
 from graphpod_operator import cli, explain, explain_text, manifest, matrix, upstream
 from graphpod_operator.crossing import CROSSED, pairs
+from graphpod_operator.observe import Child
 from graphpod_policy import Phase, resolve
 from graphpod_policy.rules import RULES
 from tests.unit.operator.objects import UID
@@ -312,6 +313,27 @@ def test_a_live_service_of_the_same_rules_would_not_change(run: Explain) -> None
     assert "Adopting the same rules would change nothing in the engine's configuration." in told
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"graph": {}},
+        {"graph": {"prefill": {}}},
+        {"graph": {"prefill": None, "decode": "Full", "captured": 3, "configHash": []}},
+        {"graph": {"captured": "1/2"}, "conditions": [{"type": "EngineUpdateAvailable", "status": "True"}, 3]},
+        {"graph": {"captured": "1/2"}, "conditions": {"type": "Ready"}},
+        "none",
+    ],
+)
+def test_a_status_that_somebody_edited_is_explained_as_far_as_it_goes(run: Explain, status: Any) -> None:
+    raw = {**json.loads(live(PLAIN)), "status": status}
+    code, told, error = run(json.dumps(raw))
+    assert (code, error) == (0, "")
+    if isinstance(status, dict) and status.get("graph"):
+        assert "planned not told, running nothing yet" in told
+    assert run(json.dumps(raw), "-o", "json")[0] == 0
+
+
 def test_a_live_service_is_fetched_from_the_cluster(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -319,10 +341,9 @@ def test_a_live_service_is_fetched_from_the_cluster(
 
     asked: list[tuple[str, str]] = []
 
-    def fetch(namespace: str, name: str) -> dict[str, Any]:
+    def fetch(namespace: str, name: str) -> tuple[dict[str, Any], tuple[Child, ...]]:
         asked.append((namespace, name))
-        found: dict[str, Any] = json.loads(live(PLAIN))
-        return found
+        return json.loads(live(PLAIN)), ()
 
     monkeypatch.setattr(explain_cluster, "fetch", fetch)
     assert cli.main(["explain", "gisvc/demo", "-n", "ns"]) == 0
