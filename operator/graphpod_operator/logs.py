@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
 
-FIELDS = ("child", "error", "holder", "kind", "reason", "revision", "seconds", "services", "why")
+FIELDS = ("child", "error", "holder", "kind", "pods", "reason", "revision", "seconds", "services", "why")
 """What a line may tell beside its message, given to the logger as `extra`; `object` overrides the one spoken of."""
 
 _spoken_of: ContextVar[str] = ContextVar("object", default="")

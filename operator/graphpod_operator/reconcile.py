@@ -193,7 +193,7 @@ class Reconciler:
     async def _tell_step(self, found: Service, step: Step) -> None:
         """Each step is told once: it is taken once."""
         message = sentence(Reason.StartsDied, f"a weaker plan runs: {step.because}")
-        log.warning("%s: %s", found.key, message)
+        log.warning("a weaker plan runs", extra={"why": step.because})
         await self._send(found, events.Event(Notice.Warning, Reason.StartsDied.name, message))
 
     async def _apply(self, found: Service, desired: Desired) -> Refused | None:
@@ -326,7 +326,7 @@ class Reconciler:
         # not by force: whoever has changed the number meanwhile means another
         raw = await self._cluster.apply(child.resource, write.body, force=False, manager=HOLDER)
         self._store.observe(Child.of(child.resource, raw))
-        log.info("%s %s/%s: %d pods handed over", child.resource.kind, child.namespace, child.name, write.replicas)
+        log.info("the number of pods handed over", extra={**_told(child), "pods": write.replicas})
 
     async def _look_again(self, wanted: Wanted) -> None:
         """The store was wrong about a child: take in what is."""
