@@ -6,6 +6,7 @@ from collections import Counter
 from graphpod_operator.api import KIND
 from graphpod_operator.resource import AT_TIMES, CHILDREN
 from tests.api.operator.process import USER
+from tests.argocd import health
 from tests.audit import Audit
 from tests.places import service
 from tests.sim.conftest import SimPlace, annotations
@@ -23,6 +24,8 @@ def test_a_service_becomes_ready_with_every_graph_captured(place: SimPlace, even
     assert captured == planned
     assert int(planned) > 0
     assert (graph["prefill"]["effective"], graph["decode"]["effective"]) == ("Breakable", "Full")
+    place.kubectl("wait", "gisvc/demo", "--for=condition=Ready", "--timeout=10s")
+    assert health(place.get("gisvc", "demo"))[0] == "Healthy", "to Argo CD"
 
 
 def test_contract_9_fifty_services_become_ready_at_once_each_in_few_writes(place: SimPlace, eventually) -> None:
