@@ -12,6 +12,7 @@ from graphpod_operator.api_model import (
     KEY_LENGTH,
     PRUNED,
     ApiModel,
+    Boolean,
     Integer,
     Keyed,
     Label,
@@ -144,3 +145,8 @@ class Placement(ApiModel):
         None, description="Priority class of the pods. Default: the cluster's."
     )
     runtime_class_name: ObjectName | None = Field(None, description="Runtime class of the pods. Default: the node's.")
+    do_not_disrupt: Boolean = Field(
+        False,
+        description="Ask node autoscalers (cluster-autoscaler, Karpenter) not to end these pods to save a node: for "
+        "one replica, which no budget protects. Default: false.",
+    )

@@ -75,7 +75,7 @@ def workload(subject: Subject, plan: Plan, config_hash: str, images: Images) -> 
     rolls them.
     """
     spec = subject.spec
-    annotations = {**spec.pod_template.annotations, HASH_ANNOTATION: config_hash}
+    annotations = {**spec.pod_template.annotations, **placement.marks(subject), HASH_ANNOTATION: config_hash}
     template = {
         "metadata": {
             "labels": {**spec.pod_template.labels, **subject.workload_labels},

@@ -5,6 +5,16 @@ from __future__ import annotations
 from graphpod_operator.api_placement import Toleration, TopologySpread
 from graphpod_operator.render.subject import Body, Subject
 
+DO_NOT_DISRUPT = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""What keeps node autoscalers from a pod. It stands in the template or not by the spec alone: were it put there
+by the number of pods, scaling would restart them.
+"""
+
+
+def marks(subject: Subject) -> dict[str, str]:
+    """Annotations of the pods."""
+    return DO_NOT_DISRUPT if subject.spec.placement.do_not_disrupt else {}
+
 
 def fields(subject: Subject) -> Body:
     """The fields of a pod's spec; an absent one is None or empty."""
