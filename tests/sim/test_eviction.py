@@ -1,0 +1,50 @@
+"""Evictions, as a drain asks for them: what a budget refuses, and what it must not hold up."""
+
+import json
+
+import pytest
+
+from testbed.errors import TestbedError
+from tests.sim.conftest import SimPlace
+
+ENDLESS = "600"  # s
+
+
+def evict(place: SimPlace, pod: str) -> None:
+    """What `kubectl drain` does to one pod. Raises TestbedError with the API server's words when a budget refuses."""
+    asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": place.namespace}}
+    path = f"/api/v1/namespaces/{place.namespace}/pods/{pod}/eviction"
+    place.cluster.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(asked))
+
+
+def policy(place: SimPlace) -> str:
+    told: str = place.get("poddisruptionbudget", "demo")["spec"]["unhealthyPodEvictionPolicy"]
+    return told
+
+
+def test_contract_18_pods_that_capture_for_the_first_time_stay_and_pods_that_failed_a_start_hold_up_no_drain(
+    place: SimPlace, eventually
+) -> None:
+    place.bring_up(seconds=ENDLESS, replicas=2)
+    eventually(lambda: sum(pod["status"].get("phase") == "Running" for pod in place.pods()) == 2)
+    eventually(lambda: place.get("poddisruptionbudget", "demo").get("status", {}).get("expectedPods") == 2)
+    assert policy(place) == "IfHealthyBudget"
+    with pytest.raises(TestbedError, match="would violate the pod's disruption budget"):
+        evict(place, place.pods()[0]["metadata"]["name"])
+
+    place.bring_up(fault="dead:Capturing", replicas=2)
+    eventually(lambda: policy(place) == "AlwaysAllow")
+    failing = next(pod for pod in place.pods() if pod["status"].get("containerStatuses", [{}])[0].get("lastState"))
+    evict(place, failing["metadata"]["name"])
+    eventually(lambda: failing["metadata"]["uid"] not in [pod["metadata"]["uid"] for pod in place.pods()])
+
+
+def test_contract_18_of_two_pods_that_serve_one_may_go_at_a_time(place: SimPlace, eventually) -> None:
+    place.bring_up(replicas=2)
+    eventually(place.reached("Ready", "True", "Ready"))
+    eventually(lambda: place.get("poddisruptionbudget", "demo").get("status", {}).get("disruptionsAllowed") == 1)
+    first, second = (pod["metadata"]["name"] for pod in place.pods())
+    evict(place, first)
+    with pytest.raises(TestbedError, match="disruption budget"):
+        evict(place, second)
+    eventually(place.reached("Ready", "True", "Ready"))
