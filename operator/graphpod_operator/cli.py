@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from graphpod_operator import explain_command
+from graphpod_operator.access import Access, AccessInvalid
 from graphpod_operator.render.images import Images
 from graphpod_operator.resource import OPTIONAL
 from graphpod_policy import __version__
@@ -80,6 +81,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--webhook-port", type=int, default=9443, help="port of the admission webhook (%(default)s)")
     run.add_argument(
+        "--network-policy",
+        type=_access,
+        default=None,
+        metavar="JSON",
+        help='make a NetworkPolicy for every service: {"admin": [peer, …], "http": [peer, …]}, with peers as in `from` '
+        "of a NetworkPolicy; this operator has to be among those of admin (default: none is made)",
+    )
+    run.add_argument(
         "--without-kind",
         action="append",
         default=[],
@@ -108,6 +117,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _access(text: str) -> Access:
+    try:
+        return Access.read(text)
+    except AccessInvalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _run_operator(arguments: argparse.Namespace) -> int:
     import asyncio
     import logging
@@ -133,6 +149,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
         workers=arguments.workers,
         admin_url=arguments.admin_url or adminport.DEFAULT_URL,
         prometheus=arguments.prometheus_url,
+        access=arguments.network_policy,
         without=tuple(kind for kind in OPTIONAL if kind.kind in arguments.without_kind),
         webhook=Webhook(arguments.webhook_port, certificates) if certificates is not None else None,
     )

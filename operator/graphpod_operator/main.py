@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from graphpod_operator import health, logs, watch
+from graphpod_operator.access import Access
 from graphpod_operator.adminport import DEFAULT_URL, HttpAdminPort
 from graphpod_operator.clock import Clock, SystemClock
 from graphpod_operator.cluster import KubernetesCluster, KubernetesDiscovery, KubernetesLeases, Wire, connect
@@ -60,6 +61,8 @@ class Settings:
     webhook: Webhook | None = None
     prometheus: str = ""
     """Where KEDA asks for the pods' load; empty: services that ask for KEDA are refused."""
+    access: Access | None = None
+    """Who may reach the pods; None: no NetworkPolicy is made, and one that was is deleted."""
     without: tuple[Resource, ...] = ()
     """Optional kinds to leave alone."""
 
@@ -119,7 +122,15 @@ async def run(settings: Settings) -> None:
         feed = Feed(store, queue, warmups)
         kinds = Kinds(KubernetesDiscovery(wire), cluster, feed, settings.namespaces, settings.without, done=queue_all)
         reconciler = Reconciler(
-            cluster, warmups, store, meters, clock, settings.images, kinds, prometheus=settings.prometheus
+            cluster,
+            warmups,
+            store,
+            meters,
+            clock,
+            settings.images,
+            kinds,
+            prometheus=settings.prometheus,
+            access=settings.access,
         )
         resync = Resync(cluster, feed, settings.namespaces, kinds, done=reread)
         meters.watch(store, queue, leadership.holds)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from graphpod_operator import degrade, observe, operator_features
 from graphpod_operator.absence import NONE_ABSENT, Absence, Absent
+from graphpod_operator.access import Access
 from graphpod_operator.api import KIND, Spec
 from graphpod_operator.api_model import first_mistake
 from graphpod_operator.api_running import ScalingProvider, Updates
@@ -26,6 +27,7 @@ from graphpod_operator.render.deployment import deployment, workload
 from graphpod_operator.render.disruption import FLOOR, disruption_budget
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.monitor import pod_monitor
+from graphpod_operator.render.networkpolicy import network_policy
 from graphpod_operator.render.service import service
 from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
@@ -119,11 +121,13 @@ def desire(
     pods: Iterable[observe.Pod] = (),
     remembered: str | None = None,
     prometheus: str = "",
+    access: Access | None = None,
 ) -> Desired | Refused:
     """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label;
     `failed_start` says whether one of its pods has failed to start and goes on trying; `absent` are the optional kinds
     that are not there; `pods` are all of its pods, and `remembered` what its Deployment keeps of starts that died in a
-    capture; `prometheus` is where KEDA asks for the pods' load.
+    capture; `prometheus` is where KEDA asks for the pods' load;
+    `access` says who may reach the pods, None that everybody may.
 
     A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
     for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
@@ -136,7 +140,7 @@ def desire(
         field = ".".join(["spec", *map(str, place)])
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {what}")
-    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue, prometheus)
+    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue, prometheus, access)
     fresh, policy = _render(subject, images)
     if (refused := _without_keda(spec, absent, prometheus)) is not None:
         return replace(refused, policy=policy)
@@ -226,6 +230,8 @@ def _desired(
     budget = (Wanted.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
     memory = controller_revision(subject, rendering.revision, data, number)
+    access = subject.access
+    policy = (Wanted.of(Resource.NetworkPolicy, network_policy(subject, access)),) if access is not None else ()
     optional = _optional(subject)
     return Desired(
         policy=rendering.policy,
@@ -240,6 +246,7 @@ def _desired(
             Wanted.of(Resource.Service, service(subject)),
             Wanted.of(Resource.ControllerRevision, memory),
             *(budget if scaling.fewest(subject.spec) >= FLOOR else ()),
+            *policy,
             Wanted.of(Resource.Deployment, deployment(subject, rendering.workload, rendering.revision, deaths)),
             *_autoscaler(subject),
             *(child for child in optional if child.resource not in absent),

@@ -260,7 +260,8 @@ class Reason(Enum):
     )  # fmt: skip
     EngineUnreachable = Row(
         _G, _U, "a running pod's admin port does not answer the operator", "it answers",
-        "check that NetworkPolicy admits the operator to port 8001", notice=Notice.Warning,
+        "let NetworkPolicy admit the operator's pods to port 8001 (admin); the chart's value networkPolicy makes one",
+        notice=Notice.Warning,
     )  # fmt: skip
     PolicyUnsupported = Row(
         _G, _F, "the engine found that a policy asked for by name cannot work with this model or device, and "

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 from graphpod_operator import events, handover, proof, prune
+from graphpod_operator.access import Access
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import ConditionStatus, Status
 from graphpod_operator.clock import Clock
@@ -69,6 +70,7 @@ class Reconciler:
         images: Images,
         kinds: Kinds,
         prometheus: str = "",
+        access: Access | None = None,
     ) -> None:
         self._cluster = cluster
         self._warmups = warmups
@@ -78,6 +80,7 @@ class Reconciler:
         self._image = images
         self._kinds = kinds
         self._prometheus = prometheus
+        self._access = access
         self._recent = events.Recent()
         self._progress = Progress()
         self._reread: set[Key] = set()
@@ -179,9 +182,8 @@ class Reconciler:
         failed_start = any(pod.failed_start for pod in pods)
         ours = deployment is not None and is_ours(found, deployment)
         remembered = deployment.deaths if deployment is not None and ours else None
-        return desire(
-            found, self._image, memories, failed_start, self._kinds.absent, pods, remembered, self._prometheus
-        )
+        absent, access = self._kinds.absent, self._access
+        return desire(found, self._image, memories, failed_start, absent, pods, remembered, self._prometheus, access)
 
     async def _desire_live(self, found: Service, memories: tuple[Child, ...]) -> Desired | Refused:
         """The same by fresh lists: a weaker plan restarts every pod, so it is not decided by what a watch told last."""

@@ -18,6 +18,7 @@ class Resource(Enum):
     Deployment = ("apps", "v1", "deployments", "Deployment")
     HorizontalPodAutoscaler = ("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
     PodDisruptionBudget = ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+    NetworkPolicy = ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
     PodMonitor = ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
     HTTPRoute = ("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
     ScaledObject = ("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject")
@@ -57,6 +58,7 @@ CHILDREN = (
     Resource.Service,
     Resource.ControllerRevision,
     Resource.PodDisruptionBudget,
+    Resource.NetworkPolicy,
     Resource.Deployment,
     Resource.HorizontalPodAutoscaler,
     Resource.ScaledObject,
@@ -67,8 +69,8 @@ CHILDREN = (
 AUTOSCALERS = (Resource.HorizontalPodAutoscaler, Resource.ScaledObject)
 """Who may decide on the number of pods."""
 
-AT_TIMES = (Resource.PodDisruptionBudget, *AUTOSCALERS, Resource.PodMonitor)
-"""Of these, what not every spec wants; it is deleted when the spec wants it no more. It has the service's name."""
+AT_TIMES = (Resource.PodDisruptionBudget, Resource.NetworkPolicy, *AUTOSCALERS, Resource.PodMonitor)
+"""Of these, what is not always wanted; it is deleted when it is wanted no more. It has the service's name."""
 
 OPTIONAL = (Resource.PodMonitor, Resource.HTTPRoute, Resource.ScaledObject)
 """Kinds of others, whose CRD may be absent, come and go. `kinds` knows which of them are served."""

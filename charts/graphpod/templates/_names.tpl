@@ -20,3 +20,18 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- else }}{{ .image.repository }}:{{ .image.tag | default .tag }}
 {{- end }}
 {{- end }}
+
+{{/* Optional kinds by their values in optionalKinds. */}}
+{{- define "graphpod.optionalKinds" -}}
+podMonitors: PodMonitor
+httpRoutes: HTTPRoute
+scaledObjects: ScaledObject
+{{- end }}
+
+{{/* Who may reach the pods of services, as JSON: the operator itself is always among those of admin. */}}
+{{- define "graphpod.access" -}}
+{{- $namespace := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) }}
+{{- $pods := dict "matchLabels" (include "graphpod.selector" . | fromYaml) }}
+{{- $operator := dict "namespaceSelector" $namespace "podSelector" $pods }}
+{{- dict "http" .Values.networkPolicy.gateways "admin" (prepend .Values.networkPolicy.monitoring $operator) | toJson }}
+{{- end }}

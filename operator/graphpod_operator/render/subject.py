@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from graphpod_operator.access import Access
 from graphpod_operator.api import API_VERSION, KIND, Spec
 from graphpod_operator.resource import Resource
 
@@ -45,6 +46,8 @@ class Subject:
     """The Kueue queue that the pods wait in."""
     prometheus: str = ""
     """Where KEDA asks for the pods' load."""
+    access: Access | None = None
+    """Who may reach the pods; None: everybody."""
 
     @property
     def selector(self) -> dict[str, str]:

@@ -15,6 +15,8 @@ from tests.eventually import Eventually
 CHART = Path("charts/graphpod")
 DEPLOYMENT = "graphpod-operator"
 CRD = "inferenceservices.graphpod.dev"
+PASSED_ON = ("--network-policy=", "--without-kind=")
+"""Of the container's arguments, those that a process outside a cluster takes as they are."""
 NOWHERE = "http://127.0.0.1:9/{namespace}/{name}"  # no container runs here, so no admin port is ever read
 
 
@@ -79,6 +81,7 @@ class Release:
             namespaces=namespaces,
             kubeconfig=self._kubeconfig(folder),
             lease_namespace=lease,
+            arguments=tuple(word for word in container["args"] if word.startswith(PASSED_ON)),
         )
         eventually.logs.append(log)
         operator.start()

@@ -18,7 +18,9 @@ from graphpod_operator.render.images import Images
 from testbed import Cluster
 
 USER = "operator"
-RULES, LEASE_RULES = (Path(graphpod_operator.__file__).with_name(name) for name in ("rbac.yaml", "rbac-lease.yaml"))
+RULES, LEASE_RULES, OPTIONAL_RULES = (
+    Path(graphpod_operator.__file__).with_name(name) for name in ("rbac.yaml", "rbac-lease.yaml", "rbac-optional.yaml")
+)
 LEASES = "default"
 """The namespace in which operators take turns, unless a test has one of its own."""
 IMAGES = Images("graphpod.dev/runtime:test", "graphpod.dev/runtime:test-gpu")
@@ -29,18 +31,22 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 def grant(cluster: Cluster, user: str = USER, namespace: str | None = None) -> None:
-    """Bind a user to the operator's rules, in one namespace or (None) in the whole cluster, and to those of its Lease
-    there or in LEASES.
+    """Bind a user to the operator's rules, those about optional kinds among them, in one namespace or (None) in the
+    whole cluster, and to those of its Lease there or in LEASES.
     """
-    objects = [*_bound(user, RULES, namespace), *_bound(user, LEASE_RULES, namespace or LEASES)]
+    optional = [rule for kind in yaml.safe_load(OPTIONAL_RULES.read_text()).values() for rule in kind]
+    objects = [
+        *_bound(user, RULES.stem, [*yaml.safe_load(RULES.read_text()), *optional], namespace),
+        *_bound(user, LEASE_RULES.stem, yaml.safe_load(LEASE_RULES.read_text()), namespace or LEASES),
+    ]
     cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
 
 
-def _bound(user: str, rules: Path, namespace: str | None) -> list[dict[str, Any]]:
+def _bound(user: str, called: str, rules: list[dict[str, Any]], namespace: str | None) -> list[dict[str, Any]]:
     kind = "Role" if namespace else "ClusterRole"
-    name = f"{rules.stem}-of-{user}"
+    name = f"{called}-of-{user}"
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    role = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "rules": yaml.safe_load(rules.read_text())}
+    role = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "rules": rules}
     binding = {
         "apiVersion": f"{GROUP}/v1",
         "kind": f"{kind}Binding",

@@ -1,5 +1,8 @@
 """The operator needs exactly the rights it has: nothing is denied to it, and no right is never used."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import yaml
 
 from tests.api.operator.process import LEASE_RULES, RULES, USER, Operator
@@ -20,8 +23,23 @@ def granted() -> set[tuple[str, str, str]]:
     }
 
 
+def under_policies(operator: Operator, place: Place, folder: Path, eventually: Eventually) -> None:
+    """For a while the operator makes NetworkPolicies; the one that makes none takes them away."""
+    access = '{"admin": [{"podSelector": {}}]}'
+    strict = replace(operator, log=folder / "log", process=None, arguments=(f"--network-policy={access}",))
+    eventually.logs.append(strict.log)
+    assert operator.stop() == 0
+    try:
+        strict.start()
+        eventually(lambda: place.names("networkpolicies") != [])
+        assert strict.stop() == 0
+    finally:
+        operator.start()
+    eventually(lambda: not place.names("networkpolicies"))
+
+
 def test_the_operator_uses_what_it_was_granted_and_nothing_else(
-    applied: Place, operator: Operator, audit: Audit, eventually: Eventually
+    applied: Place, operator: Operator, audit: Audit, tmp_path: Path, eventually: Eventually
 ) -> None:
     applied.apply(replicas=2)  # with a budget, which goes
     eventually(lambda: applied.names("poddisruptionbudgets"))
@@ -43,6 +61,7 @@ def test_the_operator_uses_what_it_was_granted_and_nothing_else(
         assert not unused, f"granted and not used: {sorted(unused)}"
         return True
 
+    under_policies(operator, applied, tmp_path, eventually)
     eventually(nothing_is_left_unused)
     assert used() <= granted()
 

@@ -3,13 +3,11 @@
 import re
 from pathlib import Path
 
-import yaml
-
 from demo.given import VARIABLES
 from testbed.images import IMAGES
+from tests.unit.house.test_operations_page import granted
 
 PAGE = Path("docs/install.md").read_text()
-RULES = [Path("charts/graphpod/files") / name for name in ("rbac.yaml", "rbac-lease.yaml")]
 
 
 def rows(title: str) -> list[list[str]]:
@@ -26,10 +24,9 @@ def test_the_rights_on_the_page_are_the_charts() -> None:
         names = re.sub(r"`\S+` ", "", resources).split(", ")
         told |= {(group, name, verb) for name in names for verb in verbs.split(", ")}
         assert why
-    rules = [rule for file in RULES for rule in yaml.safe_load(file.read_text())]
     assert told == {
         (group, name, verb)
-        for rule in rules
+        for rule in granted()
         for group in rule["apiGroups"]
         for name in rule["resources"]
         for verb in rule["verbs"]

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from graphpod_operator.access import Access
 from graphpod_operator.feed import Feed, fill
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.metrics import Meters
@@ -59,8 +60,11 @@ class World:
         self.feed = Feed(self.store, self.queue, self.warmups)
         self.discovery = FakeDiscovery()
         self.optional = Kinds(self.discovery, self.cluster, self.feed)
-        self.reconciler = Reconciler(
-            self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES, self.optional, PROMETHEUS
+        self.reconciler = self.make_reconciler()
+
+    def make_reconciler(self, access: Access | None = None) -> Reconciler:
+        return Reconciler(
+            self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES, self.optional, PROMETHEUS, access
         )
 
     def successor(self) -> "World":

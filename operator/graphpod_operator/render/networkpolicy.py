@@ -1,0 +1,32 @@
+"""The NetworkPolicy: who may reach the pods. Questions come from the namespace and the gateways, and the admin port,
+which tells more than a client should know, is for the operator and for monitoring.
+"""
+
+from __future__ import annotations
+
+from graphpod_operator.access import Access, Peer
+from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.resource import Resource
+
+NEIGHBOURS: Peer = {"podSelector": {}}
+"""Every pod of the service's own namespace."""
+
+
+def network_policy(subject: Subject, access: Access) -> Body:
+    """The policy of one service: what is not let in here is kept out, wherever the cluster's network enforces it."""
+    return subject.child(
+        Resource.NetworkPolicy,
+        subject.name,
+        spec={
+            "podSelector": {"matchLabels": subject.selector},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                _let_in("http", (NEIGHBOURS, *access.http)),
+                _let_in("admin", access.admin),
+            ],
+        },
+    )
+
+
+def _let_in(port: str, peers: tuple[Peer, ...]) -> Body:
+    return {"from": list(peers), "ports": [{"port": port, "protocol": "TCP"}]}

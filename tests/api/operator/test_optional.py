@@ -1,0 +1,125 @@
+"""Kinds of others, by their own CRDs: absent at first, then there, then gone, under one operator that runs on."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.foreign import Foreign
+from tests.api.operator.process import USER, Operator, grant
+from tests.audit import Audit
+from tests.eventually import Eventually
+from tests.places import Place
+
+LESSER = "user2"
+HASTY = "from graphpod_operator import kinds; kinds.EVERY_SECONDS = 1.0"
+"""A look at what is served each second."""
+MONITORED: dict[str, Any] = {"monitoring": {"enabled": True}}
+
+
+@pytest.fixture
+def hasty(operator: Operator, tmp_path: Path, eventually: Eventually) -> Iterator[Operator]:
+    """An operator that notices a CRD within a second; the CRDs are gone after the test."""
+    looking = replace(operator, log=tmp_path / "log", process=None, before=HASTY)
+    eventually.logs.append(looking.log)
+    assert operator.stop() == 0
+    try:
+        looking.start()
+        eventually(looking.idle)
+        yield looking
+        assert looking.stop() == 0
+    finally:
+        for foreign in Foreign:
+            operator.cluster.kubectl("delete", "crd", foreign.crd, "--ignore-not-found")
+        operator.start()
+    assert "Traceback" not in looking.log.read_text()
+
+
+def serve(place: Place, foreign: Foreign) -> None:
+    place.cluster.kubectl("apply", "--server-side", "-f", str(foreign.manifest()))
+
+
+def test_a_monitor_comes_with_its_kind_is_put_back_and_goes_with_it(
+    hasty: Operator, place: Place, audit: Audit, eventually: Eventually
+) -> None:
+    mark = audit.mark()
+    place.apply(**MONITORED)
+    told = eventually(place.reached("MonitorReady", "False", "KindNotServed"))
+    assert told.startswith("PodMonitor (monitoring.coreos.com/v1) is not served by this cluster")
+    assert place.condition("Accepted")[:2] == ("True", "Accepted")
+
+    process = hasty.process
+    serve(place, Foreign.PodMonitor)
+    eventually(place.reached("MonitorReady", "True", "MonitorMade"), timeout=60)
+    spec = place.get("podmonitor", "demo")["spec"]
+    assert spec["podMetricsEndpoints"][0]["port"] == "admin"
+
+    since = audit.mark()
+    change = json.dumps({"spec": {"podMetricsEndpoints": [{"port": "http"}]}})
+    place.kubectl("patch", "podmonitor", "demo", "--type=merge", "-p", change)
+    eventually(lambda: place.get("podmonitor", "demo")["spec"] == spec)
+    place.kubectl("delete", "podmonitor", "demo")
+    eventually(lambda: place.get("podmonitor", "demo")["spec"] == spec)
+    eventually(hasty.idle)
+    writes = audit.since(since).by(USER).of(place.namespace).writes()
+    assert [write.resource for write in writes if write.resource == "podmonitors"] == ["podmonitors"] * 2
+
+    place.cluster.kubectl("delete", "crd", Foreign.PodMonitor.crd)
+    eventually(place.reached("MonitorReady", "False", "KindNotServed"), timeout=60)
+    place.apply(**MONITORED, replicas=2)
+    eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 2)
+    place.apply()
+    eventually(lambda: place.condition("MonitorReady") == ("", "", ""))
+    assert hasty.process is process
+    assert process.poll() is None
+    assert audit.since(mark).by(USER).forbidden() == ()
+
+
+def test_a_monitor_that_is_not_asked_for_any_more_is_deleted(
+    hasty: Operator, place: Place, eventually: Eventually
+) -> None:
+    serve(place, Foreign.PodMonitor)
+    place.apply(**MONITORED)
+    eventually(place.reached("MonitorReady", "True", "MonitorMade"), timeout=60)
+    place.apply()
+    eventually(lambda: not place.names("podmonitors"))
+
+
+def test_a_kind_without_rights_is_told_of_and_harms_nothing(
+    operator: Operator, place: Place, tmp_path: Path, eventually: Eventually
+) -> None:
+    """Under a user of its own: what is denied to it is looked for in other tests."""
+    grant(place.cluster, LESSER, place.namespace)
+    role = yaml.safe_load(place.kubectl("get", "role", f"rbac-of-{LESSER}", "-o", "yaml"))
+    lesser = [rule for rule in role["rules"] if rule["apiGroups"] != ["monitoring.coreos.com"]]
+    place.kubectl("patch", "role", f"rbac-of-{LESSER}", "--type=merge", "-p", json.dumps({"rules": lesser}))
+    small = replace(
+        operator,
+        user=LESSER,
+        namespaces=(place.namespace,),
+        lease_namespace=place.namespace,
+        log=tmp_path / "log",
+        process=None,
+        before=HASTY,
+    )
+    eventually.logs.append(small.log)
+    assert operator.stop() == 0
+    try:
+        small.start()
+        serve(place, Foreign.PodMonitor)
+        place.apply(**MONITORED)
+        told = eventually(place.reached("MonitorReady", "False", "KindNotGranted"), timeout=60)
+        assert told.endswith("switch the kind on in the chart's value optionalKinds")
+        assert place.condition("Accepted")[:2] == ("True", "Accepted")
+        rules = json.dumps({"rules": role["rules"]})
+        place.kubectl("patch", "role", f"rbac-of-{LESSER}", "--type=merge", "-p", rules)
+        eventually(place.reached("MonitorReady", "True", "MonitorMade"), timeout=60)
+        assert small.stop() == 0
+    finally:
+        place.cluster.kubectl("delete", "crd", Foreign.PodMonitor.crd)
+        operator.start()
+    assert "Traceback" not in small.log.read_text()
