@@ -127,8 +127,9 @@ class Engine(ApiModel):
     )
     api_key_secret_ref: ApiKeySecretRef | None = Field(
         None,
-        description="Refuse requests without this bearer token. The pod mounts the Secret, the operator never reads "
-        "it. Default: every request is served.",
+        description="Answer requests to /v1/ with 401 unless they bring this bearer token. The Secret is of this "
+        "namespace; the pod mounts it, and the operator never reads it. Another value counts without a restart; its "
+        "text may hold several keys, one a line. Default: every request is served.",
     )
     dtype: Dtype | None = Field(
         None,

@@ -35,7 +35,7 @@ OWNED_LABELS = (
 )
 OWNED_ENV = ("POD_NAME", "POD_NAMESPACE", "POD_UID", "HOME", "OMP_NUM_THREADS")
 OWNED_VOLUMES = ("config", "model", "tmp", "shm", "cache", "api-key")
-OWNED_PATHS = ("/etc/graphpod", "/model", "/tmp", "/dev/shm", "/dev/termination-log")
+OWNED_PATHS = ("/etc/graphpod", "/etc/graphpod-api-key", "/model", "/tmp", "/dev/shm", "/dev/termination-log")
 """Names in a pod that are the operator's. A test holds them against the rendered Deployment."""
 
 MAX_ITEMS = 32

@@ -63,7 +63,16 @@ def _serve(arguments: Sequence[str]) -> int:
                 return ExitCode.ConfigInvalid
             path = Path(folder) / "engine.json"
             path.write_bytes(config.canonical())
-        return serve(ServeOptions(path, options.host, options.http_port, options.admin_port, options.termination_log))
+        return serve(
+            ServeOptions(
+                path,
+                options.host,
+                options.http_port,
+                options.admin_port,
+                options.termination_log,
+                api_key_file=options.api_key_file,
+            )
+        )
 
 
 def _local(options: argparse.Namespace) -> EngineConfig:
@@ -88,6 +97,9 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--host", default="0.0.0.0")
     parser.add_argument("--http-port", type=_port, default=8000, help="OpenAI API (0: a free port)")
     parser.add_argument("--admin-port", type=_port, default=8001, help="probes, warm-up, metrics (0: a free port)")
+    parser.add_argument(
+        "--api-key-file", type=Path, metavar="FILE", help="ask clients of /v1/ for a key of this file, one a line"
+    )
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="where the cause of an end is written")
     group = parser.add_argument_group("with --model")
     local = (

@@ -12,7 +12,7 @@ from graphpod_operator.engineconfig import cpu_threads
 from graphpod_operator.features import wants_gpu
 from graphpod_operator.model_uri import MOUNT, ModelUri
 from graphpod_operator.ownership import fingerprint
-from graphpod_operator.render import placement, podtemplate, scaling
+from graphpod_operator.render import apikey, placement, podtemplate, scaling
 from graphpod_operator.render.configmap import KEY
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.subject import (
@@ -159,7 +159,7 @@ def _container(spec: Spec, plan: Plan, images: Images) -> Body:
             "name": CONTAINER,
             "image": images.of(spec),
             "imagePullPolicy": spec.engine.image_pull_policy.value,
-            "command": ["graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}"],
+            "command": ["graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}", *apikey.arguments(spec)],
             "env": _environment(spec),
             "ports": [
                 {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
@@ -186,6 +186,7 @@ def _container(spec: Spec, plan: Plan, images: Images) -> Body:
                 {"name": "model", "mountPath": MOUNT, "readOnly": True},
                 {"name": "tmp", "mountPath": "/tmp"},
                 {"name": "shm", "mountPath": "/dev/shm"},
+                *apikey.mounts(spec),
                 *map(podtemplate.mount, spec.pod_template.volume_mounts),
             ],
         }
@@ -214,6 +215,7 @@ def _volumes(subject: Subject, config_hash: str) -> list[Body]:
         {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
         {"name": "tmp", "emptyDir": {"sizeLimit": quantity.canonical(resources.scratch)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity.canonical(resources.shared_memory)}},
+        *apikey.volumes(subject.spec),
         *map(podtemplate.volume, subject.spec.pod_template.volumes),
     ]
 

@@ -14,6 +14,7 @@ import uvloop
 
 from graphpod_policy import ConfigError, ExitCode, Phase
 from graphpod_runtime.front import drain as draining
+from graphpod_runtime.front.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.ending import Ended, Ending, tell
 from graphpod_runtime.front.engine_client import ENGINE_COMMAND, EngineClient
 from graphpod_runtime.front.gate import Gate
@@ -40,10 +41,13 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
     """Serves on the two listening sockets; returns the exit code after the termination message was written."""
     try:
         status = Status.of(options.config.read_bytes(), os.environ.get("POD_UID", ""))
+        key = ApiKey(options.api_key_file) if options.api_key_file is not None else None
     except (OSError, ConfigError) as error:
         return tell(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
+    except ApiKeyInvalid as error:
+        return tell(Ending(ExitCode.ConfigInvalid, str(error)), options.termination_log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return tell(runner.run(Front(options, status).run(http, admin)), options.termination_log)
+        return tell(runner.run(Front(options, status, key).run(http, admin)), options.termination_log)
 
 
 CAPTURES = {State.Capturing: ExitCode.CaptureFailed, State.SelfChecking: ExitCode.SelfCheckFailed}
@@ -65,12 +69,12 @@ def in_capture(ending: Ending, status: Status) -> Ending:
 class Front:
     """The parts of one front process, wired."""
 
-    def __init__(self, options: ServeOptions, status: Status) -> None:
+    def __init__(self, options: ServeOptions, status: Status, key: ApiKey | None = None) -> None:
         self._options = options
         self._status = status
         self._metrics = FrontMetrics(status.config.model.name)
         self._exporter = Exporter(self._metrics, status)
-        self._gate = Gate(status, self._metrics)
+        self._gate = Gate(status, self._metrics, key)
         plan = status.config.resolved()
         self._watchdog = Watchdog(plan)
         self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND)

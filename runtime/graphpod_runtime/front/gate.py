@@ -1,14 +1,17 @@
-"""The door of the API port: 503 until Ready and after a drain, `Connection: close` during one, no body beyond a
-limit, and a count of all answers.
+"""The door of the API port: 401 without the key where there is one, 503 until Ready and after a drain,
+`Connection: close` during one, no body beyond a limit, and a count of all answers.
 """
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from graphpod_runtime.front.api_key import ApiKey
 from graphpod_runtime.front.metrics import FrontMetrics
-from graphpod_runtime.front.openai.errors import ApiError, too_large, unavailable
+from graphpod_runtime.front.openai.errors import ApiError, too_large, unauthorized, unavailable
 from graphpod_runtime.front.status import Status
 
+API = "/v1/"
+"""Where a key is asked for."""
 BODY_LIMIT = 4 << 20
 """Bytes. A prompt of 128k tokens takes 0.6 MB; a parsed body takes up to thirty times its bytes."""
 
@@ -16,8 +19,9 @@ BODY_LIMIT = 4 << 20
 class Gate:
     """An ASGI application in front of the API; `app` is set once it has been imported."""
 
-    def __init__(self, status: Status, metrics: FrontMetrics) -> None:
+    def __init__(self, status: Status, metrics: FrontMetrics, key: ApiKey | None = None) -> None:
         self.app: ASGIApp | None = None
+        self._key = key
         self._status = status
         self._metrics = metrics
 
@@ -29,11 +33,18 @@ class Gate:
                     message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             await send(message)
 
-        refusal = self._refusal() or _declared_too_large(scope)
+        refusal = self._unknown(scope) or self._refusal() or _declared_too_large(scope)
         if refusal is not None or self.app is None:
             await _answer(refusal or _not_ready(self._status), counted)
         else:
             await self.app(scope, _limited(receive), counted)
+
+    def _unknown(self, scope: Scope) -> ApiError | None:
+        """401 for who does not send the key: before anything else is told of the server."""
+        if self._key is None or not scope["path"].startswith(API):
+            return None
+        sent = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        return None if self._key.admits(sent.decode("latin-1")) else unauthorized()
 
     def _refusal(self) -> ApiError | None:
         if self._status.refusing:

@@ -27,6 +27,7 @@ class ServeOptions:
     admin_port: int = 8001
     termination_log: Path | None = None
     accept_seconds: float | None = None
+    api_key_file: Path | None = None
     engine_command: Sequence[str] | None = None
 
 

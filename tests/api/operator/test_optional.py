@@ -36,6 +36,7 @@ def hasty(operator: Operator, tmp_path: Path, eventually: Eventually) -> Iterato
         for foreign in Foreign:
             operator.cluster.kubectl("delete", "crd", foreign.crd, "--ignore-not-found")
         operator.start()
+        eventually(operator.idle, timeout=60)
     assert "Traceback" not in looking.log.read_text()
 
 
@@ -122,4 +123,5 @@ def test_a_kind_without_rights_is_told_of_and_harms_nothing(
     finally:
         place.cluster.kubectl("delete", "crd", Foreign.PodMonitor.crd)
         operator.start()
+        eventually(operator.idle, timeout=60)
     assert "Traceback" not in small.log.read_text()

@@ -31,10 +31,11 @@ def under_policies(operator: Operator, place: Place, folder: Path, eventually: E
     assert operator.stop() == 0
     try:
         strict.start()
-        eventually(lambda: place.names("networkpolicies") != [])
+        eventually(lambda: place.names("networkpolicies") != [], timeout=60)
         assert strict.stop() == 0
     finally:
         operator.start()
+        eventually(operator.idle, timeout=60)
     eventually(lambda: not place.names("networkpolicies"))
 
 

@@ -27,10 +27,12 @@ class ApiError(Exception):
         return json.dumps(self.body(), ensure_ascii=False).encode()
 
     def headers(self) -> dict[str, str]:
-        """Content type, and when to come back for a 503."""
+        """Content type; when to come back for a 503, and how to ask for a 401."""
         headers = {"content-type": "application/json"}
         if self.status == 503:
             headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
         return headers
 
 
@@ -65,6 +67,15 @@ def too_large(limit: int) -> ApiError:
         413, f"The request's body is larger than {limit} bytes; shorten the prompt or send fewer prompts at once.",
         code="request_too_large",
     )  # fmt: skip
+
+
+def unauthorized() -> ApiError:
+    """401: no key, or a wrong one. It says no more than that."""
+    return ApiError(
+        401,
+        "Incorrect API key provided: send the service's key as `Authorization: Bearer KEY`.",
+        code="invalid_api_key",
+    )
 
 
 def unavailable(message: str, code: str) -> ApiError:

@@ -90,9 +90,9 @@ class Front:
         headers = {"content-type": "application/json"}
         return httpx2.post(self.http + path, content=content, headers=headers, timeout=WAIT_SECONDS)
 
-    def client(self) -> openai.OpenAI:
+    def client(self, key: str = "none") -> openai.OpenAI:
         """OpenAI's own client, which must not hide an error behind a retry."""
-        return openai.OpenAI(base_url=f"{self.http}/v1", api_key="none", max_retries=0, timeout=WAIT_SECONDS)
+        return openai.OpenAI(base_url=f"{self.http}/v1", api_key=key, max_retries=0, timeout=WAIT_SECONDS)
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of the exported series of `name` with these labels."""
@@ -130,6 +130,7 @@ def start_front(
     accept_seconds: float = 0.0,
     stuck_seconds: float = 60.0,
     ready: bool = True,
+    api_key_file: Path | None = None,
     **changes: Any,
 ) -> Front:
     """A front over the scripted engine; waits until it is ready, or with ready=False until it listens."""
@@ -137,6 +138,8 @@ def start_front(
     config = changes.pop("config", None) or engine_json(folder, model, **changes)
     command = [sys.executable, str(HERE / "scripted_front.py"), str(config), str(folder / "termination-log")]
     environment = {"GRAPHPOD_SCRIPT": script, "GRAPHPOD_STUCK_SECONDS": str(stuck_seconds)}
+    if api_key_file is not None:
+        environment["GRAPHPOD_API_KEY_FILE"] = str(api_key_file)
     front = launch(folder, [*command, str(accept_seconds)], **environment)
     if ready:
         front.eventually("the front is ready", lambda: "ready: echo" in front.log.read_text())

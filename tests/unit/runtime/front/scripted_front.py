@@ -1,6 +1,6 @@
 """A front process over the scripted engine: `python scripted_front.py CONFIG TERMINATION_LOG ACCEPT_SECONDS`.
 
-`GRAPHPOD_STUCK_SECONDS` replaces the watchdog's floor of 60 s.
+`GRAPHPOD_API_KEY_FILE` names the file of its keys; `GRAPHPOD_STUCK_SECONDS` replaces the watchdog's floor of 60 s.
 """
 
 import os
@@ -14,10 +14,18 @@ if __name__ == "__main__":
     config, termination_log, accept_seconds = sys.argv[1:]
     watchdog.FLOOR_SECONDS = float(os.environ.get("GRAPHPOD_STUCK_SECONDS", watchdog.FLOOR_SECONDS))
     engine = (sys.executable, str(Path(__file__).with_name("scripted_engine.py")))
+    key = os.environ.get("GRAPHPOD_API_KEY_FILE")
     sys.exit(
         serve(
             ServeOptions(
-                Path(config), "127.0.0.1", 0, 0, Path(termination_log), float(accept_seconds), engine_command=engine
+                Path(config),
+                "127.0.0.1",
+                0,
+                0,
+                Path(termination_log),
+                float(accept_seconds),
+                Path(key) if key else None,
+                engine,
             )
         )
     )

@@ -1,0 +1,75 @@
+"""The key that clients must send: read from a file, and read again when the file is another.
+
+A Secret's volume changes by a rename, so a new key counts within the time the kubelet takes to bring it, without a
+restart. The file may hold several keys, one a line, so that clients can change over while both count.
+"""
+
+import hashlib
+import hmac
+import logging
+from pathlib import Path
+
+log = logging.getLogger("graphpod.front")
+
+SCHEME = "bearer"
+
+
+class ApiKeyInvalid(Exception):
+    """The file cannot be read or holds no key; the message says which."""
+
+
+class ApiKey:
+    """The keys in `file`. Raises ApiKeyInvalid when there is none to begin with; later the last ones that were good
+    go on counting.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen = _identity(file)
+        self._digests = _read(file)
+
+    def admits(self, authorization: str) -> bool:
+        """Whether a request's Authorization header (`Bearer KEY`) holds one of the keys. In the same time for every
+        wrong key.
+        """
+        self._refresh()
+        scheme, _, key = authorization.partition(" ")
+        sent = _digest(key.strip())
+        # every one is compared, and their digests: neither which nor how long a key is shows
+        matches = [hmac.compare_digest(sent, digest) for digest in self._digests]
+        return any(matches) and scheme.lower() == SCHEME
+
+    def _refresh(self) -> None:
+        found = _identity(self._file)
+        if found == self._seen:
+            return
+        self._seen = found
+        try:
+            self._digests = _read(self._file)
+        except ApiKeyInvalid as error:
+            log.error("%s; the keys read before go on counting", error)
+        else:
+            log.info("the API key was read again: %d count", len(self._digests))
+
+
+def _identity(file: Path) -> tuple[int, int, int] | None:
+    """What tells one content of the file from another; None when there is no file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _read(file: Path) -> tuple[bytes, ...]:
+    try:
+        keys = file.read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ApiKeyInvalid(f"the API key in {file} cannot be read: {error}") from error
+    if not keys:
+        raise ApiKeyInvalid(f"{file} holds no API key: write one a line")
+    return tuple(map(_digest, keys))
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
