@@ -24,9 +24,9 @@ SETTLED_SECONDS = 10.0  # without a write: details of a status may be held back 
 QUIET_SECONDS = 30.0
 LATE_LIST = "deployments"
 LATE_SECONDS = 10.0
+LOOK_SECONDS = 0.1  # between two looks at an operator
 STILL_SECONDS = 2.0  # without a reconcile, and nothing waits: consistent
 BAR = 24
-DONE = ("success", "requeue_after", "requeue", "error")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Run:
     restart_seconds: float  # process start → nothing left to do
     restart_writes: int
     restart_cpu: float
+    restart_peak: int  # bytes
     late_list_seconds: float  # the same with one list LATE_SECONDS late
     late_list_writes: int
     failover_seconds: float  # kill -9 of the leader → first child of a service made at that moment
@@ -90,7 +91,7 @@ def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECOND
         time.sleep(quiet_seconds)
         quiet_writes = len(bed.writes(mark))
         assert first.stop() == 0, first.tail()
-        restart, restart_writes, restart_cpu = restarted(bed, "second")
+        restart, restart_writes, again = restarted(bed, "second")
         with Proxy(bed.cluster.kubeconfig).serving() as proxy:
             proxy.add(Slow(delay=LATE_SECONDS), Which(frozenset({Verb.LIST}), resource=LATE_LIST))
             late, late_writes, _ = restarted(bed, "late", proxy)
@@ -112,7 +113,8 @@ def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECOND
             quiet_writes=quiet_writes,
             restart_seconds=restart,
             restart_writes=restart_writes,
-            restart_cpu=restart_cpu,
+            restart_cpu=again.cpu,
+            restart_peak=again.peak,
             late_list_seconds=late,
             late_list_writes=late_writes,
             failover_seconds=failover[0],
@@ -179,14 +181,14 @@ def settled(bed: Bed, operator: Operator) -> None:
             mark, since = bed.mark(), time.monotonic()
 
 
-def restarted(bed: Bed, name: str, proxy: Proxy | None = None) -> tuple[float, int, float]:
-    """A fresh operator on what is there, ended again: seconds until it has nothing left to do, writes, CPU seconds."""
+def restarted(bed: Bed, name: str, proxy: Proxy | None = None) -> tuple[float, int, Usage]:
+    """A fresh operator on what is there, ended again: seconds until it has nothing left to do, writes, and its use."""
     mark, began = bed.mark(), time.monotonic()
     operator = bed.operator(name, proxy)
     seconds = consistent(operator, began)
-    cpu = Usage.of(pid(operator)).cpu
+    usage = Usage.of(pid(operator))
     time.sleep(STILL_SECONDS)
-    found = seconds, len(bed.writes(mark)), cpu
+    found = seconds, len(bed.writes(mark)), usage
     assert operator.stop() == 0, operator.tail()
     return found
 
@@ -195,18 +197,27 @@ def consistent(operator: Operator, began: float) -> float:
     """Seconds from `began` to its last reconcile, once it was idle and still for STILL_SECONDS."""
     last, count = time.monotonic(), -1.0
     while True:
-        now, idle = time.monotonic(), operator.idle()
-        done = sum(
-            operator.metric(f'controller_runtime_reconcile_total{{controller="inferenceservice",result="{result}"}}')
-            for result in DONE
-        )
+        now, (idle, done) = time.monotonic(), standing(operator)
         if done != count or not idle or done == 0:
             last, count = now, done
         elif now - last > STILL_SECONDS:
             return last - began
         if now - began > IDLE_LIMIT:
             raise TimeoutError(f"not consistent after {IDLE_LIMIT:.0f} s\n{operator.tail()}")
-        time.sleep(0.05)
+        time.sleep(LOOK_SECONDS)
+
+
+def standing(operator: Operator) -> tuple[bool, float]:
+    """Whether it leads and nothing waits, and its reconciles so far: all of one look, which costs it little."""
+    found: dict[str, float] = {}
+    for line in operator.ask("/metrics")[1].splitlines():
+        if line.startswith(("leader_election_", "workqueue_depth", "controller_runtime_")):
+            series, _, value = line.rpartition(" ")
+            name = series.partition("{")[0]
+            found[name] = found.get(name, 0.0) + float(value)
+    waits = found.get("workqueue_depth", 1.0) + found.get("controller_runtime_active_workers", 1.0)
+    leads = found.get("leader_election_master_status") == 1
+    return leads and waits == 0, found.get("controller_runtime_reconcile_total", 0.0)
 
 
 def failed_over(bed: Bed) -> tuple[float, float, int]:

@@ -66,6 +66,7 @@ ROWS = (
     Row("quiet_writes", "writes in the quiet", Unit.Writes, 0, always=True),
     Row("restart_seconds", "restart → nothing left to do", Unit.Seconds, 5),
     Row("restart_cpu", "operator's CPU for that", Unit.Seconds),
+    Row("restart_peak", "RSS at its peak after a restart", Unit.Megabytes, 150),
     Row("restart_writes", "writes at restart", Unit.Writes, 0, always=True),
     Row("late_list_writes", "writes at restart, one list late", Unit.Writes, 0, always=True),
     Row("failover_seconds", "kill of the leader → a new child", Unit.Seconds, 20),
