@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.operator_scale import picture, report
-from benchmarks.operator_scale.bed import RATED
+from benchmarks.operator_scale.bed import RATED, compiled
 from benchmarks.operator_scale.measure import QUIET_SECONDS, run
 from benchmarks.operator_scale.report import RESULTS, Found
 from tests.clusters import cluster_name
@@ -33,7 +33,7 @@ def main() -> int:
         for number in range(1, options.runs + 1):
             loads.append(round(os.getloadavg()[0], 1))
             print(f"{services} services, run {number} of {options.runs}, load {loads[-1]}", flush=True)
-            with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
+            with compiled(), tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
                 runs.append(run(services, cluster_name(options.name), Path(folder), quiet))
         founds.append(Found.of(services, command, loads, runs))
         print(report.table(founds[-1], gates), flush=True)

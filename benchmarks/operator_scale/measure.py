@@ -19,7 +19,7 @@ from tests.api.operator.process import Operator
 from tests.audit import Trail
 
 FILL_LIMIT = 1200.0  # s
-IDLE_LIMIT = 120.0  # s
+IDLE_LIMIT = 600.0  # s
 SETTLED_SECONDS = 10.0  # without a write: details of a status may be held back for 5
 QUIET_SECONDS = 30.0
 LATE_LIST = "deployments"
@@ -91,10 +91,13 @@ def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECOND
         time.sleep(quiet_seconds)
         quiet_writes = len(bed.writes(mark))
         assert first.stop() == 0, first.tail()
+        print("  restart …", flush=True)
         restart, restart_writes, again = restarted(bed, "second")
+        print(f"  restart, the list of {LATE_LIST} {LATE_SECONDS:.0f} s late …", flush=True)
         with Proxy(bed.cluster.kubeconfig).serving() as proxy:
             proxy.add(Slow(delay=LATE_SECONDS), Which(frozenset({Verb.LIST}), resource=LATE_LIST))
             late, late_writes, _ = restarted(bed, "late", proxy)
+        print("  failover …", flush=True)
         failover = failed_over(bed)
         began, waits = min(progress.created.values()), progress.waits()
         return Run(
