@@ -1,14 +1,81 @@
 """Who decides on the number of pods, on a cluster whose controllers decide as well: no pod is lost on the way."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from tests.api.operator.process import USER, Operator
+import pytest
+import yaml
+
+import graphpod_operator
+from tests.api.operator.pods import AdminPorts
+from tests.api.operator.process import USER, Operator, grant
 from tests.audit import Audit
+from tests.eventually import Eventually
 from tests.places import Place
 from tests.sim.history import History
 
 HPA: dict[str, Any] = {"autoscaling": {"min": 2, "max": 20, "metric": "WaitingRequests", "target": 4}}
+KEDA: dict[str, Any] = {"autoscaling": {**HPA["autoscaling"], "provider": "KEDA"}}
+PROMETHEUS = "http://prometheus.monitoring.svc:9090"
+OPTIONAL_RULES = Path(graphpod_operator.__file__).with_name("rbac-optional.yaml")
+SCALED_OBJECTS: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "scaledobjects.keda.sh"},
+    "spec": {
+        "group": "keda.sh",
+        "scope": "Namespaced",
+        "names": {"kind": "ScaledObject", "plural": "scaledobjects"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+"""The kind alone: nobody here acts on it."""
+
+
+@pytest.fixture
+def keda(
+    operator: Operator, place: Place, admin_ports: AdminPorts, tmp_path: Path, eventually: Eventually
+) -> Iterator[Place]:
+    """A namespace of a cluster that serves ScaledObject, with an operator that may use it and knows a Prometheus."""
+    user, cluster = "user3", place.cluster
+    grant(cluster, user, place.namespace)
+    rules = yaml.safe_load(OPTIONAL_RULES.read_text())["scaledObjects"]
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "keda"}, "rules": rules}
+    place.kubectl("apply", "-f", "-", input=json.dumps(role))
+    place.kubectl("create", "rolebinding", "keda", "--role=keda", f"--user={user}")
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(SCALED_OBJECTS))
+    eventually(lambda: "scaledobjects" in cluster.kubectl("api-resources", "--api-group=keda.sh", "-o", "name"))
+    small = Operator(
+        cluster,
+        admin_ports.url,
+        tmp_path / "log",
+        user,
+        (place.namespace,),
+        lease_namespace=place.namespace,
+        arguments=(f"--prometheus-url={PROMETHEUS}",),
+    )
+    eventually.logs.append(small.log)
+    assert operator.stop() == 0  # else it would do the work
+    try:
+        small.start()
+        eventually(small.idle)
+        yield place
+        assert small.stop() == 0
+    finally:
+        cluster.kubectl("delete", "crd", SCALED_OBJECTS["metadata"]["name"])
+        operator.start()
+        eventually(operator.idle)
+    assert "Traceback" not in small.log.read_text()
 
 
 def replicas(place: Place) -> int:
@@ -103,3 +170,57 @@ def test_an_autoscaler_of_somebody_else_is_a_collision_and_nothing_is_touched(
     assert "HorizontalPodAutoscaler" in eventually(place.reached("Accepted", "False", "NameCollision"))
     assert place.names("deployments,services") == []
     assert place.get("hpa", "demo")["metadata"]["uid"] == theirs
+
+
+def test_contract_6_eight_pods_from_fixed_to_an_hpa_to_keda_to_fixed_are_never_fewer(
+    keda: Place, eventually: Eventually
+) -> None:
+    kinds = "horizontalpodautoscalers,scaledobjects"
+    keda.apply(replicas=8)
+    eventually(lambda: len(keda.pods()) == 8)
+    with History.of(keda, "deployment") as history:
+        keda.apply(**HPA)
+        eventually(keda.reached("ScalingReady", "False", "AutoscalerIdle"))
+        eventually(lambda: keda.names(kinds) == ["horizontalpodautoscaler.autoscaling/demo"])
+        keda.apply(**KEDA)
+        eventually(keda.reached("ScalingReady", "Unknown", "AutoscalerPending"))
+        eventually(lambda: keda.names(kinds) == ["scaledobject.keda.sh/demo"])
+        works = {"status": {"conditions": [{"type": "Ready", "status": "True", "message": "is ready"}]}}
+        keda.kubectl("patch", "scaledobject", "demo", "--subresource=status", "--type=merge", "-p", json.dumps(works))
+        told = eventually(keda.reached("ScalingReady", "True", "Autoscaled"))
+        assert told == "KEDA keeps 2 to 20 pods, 4 WaitingRequests each; spec.replicas is ignored"
+        assert claimants(keda) == {"graphpod-handover"}
+        keda.kubectl("scale", "deployment", "demo", "--replicas=11")
+        keda.apply(replicas=8)
+        eventually(lambda: keda.names(kinds) == [])
+        eventually(lambda: claimants(keda) == {"graphpod"})
+        eventually(scales_to(keda, 8))
+    counts = [found["spec"]["replicas"] for found in history.seen]
+    assert (min(counts), max(counts)) == (8, 11)
+
+
+def test_a_paused_service_keeps_neither_its_autoscaler_nor_its_number_until_it_goes_on(
+    keda: Place, eventually: Eventually, audit: Audit
+) -> None:
+    keda.apply(**KEDA)
+    eventually(lambda: keda.names("scaledobjects"))
+    eventually(lambda: claimants(keda) == {"graphpod-handover"})
+    keda.kubectl("annotate", "gisvc", "demo", "graphpod.dev/paused=true")
+    eventually(keda.reached("Accepted", "True", "Paused"))
+    mark = audit.mark()
+    keda.kubectl("delete", "scaledobject", "demo")
+    keda.apply(replicas=8)
+    eventually(lambda: keda.status()["observedGeneration"] == keda.get("gisvc", "demo")["metadata"]["generation"])
+    written = {write.kind for write in audit.since(mark).by("user3").of(keda.namespace).writes()}
+    assert written <= {"inferenceservices/status", "events", "leases"}
+    assert (replicas(keda), keda.names("scaledobjects")) == (2, [])
+    keda.kubectl("annotate", "gisvc", "demo", "graphpod.dev/paused-")
+    eventually(scales_to(keda, 8))
+
+
+def test_keda_that_is_not_there_is_asked_for_in_vain_and_the_pods_stay(applied: Place, eventually: Eventually) -> None:
+    applied.apply(**KEDA)
+    told = eventually(applied.reached("Accepted", "False", "KedaMissing"))
+    assert "ScaledObject (keda.sh/v1alpha1) is not served by this cluster" in told
+    assert told.endswith("install KEDA, or set spec.autoscaling.provider: HPA")
+    assert len(applied.pods()) == 1
