@@ -14,8 +14,8 @@ PAGE = Path("docs/operations.md").read_text()
 FILES = sorted(Path("charts/graphpod/files").glob("rbac*.yaml"))
 
 
-def rules() -> Iterator[dict[str, Any]]:
-    """Of every file; those of optional kinds stand by the chart's value that grants them."""
+def granted() -> Iterator[dict[str, Any]]:
+    """Every rule that the chart can grant; those to optional kinds stand by the value that grants them."""
     for file in FILES:
         found = yaml.safe_load(file.read_text())
         yield from chain.from_iterable(found.values()) if isinstance(found, dict) else found
@@ -25,10 +25,10 @@ def test_every_right_of_the_operator_has_its_reason_there() -> None:
     section = PAGE.partition("\n## What the operator may do, verb by verb\n")[2]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")][1:]
     told = [(name, verb.strip()) for names, verb, why in rows for name in names.strip().split(", ") if why.strip()]
-    granted = {(name, verb) for rule in rules() for name in rule["resources"] for verb in rule["verbs"]}
+    rights = {(name, verb) for rule in granted() for name in rule["resources"] for verb in rule["verbs"]}
     assert len(FILES) == 3
     assert len(told) == len(set(told))
-    assert set(told) == granted
+    assert set(told) == rights
 
 
 def test_every_metric_the_page_names_is_exported() -> None:
