@@ -16,6 +16,7 @@ from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.engine import start
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.device import Place
+from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.errors import CaptureFailed
@@ -181,6 +182,17 @@ def test_the_cache_is_made_smaller_when_it_leaves_less_than_it_should(
     assert made[1:] == [first, first - -(-100_000 // one_page)]  # after the scratch cache
     assert runner.report.kv_pages == made[-1]
     assert not left
+
+
+def test_a_cache_of_a_size_that_was_asked_for_leaves_room_for_a_prefill_too(
+    started: Callable[..., Runner], place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(place), "peak_of", lambda self, run: 1_000_000)
+    monkeypatch.setattr(type(place), "available_bytes", lambda self: 1_000_000)
+    started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=1 << 20)
+    monkeypatch.setattr(type(place), "available_bytes", lambda self: 999_999)
+    with pytest.raises(StartFailure, match="leaves 999999 bytes; decode graphs and a prefill chunk need 1000000"):
+        started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=1 << 20)
 
 
 def test_no_capture_after_ready_and_the_attempt_is_counted(started: Callable[..., Runner]) -> None:

@@ -33,10 +33,10 @@ def cache(
     StartFailure when not even one full context fits, or not what kvCacheMemory asks for.
     """
     one_page, least = page_bytes(shape, config.page_size, cache_dtype(config)), pages_of_one(config)
+    reserve = place.peak_of(eager_prefill) + decode_bytes
     if config.kv_cache_bytes is not None:
-        room, count, reserve = config.kv_cache_bytes, config.kv_cache_bytes // one_page, decode_bytes
+        room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
     else:
-        reserve = place.peak_of(eager_prefill) + decode_bytes
         room = int(place.available_bytes() * (1 - MARGIN)) - reserve
         count = min(config.max_batch * least, room // one_page)
     while count >= least:
@@ -45,7 +45,8 @@ def cache(
         if missing <= 0:
             return made
         if config.kv_cache_bytes is not None:
-            raise _too_much(config, f"it leaves {reserve - missing} bytes, and decode graphs need {reserve}")
+            needing = f"decode graphs and a prefill chunk need {reserve}"
+            raise _too_much(config, f"it leaves {reserve - missing} bytes; {needing}")
         del made
         room -= missing
         count -= -(-missing // one_page)

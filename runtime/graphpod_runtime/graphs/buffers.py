@@ -79,11 +79,13 @@ class Outputs:
         self._flat = all(isinstance(member, Tensor) for member in like)
 
     def write(self, results: tuple[Any, ...]) -> None:
-        """`results` into the first rows. ValueError when they are nested in another way."""
+        """`results` into the first rows. ValueError when they are nested in another way, or of another type."""
         leaves, shape = tree.parts(results)
         if shape != self._shape:
             raise ValueError(f"the pass returned {shape}; its buffers are for {self._shape}")
-        for buffer, leaf in zip(self._buffers, leaves, strict=True):
+        for index, (buffer, leaf) in enumerate(zip(self._buffers, leaves, strict=True)):
+            if leaf.dtype != buffer.dtype:
+                raise ValueError(f"result {index} of the pass is {leaf.dtype}; its buffer is {buffer.dtype}")
             buffer[: leaf.shape[0]].copy_(leaf)
 
     def view(self, count: int) -> tuple[Any, ...]:

@@ -63,3 +63,9 @@ def test_outputs_keep_what_is_no_tensor_as_it_is() -> None:
     assert torch.equal(states, torch.ones(4, 3))
     assert numbers.tolist() == [0, 1, 2, 3]
     assert (absent, seven) == (None, 7)
+
+
+def test_outputs_of_another_type_are_no_results_for_them() -> None:
+    outputs = Outputs((torch.zeros(2, 3), torch.zeros(2)), rows=8)
+    with pytest.raises(ValueError, match=r"result 1 of the pass is torch\.int64; its buffer is torch\.float32"):
+        outputs.write((torch.ones(4, 3), torch.arange(4)))
