@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphpod_policy import ConfigError, EngineConfig, ExitCode, Policy, __version__
+from graphpod_runtime.arguments import POLICIES, number, one_of
+from graphpod_runtime.front.local import DEFAULT_CONTEXT, LocalError, local_config
 
 COMMANDS = {
     "serve": "serve the OpenAI API from an engine.json, or from a model folder on this machine",
@@ -46,7 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(arguments: Sequence[str]) -> int:
-    from graphpod_runtime.front.local import LocalError
     from graphpod_runtime.front.serve import ServeOptions, serve
 
     options = _serve_options(arguments)
@@ -76,8 +77,6 @@ def _serve(arguments: Sequence[str]) -> int:
 
 
 def _local(options: argparse.Namespace) -> EngineConfig:
-    from graphpod_runtime.front.local import local_config
-
     return local_config(
         options.model,
         name=options.name,
@@ -94,9 +93,19 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="engine.json, as the operator writes it")
     source.add_argument("--model", type=Path, metavar="DIR", help="a model folder; resolves a configuration for it")
-    parser.add_argument("--host", default="0.0.0.0")
-    parser.add_argument("--http-port", type=_port, default=8000, help="OpenAI API (0: a free port)")
-    parser.add_argument("--admin-port", type=_port, default=8001, help="probes, warm-up, metrics (0: a free port)")
+    parser.add_argument("--host", default="0.0.0.0", help="default: %(default)s")
+    parser.add_argument(
+        "--http-port",
+        type=number(int, 0, 65535),
+        default=8000,
+        help="OpenAI API; default: %(default)s (0: a free port)",
+    )
+    parser.add_argument(
+        "--admin-port",
+        type=number(int, 0, 65535),
+        default=8001,
+        help="probes, warm-up, metrics; default: %(default)s (0: a free port)",
+    )
     parser.add_argument(
         "--api-key-file", type=Path, metavar="FILE", help="ask clients of /v1/ for a key of this file, one a line"
     )
@@ -104,11 +113,13 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     group = parser.add_argument_group("with --model")
     local = (
         group.add_argument("--name", help="the name clients ask for (default: the folder's)"),
-        group.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32"),
-        group.add_argument("--max-model-len", type=int, metavar="TOKENS"),
-        group.add_argument("--max-batch", type=int, default=8, metavar="SEQUENCES"),
-        group.add_argument("--prefill", type=Policy, choices=list(Policy), default=Policy.Auto),
-        group.add_argument("--decode", type=Policy, choices=list(Policy), default=Policy.Auto),
+        group.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32", help="default: %(default)s"),
+        group.add_argument(
+            "--max-model-len", type=int, metavar="TOKENS", help=f"default: the model's own, at most {DEFAULT_CONTEXT}"
+        ),
+        group.add_argument("--max-batch", type=int, default=8, metavar="SEQUENCES", help="default: %(default)s"),
+        group.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
+        group.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
     )
     options = parser.parse_args(arguments)
     if options.config is not None:
@@ -116,13 +127,6 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
             if getattr(options, action.dest) != action.default:
                 parser.error(f"{action.option_strings[0]} goes with --model; with --config the file says it")
     return options
-
-
-def _port(word: str) -> int:
-    port = int(word)
-    if not 0 <= port < 2**16:
-        raise argparse.ArgumentTypeError(f"{port} is not 0 to 65535")
-    return port
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphpod_policy import CompileMode, Device, EngineConfig, ExitCode
+from graphpod_runtime.arguments import number, one_of, sizes
 from graphpod_runtime.bench import plot, result
 from graphpod_runtime.bench.process import ProcessFailed
 from graphpod_runtime.bench.progress import Progress
@@ -119,14 +120,18 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--quick", action="store_true", help="few and short: a minute or two")
     what.add_argument("--variant", action="append", choices=VARIANTS, metavar="NAME", help="only this; repeatable")
     what.add_argument("--transformers", action="store_true", help="Hugging Face transformers as a reference, too")
-    what.add_argument("--prefill-tokens", type=_sizes, metavar="N,…")
-    what.add_argument("--decode-batches", type=_sizes, metavar="N,…")
-    what.add_argument("--rounds", type=_count, metavar="N", help="of everything; more tell more on a busy machine")
+    what.add_argument("--prefill-tokens", type=sizes, metavar="N,…")
+    what.add_argument("--decode-batches", type=sizes, metavar="N,…")
+    what.add_argument(
+        "--rounds", type=number(int, 1), metavar="N", help="of everything; more tell more on a busy machine"
+    )
     where = parser.add_argument_group("where")
     here = Device.Cuda if NVIDIA.exists() else Device.Cpu
-    where.add_argument("--device", type=Device, choices=list(Device), default=here, help=f"here: {here}")
+    where.add_argument(
+        "--device", type=one_of(Device), default=here, metavar="DEVICE", help=f"{' or '.join(Device)}; here: {here}"
+    )
     where.add_argument("--dtype", choices=EngineConfig.DTYPES, help="default: bfloat16 on cuda, float32 on cpu")
-    where.add_argument("--threads", type=_count, metavar="N", help="default: torch's")
+    where.add_argument("--threads", type=number(int, 1), metavar="N", help="default: torch's")
     return parser
 
 
@@ -140,14 +145,3 @@ def _refuse_others(parser: argparse.ArgumentParser, options: argparse.Namespace)
     for action in parser._actions:
         if action.dest not in ("help", "what", "source", "png") and getattr(options, action.dest) != action.default:
             parser.error(f"{action.option_strings[0]} goes with --model or --random; with --from the file says it")
-
-
-def _count(word: str) -> int:
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
-
-
-def _sizes(word: str) -> tuple[int, ...]:
-    return tuple(sorted({_count(part) for part in word.split(",")}))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
+from graphpod_runtime.arguments import one_of
 from graphpod_runtime.convert.folder import Dtype, convert
 from graphpod_runtime.convert.problem import ConvertError
 
@@ -17,7 +18,13 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--gguf", type=Path, required=True, metavar="FILE", help="the GGUF file (Llama architecture)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make; absent or empty")
-    parser.add_argument("--dtype", type=Dtype, choices=list(Dtype), default=Dtype.Bfloat16, help="of the weights")
+    parser.add_argument(
+        "--dtype",
+        type=one_of(Dtype),
+        default=Dtype.Bfloat16,
+        metavar="DTYPE",
+        help=f"of the weights: {', '.join(Dtype)}",
+    )
     options = parser.parse_args(argv)
     started = monotonic()
     try:

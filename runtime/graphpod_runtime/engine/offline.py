@@ -5,9 +5,9 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TypeVar
 
 from graphpod_policy import ConfigError, EngineConfig, ExitCode, Policy
+from graphpod_runtime.arguments import POLICIES, number, one_of
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import Answer, PromptTooLong, answers, refuse_misfits
 from graphpod_runtime.engine.journal import Journal
@@ -22,8 +22,6 @@ from graphpod_runtime.models.config_json import read_shape
 
 ALTERNATIVES = 20
 """The most that may be named beside one token."""
-
-Number = TypeVar("Number", int, float)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -111,41 +109,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a model folder")
     parser.add_argument("--prompt", action="append", required=True, help="may be given several times: one batch")
     parser.add_argument("--plain", action="store_true", help="continue the text itself, without the chat template")
-    parser.add_argument("--max-tokens", type=_count, default=128, metavar="N")
+    parser.add_argument("--max-tokens", type=number(int, 1), default=128, metavar="N", help="default: %(default)s")
     parser.add_argument("--temperature", type=_temperature, default=0.0, help="0 is greedy, at most 2")
-    parser.add_argument("--top-p", type=_share, default=1.0, help="above 0, at most 1")
+    parser.add_argument("--top-p", type=number(float, LEAST, 1.0), default=1.0, help="above 0, at most 1")
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32")
-    parser.add_argument("--prefill", type=Policy, choices=list(Policy), default=Policy.Auto)
-    parser.add_argument("--decode", type=Policy, choices=list(Policy), default=Policy.Auto)
+    parser.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32", help="default: %(default)s")
+    parser.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES)
+    parser.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES)
     parser.add_argument("--json", action="store_true", help="tokens and the warm-up report as one JSON object")
     group = parser.add_argument_group("with --json")
     group.add_argument(
-        "--logprobs", type=_alternatives, metavar="N", help="of the answer's tokens, each with the N likeliest there"
+        "--logprobs",
+        type=number(int, 0, ALTERNATIVES),
+        metavar="N",
+        help="of the answer's tokens, each with the N likeliest there",
     )
-    group.add_argument("--prompt-logprobs", type=_alternatives, metavar="N", help="of the prompt's tokens, likewise")
+    group.add_argument(
+        "--prompt-logprobs", type=number(int, 0, ALTERNATIVES), metavar="N", help="of the prompt's tokens, likewise"
+    )
     return parser
 
 
-def _count(word: str) -> int:
-    return _within(int(word), 1, None)
-
-
-def _alternatives(word: str) -> int:
-    return _within(int(word), 0, ALTERNATIVES)
-
-
 def _temperature(word: str) -> float:
-    value = _within(float(word), 0.0, 2.0)
+    value = number(float, 0.0, 2.0)(word)
     return value if value >= LEAST else 0.0
-
-
-def _share(word: str) -> float:
-    return _within(float(word), LEAST, 1.0)
-
-
-def _within(value: Number, low: Number, high: Number | None) -> Number:
-    """`value`; ArgumentTypeError outside its bounds, which are both allowed."""
-    if not low <= value <= (value if high is None else high):
-        raise argparse.ArgumentTypeError(f"{value} is not {low} or more" + (f" and {high} or less" if high else ""))
-    return value

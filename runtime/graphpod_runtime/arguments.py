@@ -1,0 +1,46 @@
+"""Words of a command line as values. A word that is none is refused, and told what would be one."""
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TypeVar
+
+from graphpod_policy import Policy
+
+Word = TypeVar("Word", bound=StrEnum)
+Number = TypeVar("Number", int, float)
+
+POLICIES = f"{', '.join(Policy)}; default: %(default)s"
+"""Help for the option of a phase's policy."""
+
+
+def one_of(words: type[Word]) -> Callable[[str], Word]:
+    """For argparse's `type`: a member of `words`, spelled as it is there."""
+
+    def member(word: str) -> Word:
+        if word not in list(words):
+            raise ArgumentTypeError(f"{word!r} is none of {', '.join(words)}")
+        return words(word)
+
+    return member
+
+
+def number(kind: type[Number], least: Number, most: Number | None = None) -> Callable[[str], Number]:
+    """For argparse's `type`: a number from `least` to `most`, both allowed."""
+    bounds = f"{least} or more" if most is None else f"{least} to {most}"
+
+    def value(word: str) -> Number:
+        try:
+            found = kind(word)
+        except ValueError:
+            raise ArgumentTypeError(f"{word!r} is not a number, {bounds}") from None
+        if not least <= found or (most is not None and found > most):
+            raise ArgumentTypeError(f"{word} is not {bounds}")
+        return found
+
+    return value
+
+
+def sizes(word: str) -> tuple[int, ...]:
+    """For argparse's `type`: numbers from 1 on between commas, ascending, each once."""
+    return tuple(sorted({number(int, 1)(part) for part in word.split(",")}))
