@@ -20,6 +20,8 @@ export UV_SYSTEM_CERTS ?= 1
 # pytest and hypothesis behave differently when these are set; the checks are the same everywhere.
 unexport CI
 unexport BUILD_NUMBER
+# A test run starts hundreds of processes: each would compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Two cores are worth more than spinning threads.
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
