@@ -77,6 +77,13 @@ class World:
     async def reconcile(self) -> float | None:
         return await self.reconciler.reconcile(KEY)
 
+    @property
+    def put_back(self) -> dict[str, float]:
+        """Drift corrections by kind, of those that there were."""
+        name = "graphpod_operator_drift_corrections_total"
+        samples = [sample for family in self.meters.registry.collect() for sample in family.samples]
+        return {one.labels["kind"]: one.value for one in samples if one.name == name and one.value}
+
     def condition(self, kind: str) -> tuple[str, str]:
         status = self.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
         return next((row["status"], row["reason"]) for row in status["conditions"] if row["type"] == kind)
