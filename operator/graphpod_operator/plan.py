@@ -120,14 +120,14 @@ def desire(
     absent: Absent = NONE_ABSENT,
     pods: Iterable[observe.Pod] = (),
     remembered: str | None = None,
-    prometheus: str = "",
+    prometheus: str | None = None,
     access: Access | None = None,
 ) -> Desired | Refused:
     """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label;
     `failed_start` says whether one of its pods has failed to start and goes on trying; `absent` are the optional kinds
     that are not there; `pods` are all of its pods, and `remembered` what its Deployment keeps of starts that died in a
-    capture; `prometheus` is where KEDA asks for the pods' load;
-    `access` says who may reach the pods, None that everybody may.
+    capture; `prometheus` is where KEDA asks for the pods' load, empty when the operator was not told, None where
+    that is not known and taken as told; `access` says who may reach the pods, None that everybody may.
 
     A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
     for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
@@ -140,7 +140,7 @@ def desire(
         field = ".".join(["spec", *map(str, place)])
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {what}")
-    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue, prometheus, access)
+    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue, prometheus or "", access)
     fresh, policy = _render(subject, images)
     if (refused := _without_keda(spec, absent, prometheus)) is not None:
         return replace(refused, policy=policy)
@@ -274,13 +274,13 @@ def _autoscaler(subject: Subject) -> Iterator[Wanted]:
         yield Wanted.of(Resource.HorizontalPodAutoscaler, scaling.horizontal_pod_autoscaler(subject, asked))
 
 
-def _without_keda(spec: Spec, absent: Absent, prometheus: str) -> Refused | None:
+def _without_keda(spec: Spec, absent: Absent, prometheus: str | None) -> Refused | None:
     """Why KEDA cannot decide on the number of pods, if it is to."""
     if spec.autoscaling is None or spec.autoscaling.provider is not ScalingProvider.KEDA:
         return None
     if (absence := absent.get(Resource.ScaledObject)) is not None:
         return Refused(Reason.KedaMissing, f"spec.autoscaling.provider: {absence.what}")
-    if not prometheus:
+    if prometheus == "":
         return Refused(Reason.PrometheusUnknown, "spec.autoscaling.provider: the operator knows no Prometheus for KEDA")
     return None
 
