@@ -226,7 +226,7 @@ def _desired(
     number = newest.kept.number + (newest.name != name) if newest is not None else 1
     # a memory cannot be changed, and the words of its plan may be others than today's
     known = (one.kept.data for one in kept if one.name == name and one.kept.trouble is None)
-    data = next(known, rendering.data())
+    data = next(known, None) or rendering.data()
     budget = (Wanted.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
     memory = controller_revision(subject, rendering.revision, data, number)

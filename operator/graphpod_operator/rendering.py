@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from graphpod_operator import observe
@@ -33,7 +34,7 @@ ELSEWHERE: tuple[tuple[str, ...], ...] = (
 """Fields of the spec that no pod is rendered from."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rendering:
     """`engine` are the bytes of engine.json, `workload` is the Deployment's part that the pods come from, `policy` the
     plan behind both, `made_from` the fingerprint of the spec they were rendered from; `undegraded` is the revision that
@@ -46,12 +47,12 @@ class Rendering:
     policy: Plan
     undegraded: str | None = None
 
-    @property
+    @cached_property
     def config_hash(self) -> str:
         """Hash of the engine's configuration."""
         return config_hash(self.engine)
 
-    @property
+    @cached_property
     def revision(self) -> str:
         """The name of this rendering. Words of the plan are not in it: they change nothing that runs."""
         return revision(self.made_from, self.engine.decode(), canonical(self.workload))
