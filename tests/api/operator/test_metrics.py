@@ -59,12 +59,14 @@ def watched(proxy: Proxy, admin_ports: AdminPorts, tmp_path: Path, crd_cluster, 
     operator = Operator(crd_cluster, admin_ports.url, tmp_path / "log", kubeconfig=kubeconfig, arguments=arguments)
     eventually.logs.append(operator.log)
     watched = Watched(operator)
-    with proxy.during(Freeze(), Which(resource="leases")):
-        operator.start()
-        eventually(watched.look)
-    yield watched
-    proxy.board.clear()
-    operator.stop()
+    try:
+        with proxy.during(Freeze(), Which(resource="leases")):
+            operator.start()
+            eventually(watched.look)
+        yield watched
+    finally:
+        proxy.board.clear()
+        operator.stop()
 
 
 def test_every_metric_moves_in_a_run(
