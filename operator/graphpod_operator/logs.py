@@ -16,6 +16,9 @@ from enum import StrEnum
 FIELDS = ("child", "error", "holder", "kind", "pods", "reason", "revision", "seconds", "services", "why")
 """What a line may tell beside its message, given to the logger as `extra`; `object` overrides the one spoken of."""
 
+TOLD_BY_WATCH = ("kopf._core.reactor.orchestration", "kopf._core.reactor.running")
+"""They say once more, of each kind and with tracebacks, what `watch` says in one line of watches that ended."""
+
 _spoken_of: ContextVar[str] = ContextVar("object", default="")
 
 
@@ -84,8 +87,8 @@ def configure(level: str, format: Format) -> None:
     handler.setFormatter(FORMATTERS[format]())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
-    # a watch that ended is told by `watch` in one line; here once more for each kind, with a traceback
-    logging.getLogger("kopf._core.reactor.orchestration").setLevel(logging.CRITICAL)
+    for name in TOLD_BY_WATCH:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _quoted(value: str) -> str:

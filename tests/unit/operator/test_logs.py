@@ -11,7 +11,7 @@ import pytest
 
 import graphpod_operator
 from graphpod_operator import logs
-from graphpod_operator.logs import FIELDS, Format, about, configure
+from graphpod_operator.logs import FIELDS, TOLD_BY_WATCH, Format, about, configure
 from graphpod_operator.observe import Key
 
 LEVELS = ("debug", "info", "warning", "error", "exception")
@@ -24,7 +24,7 @@ log = logging.getLogger("graphpod_operator.reconcile")
 @pytest.fixture
 def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
     """What came on standard error; the test run's own logging is as before afterwards."""
-    root, kopf = logging.getLogger(), [logging.getLogger(name) for name in ("kopf", "kopf._core.reactor.orchestration")]
+    root, kopf = logging.getLogger(), [logging.getLogger(name) for name in ("kopf", *TOLD_BY_WATCH)]
     before = root.handlers[:], root.level, [one.level for one in kopf]
     yield lambda: capsys.readouterr().err
     root.handlers[:], root.level = before[:2]
