@@ -133,13 +133,15 @@ class ServicePhase(StrEnum):
 
 
 class Failure(StatusModel):
-    """The last failure of a pod of the current generation that is still unresolved."""
+    """The last failure of a pod of the current generation, or to create one, that is still unresolved."""
 
     reason: Word = Field(description="Reason, as in the conditions reference.")
     message: Text = Field(description="What failed.")
-    pod: Annotated[str, Field(max_length=253)] = Field(description="Name of the pod.")
+    pod: Annotated[str, Field(max_length=253)] | None = Field(
+        None, description="Name of the pod. Absent when none can be created."
+    )
     exit_code: int | None = Field(None, description="Exit code of the engine, if it ended.")
-    restarts: Count = Field(description="Restarts of the pod's engine container.")
+    restarts: Count = Field(0, description="Restarts of the pod's engine container.")
 
 
 class Status(StatusModel):

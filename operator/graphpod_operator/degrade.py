@@ -106,7 +106,7 @@ def noted(memory: Memory, plan: Plan, config_hash: str, spec: Spec, pods: Iterab
 
     A service whose every pod serves has got over what was counted.
     """
-    if spec.graph.on_capture_failure is not OnCaptureFailure.Degrade or not _can_weaken(plan):
+    if not can_weaken(plan, spec):
         return memory
     current = [pod for pod in pods if pod.config_hash == config_hash and not pod.deleting]
     if len(current) >= max(1, scaling.fewest(spec)) and all(pod.ready for pod in current):
@@ -151,5 +151,7 @@ def _step(count: int, last: Pod, plan: Plan) -> Step:
     return Step(rule, f"{starts} of {tried} ended with {rule}: {message}"[:BECAUSE_MAX], phases)
 
 
-def _can_weaken(plan: Plan) -> bool:
-    return any(phase.planned is not Policy.Disabled for phase in plan.phases.values())
+def can_weaken(plan: Plan, spec: Spec) -> bool:
+    """Whether a weaker plan is left, and wanted."""
+    left = any(phase.planned is not Policy.Disabled for phase in plan.phases.values())
+    return left and spec.graph.on_capture_failure is OnCaptureFailure.Degrade

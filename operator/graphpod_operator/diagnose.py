@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from graphpod_operator.degrade import COUNTED
 from graphpod_operator.observe import Ended, Pod
 from graphpod_operator.reasons import ConditionType, Reason
 from graphpod_operator.warmup import NoReading, Reading, State
@@ -25,6 +26,9 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.CompileFailed: Reason.CompileFailed,
 }
 """The engine's own exit codes."""
+
+DEATHS = frozenset(BY_EXIT[code] for code in COUNTED)
+"""The reasons of a start that died in a capture."""
 
 BY_NAME: dict[str, Reason] = {ExitCode(code).name: reason for code, reason in BY_EXIT.items()}
 """The same by name, as a warm-up report says it."""
@@ -47,6 +51,7 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.CaptureOutOfMemory,
     Reason.CaptureFailed,
     Reason.CompileFailed,
+    Reason.StartDied,
     Reason.PolicyUnsupported,
     Reason.ConfigInvalid,
     Reason.EngineRefused,
@@ -59,6 +64,7 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.ClaimNotFound,
     Reason.ClaimNotBound,
     Reason.CrashLoop,
+    Reason.VolumeElsewhere,
     Reason.Unschedulable,
     Reason.SchedulingGated,
     Reason.QueuedByKueue,
@@ -72,7 +78,10 @@ _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _PREEMPTION = re.compile(r",? (?:no new claims to deallocate|preemption:)")
 """What the scheduler says after its reasons: why evicting others would not help."""
 _KUEUE = "kueue.x-k8s.io/"
-_UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
+_UNBOUND_CLAIM = ("unbound immediate PersistentVolumeClaims", "didn't find available persistent volumes to bind")
+_DYING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" is being deleted')
+_LOST_VOLUME = re.compile(r'persistentvolumeclaim "([^"]+)" bound to non-existent persistentvolume "([^"]+)"')
+_ELSEWHERE = "volume node affinity conflict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +96,16 @@ class Diagnosis:
     pod: Pod
     overcome: bool = False
 
+    def survived(self) -> Diagnosis:
+        """The same where the operator goes on with a weaker plan: nobody else needs to do anything yet."""
+        if self.reason not in DEATHS:
+            return self
+        return replace(self, reason=Reason.StartDied, what=f"{self.reason.name}: {self.what}")
+
     @property
     def exit_code(self) -> int | None:
         """The engine's exit code, when that is the cause."""
-        told_by_exit = self.reason in (*BY_EXIT.values(), Reason.OutOfMemory, Reason.CrashLoop)
+        told_by_exit = self.reason in (*BY_EXIT.values(), Reason.StartDied, Reason.OutOfMemory, Reason.CrashLoop)
         return self.pod.ended.code if self.pod.ended is not None and told_by_exit else None
 
 
@@ -139,9 +154,14 @@ def unscheduled(pod: Pod) -> Diagnosis | None:
         return None
     if (match := _MISSING_CLAIM.search(message)) is not None:
         return Diagnosis(Reason.ClaimNotFound, f"PersistentVolumeClaim {match[1]} does not exist", pod)
-    if _UNBOUND_CLAIM in message:
+    if (match := _DYING_CLAIM.search(message)) is not None:
+        return Diagnosis(Reason.ClaimNotFound, f"PersistentVolumeClaim {match[1]} is being deleted", pod)
+    if (match := _LOST_VOLUME.search(message)) is not None:
+        return Diagnosis(Reason.ClaimNotBound, f"PersistentVolumeClaim {match[1]} has lost its volume {match[2]}", pod)
+    if any(words in message for words in _UNBOUND_CLAIM):
         return Diagnosis(Reason.ClaimNotBound, "the PersistentVolumeClaim of spec.model.uri has no volume yet", pod)
-    return Diagnosis(Reason.Unschedulable, _PREEMPTION.split(message)[0] or "no node fits", pod)
+    reason = Reason.VolumeElsewhere if _ELSEWHERE in message else Reason.Unschedulable
+    return Diagnosis(reason, _PREEMPTION.split(message)[0] or "no node fits", pod)
 
 
 def _ended(pod: Pod, ended: Ended) -> Diagnosis:

@@ -69,8 +69,8 @@ class Desired:
     `replicas` is None while an autoscaler decides, `fewest` how many there are at least, `scaled_by` says who decides.
     `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were
     the service's rendering not kept. `deaths` is what is remembered of starts that died in a capture, `steps_down`
-    whether it leads to a weaker plan now. `policy` is the plan before that, with the decisions of every step;
-    `undegraded` names the memory of its rendering, to go back to.
+    whether it leads to a weaker plan now, `can_weaken` whether one may follow. `policy` is the plan before that, with
+    the decisions of every step; `undegraded` names the memory of its rendering, to go back to.
     """
 
     policy: Plan
@@ -83,6 +83,7 @@ class Desired:
     withheld: tuple[Withheld, ...] = ()
     news: tuple[News, ...] = ()
     deaths: degrade.Memory | None = None
+    can_weaken: bool = False
     steps_down: bool = False
     undegraded: str = ""
 
@@ -171,6 +172,7 @@ def desire(
         news=news,
         deaths=after,
         steps_down=steps_down,
+        can_weaken=degrade.can_weaken(running.policy, spec),
         undegraded=subject.revision_name(pinned.revision),
     )
 

@@ -196,8 +196,31 @@ class Reason(Enum):
         "ask who put the gate there: kubectl get pod -o jsonpath={.spec.schedulingGates}", notice=Notice.Normal,
     )  # fmt: skip
     PodsRefused = Row(
-        _W, _F, "the cluster refuses to create the pods (quota, admission)", "a pod is created",
+        _W, _F, "the cluster refuses to create the pods for another reason", "a pod is created",
         "mend what the message names", notice=Notice.Warning,
+    )  # fmt: skip
+    QuotaExceeded = Row(
+        _W, _F, "a ResourceQuota of the namespace admits no more pods", "a pod is created",
+        "free some of the quota or raise it, or lower spec.resources or the replicas: kubectl describe resourcequota",
+        notice=Notice.Warning,
+    )  # fmt: skip
+    LimitRangeExceeded = Row(
+        _W, _F, "a LimitRange of the namespace does not admit spec.resources", "a pod is created",
+        "bring spec.resources within it: kubectl describe limitrange", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    PodSecurityRefused = Row(
+        _W, _F, "the namespace's pod-security level does not admit the pods", "a pod is created",
+        "take out of spec.podTemplate what it names; without that the pods pass `restricted`", stalled=True,
+        notice=Notice.Warning,
+    )  # fmt: skip
+    AdmissionRefused = Row(
+        _W, _F, "an admission webhook of the cluster refuses the pods", "a pod is created",
+        "change what it names, or ask who runs that webhook", notice=Notice.Warning,
+    )  # fmt: skip
+    VolumeElsewhere = Row(
+        (*_W, *_S), _F, "the model's volume can be had on nodes only where the pod may not run or has no room",
+        "the pod is scheduled", "make room or lift spec.placement there, or copy the model to a volume of other nodes",
+        notice=Notice.Warning,
     )  # fmt: skip
     ImagePullFailed = Row(
         _W, _F, "the engine's image cannot be pulled", "the image is pulled",
@@ -275,6 +298,11 @@ class Reason(Enum):
     CaptureOutOfMemory = Row(
         _G, _F, "capture ran out of memory and no shorter ladder was left (exit code 13)", "a pod captures its graphs",
         "shorten graph.sizes or raise spec.resources.limits.memory", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    StartDied = Row(
+        _G, _F, "a capture ended the engine's process, and graph.onCaptureFailure is Degrade",
+        "a pod captures its graphs, by a weaker plan if it dies on", "read kubectl logs --previous; tried again, and "
+        "after spec.graph.retries more deaths by a weaker plan", notice=Notice.Warning,
     )  # fmt: skip
     CompileFailed = Row(
         _G, _F, "a function of the model could not be compiled and graph.onCaptureFailure is Fail (exit code 19)",

@@ -12,6 +12,7 @@ from graphpod_operator.graphstatus import graph_status, is_weaker
 from graphpod_operator.observe import Child, Pod, Rollout
 from graphpod_operator.plan import Desired, Refused
 from graphpod_operator.reasons import ROOTS, UPDATES, ConditionType, Reason, sentence
+from graphpod_operator.refusal import NO_PODS, refusal
 from graphpod_operator.render.service import url
 from graphpod_operator.render.subject import selector
 from graphpod_operator.resource import Resource
@@ -59,6 +60,8 @@ def status(
     if isinstance(outcome, Desired) and stop is None:
         current = _current(outcome, seen)
         diagnosis = diagnose(current, seen.readings)
+        if diagnosis is not None and outcome.can_weaken:
+            diagnosis = diagnosis.survived()
         findings = _findings(found, outcome, seen, current, diagnosis)
         beside = {
             ConditionType.Scheduled: _scheduled(outcome, seen, current),
@@ -86,7 +89,7 @@ def status(
         ready_replicas=seen.rollout.ready if seen.rollout else 0,
         selector=",".join(f"{key}={value}" for key, value in selector(found.key.name).items()),
         graph=graph_status(policy, config_hash, seen.pods, seen.readings, deaths) if policy is not None else None,
-        last_failure=_failure(diagnosis) if diagnosis is not None else None,
+        last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable]),
     )
 
 
@@ -165,17 +168,23 @@ def _workload(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagno
     if rollout.updated == rollout.available == rollout.replicas == asked:
         return Finding(Reason.Available, f"{asked} of {asked} pods serve")
     if rollout.refused is not None:
-        return Finding(Reason.PodsRefused, rollout.refused)
+        return Finding(*refusal(rollout.refused))
     # Updated pods may all be waiting while older ones are available: only a ready pod of this spec serves it.
     serving = min(rollout.updated, sum(pod.ready for pod in current), asked)
     return Finding(Reason.Starting, f"{serving} of {asked} pods of this spec serve{_lost(desired, seen)}")
 
 
 def _lost(desired: Desired, seen: Observed) -> str:
-    """How the newest of the pods that ended for good ended; others take their places."""
+    """How the newest of the pods that ended for good ended (others take their places), or what one waits for."""
     gone = [pod for pod in seen.pods if pod.gone is not None and pod.config_hash == desired.config_hash]
     newest = max(gone, key=lambda pod: pod.version, default=None)
-    return f"; pod {newest.name} ended for good: {newest.gone}" if newest is not None else ""
+    if newest is not None:
+        return f"; pod {newest.name} ended for good: {newest.gone}"
+    # a volume that cannot be mounted is told by the kubelet's events alone, which we have no right to read
+    made = (pod for pod in _current(desired, seen) if pod.waiting is not None and pod.waiting[0] == "ContainerCreating")
+    if (first := next(made, None)) is not None:
+        return f"; pod {first.name} is being made: if that lasts, kubectl describe pod names the volume or image"
+    return ""
 
 
 def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None) -> Finding:
@@ -362,7 +371,13 @@ def _since(before: Mapping[str, str] | None, state: ConditionStatus, now: str) -
     return now
 
 
-def _failure(diagnosis: Diagnosis) -> Failure:
+def _failure(diagnosis: Diagnosis | None, workload: Finding) -> Failure | None:
+    """What keeps a pod from serving, or from being there at all."""
+    if diagnosis is None:
+        refused = workload.reason in NO_PODS
+        return (
+            Failure(reason=workload.reason.name, message=sentence(workload.reason, workload.what)) if refused else None
+        )
     return Failure(
         reason=diagnosis.reason.name,
         message=sentence(diagnosis.reason, diagnosis.what),

@@ -173,15 +173,42 @@ MISSING = '0/1 nodes are available: persistentvolumeclaim "weights" not found. p
     ],
     ids=["claim", "model", "capture", "memory", "selfcheck", "oom", "crash"],
 )
+@pytest.mark.usefixtures("operator")
 def test_a_failure_is_told_by_condition_reason_and_next_step(
-    applied: Place, eventually, status: Manifest, condition: str, reason: str, words: str
+    place: Place, eventually, status: Manifest, condition: str, reason: str, words: str
 ) -> None:
-    set_status(applied.cluster, the_pod(applied), status)
-    message = eventually(applied.reached(condition, "False", reason))
+    place.apply(graph={"onCaptureFailure": "Fail"})
+    eventually(lambda: len(place.pods()) == 1)
+    set_status(place.cluster, the_pod(place), status)
+    message = eventually(place.reached(condition, "False", reason))
     assert words in message
     assert len(message) <= 256
-    assert applied.condition("Ready")[:2] == ("False", reason)
-    assert applied.status()["lastFailure"]["reason"] == reason
+    assert place.condition("Ready")[:2] == ("False", reason)
+    assert place.status()["lastFailure"]["reason"] == reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "reason"),
+    [
+        ("ResourceQuota", {"hard": {"pods": "0"}}, "QuotaExceeded"),
+        ("LimitRange", {"limits": [{"type": "Container", "max": {"cpu": "100m"}}]}, "LimitRangeExceeded"),
+    ],
+)
+@pytest.mark.usefixtures("operator")
+def test_a_namespace_that_admits_no_pods_is_told_in_the_servers_words(
+    place: Place, eventually, kind: str, rule: Manifest, reason: str
+) -> None:
+    limit = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "team"}, "spec": rule}
+    place.kubectl("create", "-f", "-", input=json.dumps(limit))
+    if kind == "ResourceQuota":
+        eventually(lambda: place.get("resourcequota", "team").get("status", {}).get("hard"))
+    place.apply(resources={"limits": {"cpu": "2"}})
+    message = eventually(place.reached("WorkloadAvailable", "False", reason))
+    assert f"kubectl describe {kind.lower()}" in message
+    assert 'pods "' not in message, "the name of a pod that never was, another one at each try"
+    failure = place.status()["lastFailure"]
+    assert failure["reason"] == reason
+    assert "pod" not in failure
 
 
 def test_an_evicted_pod_is_told_and_its_successor_makes_the_service_ready(

@@ -54,11 +54,18 @@ SITUATIONS: dict[str, tuple[Manifest, Manifest | None, Manifest | None, str, str
         "Failed",
     ),
     "capture fails": (
-        {},
+        {"graph": {"onCaptureFailure": "Fail"}},
         {"running": False, "engine": ended(12, "CaptureFailed: decode size 4")},
         None,
         "Degraded",
         "Failed",
+    ),
+    "capture fails, a weaker plan may follow": (
+        {},
+        {"running": False, "engine": ended(12, "CaptureFailed: decode size 4")},
+        None,
+        "Progressing",
+        "InProgress",
     ),
 }
 
@@ -69,7 +76,11 @@ async def record(spec: Manifest, made: Manifest | None, told: Manifest | None) -
     await world.relist()
     await world.reconcile()
     if made is not None:
-        world.cluster.put(Resource.Pod, pod(config_hash=HASH, **made))
+        marks = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]["metadata"][
+            "annotations"
+        ]
+        form = {"config_hash": marks["graphpod.dev/config-hash"], "template": marks["graphpod.dev/template"]}
+        world.cluster.put(Resource.Pod, pod(**form, **made))
         ready = int(bool(made.get("ready")))
         deployment = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
         counts = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": ready, "availableReplicas": ready}

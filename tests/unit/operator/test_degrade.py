@@ -57,6 +57,7 @@ async def test_in_an_hour_the_plan_walks_down_once_from_full_over_breakable_to_d
     assert decode(hour) == ["Full", "Breakable", "Disabled"]
     assert {policies["prefill"] for policies in hour.walk} == {"Breakable"}, "the message names decode"
     assert hour.deaths == 3 + 3
+    assert ("False", "StartDied") in hour.statuses, "not Stalled: a weaker plan follows by itself"
     assert world.condition("Ready") == ("True", "Degraded")
     assert world.condition("Degraded") == ("True", "StartsDied")
 

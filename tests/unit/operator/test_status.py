@@ -152,7 +152,7 @@ TABLE: list[tuple[str, Observed, dict[str, Any], tuple[tuple[str, str], ...]]] =
             {}, STARTING,
         ),
         {},
-        (("True", "Loaded"), ("False", "Starting"), ("False", "CaptureFailed"), ("False", "CaptureFailed")),
+        (("True", "Loaded"), ("False", "Starting"), ("False", "StartDied"), ("False", "StartDied")),
     ),
     (
         "died and loads again",
@@ -176,7 +176,7 @@ TABLE: list[tuple[str, Observed, dict[str, Any], tuple[tuple[str, str], ...]]] =
             {UID: reading(state="Capturing", captured=(5, 0))}, STARTING,
         ),
         {},
-        (("True", "Loaded"), ("False", "Starting"), ("False", "CaptureFailed"), ("False", "CaptureFailed")),
+        (("True", "Loaded"), ("False", "Starting"), ("False", "StartDied"), ("False", "StartDied")),
     ),
     (
         "evicted, its successor serves",
