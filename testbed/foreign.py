@@ -31,12 +31,6 @@ class Foreign(Enum):
         "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
         "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
     )
-    HTTPRoute = Origin(
-        "sigs.k8s.io/gateway-api",
-        "v1.4.0",
-        "h1:ZwlNM6zOHq0h3WUX2gfByPs2yAEsy/EenYJB78jpQfQ=",
-        "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
-    )
     ScaledObject = Origin(
         "github.com/kedacore/keda/v2",
         "v2.18.1",

@@ -20,7 +20,6 @@ class Resource(Enum):
     PodDisruptionBudget = ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
     NetworkPolicy = ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
     PodMonitor = ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
-    HTTPRoute = ("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
     ScaledObject = ("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject")
     ReplicaSet = ("apps", "v1", "replicasets", "ReplicaSet")
     Pod = ("", "v1", "pods", "Pod")
@@ -72,7 +71,7 @@ AUTOSCALERS = (Resource.HorizontalPodAutoscaler, Resource.ScaledObject)
 AT_TIMES = (Resource.PodDisruptionBudget, Resource.NetworkPolicy, *AUTOSCALERS, Resource.PodMonitor)
 """Of these, what is not always wanted; it is deleted when it is wanted no more. It has the service's name."""
 
-OPTIONAL = (Resource.PodMonitor, Resource.HTTPRoute, Resource.ScaledObject)
+OPTIONAL = (Resource.PodMonitor, Resource.ScaledObject)
 """Kinds of others, whose CRD may be absent, come and go. `kinds` knows which of them are served."""
 
 WATCHED = (

@@ -24,7 +24,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* Optional kinds by their values in optionalKinds. */}}
 {{- define "graphpod.optionalKinds" -}}
 podMonitors: PodMonitor
-httpRoutes: HTTPRoute
 scaledObjects: ScaledObject
 {{- end }}
 

@@ -5,11 +5,15 @@ to it, and nothing is granted that it does not use (verb, resource and scope).
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from testbed import Cluster
+from testbed.foreign import Foreign
 from tests.api.chart.release import DEPLOYMENT, Release
 from tests.audit import Audit, Right
 from tests.eventually import Eventually
@@ -19,6 +23,13 @@ Words = set[tuple[str, str, str]]
 """(verb, group, resource)."""
 
 READS = ("list", "watch")
+OPTIONAL = {
+    True: ("prometheusUrl=http://prometheus.monitoring.svc:9090",),
+    False: ("optionalKinds.podMonitors=false", "optionalKinds.scaledObjects=false"),
+}
+"""The chart's values with the kinds of others, and without."""
+MONITORED: dict[bool, dict[str, Any]] = {True: {"monitoring": {"enabled": True}}, False: {}}
+SCALERS = (("HPA", "horizontalpodautoscalers"), ("KEDA", "scaledobjects"))
 LEASES = ("coordination.k8s.io", "leases")
 EVERYTHING = """
 apiVersion: rbac.authorization.k8s.io/v1
@@ -58,29 +69,62 @@ def used_up(used: Callable[[], Words], allowed: Words) -> Callable[[], bool]:
     return check
 
 
-def work_in(place: Place, eventually: Eventually) -> None:
-    """A service that gets its children, then a transition that is told by an event, then more configurations than are
-    kept, and loses its budget.
+@pytest.fixture
+def served(cluster: Cluster) -> Iterator[None]:
+    """The cluster has the CRDs of the optional kinds."""
+    for foreign in Foreign:
+        cluster.kubectl("apply", "--server-side", "-f", str(foreign.manifest()))
+    yield
+    for foreign in Foreign:
+        cluster.kubectl("delete", "crd", foreign.crd)
+
+
+@pytest.fixture
+def with_optional(request: pytest.FixtureRequest, helm: Path) -> bool:
+    """Whether the optional kinds are served and granted: each mode with one helm, and without them with the other."""
+    wanted: bool = helm.parent.name.partition("-")[0] == request.param
+    if wanted:
+        request.getfixturevalue("served")
+    return wanted
+
+
+def work_in(place: Place, eventually: Eventually, optional: bool = False) -> None:
+    """A service that gets its children, then autoscalers, then a transition that is told by an event, then more
+    configurations than are kept, and loses what it is not to have any more.
     """
-    place.apply(replicas=2)
+    place.apply(replicas=2, **MONITORED[optional])
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
+    for provider, kind in SCALERS[: 1 + optional]:
+        place.apply(replicas=2, autoscaling={"max": 3, "target": "4", "provider": provider}, **MONITORED[optional])
+        eventually(lambda kind=kind: place.names(kind) != [])
+    if optional:
+        eventually(lambda: place.names("podmonitors") != [])
     for size in range(1, 6):
         place.apply(suspend=True, engine={"maxBatch": size})
         eventually(place.reached("Ready", "False", "Suspended"))
 
 
+@pytest.mark.parametrize("with_optional", ["helm4"], indirect=True, ids=["optional kinds with helm 4"])
 def test_of_the_whole_cluster_it_uses_every_right_and_lacks_none(
-    release: Release, audit: Audit, make_place: Callable[..., Place], tmp_path: Path, eventually: Eventually
+    release: Release,
+    audit: Audit,
+    make_place: Callable[..., Place],
+    with_optional: bool,
+    tmp_path: Path,
+    eventually: Eventually,
 ) -> None:
     place, mark = make_place(release.cluster), audit.mark()
-    release.install()
+    release.install(*OPTIONAL[with_optional])
     with release.operator(tmp_path, eventually):
-        work_in(place, eventually)
-        allowed = granted(release.cluster, "clusterrole")
-        eventually(used_up(lambda: words(audit.since(mark).by(release.account).rights()), allowed))
+        work_in(place, eventually, with_optional)
         own = granted(release.cluster, "role", "-n", release.namespace, name=f"{DEPLOYMENT}-lease")
         assert own == {(verb, *LEASES) for verb in ("get", "create", "update")}
         eventually(used_up(lambda: words(audit.since(mark).by(release.account).rights(), release.namespace), own))
+    release.install(*OPTIONAL[with_optional], "networkPolicy.enabled=false")
+    with release.operator(tmp_path, eventually):
+        allowed = granted(release.cluster, "clusterrole")
+        assert ({"monitoring.coreos.com", "keda.sh"} <= {group for _, group, _ in allowed}) is with_optional
+        eventually(used_up(lambda: words(audit.since(mark).by(release.account).rights()), allowed))
     asked = audit.since(mark).by(release.account)
     assert asked.forbidden() == ()
     scopes = {one.namespace for one in asked.rights() if one.verb not in READS and one.resource != "leases"}
@@ -89,17 +133,26 @@ def test_of_the_whole_cluster_it_uses_every_right_and_lacks_none(
     assert {one.namespace for one in asked.rights() if one.verb == "list"} == {"", place.namespace}, "before deletes"
 
 
+@pytest.mark.parametrize("with_optional", ["helm3"], indirect=True, ids=["optional kinds with helm 3"])
 def test_of_named_namespaces_it_uses_every_right_there_and_none_elsewhere(
-    release: Release, audit: Audit, make_place: Callable[..., Place], tmp_path: Path, eventually: Eventually
+    release: Release,
+    audit: Audit,
+    make_place: Callable[..., Place],
+    with_optional: bool,
+    tmp_path: Path,
+    eventually: Eventually,
 ) -> None:
     red, blue, green = (make_place(release.cluster) for _ in range(3))
     mark = audit.mark()
-    release.install(f"watchNamespaces={{{red.namespace},{blue.namespace}}}")
+    settings = (f"watchNamespaces={{{red.namespace},{blue.namespace}}}", *OPTIONAL[with_optional])
+    release.install(*settings)
     assert DEPLOYMENT not in release.cluster.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
     with release.operator(tmp_path, eventually):
         green.apply()
         for place in (red, blue):
-            work_in(place, eventually)
+            work_in(place, eventually, with_optional)
+    release.install(*settings, "networkPolicy.enabled=false")
+    with release.operator(tmp_path, eventually):
         for place in (red, blue):
             allowed = granted(release.cluster, "role", "-n", place.namespace)
             where = place.namespace
