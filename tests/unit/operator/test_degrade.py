@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator import observe
+from graphpod_operator import degrade, observe
 from graphpod_operator.degrade import died, recall
 from graphpod_operator.observe import Pod
+from graphpod_operator.render import deployment
 from graphpod_operator.render.subject import DEATHS_ANNOTATION
 from graphpod_operator.resource import Resource
 from graphpod_policy import ExitCode
@@ -110,6 +111,36 @@ async def test_a_restarted_operator_goes_on_counting(world: World) -> None:
     await hour.pass_by(AN_HOUR)
     assert decode(hour) == ["Full", "Breakable", "Disabled"]
     assert hour.deaths == 3 + 3
+
+
+async def test_a_newer_operator_finds_the_weaker_plan_and_restarts_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contract 2: with another form of the pods, and rules that know no way down from Full."""
+    hour = Hour(world, decode_dies)
+    await hour.pass_by(AN_HOUR)
+    before = hour.deployment["spec"]
+    monkeypatch.setattr(deployment, "EXIT_SECONDS", 11)
+    monkeypatch.setattr(degrade, "weaken", lambda plan, *_: plan)
+    world.cluster.objects[SERVICE].pop("status")
+    hour.world = World(world.cluster, clock=world.clock)
+    await hour.pass_by(AN_HOUR)
+    assert hour.deployment["spec"] == before
+    assert decode(hour) == ["Full", "Breakable", "Disabled"]
+    assert world.condition("EngineUpdateAvailable") == ("True", "NewEngine")
+    assert world.condition("Degraded") == ("True", "StartsDied")
+
+
+async def test_a_lost_memory_of_the_weaker_plan_is_made_again_from_what_runs(world: World) -> None:
+    hour = Hour(world, decode_dies)
+    await hour.pass_by(AN_HOUR)
+    before, runs = hour.deployment["spec"], remembered(hour)["runs"]
+    del world.cluster.objects[Resource.ControllerRevision, NAMESPACE, f"demo-{runs}"]
+    hour.world = World(world.cluster, clock=world.clock)
+    await hour.pass_by(AN_HOUR)
+    assert hour.deployment["spec"] == before
+    made = world.cluster.objects[Resource.ControllerRevision, NAMESPACE, f"demo-{runs}"]
+    assert made["data"]["undegraded"] == remembered(hour)["of"]
 
 
 @pytest.mark.parametrize("retries", [0, 2, 4])
