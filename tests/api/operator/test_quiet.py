@@ -1,0 +1,209 @@
+"""What the operator writes (contract 9): nothing where all is in order, one write for each thing that is not.
+
+All tests share one service with every kind of child, and an operator that lists everything again each few seconds.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from graphpod_operator.observe import Service
+from graphpod_operator.ownership import desired_fields, owned_fields
+from graphpod_operator.plan import Desired, Wanted, desire
+from graphpod_operator.resource import Resource
+from tests.api.operator.pods import AdminPorts, report, running, set_status
+from tests.api.operator.process import IMAGES, Operator, grant
+from tests.audit import Audit, Trail
+from tests.eventually import Eventually
+from tests.places import LABEL, Place, service
+
+USER = "user5"
+RESYNC_SECONDS = 3
+OFTEN = f"""
+from graphpod_operator import resync
+resync.EVERY_SECONDS, resync.DELIVERY_SECONDS = {RESYNC_SECONDS}.0, 1.0
+"""
+WHOLE = {"replicas": 2}
+"""A spec that wants every kind of child."""
+
+
+def planned() -> tuple[Wanted, ...]:
+    """The children of such a service, by the planner alone."""
+    metadata = {"namespace": "x", "uid": "x", "resourceVersion": "1"}
+    wanted = desire(Service.of(service("whole", metadata, **WHOLE)), IMAGES)
+    assert isinstance(wanted, Desired)
+    return wanted.children
+
+
+KINDS = tuple(dict.fromkeys(child.resource for child in planned()))
+CREATE_TO_READY = len(KINDS) + 8
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A namespace that an operator of its own looks after, with a service called `whole` in it."""
+
+    place: Place
+    operator: Operator
+    audit: Audit
+    eventually: Eventually
+
+    def written(self, mark: int) -> Trail:
+        return self.audit.since(mark).by(USER).of(self.place.namespace).writes()
+
+    def resynced(self, times: int = 2) -> None:
+        """Waits for whole rounds of lists, and for the work they bring."""
+        mark, pods = self.audit.mark(), Resource.Pod.plural
+
+        def lists() -> int:
+            read = self.audit.since(mark).by(USER)
+            return sum((one.verb, one.resource) == ("list", pods) for one in read)
+
+        self.eventually(lambda: lists() > times)
+        self.eventually(self.operator.idle)
+
+    def name(self, resource: Resource) -> str:
+        found = self.place.kubectl("get", resource.plural, "-l", f"{LABEL}=whole", "-o", "name").split()
+        (name,) = found
+        return name.partition("/")[2]
+
+    def ready_pods(self, admin_ports: AdminPorts, name: str = "whole") -> None:
+        """What kubelets and engines do: each pod starts, captures and serves."""
+        pods = self.eventually(lambda: self.place.pods(name) or None)
+        stages = ((0.0, "Loading", False), *((part / 10, "Capturing", False) for part in range(1, 10)))
+        for captured, state, serves in (*stages, (1.0, "SelfChecking", False), (1.0, "Ready", True)):
+            for pod in pods:
+                admin_ports.tell(pod, report(pod, state, captured))
+                set_status(self.place.cluster, pod, running(ready=serves))
+
+
+@pytest.fixture(scope="module")
+def scene(
+    running_operator: Operator,
+    admin_ports: AdminPorts,
+    audit: Audit,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Scene]:
+    cluster = running_operator.cluster
+    place = Place(cluster, "quiet")
+    place.create()
+    grant(cluster, USER, place.namespace)
+    log: Path = tmp_path_factory.mktemp("quiet") / "log"
+    operator = Operator(
+        cluster, admin_ports.url, log, USER, (place.namespace,), lease_namespace=place.namespace, before=OFTEN
+    )
+    eventually = Eventually(list, [(cluster, place.namespace)], [log])
+    running_operator.stop()
+    operator.start()
+    try:
+        made = Scene(place, operator, audit, eventually)
+        mark = audit.mark()
+        place.apply("whole", **WHOLE)
+        eventually(lambda: len(place.pods("whole")) == WHOLE["replicas"])
+        made.ready_pods(admin_ports)
+        eventually(place.reached("Ready", "True", "Ready", "whole"))
+        made.resynced()
+        create = made.written(mark)
+        assert len(create) <= CREATE_TO_READY, create.told()
+        yield made
+        assert operator.stop() == 0
+    finally:
+        if operator.process is not None and operator.process.poll() is None:
+            operator.kill()
+        place.delete()
+        running_operator.start()
+        eventually(running_operator.idle)
+
+
+def test_from_create_to_ready_it_takes_few_writes_however_often_the_pods_are_asked(
+    scene: Scene, admin_ports: AdminPorts
+) -> None:
+    """Contract 9: at most one for each child, and eight."""
+    mark = scene.audit.mark()
+    scene.place.apply("fresh", **WHOLE)
+    scene.eventually(lambda: len(scene.place.pods("fresh")) == WHOLE["replicas"])
+    scene.ready_pods(admin_ports, "fresh")
+    scene.eventually(scene.place.reached("Ready", "True", "Ready", "fresh"))
+    scene.eventually(scene.operator.idle)
+    written = scene.written(mark)
+    children = [one for one in written if one.resource not in ("inferenceservices", "events")]
+    assert sorted(one.resource for one in children) == sorted(kind.plural for kind in KINDS)
+    assert len(written) <= CREATE_TO_READY, written.told()
+    scene.place.kubectl("delete", "gisvc", "fresh")
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    itertools.product(KINDS, ("edited", "unlabelled", "deleted")),
+    ids=lambda value: value.kind if isinstance(value, Resource) else value,
+)
+def test_a_child_that_somebody_changed_is_put_back_in_one_write(scene: Scene, kind: Resource, what: str) -> None:
+    name, mark = scene.name(kind), scene.audit.mark()
+    uid = scene.place.get(kind.plural, name)["metadata"]["uid"]
+    change = {
+        "edited": ("label", kind.plural, name, "app.kubernetes.io/part-of=somebody", "--overwrite"),
+        "unlabelled": ("label", kind.plural, name, "app.kubernetes.io/managed-by-"),
+        "deleted": ("delete", kind.plural, name),
+    }
+    scene.place.kubectl(*change[what])
+    (wanted,) = [child for child in _wanted(scene.place) if child.resource is kind]
+
+    def put_back() -> bool:
+        live = json.loads(scene.place.kubectl("get", kind.plural, "-o", "json", "--show-managed-fields"))["items"]
+        (found,) = [one for one in live if one["metadata"]["name"] == name]
+        same: bool = found["metadata"]["uid"] == uid
+        return owned_fields(found) == desired_fields(wanted.body) and same is (what != "deleted")
+
+    scene.eventually(put_back)
+    scene.eventually(scene.operator.idle)
+    children = [one for one in scene.written(mark) if one.resource not in ("inferenceservices", "events")]
+    assert [one.resource for one in children] == [kind.plural], scene.written(mark).told()
+
+
+def _wanted(place: Place) -> tuple[Wanted, ...]:
+    """The children that the service wants, by the planner alone: nothing is newer than what it was made by."""
+    wanted = desire(Service.of(place.get("gisvc", "whole")), IMAGES)
+    assert isinstance(wanted, Desired)
+    return wanted.children
+
+
+@pytest.fixture
+def settled(scene: Scene, admin_ports: AdminPorts) -> Scene:
+    """The scene with nothing left to write."""
+    scene.eventually(lambda: len(scene.place.pods("whole")) == WHOLE["replicas"])
+    scene.ready_pods(admin_ports)
+    scene.eventually(scene.place.reached("Ready", "True", "Ready", "whole"))
+    scene.resynced()
+    return scene
+
+
+def test_where_all_is_in_order_nothing_is_written(settled: Scene) -> None:
+    """Contract 9: forced resyncs, labels on the service, another service that goes and comes, foreign fields, the same
+    apply again, a restart, a kill.
+    """
+    place = settled.place
+    mark = settled.audit.mark()
+    settled.resynced()
+    place.kubectl("label", "gisvc", "whole", "team=a")
+    place.kubectl("annotate", "deployment", "whole", "example.com/owner=me")
+    place.apply("whole", **WHOLE)
+    unrelated: Callable[[], list[str]] = lambda: place.names("deployments")  # noqa: E731
+    place.apply("unrelated", suspend=True)
+    settled.eventually(lambda: len(unrelated()) == 2)
+    place.kubectl("delete", "gisvc", "unrelated")
+    place.apply("unrelated", suspend=True)
+    settled.eventually(place.reached("Ready", "False", "Suspended", "unrelated"))
+    settled.resynced()
+    assert settled.operator.stop() == 0
+    settled.operator.start()
+    settled.eventually(settled.operator.idle)
+    settled.operator.kill()
+    settled.operator.start()
+    settled.eventually(settled.operator.idle)
+    settled.resynced()
+    written = Trail(one for one in settled.written(mark) if one.name and not one.name.startswith("unrelated"))
+    assert written.steady() == ()
