@@ -64,7 +64,7 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Desired:
     """A service that can run: its graph plan, the hash of its engine's configuration, the fingerprint of its pods'
-    template, its children in order.
+    template, the name of its rendering, its children in order.
 
     `replicas` is None while an autoscaler decides, `fewest` how many there are at least, `scaled_by` says who decides.
     `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were
@@ -76,6 +76,7 @@ class Desired:
     policy: Plan
     config_hash: str
     template: str
+    revision: str
     replicas: int | None
     fewest: int
     scaled_by: str
@@ -239,6 +240,7 @@ def _desired(
         policy=rendering.policy,
         config_hash=file.hash,
         template=rendering.template,
+        revision=rendering.revision,
         replicas=scaling.replicas(subject.spec),
         fewest=scaling.fewest(subject.spec),
         scaled_by=scaling.told(subject.spec),

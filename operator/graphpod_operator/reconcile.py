@@ -113,9 +113,11 @@ class Reconciler:
             return None
         if self._ending.get(key) == found.uid:
             return None
-        memories = await self._memories(found)
+        memories = self._store.children(key, Resource.ControllerRevision)
         deployment = self._store.child(Resource.Deployment, key.namespace, key.name)
         outcome = self._desire(found, memories, deployment, self._store.pods(key))
+        if (lost := await self._recollect(found, memories, outcome)) is not None:
+            outcome = self._desire(found, (*memories, lost), deployment, self._store.pods(key))
         stopped: Refused | None = None
         failure: ApiError | None = None
         again: float | None = None
@@ -145,25 +147,24 @@ class Reconciler:
         pauses = (held_back, blocked, again, read_again(seen.readings.values()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
-    async def _memories(self, found: Service) -> tuple[Child, ...]:
-        """The memories of a service. That of what runs, if it was lost, is made again from what runs."""
-        known = self._store.children(found.key, Resource.ControllerRevision)
+    async def _recollect(self, found: Service, known: tuple[Child, ...], outcome: Desired | Refused) -> Child | None:
+        """The memory of what runs, if it was lost and would not come back by itself: what runs proves it."""
         for child in known:
             await self._complain(found, child)
         running = self._store.child(Resource.Deployment, found.key.namespace, found.key.name)
         if running is None or not is_ours(found, running) or not proof.lost(running, known):
-            return known
+            return None
+        if isinstance(outcome, Desired) and outcome.revision == running.revision:
+            return None  # this operator makes the same
         live = await self._cluster.get(running.resource, running.namespace, running.name)
         if live is None or not proof.lost(running := Child.of(running.resource, live), known):
-            return known
+            return None
         name = config_name(found.key.name, proof.configuration(live))
         config = await self._cluster.get(Resource.ConfigMap, running.namespace, name)
         rebuilt = proof.rebuilt(found, running, known, live, config) if config is not None else None
-        if rebuilt is None:
-            log.info("a memory is gone, and not proved by what runs", extra={"revision": running.revision})
-            return known
-        log.warning("a memory is gone; made again from what runs", extra={"revision": running.revision})
-        return (*known, rebuilt)
+        proved = "made again from what runs" if rebuilt is not None else "what runs does not prove it"
+        log.warning("a memory is gone; %s", proved, extra={"revision": running.revision})
+        return rebuilt
 
     async def _complain(self, found: Service, memory: Child) -> None:
         """Tell, once, of a memory that is none."""

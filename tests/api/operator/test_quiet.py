@@ -150,13 +150,12 @@ def test_a_child_that_somebody_changed_is_put_back_in_one_write(scene: Scene, ki
         "deleted": ("delete", kind.plural, name),
     }
     scene.place.kubectl(*change[what])
-    (wanted,) = [child for child in _wanted(scene.place) if child.resource is kind]
+    (fields,) = [desired_fields(child.body) for child in _wanted(scene.place) if child.resource is kind]
 
     def put_back() -> bool:
         live = json.loads(scene.place.kubectl("get", kind.plural, "-o", "json", "--show-managed-fields"))["items"]
-        (found,) = [one for one in live if one["metadata"]["name"] == name]
-        same: bool = found["metadata"]["uid"] == uid
-        return owned_fields(found) == desired_fields(wanted.body) and same is (what != "deleted")
+        found = [one for one in live if one["metadata"]["name"] == name and owned_fields(one) == fields]
+        return [one["metadata"]["uid"] == uid for one in found] == [what != "deleted"]
 
     scene.eventually(put_back)
     scene.eventually(scene.operator.idle)
