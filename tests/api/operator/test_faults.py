@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.resource import WATCHED
+from graphpod_operator.resource import WATCHED, Resource
 from stubs.fault import Answer, Cut, Effect, Freeze, Slow, Turn, WatchError
 from stubs.kubecall import WRITES, Verb, Which
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import USER, Operator
+from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import Place
 
@@ -21,6 +22,7 @@ CREATE_TO_READY = len(KINDS) + 8
 """Writes that a service may cost from its creation on (contract 9)."""
 LOST_WATCH_LIMIT = 120.0
 """Seconds after which a watch that tells nothing has been replaced: kopf waits 70 for a sign of life."""
+LATE_SECONDS = 10.0
 WATCHES = frozenset({Verb.WATCH})
 READS = frozenset({Verb.GET, Verb.LIST})
 
@@ -171,6 +173,34 @@ def test_watches_frozen_for_good_are_given_up_and_opened_again(wire: Wire, place
     eventually(place.reached("WorkloadAvailable", "False", "Starting", "second"), timeout=LOST_WATCH_LIMIT)
     assert not fault.lifted
     assert wire.proxy.count(Which(WATCHES)) > opened
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, id=kind.kind, marks=() if kind is Resource.Deployment else pytest.mark.slow)
+        for kind in WATCHED
+    ],
+)
+def test_a_restart_in_which_one_list_comes_late_writes_nothing(
+    wire: Wire, place: Place, audit: Audit, eventually, kind: Resource
+) -> None:
+    """Contract 5: nothing is decided before every list is there."""
+    place.apply()
+    eventually(in_order(place))
+    eventually(lambda: place.status().get("updatedReplicas") == 1)
+    eventually(wire.operator.idle)
+    assert wire.operator.stop() == 0
+    mark = audit.mark()
+    late = wire.proxy.add(Slow(delay=LATE_SECONDS), Which(frozenset({Verb.LIST}), resource=kind.plural), Turn(times=1))
+    wire.operator.start()
+    eventually(wire.operator.idle, timeout=3 * LATE_SECONDS)
+    place.apply("second")  # it is in order when every event before it was heard
+    eventually(place.reached("WorkloadAvailable", "False", "Starting", "second"))
+    eventually(wire.operator.idle)
+    assert late.hits == 1
+    written = audit.since(mark).by(USER).of(place.namespace).writes()
+    assert [one for one in written if one.name == "demo" or one.name.startswith("demo-")] == []
 
 
 def test_an_api_server_that_is_gone_for_a_while_is_found_again(wire: Wire, place: Place, eventually) -> None:

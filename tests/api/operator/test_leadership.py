@@ -6,10 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from graphpod_operator.resource import WATCHED
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import LEASES, Operator, grant
@@ -26,15 +29,29 @@ USERS = ("user3", "user4")
 
 
 @pytest.fixture
+def wrong(request: pytest.FixtureRequest) -> tuple[int, int]:
+    """By how many hours the wall clocks of leader and waiting operator are wrong."""
+    hours: tuple[int, int] = getattr(request, "param", (0, 0))
+    return hours
+
+
+@pytest.fixture
 def pair(
-    proxy: Proxy, running_operator: Operator, admin_ports: AdminPorts, tmp_path: Path, eventually: Eventually
+    proxy: Proxy,
+    running_operator: Operator,
+    admin_ports: AdminPorts,
+    tmp_path: Path,
+    eventually: Eventually,
+    wrong: tuple[int, int],
 ) -> Iterator[tuple[Operator, Operator]]:
     """The leader, and one that waits. Each is a user of its own, so that the audit log tells them apart."""
     cluster, made = running_operator.cluster, []
-    for user in USERS:
+    for user, hours in zip(USERS, wrong, strict=True):
         grant(cluster, user)
         kubeconfig = proxy.kubeconfig(cluster.token_kubeconfig(user), tmp_path / f"{user}.kubeconfig")
-        operator = Operator(cluster, admin_ports.url, tmp_path / f"{user}.log", user, kubeconfig=kubeconfig)
+        before = WRONG.replace("{hours}", str(hours)) if hours else ""
+        log = tmp_path / f"{user}.log"
+        operator = Operator(cluster, admin_ports.url, log, user, kubeconfig=kubeconfig, before=before)
         eventually.logs.append(operator.log)
         operator.start()
         made.append(operator)
@@ -49,6 +66,25 @@ def pair(
             operator.process.send_signal(signal.SIGCONT)
             operator.kill()
         cluster.kubectl("delete", "lease", "graphpod-operator", "-n", LEASES)
+
+
+WRONG = """
+import signal, time
+from graphpod_operator import clock
+hours = {hours}
+real = time.time
+time.time = lambda: real() + 3600 * hours
+class Wrong(clock.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls.fromtimestamp(time.time(), tz)
+clock.datetime = Wrong
+def jump(*_):
+    global hours
+    hours = -hours
+signal.signal(signal.SIGUSR1, jump)
+"""
+"""A wall clock that is wrong by so many hours, and by as many the other way after SIGUSR1."""
 
 
 @contextmanager
@@ -75,6 +111,12 @@ def written(audit: Audit, mark: int, place: Place) -> Trail:
 
 def put_back(audit: Audit, mark: int, place: Place, user: str) -> Callable[[], bool]:
     return lambda: len(written(audit, mark, place).by(user)) > 2
+
+
+def lease_of(place: Place) -> dict[str, Any]:
+    found = json.loads(place.cluster.kubectl("get", "lease", "graphpod-operator", "-n", LEASES, "-o", "json"))
+    spec: dict[str, Any] = found["spec"]
+    return spec
 
 
 def handed_over_once(audit: Audit, mark: int, place: Place) -> None:
@@ -125,7 +167,10 @@ def test_an_operator_that_is_killed_is_replaced_within_the_limit(
     killed = time.time()
     place.kubectl("scale", "deployment", "demo", "--replicas=3")
     eventually(lambda: bool(written(audit, mark, place).by(USERS[1])), timeout=2 * FAILOVER_LIMIT)
-    took = written(audit, mark, place).by(USERS[1])[0].at - killed
+    first = written(audit, mark, place).by(USERS[1])[0]
+    took = first.at - killed
+    lists = {one.resource for one in audit.since(mark).by(USERS[1]) if one.verb == "list" and one.at < first.at}
+    assert lists >= {kind.plural for kind in WATCHED}, "it waited long, and lists again before it writes"
     with capsys.disabled():
         print(f"\nfailover after kill -9: {took:.1f} s")
     assert took <= FAILOVER_LIMIT
@@ -159,11 +204,38 @@ def test_a_leader_that_stands_still_writes_nothing_when_it_goes_on(
     with busy(place):
         eventually(put_back(audit, mark, place, USERS[0]))
         leader.process.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
         eventually(put_back(audit, mark, place, USERS[1]), timeout=2 * STILL)
+        eventually(lambda: time.monotonic() - stopped > STILL)
         leader.process.send_signal(signal.SIGCONT)
         assert leader.process.wait(2 * STILL) == 1
     handed_over_once(audit, mark, place)
     assert "is held by" in leader.log.read_text()
+
+
+@pytest.mark.parametrize("wrong", [(1, -1), pytest.param((-1, 1), marks=pytest.mark.slow)], indirect=True, ids=str)
+def test_wall_clocks_that_are_wrong_and_jump_move_nothing(
+    pair: tuple[Operator, Operator], place: Place, audit: Audit, eventually: Eventually, wrong: tuple[int, int]
+) -> None:
+    leader, waiting = pair
+    place.apply()
+    eventually(place.reached("WorkloadAvailable", "False", "Starting"))
+    said = lease_of(place)["renewTime"]
+    apart = datetime.fromisoformat(said) - datetime.now(UTC)
+    assert round(apart.total_seconds() / 3600) == wrong[0], "the clock is wrong where it is written down"
+    mark = audit.mark()
+    with busy(place):
+        eventually(put_back(audit, mark, place, USERS[0]))
+        for operator in pair:
+            assert operator.process is not None
+            operator.process.send_signal(signal.SIGUSR1)
+        jumped = audit.mark()
+        eventually(lambda: sum(one.kind == "leases" for one in audit.since(jumped).by(USERS[0]).writes()) > 2)
+        eventually(put_back(audit, jumped, place, USERS[0]))
+        assert leader.stop() == 0
+        eventually(put_back(audit, mark, place, USERS[1]))
+    assert waiting.leads()
+    handed_over_once(audit, mark, place)
 
 
 def test_an_api_server_that_is_away_restarts_nobody_and_one_leads_when_it_is_back(
@@ -175,8 +247,10 @@ def test_an_api_server_that_is_away_restarts_nobody_and_one_leads_when_it_is_bac
     with busy(place):
         eventually(put_back(audit, mark, place, USERS[0]))
         proxy.refuse()
+        gone = time.monotonic()
         eventually(lambda: [one.ask("/readyz")[0] for one in pair] == [503, 503])
         eventually(lambda: not any(one.leads() for one in pair), timeout=STILL)
+        eventually(lambda: time.monotonic() - gone > STILL)
         assert [one.ask("/healthz")[0] for one in pair] == [200, 200]
         away = audit.mark()
         proxy.accept()
@@ -184,8 +258,7 @@ def test_an_api_server_that_is_away_restarts_nobody_and_one_leads_when_it_is_bac
         eventually(lambda: sum(one.leads() for one in pair) == 1)
     terms = written(audit, mark, place).terms()
     assert len(terms) == len({term.writer for term in terms}), terms
-    lease = json.loads(place.cluster.kubectl("get", "lease", "graphpod-operator", "-n", LEASES, "-o", "json"))
-    holder = lease["spec"]["holderIdentity"]
+    holder = lease_of(place)["holderIdentity"]
     for operator in pair:
         assert operator.process is not None
         assert operator.process.poll() is None or operator.uid != holder

@@ -20,10 +20,14 @@ import dataclasses
 from graphpod_operator import plan
 from graphpod_operator.render import deployment
 resolve = plan.resolve
-plan.resolve = lambda features, request: resolve(features, dataclasses.replace(request, decode_sizes=(1, 2, 3)))
+def next_rules(features, request):
+    made = resolve(features, dataclasses.replace(request, decode_sizes=(1, 2, 3)))
+    told = tuple(dataclasses.replace(row, because="said otherwise", hint="and hinted") for row in made.decisions)
+    return dataclasses.replace(made, decisions=told, resolver_revision="next")
+plan.resolve = next_rules
 deployment.EXIT_SECONDS = 11
 """
-"""What a process of the next version has otherwise, beside its image."""
+"""What a process of the next version has otherwise, beside its image: the rules, their words, the form of the pods."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,50 @@ def test_an_upgrade_changes_nothing_that_runs_and_adopting_it_rolls_once(
     adopted = what_runs(quiet)[:2]
     versions.take_back()
     assert what_runs(quiet)[:2] == adopted, "an operator that is taken back restarts nobody"
+
+
+def test_the_memory_of_a_service_deleted_under_a_newer_operator_restarts_nobody(
+    versions: Versions, quiet: Place, eventually: Eventually
+) -> None:
+    template = quiet.get("deployment", "demo")["spec"]["template"]
+    (memory,) = quiet.names("controllerrevisions")
+    before = what_runs(quiet)
+    versions.upgrade()
+    quiet.kubectl("delete", memory)
+    eventually(lambda: quiet.names("controllerrevisions") == [memory])
+    eventually(versions.new.idle)
+    assert quiet.get("deployment", "demo")["spec"]["template"] == template
+    assert what_runs(quiet) == before
+    eventually(quiet.reached("EngineUpdateAvailable", "True", "NewEngine"))
+
+
+def test_a_service_made_anew_without_a_status_takes_its_kept_children_and_restarts_nobody(
+    versions: Versions, quiet: Place, audit: Audit, eventually: Eventually
+) -> None:
+    """As docs/operations.md tells it. Until its user gives it the children, they are somebody else's."""
+    before = what_runs(quiet)
+    template = quiet.get("deployment", "demo")["spec"]["template"]
+    kinds = "deployment,service,serviceaccount,configmap,controllerrevision"
+    kept = quiet.names(kinds)
+    quiet.kubectl("delete", "gisvc", "demo", "--cascade=orphan")
+    versions.upgrade()
+    mark = audit.mark()
+    quiet.apply()
+    eventually(quiet.reached("Accepted", "False", "NameCollision"))
+    uid = quiet.get("gisvc", "demo")["metadata"]["uid"]
+    owner = {"apiVersion": "graphpod.dev/v1alpha1", "kind": "InferenceService", "name": "demo"}
+    owners = {"metadata": {"ownerReferences": [{**owner, "uid": uid, "controller": True}]}}
+    for name in kept:
+        quiet.kubectl("patch", name, "--type=merge", "-p", json.dumps(owners))
+    eventually(quiet.reached("Accepted", "True", "Accepted"))
+    eventually(quiet.reached("EngineUpdateAvailable", "True", "NewEngine"))
+    assert quiet.get("deployment", "demo")["spec"]["template"] == template
+    assert what_runs(quiet) == before
+    assert quiet.names(kinds) == kept
+    told = quiet.kubectl("get", "events", "-o=jsonpath={.items[*].reason}").split()
+    assert "PutBack" not in told
+    written = [one.kind for one in audit.since(mark).by(USER).of(quiet.namespace).writes()]
+    assert set(written) <= {"inferenceservices/status", "events"}
 
 
 def settled_on(place: Place, eventually: Eventually) -> None:
