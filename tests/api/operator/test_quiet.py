@@ -21,7 +21,7 @@ from tests.audit import Audit, Trail
 from tests.eventually import Eventually
 from tests.places import LABEL, Place, service
 
-USER = "user5"
+USER = "user1"
 RESYNC_SECONDS = 3
 OFTEN = f"""
 from graphpod_operator import resync
@@ -138,7 +138,7 @@ def test_from_create_to_ready_it_takes_few_writes_however_often_the_pods_are_ask
 
 @pytest.mark.parametrize(
     ("kind", "what"),
-    itertools.product(KINDS, ("edited", "unlabelled", "deleted")),
+    [*itertools.product(KINDS, ("edited", "unlabelled", "deleted"))],
     ids=lambda value: value.kind if isinstance(value, Resource) else value,
 )
 def test_a_child_that_somebody_changed_is_put_back_in_one_write(scene: Scene, kind: Resource, what: str) -> None:
