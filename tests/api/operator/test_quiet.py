@@ -53,7 +53,7 @@ class Scene:
     eventually: Eventually
 
     def written(self, mark: int) -> Trail:
-        return self.audit.since(mark).by(USER).of(self.place.namespace).writes()
+        return self.audit.since(mark).by(USER).of(self.place.namespace).writes().steady()
 
     def resynced(self, times: int = 2) -> None:
         """Waits for whole rounds of lists, and for the work they bring."""
@@ -205,4 +205,4 @@ def test_where_all_is_in_order_nothing_is_written(settled: Scene) -> None:
     settled.eventually(settled.operator.idle)
     settled.resynced()
     written = Trail(one for one in settled.written(mark) if one.name and not one.name.startswith("unrelated"))
-    assert written.steady() == ()
+    assert written == ()
