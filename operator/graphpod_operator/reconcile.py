@@ -163,7 +163,7 @@ class Reconciler:
         config = await self._cluster.get(Resource.ConfigMap, running.namespace, name)
         rebuilt = proof.rebuilt(found, running, known, live, config) if config is not None else None
         proved = "made again from what runs" if rebuilt is not None else "what runs does not prove it"
-        log.warning("a memory is gone; %s", proved, extra={"revision": running.revision})
+        log.warning("a memory is gone", extra={"revision": running.revision, "why": proved})
         return rebuilt
 
     async def _complain(self, found: Service, memory: Child) -> None:
