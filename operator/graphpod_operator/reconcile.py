@@ -117,7 +117,8 @@ class Reconciler:
         deployment = self._store.child(Resource.Deployment, key.namespace, key.name)
         outcome = self._desire(found, memories, deployment, self._store.pods(key))
         if (lost := await self._recollect(found, memories, outcome)) is not None:
-            outcome = self._desire(found, (*memories, lost), deployment, self._store.pods(key))
+            memories = (*memories, lost)
+            outcome = self._desire(found, memories, deployment, self._store.pods(key))
         stopped: Refused | None = None
         failure: ApiError | None = None
         again: float | None = None
