@@ -27,13 +27,8 @@ from graphpod_operator import resync
 resync.EVERY_SECONDS, resync.DELIVERY_SECONDS, resync.SETTLE_SECONDS = 2.0, 0.5, 0.5
 """
 """A resync every 2 s."""
-STAGES = (
-    (0.0, "Loading", False),
-    *((part / 10, "Capturing", False) for part in range(1, 10)),
-    (1.0, "SelfChecking", False),
-    (1.0, "Ready", True),
-)
-"""What a pod tells while it starts: how much is captured, where it has got to, whether it serves."""
+STAGES = ((0.0, "Loading"), *((part / 5, "Capturing") for part in range(1, 5)), (1.0, "SelfChecking"))
+"""What a pod tells while it starts: how much is captured, and where it has got to."""
 WHOLE = {"replicas": 2}
 """A spec that wants every kind of child."""
 
@@ -78,14 +73,23 @@ class Scene:
         (name,) = found
         return name.partition("/")[2]
 
-    def ready_pods(
-        self, admin_ports: AdminPorts, name: str = "whole", stages: tuple[tuple[float, str, bool], ...] = STAGES[-1:]
-    ) -> None:
-        """What kubelets and engines do to bring the pods of a service into service."""
-        for captured, state, serves in stages:
-            for pod in self.place.pods(name):
+    def start_pods(self, admin_ports: AdminPorts, name: str) -> None:
+        """What kubelets and engines do while pods start; each word of theirs is heard."""
+        pods = self.place.pods(name)
+        for captured, state in STAGES:
+            reads = {pod["metadata"]["name"]: admin_ports.reads_of(pod) for pod in pods}
+            for pod in pods:
                 admin_ports.tell(pod, report(pod, state, captured))
-                set_status(self.place.cluster, pod, running(ready=serves))
+                if state == "Loading":
+                    set_status(self.place.cluster, pod, running(ready=False))
+            self.eventually(lambda: all(admin_ports.reads_of(pod) > reads[pod["metadata"]["name"]] for pod in pods))  # noqa: B023
+        self.ready_pods(admin_ports, name)
+
+    def ready_pods(self, admin_ports: AdminPorts, name: str = "whole") -> None:
+        """The pods of a service serve."""
+        for pod in self.place.pods(name):
+            admin_ports.tell(pod, report(pod))
+            set_status(self.place.cluster, pod, running(ready=True))
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +133,7 @@ def test_from_create_to_ready_it_takes_few_writes_however_often_the_pods_are_ask
     mark = scene.audit.mark()
     scene.place.apply("fresh", **WHOLE)
     scene.eventually(lambda: len(scene.place.pods("fresh")) == WHOLE["replicas"])
-    scene.ready_pods(admin_ports, "fresh", STAGES)
+    scene.start_pods(admin_ports, "fresh")
     scene.eventually(scene.place.reached("Ready", "True", "Ready", "fresh"))
     scene.eventually(scene.operator.idle)
     written = scene.written(mark)
