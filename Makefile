@@ -39,7 +39,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator chaos traffic mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -93,6 +93,9 @@ chaos: venv tools ## break everything the operator stands on, in every scenario;
 
 traffic: venv tools images ## ask and stream all through both rollouts, a killed operator and a drained node
 	@$(RUN) -m pytest tests/e2e/test_traffic.py -s -q
+
+endurance: venv tools ## the operator for half an hour in a quiet cluster, then five minutes without an API server
+	@$(RUN) -m pytest -q tests/api/operator/test_health.py
 
 mutation: venv ## how many small faults in the policy its tests find; results in benchmarks/results
 	@$(RUN) benchmarks/policy_mutation.py "$$(mktemp -d)"
