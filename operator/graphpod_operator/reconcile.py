@@ -152,13 +152,14 @@ class Reconciler:
         """The memory of what runs, if it was lost and would not come back by itself: what runs proves it."""
         for child in known:
             await self._complain(found, child)
+        ours = [child for child in known if is_ours(found, child)]
         running = self._store.child(Resource.Deployment, found.key.namespace, found.key.name)
-        if running is None or not is_ours(found, running) or not proof.lost(running, known):
+        if running is None or not is_ours(found, running) or not proof.lost(running, ours):
             return None
         if isinstance(outcome, Desired) and outcome.revision == running.revision:
             return None  # this operator makes the same
         live = await self._cluster.get(running.resource, running.namespace, running.name)
-        if live is None or not proof.lost(running := Child.of(running.resource, live), known):
+        if live is None or not proof.lost(running := Child.of(running.resource, live), ours):
             return None
         name = config_name(found.key.name, proof.configuration(live))
         config = await self._cluster.get(Resource.ConfigMap, running.namespace, name)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator.render import deployment
-from graphpod_operator.resource import Resource
+from graphpod_operator.resource import CHILDREN, Resource
 from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import World
 
@@ -108,6 +108,30 @@ async def test_a_memory_of_no_use_beside_the_good_one_is_told_once_and_left_alon
     assert template(newer) == before
     assert told(newer) == ["MemoryUnreadable"]
     assert "demo-bad" in memories(newer)
+
+
+async def test_a_service_made_anew_takes_its_kept_children_one_by_one_in_whatever_order_and_restarts_nobody(
+    newer: World,
+) -> None:
+    """A memory that is not ours yet is none: what runs proves it until it is."""
+    before = template(newer)
+    kept = [(place, manifest) for place, manifest in newer.cluster.objects.items() if place[0] in CHILDREN]
+    owners = {place: manifest["metadata"].pop("ownerReferences") for place, manifest in kept}
+    anew = inference_service()
+    anew["metadata"]["uid"] = "anew"
+    newer.cluster.objects = {place: newer.cluster.put(place[0], manifest) for place, manifest in kept}
+    newer.cluster.put(Resource.InferenceService, anew)
+    newer.cluster.writes.clear()
+    for place, _ in sorted(kept, key=lambda one: one[0][0] is not Resource.Deployment):
+        await settle(newer)
+        assert newer.condition("Accepted") == ("False", "NameCollision")
+        given = newer.cluster.objects[place]
+        given["metadata"]["ownerReferences"] = [{**owner, "uid": "anew"} for owner in owners[place]]
+        newer.cluster.put(place[0], given)
+    await settle(newer)
+    assert newer.condition("Accepted") == ("True", "Accepted")
+    assert template(newer) == before
+    assert [write for write in newer.cluster.writes if write[0] != "status"] == []
 
 
 async def test_a_deployment_that_somebody_changed_proves_nothing(newer: World) -> None:
