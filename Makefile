@@ -94,8 +94,8 @@ chaos: venv tools ## break everything the operator stands on, in every scenario;
 traffic: venv tools images ## ask and stream all through both rollouts, a killed operator and a drained node
 	@$(RUN) -m pytest tests/e2e/test_traffic.py -s -q
 
-endurance: venv tools ## the operator for half an hour in a quiet cluster, then five minutes without an API server
-	@$(RUN) -m pytest -q tests/api/operator/test_health.py
+endurance: venv tools ## what takes the operator minutes: half an hour of quiet, wrong clocks, late lists, rare faults
+	@$(RUN) -m pytest -q -m slow tests/api/operator
 
 mutation: venv ## how many small faults in the policy its tests find; results in benchmarks/results
 	@$(RUN) benchmarks/policy_mutation.py "$$(mktemp -d)"

@@ -175,13 +175,8 @@ def test_watches_frozen_for_good_are_given_up_and_opened_again(wire: Wire, place
     assert wire.proxy.count(Which(WATCHES)) > opened
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, id=kind.kind, marks=() if kind is Resource.Deployment else pytest.mark.slow)
-        for kind in WATCHED
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WATCHED, ids=lambda kind: kind.kind)
 def test_a_restart_in_which_one_list_comes_late_writes_nothing(
     wire: Wire, place: Place, audit: Audit, eventually, kind: Resource
 ) -> None:

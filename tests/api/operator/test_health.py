@@ -1,7 +1,7 @@
 """What must never restart the operator (contract 11): time that passes, and an API server that is away."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,21 +33,23 @@ def behind(
     assert operator.stop() == 0
 
 
-def probed(operator: Operator, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
-    """What a kubelet does: it asks again and again whether to restart."""
-    until = time.monotonic() + seconds
+def probed(operator: Operator, seconds: float) -> None:
+    """What a kubelet does: it asks again and again whether to restart, and forgives two answers that do not come."""
+    until, missed = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         assert operator.process is not None
         assert operator.process.poll() is None, operator.tail()
-        assert operator.ask("/healthz") == (200, "ok\n"), operator.tail()
-        meanwhile()
+        status, said = operator.ask("/healthz")
+        missed = 0 if status else missed + 1
+        assert status == 200 or 0 < missed < 3, f"{status} {said}\n{operator.tail()}"
         time.sleep(PROBE_SECONDS)
 
 
 @pytest.mark.parametrize(
     ("quiet", "away"),
-    [pytest.param(3, 12, id="short"), pytest.param(1800, 300, id="half an hour", marks=pytest.mark.slow)],
+    [pytest.param(3, 12, id="short"), pytest.param(1800, 300, id="half an hour")],
 )
+@pytest.mark.slow
 def test_neither_quiet_time_nor_an_api_server_that_is_away_restarts_the_operator(
     behind: Operator, proxy: Proxy, place: Place, audit: Audit, eventually: Eventually, quiet: float, away: float
 ) -> None:
