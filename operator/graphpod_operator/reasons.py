@@ -394,6 +394,11 @@ class Reason(Enum):
         "ReplicaSet; kubectl rollout restart is respected", notice=Notice.Warning,
     )  # fmt: skip
 
+    Contested = Row(
+        (), _T, "somebody changes an object or the status again and again, and it is put back ever more seldom",
+        "told once in ten minutes", "find out who: kubectl get -o yaml --show-managed-fields", notice=Notice.Warning,
+    )  # fmt: skip
+
     MemoryUnreadable = Row(
         (), _T, "a ControllerRevision of the service is none that the operator made; the service goes on without it",
         "told once by each run of the operator", "delete it", notice=Notice.Warning,

@@ -7,13 +7,13 @@ before it is created, a later apply names the uid it means, and the answer of ev
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from graphpod_operator import events, handover, proof, prune
+from graphpod_operator import contest, events, handover, proof, prune
 from graphpod_operator.access import Access
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import ConditionStatus, Status
@@ -23,7 +23,7 @@ from graphpod_operator.feed import owned_by
 from graphpod_operator.kinds import Gone, Kinds
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Child, Key, Pod, Service, project
-from graphpod_operator.ownership import HOLDER
+from graphpod_operator.ownership import HOLDER, fingerprint
 from graphpod_operator.plan import (
     Create,
     Desired,
@@ -83,6 +83,11 @@ class Reconciler:
         self._access = access
         self._recent = events.Recent()
         self._progress = Progress()
+        self._contests = contest.Contests()
+        self._said: dict[Key, tuple[str, str]] = {}
+        """Of the status written last: the fingerprints of what was said, and of what the server then had."""
+        self._waits: dict[Key, float] = {}
+        """Seconds until what somebody changes again and again is put back."""
         self._reread: set[Key] = set()
         self._pruned: dict[Key, float] = {}
         """When the old ones of a service were looked at last."""
@@ -106,6 +111,7 @@ class Reconciler:
         found = self._store.service(key)
         if found is None or found.deleting:
             self._progress.forget(key)
+            self._said.pop(key, None)
             self._reread.discard(key)
             self._pruned.pop(key, None)
             self._made.pop(key, None)
@@ -145,7 +151,7 @@ class Reconciler:
         if failure is not None:
             raise failure
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
-        pauses = (held_back, blocked, again, read_again(seen.readings.values()))
+        pauses = (held_back, blocked, again, self._waits.pop(key, None), read_again(seen.readings.values()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _recollect(self, found: Service, known: tuple[Child, ...], outcome: Desired | Refused) -> Child | None:
@@ -237,12 +243,27 @@ class Reconciler:
             wanted = write.wanted
             known = uid == found.uid and (wanted.resource, wanted.name) in made
             drift = write.edited if isinstance(write, Repair) else known
+            if drift and await self._gives_way(found, (wanted.resource, found.uid, wanted.name), str(wanted)):
+                continue
             await self._carry_out(write, drift)
             if drift and isinstance(write, Repair) and wanted.resource is Resource.Deployment:
                 message = sentence(Reason.PutBack, "the Deployment was changed and is put back")
                 await self._tell(found, events.Event(Notice.Warning, Reason.PutBack.name, message))
         self._made[found.key] = found.uid, frozenset((wanted.resource, wanted.name) for wanted in desired.children)
         return None
+
+    async def _gives_way(
+        self, found: Service, what: Hashable, words: str, longest: float = contest.LONGEST_PAUSE
+    ) -> bool:
+        """Whether something that somebody changed stays so for a while: it was put back again and again."""
+        now = self._clock.monotonic()
+        if (wait := self._contests.wait(what, now, longest)) > 0:
+            self._waits[found.key] = min(wait, self._waits.get(found.key, wait))
+            return True
+        if self._contests.put_back(what, now):
+            message = sentence(Reason.Contested, f"{words} is changed again and again")
+            await self._tell(found, events.Event(Notice.Warning, Reason.Contested.name, message))
+        return False
 
     async def _delete(self, child: Child, why: str) -> None:
         await self._cluster.delete(child.resource, child.namespace, child.name, child.uid)
@@ -372,6 +393,16 @@ class Reconciler:
         wait = self._progress.wait(found.key, found.status, content, self._clock.monotonic())
         if wait is None or wait > 0:
             return wait
+        said, there = fingerprint(content), fingerprint(found.status)
+        before = self._said.get(found.key)
+        if before == (said, there):
+            return None  # what differs is a field that somebody else holds: saying it again would not take it away
+        if (
+            before is not None
+            and before[1] != there
+            and await self._gives_way(found, found.uid, "the status", contest.STATUS_PAUSE)
+        ):
+            return None
         body = {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -385,6 +416,7 @@ class Reconciler:
                 return None  # deleted meanwhile; the watch will say so
             raise
         self._progress.written(found.key, self._clock.monotonic())
+        self._said[found.key] = said, fingerprint(raw.get("status") or {})
         self._store.observe(project(Resource.InferenceService, raw))
         for event in events.transitions(found.status, new):
             await self._tell(found, event)

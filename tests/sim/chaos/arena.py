@@ -73,6 +73,9 @@ class Arena:
         return self.proxy.count(Which(WRITES, namespace=place.namespace))
 
     def idle(self) -> bool:
+        """Whether the operator has nothing to do. One that ended by itself is started again, as a kubelet does."""
+        if self.operator.process is not None and self.operator.process.poll() is not None:
+            self.operator.start()
         return self.operator.idle()
 
     def normal(self, scenario: Scenario) -> Outcome:
@@ -117,6 +120,7 @@ class Arena:
             scenario.act(place)
 
             def arrived() -> bool:
+                self.idle()
                 found = oracles.state(self.items(place))
                 if wanted is not None:
                     assert not (said := oracles.differences(wanted.state, found)), "\n".join(said)

@@ -28,6 +28,8 @@ READS = frozenset({Verb.GET, Verb.LIST})
 ENGINES = Path(__file__).with_name("engines.yaml")
 ROUNDS, ROUND_SECONDS = 6, 0.5
 """Of a rival who writes against the operator."""
+RELENTLESS = 60
+"""Rounds of one who does not pause."""
 SECOND = "user3"
 """Whom the second operator is to the API server."""
 PROBE = {
@@ -185,14 +187,14 @@ def clock_off(seconds: int) -> Inject:
     return inject
 
 
-def rival(work: Callable[[SimPlace], None]) -> Inject:
-    """Somebody who writes what is not his, ROUNDS times."""
+def rival(work: Callable[[SimPlace], None], rounds: int = ROUNDS, every: float = ROUND_SECONDS) -> Inject:
+    """Somebody who writes what is not his, so often."""
 
     def write(_: Arena, place: SimPlace) -> None:
-        for _round in range(ROUNDS):
+        for _round in range(rounds):
             with suppress(TestbedError):  # the object is not there yet, or gone
                 work(place)
-            _pause(ROUND_SECONDS)
+            _pause(every)
 
     return beside(write)
 
@@ -200,6 +202,10 @@ def rival(work: Callable[[SimPlace], None]) -> Inject:
 def on_children(place: SimPlace) -> None:
     place.kubectl("scale", "deployment", NAME, "--replicas=5")
     place.kubectl("label", "service,pdb", NAME, "app.kubernetes.io/part-of=nobody", "--overwrite")
+
+
+def on_replicas(place: SimPlace) -> None:
+    place.kubectl("scale", "deployment", NAME, "--replicas=5")
 
 
 def on_status(place: SimPlace) -> None:

@@ -46,8 +46,9 @@ def far(
 def arena(far: tuple[Proxy, Operator, Witness], sim: Cluster, open_place, known: dict) -> Iterator[Arena]:
     """Whole again, however the last test left it."""
     proxy, operator, witness = far
-    Eventually(lambda: [sim], logs=[operator.log])(operator.idle, timeout=60)
-    yield Arena(sim, proxy, operator, witness, Audit(sim.audit_log), open_place, TALLY, undisturbed=known)
+    arena = Arena(sim, proxy, operator, witness, Audit(sim.audit_log), open_place, TALLY, undisturbed=known)
+    Eventually(lambda: [sim], logs=[operator.log])(arena.idle, timeout=60)
+    yield arena
     proxy.board.clear()
 
 

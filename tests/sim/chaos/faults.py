@@ -96,6 +96,16 @@ FAULTS = (
         "status wiped", "the status is taken away, six times in 3 s", by.rival(by.status_wiped),
         shows=f"written again from what is; {ORDER}", extra=2 * by.ROUNDS + 6,
     ),
+    Fault(
+        "relentless rival on children", "somebody scales the Deployment 60 times without a pause",
+        by.rival(by.on_replicas, by.RELENTLESS, 0.0), WORK,
+        shows=f"no hot loop: put back ever more seldom, told by the Event Contested; {ORDER}", extra=40, within=120,
+    ),
+    Fault(
+        "relentless rival on status", "somebody writes another status 60 times without a pause",
+        by.rival(by.on_status, by.RELENTLESS, 0.0), WORK,
+        shows=f"no hot loop: put back ever more seldom, told by the Event Contested; {ORDER}", extra=24, within=120,
+    ),
     # nodes and engines
     Fault(
         "node lost", "the node of a pod says nothing any more", by.node_lost,
