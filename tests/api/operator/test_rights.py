@@ -44,6 +44,8 @@ def test_the_operator_uses_what_it_was_granted_and_nothing_else(
 ) -> None:
     applied.apply(replicas=2)  # with a budget, which goes
     eventually(lambda: applied.names("poddisruptionbudgets"))
+    applied.apply(autoscaling={"max": 3, "target": 4})  # with an autoscaler, which goes
+    eventually(lambda: applied.names("horizontalpodautoscalers"))
     applied.apply(suspend=True)  # a transition that is told by an event
     eventually(applied.reached("Ready", "False", "Suspended"))
     for size in range(1, 5):  # more configurations than are kept
