@@ -1,65 +1,30 @@
 """The status, as a table: what is observed on the left, what is said on the right."""
 
-import dataclasses
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from graphpod_operator import observe
 from graphpod_operator.api_status import Status
-from graphpod_operator.events import Recent, transitions
-from graphpod_operator.observe import Pod, Rollout
-from graphpod_operator.plan import Desired, Refused, desire
-from graphpod_operator.progress import Progress
+from graphpod_operator.plan import Refused
 from graphpod_operator.reasons import WHILE_ASKED, ConditionType, Reason
-from graphpod_operator.status import Observed, status
+from graphpod_operator.status import Observed
 from graphpod_operator.warmup import Missing, NoReading, Reading
-from tests.unit.operator.objects import IMAGES, inference_service, plain_template, planned, pod, report, rollout
-
-NOW = "2026-01-01T00:00:00Z"
-LATER = "2026-01-01T00:01:00Z"
-HASH = planned().config_hash
-
-
-def seen(
-    pods: list[dict[str, Any]] | None = None,
-    readings: dict[str, Reading | NoReading] | None = None,
-    report_of: Rollout | None = None,
-) -> Observed:
-    return Observed(report_of, tuple(Pod.of(one) for one in pods or []), readings or {})
-
-
-def reading(name: str = "demo-abc-1", **changes: Any) -> Reading:
-    return Reading.model_validate(report(name, **{"config_hash": HASH, **changes}))
-
-
-def the(
-    observed: Observed, refused: Refused | None = None, before: dict[str, Any] | None = None, **spec: Any
-) -> Status:
-    found = observe.Service.of(inference_service(status=before, **spec))
-    outcome = desire(found, IMAGES)
-    if isinstance(outcome, Desired):  # a pod has the form of its spec, unless it is said to have another
-        plain, form = plain_template(), outcome.template
-        pods = (dataclasses.replace(one, template=form) if one.template == plain else one for one in observed.pods)
-        observed = dataclasses.replace(observed, pods=tuple(pods))
-    return status(found, outcome, refused, observed, NOW if before is None else LATER)
-
-
-def words(of: Status) -> dict[str, tuple[str, str]]:
-    return {condition.type: (condition.status.value, condition.reason) for condition in of.conditions}
-
-
-UID = "uid-demo-abc-1"
-SERVING = rollout()
-STARTING = rollout(available=0)
-READY = seen([pod(config_hash=HASH, ready=True)], {UID: reading()}, SERVING)
-
-DIED = {"lastState": {"terminated": {"exitCode": 15, "message": "EngineDied: segmentation fault"}}}
-EVICTED = {
-    "phase": "Failed", "reason": "Evicted", "message": "the node was low on memory",
-    "containerStatuses": [{"name": "engine", "state": {"terminated": {"exitCode": 137}}}],
-}  # fmt: skip
+from tests.unit.operator.objects import pod, rollout
+from tests.unit.operator.told import (
+    DIED,
+    EVICTED,
+    HASH,
+    LATER,
+    NOW,
+    READY,
+    SERVING,
+    STARTING,
+    UID,
+    reading,
+    seen,
+    the,
+    words,
+)
 
 TABLE: list[tuple[str, Observed, dict[str, Any], tuple[tuple[str, str], ...]]] = [
     # name, observed, spec, (ModelAvailable, WorkloadAvailable, GraphsCaptured, Ready)
@@ -318,99 +283,6 @@ def test_every_condition_is_always_told_but_those_that_are_present_only_while_tr
         assert untold <= {ConditionType.Reconciling, ConditionType.Stalled, *WHILE_ASKED}
 
 
-def placed(name: str = "demo-abc-1", **changes: Any) -> dict[str, Any]:
-    """A pod of the planned configuration, on a node."""
-    return {**pod(name, config_hash=HASH, **changes), "spec": {"nodeName": "n"}}
-
-
-def gated(*gates: str) -> dict[str, Any]:
-    """A pod that the scheduler may not look at."""
-    blocked = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "blocked"}
-    waits = pod(config_hash=HASH, running=False, status={"conditions": [blocked]})
-    return {**waits, "spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
-
-
-NO_ROOM = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes: 3 Insufficient cpu."}]}
-NO_CLAIM = {
-    "conditions": [{"type": "PodScheduled", "status": "False", "message": 'persistentvolumeclaim "w" not found'}]
-}
-
-
-@pytest.mark.parametrize(
-    ("pods", "spec", "said"),
-    [
-        ([], {}, ("Unknown", "PodsPending")),
-        ([pod(config_hash=HASH)], {}, ("Unknown", "PodsPending")),
-        ([placed()], {}, ("True", "Scheduled")),
-        ([placed()], {"replicas": 2}, ("Unknown", "PodsPending")),
-        ([placed(), placed("demo-abc-2")], {"replicas": 2}, ("True", "Scheduled")),
-        ([pod(config_hash=HASH, running=False, status=NO_ROOM)], {}, ("False", "Unschedulable")),
-        ([pod(config_hash=HASH, running=False, status=NO_CLAIM)], {}, ("False", "ClaimNotFound")),
-        ([gated("kueue.x-k8s.io/admission")], {}, ("False", "QueuedByKueue")),
-        ([gated("example.com/wait")], {}, ("False", "SchedulingGated")),
-        ([placed("demo-old-1") | {"metadata": pod("demo-old-1")["metadata"]}], {}, ("Unknown", "PodsPending")),
-        ([], {"suspend": True}, ("False", "Suspended")),
-    ],
-    ids=lambda value: value[1] if isinstance(value, tuple) else "",
-)
-def test_scheduled_says_whether_every_pod_of_the_spec_has_a_node(
-    pods: list[dict[str, Any]], spec: dict[str, Any], said: tuple[str, str]
-) -> None:
-    told = words(the(seen(pods), **spec))
-    assert told["Scheduled"] == said
-    if said[0] == "False":
-        assert "Stalled" not in told or said[1] == "ClaimNotFound", "room may come"
-
-
-def test_a_pod_that_waits_for_a_node_is_told_whatever_else_fails() -> None:
-    crashed = pod("demo-abc-2", config_hash=HASH, running=False, engine=DIED)
-    told = words(the(seen([pod(config_hash=HASH, running=False, status=NO_ROOM), crashed]), replicas=2))
-    assert told["Scheduled"] == ("False", "Unschedulable")
-    assert told["WorkloadAvailable"] == ("False", "EngineDied")
-
-
-OLD = pod("demo-old-1", config_hash="old", ready=True)
-
-
-@pytest.mark.parametrize(
-    ("observed", "said"),
-    [
-        (seen(), ("False", "NothingServes")),
-        (READY, ("True", "Serving")),
-        (seen([OLD], {"uid-demo-old-1": reading("demo-old-1", config_hash="old")}, STARTING), ("True", "Serving")),
-        (seen([OLD], {}, STARTING), ("Unknown", "Unproved")),
-        (seen([OLD], {"uid-demo-old-1": NoReading(Missing.Unreachable, "x")}, STARTING), ("Unknown", "Unproved")),
-        (seen([pod(config_hash=HASH)], {UID: reading()}, STARTING), ("False", "NothingServes")),
-    ],
-    ids=["nothing", "ready", "an earlier generation", "silent", "unreachable", "not ready"],
-)
-def test_available_says_whether_a_proved_pod_of_any_generation_serves(
-    observed: Observed, said: tuple[str, str]
-) -> None:
-    assert words(the(observed))["Available"] == said
-
-
-def test_a_refused_spec_leaves_available_to_the_pods_that_serve() -> None:
-    told = words(the(READY, engine={"deterministic": True}))
-    assert told["Available"] == ("True", "Serving")
-    assert told["Degraded"] == told["Scheduled"] == ("Unknown", "NotAccepted")
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (reading(), ("False", "AsPlanned")),
-        (reading(decode="Disabled"), ("True", "Degraded")),
-        (reading(decode="Disabled", state="Capturing"), ("False", "AsPlanned")),
-    ],
-    ids=["as planned", "weaker", "not at its end"],
-)
-def test_degraded_says_whether_a_pod_runs_less_than_planned(answer: Reading, said: tuple[str, str]) -> None:
-    for ready in (True, False):
-        told = words(the(seen([pod(config_hash=HASH, ready=ready)], {UID: answer}, STARTING)))
-        assert told["Degraded"] == said
-
-
 def test_a_refused_spec_says_so_everywhere_and_tells_what_still_serves() -> None:
     observed = seen([pod(config_hash="old", ready=True)], {}, SERVING)
     told = the(observed, engine={"deterministic": True})
@@ -440,115 +312,6 @@ def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
 def test_the_same_observation_gives_the_same_status_later() -> None:
     before = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
     assert the(READY, before=before).model_dump(mode="json", by_alias=True, exclude_none=True) == before
-
-
-def test_the_weakest_pod_counts_and_pods_are_listed_when_they_differ() -> None:
-    observed = seen(
-        [pod("demo-abc-1", HASH, ready=True), pod("demo-abc-2", HASH, ready=True)],
-        {UID: reading(), "uid-demo-abc-2": reading("demo-abc-2", decode="Breakable", captured=(20, 4))},
-        rollout(2, 2, 2),
-    )
-    graph = the(observed, replicas=2).graph
-    assert graph is not None
-    assert (graph.decode.effective, graph.decode.display) == ("Breakable", "Breakable (recorder)")
-    assert graph.captured == "24/26"
-    assert [(row.name, row.decode) for row in graph.pods] == [("demo-abc-1", "Full"), ("demo-abc-2", "Breakable")]
-    same = the(READY).graph
-    assert same is not None
-    assert same.pods is None
-
-
-def test_both_phases_disabled_need_no_capture() -> None:
-    spec = {"graph": {"prefill": "Disabled", "decode": "Disabled"}}
-    plan = planned(**spec)
-    told = reading(config_hash=plan.config_hash, prefill="Disabled", decode="Disabled", captured=(0, 0))
-    observed = seen([pod(config_hash=plan.config_hash, ready=True)], {UID: told}, SERVING)
-    found = the(observed, **spec)
-    assert words(found)["GraphsCaptured"] == ("True", "NotRequired")
-    assert found.graph is not None
-    assert (found.graph.captured, found.graph.prefill.display) == ("0/0", "Disabled")
-
-
-def test_the_engines_decisions_join_the_operators_once_each() -> None:
-    decision = {"phase": "decode", "stage": "Engine", "outcome": "Degraded", "because": "b", "hint": "h"}
-    (known,) = (row for row in planned().policy.decisions if (row.rule, row.phase) == ("NoCuda", "decode"))
-    same = {**known.as_dict(), "stage": "Engine"}
-    first, second = (
-        {**decision, "rule": "CaptureFailed", "because": because} for because in ("of Full", "of Breakable")
-    )
-    told = reading(decisions=[first, same, second, first])
-    graph = the(seen([pod(config_hash=HASH, ready=True)], {UID: told}, SERVING)).graph
-    assert graph is not None
-    assert [(row.rule, row.phase) for row in graph.decisions] == [
-        ("NoCuda", "prefill"),
-        ("NoCuda", "decode"),
-        ("CaptureFailed", "decode"),
-        ("CaptureFailed", "decode"),
-    ]
-    assert [row.because for row in graph.decisions[2:]] == ["of Full", "of Breakable"]
-
-
-def test_a_refused_plan_shows_the_decision_that_refused_it() -> None:
-    spec = {
-        "graph": {"prefill": "Breakable", "sizes": {"prefill": [5000]}, "onUnsupported": "Fail"},
-        "engine": {"maxModelLen": 16, "maxBatch": 1},
-    }
-    graph = the(seen(), **spec).graph
-    assert graph is not None
-    assert "LadderEmpty" in {decision.rule for decision in graph.decisions}
-    assert graph.config_hash is None
-
-
-def test_an_event_tells_a_transition_once_and_only_where_it_has_a_notice() -> None:
-    starting = the(seen())
-    assert [event.reason for event in transitions({}, starting)] == []
-    before = starting.model_dump(mode="json", by_alias=True, exclude_none=True)
-    (event,) = transitions(before, the(READY))
-    assert (event.notice.value, event.reason) == ("Normal", "Ready")
-    after = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert transitions(after, the(READY)) == ()
-
-    recent, found = Recent(), observe.Service.of(inference_service())
-    assert recent.is_new(found, event, 0.0)
-    assert not recent.is_new(found, dataclasses.replace(event, message="of another pod"), 599.0)
-    assert recent.is_new(dataclasses.replace(found, uid="other"), event, 599.0)
-    assert recent.is_new(dataclasses.replace(found, generation=2), event, 599.0)
-    assert recent.is_new(found, event, 601.0)
-
-
-def test_a_service_that_changes_all_the_time_is_told_of_a_few_times_and_then_once_in_five_minutes() -> None:
-    """Each edit is a generation of its own, so the same reason is news each time; the API server's events are not."""
-    recent, found = Recent(), observe.Service.of(inference_service())
-    (event,) = transitions({}, the(seen(), Refused(Reason.NameCollision, "Service ns/demo exists")))
-    edits = [dataclasses.replace(found, generation=at) for at in range(3600)]
-    told = [at for at, edit in enumerate(edits) if recent.is_new(edit, event, float(at))]
-    assert told[:25] == list(range(25))
-    assert all(later - earlier >= 300 for earlier, later in pairwise(told[25:]))
-    assert 35 <= len(told) <= 37
-    assert recent.is_new(dataclasses.replace(found, uid="other"), event, 3600.0), "another's budget is its own"
-
-
-def test_a_failure_is_one_warning_though_ready_and_stalled_repeat_it() -> None:
-    refused = the(seen(), Refused(Reason.NameCollision, "Service ns/demo exists"))
-    assert [(event.notice.value, event.reason) for event in transitions({}, refused)] == [("Warning", "NameCollision")]
-
-
-def capturing(prefill: int) -> dict[str, Any]:
-    observed = seen([pod(config_hash=HASH)], {UID: reading(state="Capturing", captured=(prefill, 0))}, STARTING)
-    return the(observed).model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def test_captures_are_written_every_third_or_minute_details_every_five_seconds_and_conditions_at_once() -> None:
-    progress, key = Progress(), observe.Key("ns", "demo")
-    assert progress.wait(key, {}, capturing(1), 0.0) == 0
-    progress.written(key, 0.0)
-    assert progress.wait(key, capturing(1), capturing(1), 100.0) is None
-    assert progress.wait(key, capturing(1), capturing(2), 10.0) == 50, "one size more waits for a minute"
-    assert progress.wait(key, capturing(1), capturing(10), 4.0) == 1, "a step of 9/26 waits for 5 s"
-    assert progress.wait(key, capturing(1), {**capturing(1), "replicas": 7}, 4.0) == 1, "a detail waits for 5 s"
-    assert progress.wait(key, capturing(1), capturing(10), 5.0) == 0
-    done = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert progress.wait(key, capturing(9), done, 0.1) == 0, "a condition waits for nothing"
 
 
 def test_the_status_names_the_selector_and_the_address() -> None:
