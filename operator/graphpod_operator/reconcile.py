@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from graphpod_operator import contest, events, handover, proof, prune
+from graphpod_operator import contest, events, handover, prune
 from graphpod_operator.access import Access
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import ConditionStatus, Status
@@ -42,8 +42,8 @@ from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, T, Terminat
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import ConditionType, Notice, Reason, sentence
+from graphpod_operator.recollect import Recollection
 from graphpod_operator.render.images import Images
-from graphpod_operator.render.subject import config_name
 from graphpod_operator.resource import AUTOSCALERS, OPTIONAL, Resource
 from graphpod_operator.status import Observed, status
 from graphpod_operator.store import Store
@@ -95,8 +95,7 @@ class Reconciler:
         """The children that a service (by uid) had when all of them were in order."""
         self._ending: dict[Key, str] = {}
         """Services (by uid) whose namespace is being deleted; none of them comes back."""
-        self._complained: set[str] = set()
-        """Memories (by uid) that cannot be read and were told of."""
+        self._recollection = Recollection(cluster)
         self._normalised: dict[tuple[Resource, str, str], tuple[str, str]] = {}
 
     def reread(self, keys: Iterable[Key]) -> None:
@@ -122,7 +121,10 @@ class Reconciler:
         memories = self._store.children(key, Resource.ControllerRevision)
         deployment = self._store.child(Resource.Deployment, key.namespace, key.name)
         outcome = self._desire(found, memories, deployment, self._store.pods(key))
-        if (lost := await self._recollect(found, memories, outcome)) is not None:
+        for trouble in self._recollection.none(found, memories):
+            message = sentence(Reason.MemoryUnreadable, trouble)
+            await self._tell(found, events.Event(Notice.Warning, Reason.MemoryUnreadable.name, message))
+        if (lost := await self._recollection.lost(found, memories, deployment, outcome)) is not None:
             memories = (*memories, lost)
             outcome = self._desire(found, memories, deployment, self._store.pods(key))
         stopped: Refused | None = None
@@ -153,37 +155,6 @@ class Reconciler:
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
         pauses = (held_back, blocked, again, self._waits.pop(key, None), read_again(seen.readings.values()))
         return min((pause for pause in pauses if pause is not None), default=None)
-
-    async def _recollect(self, found: Service, known: tuple[Child, ...], outcome: Desired | Refused) -> Child | None:
-        """The memory of what runs, if it was lost and would not come back by itself: what runs proves it."""
-        for child in known:
-            await self._complain(found, child)
-        ours = [child for child in known if is_ours(found, child)]
-        running = self._store.child(Resource.Deployment, found.key.namespace, found.key.name)
-        if running is None or not is_ours(found, running) or not proof.lost(running, ours):
-            return None
-        if isinstance(outcome, Desired) and outcome.revision == running.revision:
-            return None  # this operator makes the same
-        live = await self._cluster.get(running.resource, running.namespace, running.name)
-        if live is None or not proof.lost(running := Child.of(running.resource, live), ours):
-            return None
-        name = config_name(found.key.name, proof.configuration(live))
-        config = await self._cluster.get(Resource.ConfigMap, running.namespace, name)
-        rebuilt = proof.rebuilt(found, running, known, live, config) if config is not None else None
-        proved = "made again from what runs" if rebuilt is not None else "what runs does not prove it"
-        log.warning("a memory is gone", extra={"revision": running.revision, "why": proved})
-        return rebuilt
-
-    async def _complain(self, found: Service, memory: Child) -> None:
-        """Tell, once, of a memory that is none."""
-        trouble = memory.kept.trouble if memory.kept is not None else None
-        if trouble is None or memory.uid in self._complained or not is_ours(found, memory):
-            return
-        self._complained.add(memory.uid)
-        what = f"ControllerRevision {memory.name}: {trouble}"
-        log.warning("a memory is none", extra={**_told(memory), "why": trouble})
-        message = sentence(Reason.MemoryUnreadable, what)
-        await self._tell(found, events.Event(Notice.Warning, Reason.MemoryUnreadable.name, message))
 
     def _desire(
         self, found: Service, memories: tuple[Child, ...], deployment: Child | None, pods: tuple[Pod, ...]

@@ -1,0 +1,56 @@
+"""Memories that are lost, made again from what runs, and such that are none. What is proved, `proof` says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from graphpod_operator import proof
+from graphpod_operator.observe import Child, Service
+from graphpod_operator.plan import Desired, Refused, is_ours
+from graphpod_operator.port import Cluster
+from graphpod_operator.render.subject import config_name
+from graphpod_operator.resource import Resource
+
+log = logging.getLogger(__name__)
+
+
+class Recollection:
+    """Looks after the memories of all services."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._told: set[str] = set()
+        """Memories (by uid) that are none and were told of."""
+
+    def none(self, found: Service, memories: Iterable[Child]) -> list[str]:
+        """Which of a service's memories are none, and why, in words; each is told once."""
+        said = []
+        for memory in memories:
+            trouble = memory.kept.trouble if memory.kept is not None else None
+            if trouble is None or memory.uid in self._told or not is_ours(found, memory):
+                continue
+            self._told.add(memory.uid)
+            child = f"ControllerRevision {memory.name}"
+            log.warning("a memory is none", extra={"child": child, "why": trouble})
+            said.append(f"{child}: {trouble}")
+        return said
+
+    async def lost(
+        self, found: Service, memories: tuple[Child, ...], running: Child | None, outcome: Desired | Refused
+    ) -> Child | None:
+        """The memory of what runs, if it is gone and would not come back by itself. Raises the port's errors."""
+        ours = [child for child in memories if is_ours(found, child)]
+        if running is None or not is_ours(found, running) or not proof.lost(running, ours):
+            return None
+        if isinstance(outcome, Desired) and outcome.revision == running.revision:
+            return None  # this operator makes the same
+        live = await self._cluster.get(running.resource, running.namespace, running.name)
+        if live is None or not proof.lost(running := Child.of(running.resource, live), ours):
+            return None
+        name = config_name(found.key.name, proof.configuration(live))
+        config = await self._cluster.get(Resource.ConfigMap, running.namespace, name)
+        rebuilt = proof.rebuilt(found, running, memories, live, config) if config is not None else None
+        proved = "made again from what runs" if rebuilt is not None else "what runs does not prove it"
+        log.warning("a memory is gone", extra={"revision": running.revision, "why": proved})
+        return rebuilt
