@@ -232,7 +232,7 @@ def test_wall_clocks_that_are_wrong_and_jump_move_nothing(
             operator.process.send_signal(signal.SIGUSR1)
         jumped = audit.mark()
         eventually(lambda: sum(one.kind == "leases" for one in audit.since(jumped).by(USERS[0]).writes()) > 2)
-        eventually(put_back(audit, jumped, place, USERS[0]))
+        eventually(lambda: bool(written(audit, jumped, place).by(USERS[0])))
         assert leader.stop() == 0
         eventually(put_back(audit, mark, place, USERS[1]))
     assert waiting.leads()
