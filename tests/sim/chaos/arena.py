@@ -117,7 +117,16 @@ class Arena:
         ):
             mark, began = self.audit.mark(), time.monotonic()
             broken.enter_context(inject(self, place))
-            scenario.act(place)
+
+            def asked() -> bool:
+                """A user whose API server goes away asks again."""
+                try:
+                    scenario.act(place)
+                except TestbedError as error:
+                    raise AssertionError(str(error)) from error
+                return True
+
+            eventually(asked, timeout=within)
 
             def arrived() -> bool:
                 self.idle()

@@ -25,7 +25,7 @@ class Scenario:
     def act(self, place: Place) -> None:
         """What the user does."""
         if self.after is None:
-            place.kubectl("delete", "gisvc", NAME, "--wait=false")
+            place.kubectl("delete", "gisvc", NAME, "--wait=false", "--ignore-not-found")
         else:
             place.apply(NAME, **self.after)
 
