@@ -25,6 +25,9 @@ engines, while a user creates, updates or deletes a service. `make chaos` does a
   pod without proof served for 10 s by then;
 - **no crash**: no traceback in the operator's log.
 
+`runs` counts those that ended in order in the runs that chaos.json is of; 0 means that it stands in the table and was
+not gone through to its end there.
+
 """
 KILLS = """
 ## The operator killed at every write
