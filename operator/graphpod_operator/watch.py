@@ -25,6 +25,8 @@ PREFIX = "operator.graphpod.dev"
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds until watches that failed begin anew, by how often they have; the last stays."""
+ENDING_SECONDS = 20.0
+"""Most that watches may take to end; the next do not wait for longer."""
 HEALTHY_SECONDS = 60.0
 """Watches that lasted as long failed for the first time."""
 
@@ -112,12 +114,13 @@ async def _watch(feed: Feed, namespaces: tuple[str, ...], kinds: Kinds, listed: 
     """Watch what is there. True: an optional kind came or went; False: a signal came. Raises what ended the watches."""
     kinds.changed.clear()
     watched = kinds.watched
+    chosen = settings(watched)
     # kopf ends the tasks it finds younger than itself, so this one is made first
     change = asyncio.create_task(kinds.changed.wait())
     watching = asyncio.create_task(
         kopf.operator(
             registry=registry(feed, watched, listed),
-            settings=settings(watched),
+            settings=chosen,
             clusterwide=not namespaces,
             namespaces=namespaces,
         )
@@ -127,11 +130,12 @@ async def _watch(feed: Feed, namespaces: tuple[str, ...], kinds: Kinds, listed: 
         if watching.done():
             watching.result()
             return False
+        chosen.process.ultimate_exiting_timeout = None  # kopf would kill a process whose watches are to begin anew
         return True
     finally:
         change.cancel()
         watching.cancel()
-        await asyncio.gather(change, watching, return_exceptions=True)
+        await asyncio.wait((change, watching), timeout=ENDING_SECONDS)
 
 
 def _handler(feed: Feed, resource: Resource, listed: Callable[[], None]) -> Callable[..., Coroutine[Any, Any, None]]:
