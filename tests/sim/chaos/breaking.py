@@ -239,17 +239,14 @@ def node_lost(arena: Arena, place: SimPlace) -> Iterator[None]:
 
 
 def engines(fault: str = "", image: str = "", told: tuple[str, str, str] | None = None) -> Inject:
-    """The pods that are made have this fault. Once their status has `told` so, what ailed them is mended."""
+    """The pods that are made have this fault. Once the status has `told` so, they are made anew without it."""
 
     def mend(place: SimPlace) -> None:
         if told is None:
             return
         Eventually(places=[(place.cluster, place.namespace)])(place.reached(*told, NAME), timeout=WITHIN)
         place.kubectl("delete", "configmap", "chaos")
-        if image:
-            place.kubectl("delete", "pods", "-l", f"{LABEL}={NAME}", "--wait=false")
-        else:
-            place.kubectl("annotate", "pods", "-l", f"{LABEL}={NAME}", f"{ANNOTATIONS['fault']}-")
+        place.kubectl("delete", "pods", "-l", f"{LABEL}={NAME}", "--wait=false")  # the next ones are well
 
     @contextmanager
     def inject(_: Arena, place: SimPlace) -> Iterator[None]:
