@@ -29,7 +29,6 @@ def behind(
     operator.start()
     eventually(operator.idle)
     yield operator
-    proxy.accept()
     assert operator.stop() == 0
 
 
