@@ -8,6 +8,7 @@ from typing import Any
 
 Peer = dict[str, Any]
 """One entry of `from` in a NetworkPolicy."""
+SELECTORS = frozenset({"namespaceSelector", "podSelector"})
 
 
 class AccessInvalid(ValueError):
@@ -31,8 +32,7 @@ class Access:
             told = json.loads(text)
             admin, http = told["admin"], told.get("http", [])
             right = set(told) <= {"admin", "http"} and all(
-                isinstance(peers, list) and all(isinstance(peer, dict) and peer for peer in peers)
-                for peers in (admin, http)
+                isinstance(peers, list) and all(map(_is_peer, peers)) for peers in (admin, http)
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             right, admin, http = False, [], []
@@ -42,3 +42,10 @@ class Access:
                 f"them empty, the operator's own pods among those of admin; found {text!r}"
             )
         return cls(tuple(admin), tuple(http))
+
+
+def _is_peer(peer: Any) -> bool:
+    """Whether the API server would take it: a policy that it refuses keeps every service from starting."""
+    if not isinstance(peer, dict) or not peer or not all(isinstance(value, dict) for value in peer.values()):
+        return False
+    return set(peer) <= SELECTORS or (set(peer) == {"ipBlock"} and isinstance(peer["ipBlock"].get("cidr"), str))

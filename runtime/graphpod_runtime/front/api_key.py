@@ -15,7 +15,7 @@ SCHEME = "bearer"
 
 
 class ApiKeyInvalid(Exception):
-    """The file cannot be read or holds no key; the message says which."""
+    """The file cannot be read, or holds no key or what cannot be one; the message says which."""
 
 
 class ApiKey:
@@ -63,12 +63,16 @@ def _identity(file: Path) -> tuple[int, int, int] | None:
 
 def _read(file: Path) -> tuple[bytes, ...]:
     try:
-        keys = file.read_text().split()
+        lines = [line.strip() for line in file.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise ApiKeyInvalid(f"the API key in {file} cannot be read: {error}") from error
-    if not keys:
+    for number, line in enumerate(lines, 1):
+        if not all("!" <= character <= "~" for character in line):
+            # its words would be keys that nobody meant, and a header carries no other characters
+            raise ApiKeyInvalid(f"line {number} of {file} is no API key: visible ASCII characters without spaces")
+    if not any(lines):
         raise ApiKeyInvalid(f"{file} holds no API key: write one a line")
-    return tuple(map(_digest, keys))
+    return tuple(_digest(line) for line in lines if line)
 
 
 def _digest(key: str) -> bytes:

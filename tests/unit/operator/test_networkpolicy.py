@@ -54,9 +54,13 @@ def test_without_a_word_about_access_there_is_no_policy() -> None:
         '{"admin": ["x"]}',
         '{"admin": [{"podSelector": {}}], "http": [{}]}',
         '{"admin": [{"podSelector": {}}], "https": []}',
+        '{"admin": [{"podSelecter": {}}]}',
+        '{"admin": [{"podSelector": null}]}',
+        '{"admin": [{"podSelector": {}}, {"ipBlock": {}}]}',
+        '{"admin": [{"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}]}',
     ],
 )
-def test_what_would_let_everybody_in_or_lock_the_operator_out_is_refused(text: str) -> None:
+def test_what_would_let_everybody_in_lock_the_operator_out_or_be_no_policy_is_refused(text: str) -> None:
     with pytest.raises(AccessInvalid, match="the operator's own pods among those of admin"):
         Access.read(text)
 

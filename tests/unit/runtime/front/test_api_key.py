@@ -57,6 +57,20 @@ def test_a_value_that_is_spoilt_neither_opens_the_door_nor_shuts_it(file: Path, 
         ApiKey(file)
 
 
+@pytest.mark.parametrize("line", ["correct horse", "schlüssel", "tab\tulator"])
+def test_what_a_header_cannot_carry_whole_is_no_key_and_is_not_told(file: Path, line: str) -> None:
+    write(file, f"first\n\n{line}\n")
+    with pytest.raises(ApiKeyInvalid, match=r"line 3 of .*api-key is no API key") as refused:
+        ApiKey(file)
+    assert line.split()[0] not in str(refused.value)
+
+
+def test_lines_may_be_empty_and_end_as_on_windows(file: Path) -> None:
+    write(file, "\r\nfirst\r\n\r\nsecond\r\n")
+    key = ApiKey(file)
+    assert [key.admits(f"Bearer {word}") for word in ("first", "second", "")] == [True, True, False]
+
+
 def test_without_the_key_the_api_says_401_as_openai_does_and_the_admin_port_answers(
     own_front: Callable[..., Front], file: Path
 ) -> None:
