@@ -11,7 +11,7 @@ from typing import Any
 from graphpod_operator import observe
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import Condition, Status
-from graphpod_operator.reasons import ROOTS, ConditionType, Notice, Reason
+from graphpod_operator.reasons import ROOTS, ConditionType, Notice, Reason, sentence
 
 QUIET_SECONDS = 600.0
 """The same event of the same object is not repeated within this time."""
@@ -26,6 +26,11 @@ class Event:
     notice: Notice
     reason: str
     message: str
+
+
+def warning(reason: Reason, what: str) -> Event:
+    """What no condition tells."""
+    return Event(Notice.Warning, reason.name, sentence(reason, what))
 
 
 def transitions(before: Mapping[str, Any], after: Status) -> tuple[Event, ...]:

@@ -82,7 +82,8 @@ class Feed:
     def vanished(self, resource: Resource) -> None:
         """A kind is served no more, or no longer to us: what was known of it counts for nothing."""
         for item in self._store.all(resource):
-            self._delete(item)
+            self._store.forget(item)
+            self._enqueue(item.key)
 
     def _missing(self, listed: Listed) -> list[Projection]:
         return self._store.missing(listed.resource, listed.namespace, listed.items, listed.version)

@@ -41,7 +41,7 @@ from graphpod_operator.plan import (
 from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, T, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
-from graphpod_operator.reasons import ConditionType, Notice, Reason, sentence
+from graphpod_operator.reasons import ConditionType, Reason
 from graphpod_operator.recollect import Recollection
 from graphpod_operator.render.images import Images
 from graphpod_operator.resource import AUTOSCALERS, OPTIONAL, Resource
@@ -122,8 +122,7 @@ class Reconciler:
         deployment = self._store.child(Resource.Deployment, key.namespace, key.name)
         outcome = self._desire(found, memories, deployment, self._store.pods(key))
         for trouble in self._recollection.none(found, memories):
-            message = sentence(Reason.MemoryUnreadable, trouble)
-            await self._tell(found, events.Event(Notice.Warning, Reason.MemoryUnreadable.name, message))
+            await self._tell(found, events.warning(Reason.MemoryUnreadable, trouble))
         if (lost := await self._recollection.lost(found, memories, deployment, outcome)) is not None:
             memories = (*memories, lost)
             outcome = self._desire(found, memories, deployment, self._store.pods(key))
@@ -134,8 +133,10 @@ class Reconciler:
             try:
                 if outcome.steps_down:
                     outcome = await self._desire_live(found, memories)
-                stopped = await self._apply(found, outcome) if isinstance(outcome, Desired) else None
-                if stopped is None and isinstance(outcome, Desired):
+                done = await self._apply(found, outcome) if isinstance(outcome, Desired) else []
+                if isinstance(done, Refused):
+                    stopped = done
+                elif isinstance(outcome, Desired):
                     if outcome.steps_down and outcome.deaths is not None:
                         await self._tell_step(found, outcome.deaths.steps[-1])
                     again = await self._prune(found, outcome)
@@ -174,54 +175,54 @@ class Reconciler:
 
     async def _tell_step(self, found: Service, step: Step) -> None:
         """Each step is told once: it is taken once."""
-        message = sentence(Reason.StartsDied, f"a weaker plan runs: {step.because}")
         log.warning("a weaker plan runs", extra={"why": step.because})
-        await self._send(found, events.Event(Notice.Warning, Reason.StartsDied.name, message))
+        await self._send(found, events.warning(Reason.StartsDied, f"a weaker plan runs: {step.because}"))
 
-    async def _apply(self, found: Service, desired: Desired) -> Refused | None:
-        """Carry out the writes; or why none of them may be."""
+    async def _apply(self, found: Service, desired: Desired) -> list[Write] | Refused:
+        """Carry out the writes, and say which; or why none of them may be."""
+        done: list[Write] = []
         while True:
             needed = handover.writes(found, desired, self._look)
             if not isinstance(needed, Refused) and any(map(handover.passes, needed)):
                 await self._look_again(next(one for one in desired.children if one.resource is Resource.Deployment))
                 needed = handover.writes(found, desired, self._look)
-            if isinstance(needed, Refused):
-                return needed
-            if (stopped := await self._write(found, desired, needed)) is not None:
-                return stopped
-            if not handover.goes_on(desired, needed):
-                return None
+            now = needed if isinstance(needed, Refused) else await self._write(found, desired, needed)
+            if isinstance(now, Refused):
+                return now
+            done += now
+            if not handover.goes_on(desired, now):
+                return done
 
-    async def _write(self, found: Service, desired: Desired, needed: Iterable[Write]) -> Refused | None:
-        """Carry out these writes; or why none of them may be."""
+    async def _write(self, found: Service, desired: Desired, needed: Iterable[Write]) -> list[Write] | Refused:
+        """Carry out these writes, but for those that give way, and say which; or why none of them may be."""
         # all looks before the first write: a collision must leave the namespace as it was
         checked: list[Write] = []
         for write in needed:
-            confirmed = await self._confirm(found, write)
-            if isinstance(confirmed, Refused):
+            if isinstance(confirmed := await self._confirm(found, write), Refused):
                 return confirmed
             if confirmed is not None:
                 checked.append(confirmed)
         uid, made = self._made.get(found.key, (found.uid, frozenset()))
+        done: list[Write] = []
         for write in checked:
             if isinstance(write, Remove):
                 kept = write.child.kept
                 await self._delete(write.child, "no longer wanted" if kept is None else "cannot be read")
-                continue
-            if isinstance(write, HandOver):
+            elif isinstance(write, HandOver):
                 await self._hand_over(write)
-                continue
-            wanted = write.wanted
-            known = uid == found.uid and (wanted.resource, wanted.name) in made
-            drift = write.edited if isinstance(write, Repair) else known
-            if drift and await self._gives_way(found, (wanted.resource, found.uid, wanted.name), str(wanted)):
-                continue
-            await self._carry_out(write, drift)
-            if drift and isinstance(write, Repair) and wanted.resource is Resource.Deployment:
-                message = sentence(Reason.PutBack, "the Deployment was changed and is put back")
-                await self._tell(found, events.Event(Notice.Warning, Reason.PutBack.name, message))
+            else:
+                wanted = write.wanted
+                known = uid == found.uid and (wanted.resource, wanted.name) in made
+                drift = write.edited if isinstance(write, Repair) else known
+                if drift and await self._gives_way(found, (wanted.resource, found.uid, wanted.name), str(wanted)):
+                    continue
+                await self._carry_out(write, drift)
+                if drift and isinstance(write, Repair) and wanted.resource is Resource.Deployment:
+                    what = "the Deployment was changed and is put back"
+                    await self._tell(found, events.warning(Reason.PutBack, what))
+            done.append(write)
         self._made[found.key] = found.uid, frozenset((wanted.resource, wanted.name) for wanted in desired.children)
-        return None
+        return done
 
     async def _gives_way(
         self, found: Service, what: Hashable, words: str, longest: float = contest.LONGEST_PAUSE
@@ -232,8 +233,7 @@ class Reconciler:
             self._waits[found.key] = min(wait, self._waits.get(found.key, wait))
             return True
         if self._contests.put_back(what, now):
-            message = sentence(Reason.Contested, f"{words} is changed again and again")
-            await self._tell(found, events.Event(Notice.Warning, Reason.Contested.name, message))
+            await self._tell(found, events.warning(Reason.Contested, f"{words} is changed again and again"))
         return False
 
     async def _delete(self, child: Child, why: str) -> None:

@@ -62,6 +62,10 @@ class Store:
         self._drop(known)
         return True
 
+    def forget(self, item: Projection) -> None:
+        """Drop what is known, which may exist still: the same report counts again."""
+        self._drop(item)
+
     def missing(
         self, resource: Resource, namespace: str | None, items: Iterable[Projection], version: int
     ) -> list[Projection]:

@@ -52,6 +52,32 @@ async def test_a_rival_who_answers_every_write_at_once_is_answered_ever_more_sel
     assert "--show-managed-fields" in message
 
 
+async def test_a_deployment_that_waits_to_be_made_again_under_an_autoscaler_is_not_looked_at_in_a_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.edit(autoscaling={"max": 3, "target": 4})
+    await world.reconcile()
+    looks: list[str] = []
+    get = world.cluster.get
+
+    async def counted(resource: Resource, namespace: str, name: str) -> object:
+        looks.append(resource.kind)
+        assert len(looks) < 20, "it looks again and again"
+        return await get(resource, namespace, name)
+
+    monkeypatch.setattr(world.cluster, "get", counted)
+    for _ in range(FREE + 1):
+        looks.clear()
+        del world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+        await world.relist()
+        pause = await world.reconcile()
+    assert looks == ["Deployment"]
+    assert pause is not None
+    world.clock.now += pause
+    await world.reconcile()
+    assert (Resource.Deployment, NAMESPACE, "demo") in world.cluster.objects
+
+
 @pytest.mark.parametrize("change", [change_deployment, change_status])
 async def test_what_waits_is_put_back_in_its_time(world: World, change: Callable[[World], None]) -> None:
     for _ in range(FREE + 1):

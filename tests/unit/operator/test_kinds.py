@@ -122,6 +122,18 @@ async def test_rights_that_went_are_found_out_when_something_failed(
     assert Resource.PodMonitor not in monitored.optional.watched
 
 
+async def test_a_kind_that_comes_back_with_what_there_was_is_known_as_before(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    monitored.discovery.served.clear()
+    await monitored.optional.look()
+    assert monitored.store.child(*MONITOR) is None
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    assert monitored.store.child(*MONITOR) is not None
+
+
 async def test_a_kind_that_the_operator_was_told_to_leave_alone_is_not_asked_for(monitored: World) -> None:
     alone = kinds.Kinds(monitored.discovery, monitored.cluster, monitored.feed, without=[Resource.PodMonitor])
     monitored.discovery.served.update(OPTIONAL)

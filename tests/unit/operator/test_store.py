@@ -34,6 +34,14 @@ def test_an_object_that_lost_our_label_and_got_it_back_is_known_again() -> None:
     assert store.observe(child(CONFIG, version=7))
 
 
+def test_what_is_forgotten_is_known_again_by_the_same_report() -> None:
+    store = Store()
+    store.observe(child(CONFIG, version=5))
+    store.forget(child(CONFIG, version=5))
+    assert store.child(CONFIG, NAMESPACE, "demo") is None
+    assert store.observe(child(CONFIG, version=5))
+
+
 def test_the_deletion_of_a_predecessor_leaves_the_successor() -> None:
     store = Store()
     store.observe(child(CONFIG, version=9, uid="new"))
