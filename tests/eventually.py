@@ -20,7 +20,7 @@ AUDIT_SECONDS = 60.0
 
 @dataclass
 class Eventually:
-    """`eventually(check)` calls `check` until it neither raises AssertionError nor returns False or None.
+    """`eventually(check)` calls `check` until it neither raises AssertionError nor returns False, None or [].
 
     Returns what `check` returned. On giving up it raises AssertionError with the last answer and the evidence: that of
     the places the test made or, where it made none, of the clusters it uses; then the tail of the files in `logs` (an
@@ -39,7 +39,7 @@ class Eventually:
             try:
                 answer = check()
                 last = f"the last answer was {answer!r}"
-                if answer is not None and answer is not False:
+                if answer is not None and answer is not False and answer != []:
                     return answer
             except AssertionError as e:
                 last = str(e) or repr(e)

@@ -96,9 +96,9 @@ def work_in(place: Place, eventually: Eventually, optional: bool = False) -> Non
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
     for provider, kind in SCALERS[: 1 + optional]:
         place.apply(replicas=2, autoscaling={"max": 3, "target": "4", "provider": provider}, **MONITORED[optional])
-        eventually(lambda kind=kind: place.names(kind) != [])
+        eventually(lambda kind=kind: place.names(kind))
     if optional:
-        eventually(lambda: place.names("podmonitors") != [])
+        eventually(lambda: place.names("podmonitors"))
     for size in range(1, 6):
         place.apply(suspend=True, engine={"maxBatch": size})
         eventually(place.reached("Ready", "False", "Suspended"))

@@ -31,7 +31,7 @@ def under_policies(operator: Operator, place: Place, folder: Path, eventually: E
     assert operator.stop() == 0
     try:
         strict.start()
-        eventually(lambda: place.names("networkpolicies") != [], timeout=60)
+        eventually(lambda: place.names("networkpolicies"), timeout=60)
         assert strict.stop() == 0
     finally:
         operator.start()

@@ -11,7 +11,7 @@ from tests.eventually import LAST, tail
 
 
 def test_it_returns_the_first_answer_that_is_one(eventually: Callable[..., Any]) -> None:
-    answers = iter([None, False, 0])
+    answers = iter([None, False, [], 0])
     assert eventually(lambda: next(answers), every=0) == 0
 
 
