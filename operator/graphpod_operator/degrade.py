@@ -57,19 +57,21 @@ class Step:
 class Memory:
     """What is remembered of one undegraded rendering, revision `of`, under one value of the adopt annotation.
 
-    `starts` are the deaths since the last step, each as `<pod uid>/<number of its run>`; `runs` is the revision of the
+    `starts` are the deaths since the last step, each as `<pod uid>/<number of its run>`; `over` are those that a pod
+    got over: it tells of its last one for as long as it lives, whether or not it serves. `runs` is the revision of the
     degraded rendering, once there are steps.
     """
 
     of: str
     adopt: str = ""
     starts: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     runs: str = ""
 
     def text(self) -> str | None:
         """The annotation; none while there is nothing to remember."""
-        return canonical(asdict(self)) if self.starts or self.steps else None
+        return canonical(asdict(self)) if self.starts or self.over or self.steps else None
 
 
 def recall(annotation: str | None, of: str, adopt: str | None) -> Memory:
@@ -88,36 +90,40 @@ def _read(annotation: str | None) -> Memory | None:
     try:
         told: dict[str, Any] = json.loads(annotation or "null") or {}
         steps = tuple(Step(step["rule"], step["because"], tuple(map(Phase, step["phases"]))) for step in told["steps"])
-        return Memory(told["of"], told["adopt"], tuple(map(str, told["starts"])), steps, told["runs"])
+        starts, over = (tuple(map(str, told[deaths])) for deaths in ("starts", "over"))
+        return Memory(told["of"], told["adopt"], starts, over, steps, told["runs"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def died(pod: Pod, config_hash: str) -> str | None:
-    """The name of the death in a capture of the pod's last ended run under this configuration, or None."""
-    if pod.ended is None or pod.config_hash != config_hash or pod.ended.code not in COUNTED:
+def died(pod: Pod) -> str | None:
+    """The name of the death in a capture that the pod's last ended run was, or None."""
+    if pod.ended is None or pod.ended.code not in COUNTED:
         return None
     # the restart count grows as the next run begins, and tells of the ended one until then
     return f"{pod.uid}/{pod.restarts - pod.running}"
 
 
-def noted(memory: Memory, plan: Plan, config_hash: str, spec: Spec, pods: Iterable[Pod]) -> Memory:
-    """`memory` with what `pods` show of the configuration that runs, by `plan`; one more step when that is enough.
+def noted(memory: Memory, running: Rendering, spec: Spec, pods: Iterable[Pod]) -> Memory:
+    """`memory` with what `pods` show of the rendering that runs; one more step when that is enough.
 
-    A service whose every pod serves has got over what was counted.
+    A pod that serves has got over its death, and a service whose every pod serves over what was counted.
     """
-    if not can_weaken(plan, spec):
+    if not can_weaken(running.policy, spec):
         return memory
-    current = [pod for pod in pods if pod.config_hash == config_hash and not pod.deleting]
+    runs = running.config_hash, running.template
+    current = [pod for pod in pods if (pod.config_hash, pod.template) == runs and not pod.deleting]
+    named = {death: pod for pod in current if (death := died(pod)) is not None}
+    over = tuple(sorted(death for death, pod in named.items() if pod.ready or death in memory.over))
     if len(current) >= max(1, scaling.fewest(spec)) and all(pod.ready for pod in current):
-        return replace(memory, starts=())
-    deaths = {death: pod for pod in current if (death := died(pod, config_hash)) is not None}
+        return replace(memory, starts=(), over=over)
+    deaths = {death: pod for death, pod in named.items() if death not in over}
     starts = tuple(dict.fromkeys((*memory.starts, *sorted(deaths))))
     if len(starts) <= spec.graph.retries or not deaths:
-        return replace(memory, starts=starts)
+        return replace(memory, starts=starts, over=over)
     new = [pod for death, pod in deaths.items() if death not in memory.starts] or list(deaths.values())
-    step = _step(len(starts), min(new, key=lambda pod: pod.name), plan)
-    return replace(memory, starts=(), steps=(*memory.steps, step))
+    step = _step(len(starts), min(new, key=lambda pod: pod.name), running.policy)
+    return replace(memory, starts=(), over=(), steps=(*memory.steps, step))
 
 
 def degraded(pinned: Rendering, memory: Memory, subject: Subject) -> Rendering:

@@ -163,7 +163,7 @@ def desire(
     running = _weaker(subject, pinned, before, kept)
     after = before
     if not found.paused:
-        after = degrade.noted(before, running.policy, running.config_hash, spec, pods)
+        after = degrade.noted(before, running, spec, pods)
     if steps_down := after.steps != before.steps:
         running = degrade.degraded(pinned, after, subject)
         after = replace(after, runs=running.revision)

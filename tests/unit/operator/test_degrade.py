@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from graphpod_operator import degrade, observe
-from graphpod_operator.degrade import died, recall
+from graphpod_operator.degrade import Memory, died, recall
 from graphpod_operator.observe import Pod
 from graphpod_operator.render import deployment
-from graphpod_operator.render.subject import DEATHS_ANNOTATION
+from graphpod_operator.render.subject import DEATHS_ANNOTATION, HASH_ANNOTATION, TEMPLATE_ANNOTATION
 from graphpod_operator.resource import Resource
 from graphpod_policy import ExitCode
 from tests.unit.operator.hour import Hour
@@ -248,6 +248,88 @@ async def test_nothing_is_decided_by_what_a_watch_told_last(world: World) -> Non
     assert hour.deployment["spec"] == before
 
 
+def show(world: World, *pods: dict[str, Any]) -> None:
+    """These are all of the service's pods."""
+    for place in [place for place in world.cluster.objects if place[0] is Resource.Pod]:
+        del world.cluster.objects[place]
+    for one in pods:
+        world.cluster.put(Resource.Pod, one)
+
+
+def died_once(world: World, name: str, ready: bool = False) -> dict[str, Any]:
+    """A pod of what runs, in the run after its death in a capture."""
+    marks = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]["metadata"]["annotations"]
+    ended = {"terminated": {"exitCode": 12, "reason": "Error", "message": "CaptureFailed: model demo, decode: lost"}}
+    return pod(
+        f"demo-abc-{name}", marks[HASH_ANNOTATION], marks[TEMPLATE_ANNOTATION],
+        ready=ready, restarts=1, engine={"lastState": ended},
+    )  # fmt: skip
+
+
+async def look(world: World) -> Memory:
+    """What the operator remembers, once it has looked."""
+    await world.relist()
+    await world.reconcile()
+    annotations = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["metadata"]["annotations"]
+    told = annotations.get(DEATHS_ANNOTATION)
+    return recall(told, json.loads(told)["of"], None) if told is not None else Memory("")
+
+
+async def test_deaths_that_a_service_got_over_are_not_counted_with_a_later_one(world: World) -> None:
+    await world.edit(replicas=3)
+    await look(world)
+    show(world, died_once(world, "a"), died_once(world, "b"), died_once(world, "c", ready=True))
+    assert (await look(world)).starts == ("uid-demo-abc-a/0", "uid-demo-abc-b/0")
+    serving = [died_once(world, name, ready=True) for name in "ab"]
+    show(world, *serving, died_once(world, "c", ready=True))
+    assert (await look(world)).starts == ()
+    show(world, *serving, died_once(world, "new"))
+    memory = await look(world)
+    assert (memory.starts, memory.steps) == (("uid-demo-abc-new/0",), ())
+
+
+async def test_a_pod_that_served_after_its_death_may_be_unready_for_a_while(world: World) -> None:
+    await world.edit(graph={"retries": 1})
+    await look(world)
+    show(world, died_once(world, "a"))
+    assert (await look(world)).starts == ("uid-demo-abc-a/0",)
+    show(world, died_once(world, "a", ready=True))
+    await look(world)
+    await world.edit(graph={"retries": 0})
+    show(world, died_once(world, "a"))
+    memory = await look(world)
+    assert (memory.starts, memory.steps) == ((), ())
+
+
+async def test_what_a_pod_got_over_is_forgotten_with_it(world: World) -> None:
+    await look(world)
+    show(world, died_once(world, "a"))
+    await look(world)
+    show(world, died_once(world, "a", ready=True))
+    assert (await look(world)).over == ("uid-demo-abc-a/0",)
+    show(world)
+    assert await look(world) == Memory("")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"engine": {"image": "graphpod.dev/runtime:mended"}}, {"resources": {"limits": {"memory": "8Gi"}}}],
+    ids=["image", "memory"],
+)
+async def test_pods_of_another_rendering_do_not_count_though_their_configuration_is_the_same(
+    world: World, change: dict[str, Any]
+) -> None:
+    await world.edit(replicas=2)
+    await look(world)
+    old = [died_once(world, "a"), died_once(world, "b")]
+    show(world, *old)
+    assert len((await look(world)).starts) == 2
+    await world.edit(replicas=2, **change)
+    assert await look(world) == Memory("")
+    before, now = (one["metadata"]["annotations"] for one in (old[0], died_once(world, "new")))
+    assert before[HASH_ANNOTATION] == now[HASH_ANNOTATION]
+
+
 def test_one_death_has_one_name_however_often_it_is_looked_at() -> None:
     ended = {"terminated": {"exitCode": 13, "reason": "Error", "message": "CaptureOutOfMemory: prefill"}}
     waits = {"waiting": {"reason": "CrashLoopBackOff", "message": ""}}
@@ -256,22 +338,18 @@ def test_one_death_has_one_name_however_often_it_is_looked_at() -> None:
         pod(restarts=0, engine={"state": waits, "lastState": ended}),
         pod(restarts=1, engine={"lastState": ended}),
     ]
-    assert {died(Pod.of(look), "hash") for look in looks} == {"uid-demo-abc-1/0"}
+    assert {died(Pod.of(look)) for look in looks} == {"uid-demo-abc-1/0"}
 
 
 @pytest.mark.parametrize("code", sorted(set(ExitCode) - {12, 13, 14, 19}))
 def test_other_ends_are_no_deaths_in_a_capture(code: ExitCode) -> None:
     ended = Pod.of(pod(engine={"state": {"terminated": {"exitCode": int(code), "reason": "Error"}}}))
-    assert died(ended, "hash") is None
-
-
-def test_a_death_under_another_configuration_does_not_count() -> None:
-    ended = Pod.of(pod(engine={"state": {"terminated": {"exitCode": 12, "reason": "Error"}}}))
-    assert died(ended, "another") is None
+    assert died(ended) is None
 
 
 @pytest.mark.parametrize(
-    "scribble", ["", "no JSON", "[]", "3", '{"of": "r"}', '{"of":"r","adopt":"","starts":3,"steps":[],"runs":""}']
+    "scribble",
+    ["", "no JSON", "[]", "3", '{"of": "r"}', '{"of":"r","adopt":"","starts":3,"over":[],"steps":[],"runs":""}'],
 )
 def test_what_cannot_be_read_is_not_remembered(scribble: str) -> None:
     assert recall(scribble, "r", None).text() is None
