@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -110,10 +109,11 @@ def _name(item: Projection) -> str:
 
 
 async def fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds: Iterable[Resource]) -> None:
-    """List kinds into the feed. Without this, an object not heard of yet would pass for one that is absent."""
-
-    async def take(resource: Resource, namespace: str | None) -> None:
-        listed = await Listed.now(cluster, resource, namespace)
-        feed.listed(listed)
-
-    await asyncio.gather(*(take(resource, scope) for resource in kinds for scope in scopes(namespaces)))
+    """List kinds into the feed. Without this, an object not heard of yet would pass for one that is absent. Raises the
+    port's errors; no list goes on after that.
+    """
+    # one after another, and no tasks: kopf, when it ends, cancels those that are younger than itself
+    for resource in kinds:
+        for scope in scopes(namespaces):
+            listed = await Listed.now(cluster, resource, scope)
+            feed.listed(listed)

@@ -38,8 +38,10 @@ def passes(write: Write) -> bool:
 
 
 def goes_on(desired: Desired, done: Iterable[Write]) -> bool:
-    """Whether these writes made the Deployment that an autoscaler is to take over."""
-    return _scales(desired) and any(isinstance(one, Create) and _is_about((Resource.Deployment,), one) for one in done)
+    """Whether these writes gave the Deployment a number of pods that an autoscaler is to take over."""
+    applied = (one.wanted for one in done if isinstance(one, Create | Repair))
+    claims = ("replicas" in one.body["spec"] for one in applied if one.resource is Resource.Deployment)
+    return _scales(desired) and any(claims)
 
 
 def _take_over(desired: Desired, live: observe.Child | None, needed: list[Write]) -> Iterator[Write]:
@@ -53,9 +55,10 @@ def _take_over(desired: Desired, live: observe.Child | None, needed: list[Write]
         yield from coming  # there is no number yet to lose; and one of somebody else's is to stop both
         return
     count, ours, held = live.replicas_claim
-    if count == 0 and any(isinstance(write, Create) for write in coming):  # suspended until now
-        count, ours, held = desired.fewest, True, False
-        yield Repair(_with(workload, count), live.uid, live.edited)
+    if count == 0:  # no autoscaler wakes it: suspended until now, or somebody scaled what has its autoscaler
+        edited = live.edited or not any(isinstance(write, Create) for write in coming)
+        yield Repair(_with(workload, desired.fewest), live.uid, edited, live.version)
+        return
     if ours and not held:
         yield HandOver(live, count)
     yield from coming

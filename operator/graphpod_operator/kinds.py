@@ -58,6 +58,7 @@ class Kinds:
         self._sought = tuple(kind for kind in OPTIONAL if kind not in without)
         self._absent = {kind: not_served(kind) if kind in self._sought else left_alone(kind) for kind in OPTIONAL}
         self._asked = asyncio.Event()
+        self._looking = asyncio.Lock()
         self.changed = asyncio.Event()
         """Set when a kind came or went; who acts on it clears it."""
 
@@ -91,8 +92,13 @@ class Kinds:
 
     async def look(self, *, doubted: bool = False) -> bool:
         """Ask which are served, and list what came (when `doubted`: all of them) into the feed. Whether anything came
-        or went. Raises Unavailable or Refused when the API server does not say, and then nothing has changed.
+        or went. Raises Unavailable or Refused when the API server does not say, and then nothing has changed. One look
+        at a time: another waits.
         """
+        async with self._looking:
+            return await self._look(doubted)
+
+    async def _look(self, doubted: bool) -> bool:
         served = await self._discovery.serves(self._sought)
         trusted = frozenset[Resource]() if doubted else served.difference(self._absent)
         found = {kind: None if kind in trusted else await self._absence(kind, kind in served) for kind in self._sought}
@@ -119,5 +125,11 @@ class Kinds:
         try:
             await fill(self._cluster, self._feed, self._namespaces, (kind,))
         except Refused as error:
-            return refused(kind, str(error)) if error.status == 403 else not_served(kind)
+            match error.status:
+                case 403:
+                    return refused(kind, str(error))
+                case 404:
+                    return not_served(kind)
+                case _:
+                    raise
         return None

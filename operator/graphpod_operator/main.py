@@ -224,7 +224,7 @@ async def _turn(parts: Parts, key: Key) -> None:
     try:
         pause = await parts.reconciler.reconcile(key)
     except Conflict as error:
-        # what was known is old: it has been looked at again, and the next try goes by that
+        # what was known is old: before the next try writes, it is looked at again, if it has not been already
         queue.add_conflicted(key)
         log.info("another writer was faster; trying again", extra={"error": error})
         meters.count("workqueue_retries_total", name=CONTROLLER)
@@ -256,10 +256,6 @@ async def _fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds
             await fill(cluster, feed, namespaces, WATCHED)
             await kinds.look()
         except ApiError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # A list that failed as the signal came has taken the place of the cancellation.
-                raise asyncio.CancelledError from error
             readiness.trouble = f"the store cannot be filled: {error}"
             hint = "; is the CRD installed (graphpod crd)?" if error.status == 404 else ""
             log.error(

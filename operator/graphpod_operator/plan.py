@@ -280,7 +280,7 @@ def _autoscaler(subject: Subject) -> Iterator[Wanted]:
 
 def _without_keda(spec: Spec, absent: Absent, prometheus: str | None) -> Refused | None:
     """Why KEDA cannot decide on the number of pods, if it is to."""
-    if spec.autoscaling is None or spec.autoscaling.provider is not ScalingProvider.KEDA:
+    if spec.suspend or spec.autoscaling is None or spec.autoscaling.provider is not ScalingProvider.KEDA:
         return None
     if (absence := absent.get(Resource.ScaledObject)) is not None:
         return Refused(Reason.KedaMissing, f"spec.autoscaling.provider: {absence.what}")
@@ -398,7 +398,7 @@ def writes(found: observe.Service, desired: Desired, look: Look) -> tuple[Write,
 
 def _removals(found: observe.Service, desired: Desired, look: Look) -> Iterator[Remove]:
     """What the spec wanted once, and now does not."""
-    kinds = {wanted.resource for wanted in desired.children}
+    kinds = {wanted.resource for wanted in desired.children} | {one.resource for one in desired.withheld}
     for resource in AT_TIMES:
         live = look(resource, found.key.namespace, found.key.name) if resource not in kinds else None
         if live is not None and is_ours(found, live):

@@ -50,7 +50,7 @@ class NotLeading(ApiError):
 
 
 class Cluster(Protocol):
-    """The six-method port. Every method may raise Unavailable or Refused, `apply` also Conflict."""
+    """The six-method port. Every method may raise Unavailable or Refused, a write also Conflict and NotLeading."""
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Raw | None:
         """The live object, or None."""

@@ -137,7 +137,7 @@ class Reconciler:
                 if isinstance(done, Refused):
                     stopped = done
                 elif isinstance(outcome, Desired):
-                    if outcome.steps_down and outcome.deaths is not None:
+                    if outcome.steps_down and outcome.deaths is not None and any(map(_rolls_out, done)):
                         await self._tell_step(found, outcome.deaths.steps[-1])
                     again = await self._prune(found, outcome)
             except Terminating:
@@ -190,7 +190,7 @@ class Reconciler:
             if isinstance(now, Refused):
                 return now
             done += now
-            if not handover.goes_on(desired, now):
+            if not (handover.goes_on(desired, now) or any(map(_makes_way, now))):
                 return done
 
     async def _write(self, found: Service, desired: Desired, needed: Iterable[Write]) -> list[Write] | Refused:
@@ -206,8 +206,7 @@ class Reconciler:
         done: list[Write] = []
         for write in checked:
             if isinstance(write, Remove):
-                kept = write.child.kept
-                await self._delete(write.child, "no longer wanted" if kept is None else "cannot be read")
+                await self._delete(write.child, "cannot be read" if _makes_way(write) else "no longer wanted")
             elif isinstance(write, HandOver):
                 await self._hand_over(write)
             else:
@@ -303,8 +302,10 @@ class Reconciler:
             await self._look_again(wanted)
             raise
         except ServerRefused as error:
-            if error.status == 404 and wanted.resource in OPTIONAL and await self._kinds.look():
-                raise Gone(error.status, f"{wanted}: its kind has gone") from error
+            if error.status == 404 and wanted.resource in OPTIONAL:
+                await self._kinds.look()
+                if wanted.resource in self._kinds.absent:
+                    raise Gone(error.status, f"{wanted}: its kind has gone") from error
             raise
         stored = Child.of(wanted.resource, raw)
         self._store.observe(stored)
@@ -411,6 +412,16 @@ class Reconciler:
 def _told(child: Wanted | Child) -> dict[str, str]:
     """A child as a line of the log tells it; the service it belongs to has the line's `object`."""
     return {"child": f"{child.resource.kind} {child.name}"}
+
+
+def _makes_way(write: Write) -> bool:
+    """Whether what this deleted, a memory that cannot be read, is to be made anew."""
+    return isinstance(write, Remove) and write.child.kept is not None
+
+
+def _rolls_out(write: Write) -> bool:
+    """Whether this wrote the Deployment."""
+    return isinstance(write, Create | Repair) and write.wanted.resource is Resource.Deployment
 
 
 def _is_unheard(found: Service, pod: Pod, answer: Reading | NoReading | None) -> bool:

@@ -12,7 +12,7 @@ from graphpod_operator.render import deployment
 from graphpod_operator.render.subject import DEATHS_ANNOTATION, HASH_ANNOTATION, TEMPLATE_ANNOTATION
 from graphpod_operator.resource import Resource
 from graphpod_policy import ExitCode
-from tests.unit.operator.hour import Hour
+from tests.unit.operator.hour import LOOK_SECONDS, Hour
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod
 from tests.unit.operator.world import KEY, World
 
@@ -74,6 +74,20 @@ async def test_what_was_degraded_and_why_is_told_by_decisions_and_by_one_event_a
     told = [event["message"] for event in world.cluster.events if event["reason"] == "StartsDied"]
     assert len(told) == 2
     assert all("graphpod.dev/adopt" in message for message in told)
+
+
+async def test_a_step_that_has_to_wait_is_told_once_it_is_taken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody changes the Deployment again and again, so the operator gives way for a while each time."""
+    hour = Hour(world, decode_dies)
+    monkeypatch.setattr(hour, "_next", lambda: world.clock.now + LOOK_SECONDS)
+
+    def rival() -> None:
+        hour.deployment["metadata"]["managedFields"] = []
+        world.cluster.put(Resource.Deployment, hour.deployment)
+
+    await hour.pass_by(AN_HOUR / 4, rival)
+    assert len(hour.walk) == 3
+    assert [event["reason"] for event in world.cluster.events].count("StartsDied") == 2
 
 
 async def test_the_walk_stops_where_the_engine_lives_and_never_goes_up_again(world: World) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from graphpod_operator.api_running import ScalingMetric
+from graphpod_operator.contest import FREE
 from graphpod_operator.kinds import Kinds
-from graphpod_operator.port import Unavailable
+from graphpod_operator.port import Conflict, Unavailable
 from graphpod_operator.reconcile import Reconciler
 from graphpod_operator.render.scaling import METRICS
 from graphpod_operator.resource import AUTOSCALERS, Resource
@@ -199,6 +200,55 @@ async def test_keda_without_its_kind_or_without_prometheus_is_refused_and_nothin
     await world.reconcile()
     assert world.condition("Accepted") == ("True", "Accepted")
     assert (replicas(world), autoscalers(world)) == (8, ["ScaledObject"])
+
+
+async def test_a_suspended_service_needs_neither_keda_nor_prometheus(world: World) -> None:
+    await world.edit(**FIXED)
+    await world.reconcile()
+    await world.edit(**KEDA, suspend=True)
+    await world.reconcile()
+    assert world.condition("Accepted") == ("True", "Accepted")
+    assert replicas(world) == 0
+    await world.edit(**KEDA)
+    await world.reconcile()
+    assert world.condition("Accepted") == ("False", "KedaMissing")
+
+
+async def test_an_autoscaled_deployment_that_somebody_scales_to_nothing_gets_the_fewest_pods_again(
+    world: World,
+) -> None:
+    """No autoscaler wakes it: it takes 0 for the wish that it do nothing."""
+    await world.edit(**HPA)
+    await world.reconcile()
+    await scaled(world, 0)
+    await world.reconcile()
+    assert replicas(world) == 2
+    assert not fields(deployment(world)), "the number is the autoscaler's again"
+    assert [event["reason"] for event in world.cluster.events].count("PutBack") == 1
+    await scaled(world, 5)
+    await world.reconcile()
+    assert replicas(world) == 5
+
+
+async def test_who_scales_to_nothing_again_and_again_is_answered_ever_more_seldom(world: World) -> None:
+    await world.edit(**HPA)
+    await world.reconcile()
+    for _ in range(2 * FREE):
+        await scaled(world, 0)
+        pause = await world.reconcile()
+    assert (replicas(world), pause is not None) == (0, True)
+    assert world.put_back == {"Deployment": FREE}
+
+
+async def test_a_number_that_was_written_meanwhile_is_not_taken_for_nothing(world: World) -> None:
+    await world.edit(**HPA)
+    await world.reconcile()
+    await scaled(world, 0)
+    world.cluster.claim_replicas(deployment(world), 7, "kube-controller-manager")  # the watch has not told yet
+    with pytest.raises(Conflict):
+        await world.reconcile()
+    await world.reconcile()
+    assert replicas(world) == 7
 
 
 def test_every_metric_of_autoscaling_is_one_of_the_engine() -> None:

@@ -1,6 +1,7 @@
 """Optional kinds: what is not served is left out and told of; what comes later is made without a restart."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -105,6 +106,109 @@ async def test_a_kind_the_operator_may_not_list_is_told_of_as_that(
     await monitored.reconcile()
     assert monitored.condition("MonitorReady") == ("False", "KindNotGranted")
     assert Resource.PodMonitor not in monitored.optional.watched
+
+
+@pytest.mark.parametrize("status", [400, 401, 410])
+async def test_a_list_that_fails_otherwise_says_nothing_about_a_kind(
+    monitored: World, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+
+    async def refused(*_: object) -> object:
+        raise Refused(status, "not so")
+
+    monkeypatch.setattr(monitored.cluster, "list", refused)
+    with pytest.raises(Refused):
+        await monitored.optional.look(doubted=True)
+    assert Resource.PodMonitor in monitored.optional.watched
+    assert monitored.store.child(*MONITOR) is not None
+
+
+async def test_a_kind_that_goes_between_discovery_and_list_is_not_served(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+
+    async def refused(*_: object) -> object:
+        raise Refused(404, "the server could not find the requested resource")
+
+    monkeypatch.setattr(monitored.cluster, "list", refused)
+    await monitored.optional.look()
+    assert monitored.optional.absent[Resource.PodMonitor].reason.name == "KindNotServed"
+
+
+async def test_rights_in_one_namespace_of_two_are_none_and_nothing_of_it_is_known(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    listing = monitored.cluster.list
+
+    async def partly(resource: Resource, namespace: str | None, *more: Any) -> object:
+        if namespace == "elsewhere":
+            raise Refused(403, "podmonitors is forbidden")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await listing(resource, namespace, *more)
+
+    monkeypatch.setattr(monitored.cluster, "list", partly)
+    both = kinds.Kinds(monitored.discovery, monitored.cluster, monitored.feed, ("elsewhere", NAMESPACE))
+    await both.look()
+    for _ in range(20):
+        await asyncio.sleep(0)  # a list that went on would end here
+    assert Resource.PodMonitor in both.absent
+    assert monitored.store.child(*MONITOR) is None
+
+
+async def test_what_the_spec_still_wants_is_not_deleted_while_its_kind_is_withheld(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    monitored.discovery.served.clear()
+    await monitored.optional.look()
+    monitored.feed.changed(Resource.PodMonitor, monitored.cluster.objects[MONITOR])  # a watch that told late
+    await monitored.reconcile()
+    assert MONITOR in monitored.cluster.objects
+
+
+async def test_a_kind_that_another_worker_missed_first_is_gone_for_the_second_too(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    apply = monitored.cluster.apply
+
+    async def gone(resource: Resource, *more: Any, **how: Any) -> object:
+        if resource is Resource.PodMonitor:
+            monitored.discovery.served.clear()
+            await monitored.optional.look()
+            raise Refused(404, "the server could not find the requested resource")
+        return await apply(resource, *more, **how)
+
+    monkeypatch.setattr(monitored.cluster, "apply", gone)
+    with pytest.raises(kinds.Gone):
+        await monitored.reconcile()
+
+
+async def test_looks_take_turns(monitored: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    serves, asking, most = monitored.discovery.serves, 0, 0
+
+    async def slow(sought: Collection[Resource]) -> frozenset[Resource]:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        await asyncio.sleep(0)
+        asking -= 1
+        return await serves(sought)
+
+    monkeypatch.setattr(monitored.discovery, "serves", slow)
+    await asyncio.gather(*(monitored.optional.look() for _ in range(3)))
+    assert most == 1
 
 
 async def test_rights_that_went_are_found_out_when_something_failed(

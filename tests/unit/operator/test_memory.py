@@ -97,6 +97,28 @@ async def test_a_memory_that_holds_something_else_is_told_and_replaced_and_resta
     assert newer.condition("Accepted") == ("True", "Accepted")
 
 
+async def test_a_memory_that_was_in_the_way_is_replaced_at_once(newer: World) -> None:
+    """No watch tells of what the operator deleted itself."""
+    ((name, memory),) = memories(newer).items()
+    newer.cluster.put(Resource.ControllerRevision, {**memory, "data": {}})
+    await newer.relist()
+    await newer.reconcile()
+    assert memories(newer)[name]["data"]["workload.json"] == memory["data"]["workload.json"]
+
+
+async def test_a_memory_that_something_keeps_from_going_is_waited_for(newer: World) -> None:
+    (memory,) = memories(newer).values()
+    spoiled = newer.cluster.put(Resource.ControllerRevision, {**memory, "data": {}})
+
+    async def kept(*_: object) -> None:
+        spoiled["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    newer.cluster.delete = kept  # type: ignore[method-assign]
+    await newer.relist()
+    assert await newer.reconcile() is not None
+    assert newer.condition("Accepted") == ("Unknown", "PreviousDeleting")
+
+
 async def test_a_memory_of_no_use_beside_the_good_one_is_told_once_and_left_alone(newer: World) -> None:
     before, (memory,) = template(newer), memories(newer).values()
     bad = {**memory, "metadata": {**memory["metadata"], "name": "demo-bad", "uid": "bad"}, "revision": 99, "data": {}}

@@ -3,15 +3,17 @@
 import asyncio
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from graphpod_operator import main
 from graphpod_operator.clock import SystemClock
+from graphpod_operator.feed import fill
 from graphpod_operator.main import Readiness
 from graphpod_operator.port import Refused
-from graphpod_operator.resource import Resource
-from tests.unit.operator.world import StillClock
+from graphpod_operator.resource import WATCHED, Resource
+from tests.unit.operator.world import StillClock, World
 
 
 class Refusing:
@@ -30,7 +32,7 @@ class Refusing:
 
 
 def test_a_signal_that_comes_with_a_failing_list_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """asyncio.gather hands on the failure then, and the cancellation is lost."""
+    """Were the lists made side by side, the failure would be handed on, and the cancellation be lost."""
     monkeypatch.setattr(main, "FILL_RETRY_SECONDS", 0.01)
 
     async def start() -> None:
@@ -47,6 +49,22 @@ def test_a_signal_that_comes_with_a_failing_list_ends_the_start(monkeypatch: pyt
         assert task.cancelled()
 
     asyncio.run(bounded())
+
+
+async def test_who_cancels_the_tasks_younger_than_itself_ends_no_list(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kopf does as its watches end."""
+    older, listing = asyncio.all_tasks(), world.cluster.list
+
+    async def disturbed(*what: Any) -> Any:
+        for task in asyncio.all_tasks() - older:
+            task.cancel()
+        await asyncio.sleep(0)
+        return await listing(*what)
+
+    monkeypatch.setattr(world.cluster, "list", disturbed)
+    await fill(world.cluster, world.feed, (), WATCHED)
 
 
 @pytest.mark.parametrize(("waited", "lists"), [(main.STALE_SECONDS, 0), (main.STALE_SECONDS + 1, 1)], ids=str)
