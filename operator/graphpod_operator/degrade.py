@@ -2,11 +2,12 @@
 
 An engine degrades by itself after an error that its process survives. One that ends the process, a fault of the device
 for one, is seen by nobody but the operator: so it counts the starts that ended so, and after `graph.retries` more of
-them it plans the next weaker policy, once down and never up again by itself.
+them it plans the next weaker policy, once down and never up again while the same rendering is wanted.
 
 What it counts is kept in an annotation on the Deployment's metadata, where no pod is made from it, with the revision of
-the undegraded rendering that it speaks of. Another revision (another spec or image) or another value of the annotation
-graphpod.dev/adopt makes it void, and the plan is tried again. Status only repeats it: nothing is decided by status.
+the undegraded rendering that it speaks of. Another revision (another spec or image; with `updates: Auto` also that of a
+newer operator) or another value of the annotation graphpod.dev/adopt makes it void, and the plan is tried again. Status
+only repeats it: nothing is decided by status.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from graphpod_policy import CompileMode, ExitCode, OnCaptureFailure, Phase, Plan
 COUNTED = (ExitCode.CaptureFailed, ExitCode.CaptureOutOfMemory, ExitCode.SelfCheckFailed, ExitCode.CompileFailed)
 """Exit codes of a start that died in a capture. Each has the name of the policy's rule about it."""
 
-_PHASE = re.compile(r"\b(prefill|decode)\b")
-"""The engine's message names the model, then the phase."""
+_PHASE = re.compile(r"(?:^|, )(prefill|decode)\b")
+"""The engine's message begins with the phase, or with the model, whose name may hold such words, and then the phase."""
 BECAUSE_MAX = 160
 """Characters of a step's words: an annotation is no log."""
 

@@ -90,6 +90,25 @@ async def test_a_step_that_has_to_wait_is_told_once_it_is_taken(world: World, mo
     assert [event["reason"] for event in world.cluster.events].count("StartsDied") == 2
 
 
+@pytest.mark.parametrize(
+    ("message", "weaker"),
+    [
+        ("CaptureFailed: model decode-bench, prefill size 8: lost", {"prefill"}),
+        ("CaptureFailed: model prefill or decode, decode, segment 3, size 8: lost", {"decode"}),
+        ("CaptureFailed: decode size 4 with 3 rows: lost", {"decode"}),
+        ("CaptureFailed: model decode-bench: lost", {"prefill", "decode"}),
+    ],
+)
+async def test_the_phase_that_the_message_speaks_of_gets_weaker_whatever_the_model_is_called(
+    world: World, message: str, weaker: set[str]
+) -> None:
+    hour = Hour(world, lambda policies: (12, message))
+    while len(hour.walk) < 2:
+        await hour.pass_by(60)
+    before, after = hour.walk
+    assert {phase for phase in before if before[phase] != after[phase]} == weaker
+
+
 async def test_the_walk_stops_where_the_engine_lives_and_never_goes_up_again(world: World) -> None:
     hour = Hour(world, full_dies)
     await hour.pass_by(AN_HOUR)
