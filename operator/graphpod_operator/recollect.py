@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 
 from graphpod_operator import proof
-from graphpod_operator.observe import Child, Service
+from graphpod_operator.observe import Child, Key, Service
 from graphpod_operator.plan import Desired, Refused, is_ours
 from graphpod_operator.port import Cluster
 from graphpod_operator.render.subject import config_name
 from graphpod_operator.resource import Resource
 
 log = logging.getLogger(__name__)
+
+_From = tuple[Service, str, str]
+"""A service but for its status, and of its Deployment the revision and the fingerprint of its fields of ours."""
 
 
 class Recollection:
@@ -22,6 +26,8 @@ class Recollection:
         self._cluster = cluster
         self._told: set[str] = set()
         """Memories (by uid) that are none and were told of."""
+        self._sought: dict[Key, tuple[_From, Child | None]] = {}
+        """What a look for a lost memory found, and what it went by: one that cannot be written stays lost."""
 
     def none(self, found: Service, memories: Iterable[Child]) -> list[str]:
         """Which of a service's memories are none, and why, in words; each is told once."""
@@ -42,9 +48,13 @@ class Recollection:
         """The memory of what runs, if it is gone and would not come back by itself. Raises the port's errors."""
         ours = [child for child in memories if is_ours(found, child)]
         if running is None or not is_ours(found, running) or not proof.lost(running, ours):
+            self._sought.pop(found.key, None)
             return None
         if isinstance(outcome, Desired) and outcome.revision == running.revision:
             return None  # this operator makes the same
+        by = replace(found, version=0, status={}), running.revision, running.owned
+        if (sought := self._sought.get(found.key)) is not None and sought[0] == by:
+            return sought[1]
         live = await self._cluster.get(running.resource, running.namespace, running.name)
         if live is None or not proof.lost(running := Child.of(running.resource, live), ours):
             return None
@@ -53,4 +63,5 @@ class Recollection:
         rebuilt = proof.rebuilt(found, running, memories, live, config) if config is not None else None
         proved = "made again from what runs" if rebuilt is not None else "what runs does not prove it"
         log.warning("a memory is gone", extra={"revision": running.revision, "why": proved})
+        self._sought[found.key] = by, rebuilt
         return rebuilt

@@ -7,10 +7,13 @@ import pytest
 
 from graphpod_operator.render import deployment
 from graphpod_operator.resource import CHILDREN, Resource
+from tests.unit.operator.cluster import FakeCluster
 from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import World
 
 Manifest = dict[str, Any]
+SERVICE = Resource.InferenceService, NAMESPACE, "demo"
+DEPLOYMENT = Resource.Deployment, NAMESPACE, "demo"
 
 
 def memories(world: World) -> dict[str, Manifest]:
@@ -154,6 +157,38 @@ async def test_a_service_made_anew_takes_its_kept_children_one_by_one_in_whateve
     assert newer.condition("Accepted") == ("True", "Accepted")
     assert template(newer) == before
     assert [write for write in newer.cluster.writes if write[0] != "status"] == []
+
+
+@pytest.mark.parametrize("proved", [True, False])
+async def test_a_lost_memory_that_may_not_be_written_is_looked_for_once(
+    newer: World, proved: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A paused service has nothing written, so its memory stays away."""
+    before, (name,) = template(newer), memories(newer)
+    edited = newer.cluster.objects[SERVICE]
+    edited["metadata"]["annotations"] = {"graphpod.dev/paused": "true"}
+    newer.cluster.put(Resource.InferenceService, edited)
+    if not proved:
+        before["spec"]["containers"][0]["image"] = "somebody/elses:image"
+        newer.cluster.put(Resource.Deployment, newer.cluster.objects[DEPLOYMENT])
+    del newer.cluster.objects[Resource.ControllerRevision, NAMESPACE, name]
+    await settle(newer)
+    assert [record.message for record in caplog.records].count("a memory is gone") == 1
+    gets: list[Resource] = []
+
+    async def get(resource: Resource, namespace: str, name: str) -> Manifest | None:
+        gets.append(resource)
+        return await FakeCluster.get(newer.cluster, resource, namespace, name)
+
+    monkeypatch.setattr(newer.cluster, "get", get)
+    await settle(newer)
+    assert gets == []
+    assert newer.condition("EngineUpdateAvailable")[0] == str(proved)
+    edited = newer.cluster.objects[SERVICE]
+    del edited["metadata"]["annotations"]
+    newer.cluster.put(Resource.InferenceService, edited)
+    await settle(newer)
+    assert (template(newer) == before) is proved
 
 
 async def test_a_deployment_that_somebody_changed_proves_nothing(newer: World) -> None:
