@@ -70,7 +70,7 @@ class Desired:
     `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were
     the service's rendering not kept. `deaths` is what is remembered of starts that died in a capture, `steps_down`
     whether it leads to a weaker plan now, `can_weaken` whether one may follow. `policy` is the plan before that, with
-    the decisions of every step; `undegraded` names the memory of its rendering, to go back to.
+    the decisions of every step.
     """
 
     policy: Plan
@@ -86,7 +86,6 @@ class Desired:
     deaths: degrade.Memory | None = None
     can_weaken: bool = False
     steps_down: bool = False
-    undegraded: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +167,12 @@ def desire(
         running = degrade.degraded(pinned, after, subject)
         after = replace(after, runs=running.revision)
     return replace(
-        _desired(subject, running, kept, failed_start, absent, after.text()),
+        _desired(subject, pinned, running, kept, failed_start, absent, after.text()),
         policy=replace(running.policy, phases=pinned.policy.phases),
         news=news,
         deaths=after,
         steps_down=steps_down,
         can_weaken=degrade.can_weaken(running.policy, spec),
-        undegraded=subject.revision_name(pinned.revision),
     )
 
 
@@ -215,24 +213,38 @@ def _kept(found: observe.Service, revisions: Iterable[observe.Child]) -> list[_M
     return sorted(ours, key=lambda one: (one.kept.number, one.name))
 
 
+def _memories(subject: Subject, pinned: Rendering, running: Rendering, kept: list[_Memory]) -> Iterator[Wanted]:
+    """The memory of what runs, with the highest number of all, and of what that is a weaker form of, to go back to."""
+    numbers = {one.name: one.kept.number for one in kept}
+    name, undegraded = (subject.revision_name(rendering.revision) for rendering in (running, pinned))
+    number = numbers.pop(name, 0)
+    if undegraded != name:
+        numbers.setdefault(undegraded, max(numbers.values(), default=0) + 1)
+        yield _memory(subject, pinned, numbers[undegraded], kept)
+    newest = max(numbers.values(), default=0)
+    yield _memory(subject, running, number if number > newest else newest + 1, kept)
+
+
+def _memory(subject: Subject, rendering: Rendering, number: int, kept: list[_Memory]) -> Wanted:
+    name = subject.revision_name(rendering.revision)
+    # a memory cannot be changed, and the words of its plan may be others than today's
+    known = (one.kept.data for one in kept if one.name == name and one.kept.trouble is None)
+    data = next(known, None) or rendering.data()
+    return Wanted.of(Resource.ControllerRevision, controller_revision(subject, rendering.revision, data, number))
+
+
 def _desired(
     subject: Subject,
+    pinned: Rendering,
     rendering: Rendering,
     kept: list[_Memory],
     failed_start: bool,
     absent: Absent,
     deaths: str | None,
 ) -> Desired:
-    """The children around a rendering. The memory of it has the highest number of all."""
-    name = subject.revision_name(rendering.revision)
-    newest = kept[-1] if kept else None
-    number = newest.kept.number + (newest.name != name) if newest is not None else 1
-    # a memory cannot be changed, and the words of its plan may be others than today's
-    known = (one.kept.data for one in kept if one.name == name and one.kept.trouble is None)
-    data = next(known, None) or rendering.data()
+    """The children around a rendering, which is the pinned one or a weaker form of it."""
     budget = (Wanted.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
-    memory = controller_revision(subject, rendering.revision, data, number)
     access = subject.access
     policy = (Wanted.of(Resource.NetworkPolicy, network_policy(subject, access)),) if access is not None else ()
     optional = _optional(subject)
@@ -248,7 +260,7 @@ def _desired(
             Wanted.of(Resource.ServiceAccount, service_account(subject)),
             Wanted.of(Resource.ConfigMap, config_map(subject, file)),
             Wanted.of(Resource.Service, service(subject)),
-            Wanted.of(Resource.ControllerRevision, memory),
+            *_memories(subject, pinned, rendering, kept),
             *(budget if scaling.fewest(subject.spec) >= FLOOR else ()),
             *policy,
             Wanted.of(Resource.Deployment, deployment(subject, rendering.workload, rendering.revision, deaths)),

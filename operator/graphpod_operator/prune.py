@@ -55,7 +55,6 @@ def superfluous(found: observe.Service, desired: Desired, lists: Lists) -> list[
 def _left_over(found: observe.Service, desired: Desired, children: Iterable[observe.Child]) -> list[observe.Child]:
     """What is this very service's, and not wanted any more."""
     wanted = {(child.resource, child.name) for child in desired.children}
-    wanted.add((Resource.ControllerRevision, desired.undegraded))
     return [
         child
         for child in children

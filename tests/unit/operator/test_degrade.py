@@ -176,6 +176,26 @@ async def test_a_lost_memory_of_the_weaker_plan_is_made_again_from_what_runs(wor
     assert made["data"]["undegraded"] == remembered(hour)["of"]
 
 
+async def test_a_deleted_memory_of_the_undegraded_plan_is_made_again_and_an_upgrade_restarts_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = Hour(world, decode_dies)
+    await hour.pass_by(AN_HOUR)
+    before, memory = hour.deployment["spec"], remembered(hour)
+    kind, place = Resource.ControllerRevision, NAMESPACE
+    lost = world.cluster.objects.pop((kind, place, f"demo-{memory['of']}"))
+    await hour.pass_by(AN_HOUR)
+    made, runs = (world.cluster.objects[kind, place, f"demo-{memory[name]}"] for name in ("of", "runs"))
+    assert made["data"] == lost["data"]
+    assert runs["revision"] > made["revision"], "the newest is what runs"
+    world.cluster.writes.clear()
+    monkeypatch.setattr(deployment, "EXIT_SECONDS", 11)
+    hour.world = World(world.cluster, clock=world.clock)
+    await hour.pass_by(AN_HOUR)
+    assert hour.deployment["spec"] == before
+    assert set(world.kinds()) == {"status"}
+
+
 @pytest.mark.parametrize("retries", [0, 2, 4])
 async def test_as_many_starts_are_tried_as_the_spec_says(world: World, retries: int) -> None:
     await world.edit(graph={"retries": retries})
