@@ -1,6 +1,6 @@
 """The planner: from a service to the children it wants, and from those and the cluster to the writes it takes.
 
-Both halves are pure. The executor, `reconcile`, only carries out what stands here.
+Both halves are pure. `reconcile` and its `executor` only carry out what stands here.
 """
 
 from __future__ import annotations

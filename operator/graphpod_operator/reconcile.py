@@ -1,14 +1,12 @@
-"""One service at a time: store → desire → writes → readings → status → events. The executor of the pure planner.
+"""One service at a time: store → desire → writes → readings → status → events. `executor` does the writes.
 
-Level-triggered: it never asks what happened, only what is. Whatever it reads may be stale, so a child is looked at live
-before it is created, a later apply names the uid it means, and the answer of every own write enters the store at once.
+Level-triggered: it never asks what happened, only what is, and whatever it reads may be stale.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,26 +17,14 @@ from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import ConditionStatus, Status
 from graphpod_operator.clock import Clock
 from graphpod_operator.degrade import Step
+from graphpod_operator.executor import Executor
 from graphpod_operator.feed import owned_by
-from graphpod_operator.kinds import Gone, Kinds
+from graphpod_operator.kinds import Kinds
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Child, Key, Pod, Service, project
-from graphpod_operator.ownership import HOLDER, fingerprint
-from graphpod_operator.plan import (
-    Create,
-    Desired,
-    HandOver,
-    Refused,
-    Remove,
-    Repair,
-    Wanted,
-    Write,
-    desire,
-    foreign,
-    is_ours,
-    not_applied,
-)
-from graphpod_operator.port import ApiError, Cluster, Conflict, Raw, T, Terminating
+from graphpod_operator.ownership import fingerprint
+from graphpod_operator.plan import Create, Desired, Refused, Remove, Repair, Write, desire, is_ours, not_applied
+from graphpod_operator.port import ApiError, Cluster, Raw, T, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import ConditionType, Reason
@@ -96,7 +82,7 @@ class Reconciler:
         self._ending: dict[Key, str] = {}
         """Services (by uid) whose namespace is being deleted; none of them comes back."""
         self._recollection = Recollection(cluster)
-        self._normalised: dict[tuple[Resource, str, str], tuple[str, str]] = {}
+        self._executor = Executor(cluster, store, meters, kinds)
 
     def reread(self, keys: Iterable[Key]) -> None:
         """Ask the pods of these services again at their next reconcile, also those whose warm-up has ended."""
@@ -182,10 +168,11 @@ class Reconciler:
         """Carry out the writes, and say which; or why none of them may be."""
         done: list[Write] = []
         while True:
-            needed = handover.writes(found, desired, self._look)
+            needed = handover.writes(found, desired, self._executor.look)
             if not isinstance(needed, Refused) and any(map(handover.passes, needed)):
-                await self._look_again(next(one for one in desired.children if one.resource is Resource.Deployment))
-                needed = handover.writes(found, desired, self._look)
+                workload = next(one for one in desired.children if one.resource is Resource.Deployment)
+                await self._executor.look_again(workload)
+                needed = handover.writes(found, desired, self._executor.look)
             now = needed if isinstance(needed, Refused) else await self._write(found, desired, needed)
             if isinstance(now, Refused):
                 return now
@@ -198,27 +185,24 @@ class Reconciler:
         # all looks before the first write: a collision must leave the namespace as it was
         checked: list[Write] = []
         for write in needed:
-            if isinstance(confirmed := await self._confirm(found, write), Refused):
+            if isinstance(confirmed := await self._executor.confirm(found, write), Refused):
                 return confirmed
             if confirmed is not None:
                 checked.append(confirmed)
         uid, made = self._made.get(found.key, (found.uid, frozenset()))
         done: list[Write] = []
         for write in checked:
-            if isinstance(write, Remove):
-                await self._delete(write.child, "cannot be read" if _makes_way(write) else "no longer wanted")
-            elif isinstance(write, HandOver):
-                await self._hand_over(write)
-            else:
+            drift = False
+            if isinstance(write, Create | Repair):
                 wanted = write.wanted
                 known = uid == found.uid and (wanted.resource, wanted.name) in made
                 drift = write.edited if isinstance(write, Repair) else known
                 if drift and await self._gives_way(found, (wanted.resource, found.uid, wanted.name), str(wanted)):
                     continue
-                await self._carry_out(write, drift)
-                if drift and isinstance(write, Repair) and wanted.resource is Resource.Deployment:
-                    what = "the Deployment was changed and is put back"
-                    await self._tell(found, events.warning(Reason.PutBack, what))
+            await self._executor.carry_out(write, drift)
+            if drift and isinstance(write, Repair) and _rolls_out(write):
+                what = "the Deployment was changed and is put back"
+                await self._tell(found, events.warning(Reason.PutBack, what))
             done.append(write)
         self._made[found.key] = found.uid, frozenset((wanted.resource, wanted.name) for wanted in desired.children)
         return done
@@ -234,11 +218,6 @@ class Reconciler:
         if self._contests.put_back(what, now):
             await self._tell(found, events.warning(Reason.Contested, f"{words} is changed again and again"))
         return False
-
-    async def _delete(self, child: Child, why: str) -> None:
-        await self._cluster.delete(child.resource, child.namespace, child.name, child.uid)
-        self._store.delete(child)
-        log.info("child deleted", extra={**_told(child), "why": why})
 
     async def _prune(self, found: Service, desired: Desired) -> float | None:
         """Delete old memories and configurations that nothing names. Seconds until the next look, if one is needed."""
@@ -259,80 +238,9 @@ class Reconciler:
         lists = prune.Lists(maps, revisions, frozenset(chain(*named)))
         doomed = prune.superfluous(found, desired, lists)
         for child in doomed:
-            await self._delete(child, "no longer named")
+            await self._executor.delete(child, "no longer named")
         left = {*lists.config_maps, *lists.revisions}.difference(doomed)
         return PRUNE_SECONDS if prune.overgrown(found, desired, left) else None
-
-    def _look(self, resource: Resource, namespace: str, name: str) -> Child | None:
-        live = self._store.child(resource, namespace, name)
-        wanted, stored = self._normalised.get((resource, namespace, name), ("", ""))
-        same = live is not None and wanted and live.owned == stored
-        return replace(live, owned=wanted, applied=wanted) if live is not None and same else live
-
-    async def _confirm(self, found: Service, write: Write) -> Write | Refused | None:
-        """What is still to be done after a live look: the write, another one, nothing, or a refusal. A repair needs
-        none, it names the uid it means.
-        """
-        if isinstance(write, Repair | HandOver):
-            return write
-        if isinstance(write, Remove):
-            known = write.child
-            raw = await self._cluster.get(known.resource, known.namespace, known.name)
-            still = Child.of(known.resource, raw) if raw is not None else None
-            return Remove(still) if still is not None and is_ours(found, still) else None
-        wanted = write.wanted
-        raw = await self._cluster.get(wanted.resource, wanted.namespace, wanted.name)
-        if raw is None:
-            return write
-        live = Child.of(wanted.resource, raw)
-        if (stranger := foreign(found, wanted, live)) is not None:
-            return stranger
-        self._store.observe(live)
-        return Repair.of(wanted, live)
-
-    async def _carry_out(self, write: Create | Repair, drift: bool) -> None:
-        wanted = write.wanted
-        body = wanted.to_apply(write.uid if isinstance(write, Repair) else None)
-        if isinstance(write, Repair) and write.version is not None:
-            body = {**body, "metadata": {**body["metadata"], "resourceVersion": str(write.version)}}
-        try:
-            raw = await self._cluster.apply(wanted.resource, body, force=isinstance(write, Repair))
-        except Conflict:
-            self._meters.count("graphpod_operator_apply_conflicts_total", kind=wanted.resource.kind)
-            await self._look_again(wanted)
-            raise
-        except ServerRefused as error:
-            if error.status == 404 and wanted.resource in OPTIONAL:
-                await self._kinds.look()
-                if wanted.resource in self._kinds.absent:
-                    raise Gone(error.status, f"{wanted}: its kind has gone") from error
-            raise
-        stored = Child.of(wanted.resource, raw)
-        self._store.observe(stored)
-        if stored.owned != wanted.owned:
-            # never true for what `render` makes (tested); if a server differs, it must not become an endless loop
-            log.warning("the API server changed fields we applied; taking its form", extra=_told(wanted))
-            self._normalised[wanted.resource, wanted.namespace, wanted.name] = (wanted.owned, stored.owned)
-        if drift:
-            self._meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
-            log.info("child put back", extra=_told(wanted))
-        else:
-            log.info("child %s", "created" if isinstance(write, Create) else "changed", extra=_told(wanted))
-
-    async def _hand_over(self, write: HandOver) -> None:
-        child = write.child
-        # not by force: whoever has changed the number meanwhile means another
-        raw = await self._cluster.apply(child.resource, write.body, force=False, manager=HOLDER)
-        self._store.observe(Child.of(child.resource, raw))
-        log.info("the number of pods handed over", extra={**_told(child), "pods": write.replicas})
-
-    async def _look_again(self, wanted: Wanted) -> None:
-        """The store was wrong about a child: take in what is."""
-        raw = await self._cluster.get(wanted.resource, wanted.namespace, wanted.name)
-        if raw is not None:
-            self._store.observe(Child.of(wanted.resource, raw))
-        elif (ghost := self._store.child(wanted.resource, wanted.namespace, wanted.name)) is not None:
-            self._store.delete(ghost)
 
     async def _observe(self, key: Key) -> Observed:
         again = key in self._reread
@@ -407,11 +315,6 @@ class Reconciler:
         except ApiError as error:
             # an event is a courtesy: the status, already written, says the same
             log.warning("event not written", extra={"reason": event.reason, "error": error})
-
-
-def _told(child: Wanted | Child) -> dict[str, str]:
-    """A child as a line of the log tells it; the service it belongs to has the line's `object`."""
-    return {"child": f"{child.resource.kind} {child.name}"}
 
 
 def _makes_way(write: Write) -> bool:
