@@ -40,13 +40,15 @@ class Executor:
         same = live is not None and wanted and live.owned == stored
         return replace(live, owned=wanted, applied=wanted) if live is not None and same else live
 
-    async def look_again(self, wanted: Wanted) -> None:
-        """The store was wrong about a child: take in what is."""
+    async def look_again(self, wanted: Wanted) -> Child | None:
+        """The store may be wrong about a child: take in what is, and return it."""
         raw = await self._cluster.get(wanted.resource, wanted.namespace, wanted.name)
         if raw is not None:
-            self._store.observe(Child.of(wanted.resource, raw))
-        elif (ghost := self._store.child(wanted.resource, wanted.namespace, wanted.name)) is not None:
+            self._store.observe(live := Child.of(wanted.resource, raw))
+            return live
+        if (ghost := self._store.child(wanted.resource, wanted.namespace, wanted.name)) is not None:
             self._store.delete(ghost)
+        return None
 
     async def confirm(self, found: Service, write: Write) -> Write | Refused | None:
         """What is still to be done after a live look: the write, another one, nothing, or a refusal. A repair needs

@@ -32,9 +32,10 @@ def writes(found: observe.Service, desired: Desired, look: Look) -> tuple[Write,
     return (*rest, *steps)
 
 
-def passes(write: Write) -> bool:
+def passes(desired: Desired, write: Write) -> bool:
     """Whether a write passes the number of pods on: then it has to be the number that is, not one heard of before."""
-    return isinstance(write, HandOver) or (isinstance(write, Remove) and write.child.resource in AUTOSCALERS)
+    leaves = isinstance(write, Remove) and write.child.resource in AUTOSCALERS
+    return isinstance(write, HandOver) or leaves or goes_on(desired, (write,))
 
 
 def goes_on(desired: Desired, done: Iterable[Write]) -> bool:

@@ -23,7 +23,19 @@ from graphpod_operator.kinds import Kinds
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Child, Key, Pod, Service, project
 from graphpod_operator.ownership import fingerprint
-from graphpod_operator.plan import Create, Desired, Refused, Remove, Repair, Write, desire, is_ours, not_applied
+from graphpod_operator.plan import (
+    Create,
+    Desired,
+    Look,
+    Refused,
+    Remove,
+    Repair,
+    Wanted,
+    Write,
+    desire,
+    is_ours,
+    not_applied,
+)
 from graphpod_operator.port import ApiError, Cluster, Raw, T, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
@@ -169,16 +181,22 @@ class Reconciler:
         done: list[Write] = []
         while True:
             needed = handover.writes(found, desired, self._executor.look)
-            if not isinstance(needed, Refused) and any(map(handover.passes, needed)):
+            if not isinstance(needed, Refused) and any(handover.passes(desired, write) for write in needed):
                 workload = next(one for one in desired.children if one.resource is Resource.Deployment)
-                await self._executor.look_again(workload)
-                needed = handover.writes(found, desired, self._executor.look)
+                live = await self._executor.look_again(workload)
+                needed = handover.writes(found, desired, self._knowing(workload, live))
             now = needed if isinstance(needed, Refused) else await self._write(found, desired, needed)
             if isinstance(now, Refused):
                 return now
             done += now
             if not (handover.goes_on(desired, now) or any(map(_makes_way, now))):
                 return done
+
+    def _knowing(self, wanted: Wanted, live: Child | None) -> Look:
+        """A look that knows what one child is: to the store, one that lost our label is none."""
+        return lambda *place: (
+            live if place == (wanted.resource, wanted.namespace, wanted.name) else self._executor.look(*place)
+        )
 
     async def _write(self, found: Service, desired: Desired, needed: Iterable[Write]) -> list[Write] | Refused:
         """Carry out these writes, but for those that give way, and say which; or why none of them may be."""

@@ -245,10 +245,33 @@ async def test_a_number_that_was_written_meanwhile_is_not_taken_for_nothing(worl
     await world.reconcile()
     await scaled(world, 0)
     world.cluster.claim_replicas(deployment(world), 7, "kube-controller-manager")  # the watch has not told yet
+    await world.reconcile()
+    assert replicas(world) == 7
+    await scaled(world, 0)
+
+    def meanwhile(method: str, resource: Resource) -> None:
+        if resource is Resource.Deployment and replicas(world) == 0:
+            world.cluster.claim_replicas(deployment(world), 9, "kube-controller-manager")
+
+    world.cluster.refuse = meanwhile
     with pytest.raises(Conflict):
         await world.reconcile()
     await world.reconcile()
-    assert replicas(world) == 7
+    assert replicas(world) == 9
+
+
+async def test_a_deployment_that_lost_our_label_keeps_the_pods_its_autoscaler_decided_on(world: World) -> None:
+    """It looks deleted to the watch, and is found by the look before it would be made."""
+    await world.edit(**HPA)
+    await world.reconcile()
+    await scaled(world, 7)
+    del deployment(world)["metadata"]["labels"]
+    deployment(world)["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"].pop("f:labels")
+    world.feed.deleted(Resource.Deployment, world.cluster.put(Resource.Deployment, deployment(world)))
+    seen = watched(world)
+    await world.reconcile()
+    assert set(seen) == {7}
+    assert "labels" in deployment(world)["metadata"]
 
 
 def test_every_metric_of_autoscaling_is_one_of_the_engine() -> None:
