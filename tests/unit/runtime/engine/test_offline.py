@@ -54,9 +54,9 @@ def test_a_request_that_cannot_be_met_ends_with_its_reason(
     ("flag", "value", "words"),
     [
         ("--max-tokens", "0", "1 or more"),
-        ("--temperature", "-1", "0.0 or more and 2.0 or less"),
-        ("--top-p", "0", "1.0 or less"),
-        ("--top-p", "nan", "1.0 or less"),
+        ("--temperature", "-1", "0.0 to 2.0"),
+        ("--top-p", "0", "to 1.0"),
+        ("--top-p", "nan", "to 1.0"),
     ],
 )
 def test_a_figure_out_of_bounds_is_refused_before_a_start(
