@@ -11,13 +11,14 @@ from dataclasses import replace
 
 from graphpod_operator.kinds import Gone, Kinds
 from graphpod_operator.metrics import Meters
-from graphpod_operator.observe import Child, Service
+from graphpod_operator.observe import Child, Service, is_ours
 from graphpod_operator.ownership import HOLDER
-from graphpod_operator.plan import Create, HandOver, Refused, Remove, Repair, Wanted, Write, foreign, is_ours
+from graphpod_operator.plan import Refused, Wanted
 from graphpod_operator.port import Cluster, Conflict
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.resource import OPTIONAL, Resource
 from graphpod_operator.store import Store
+from graphpod_operator.writes import Create, HandOver, Remove, Repair, Write, foreign
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graphpod_operator import observe
-from graphpod_operator.plan import Create, Desired, HandOver, Look, Refused, Remove, Repair, Wanted, Write
-from graphpod_operator.plan import writes as plain
+from graphpod_operator.plan import Desired, Refused, Wanted
 from graphpod_operator.resource import AUTOSCALERS, Resource
+from graphpod_operator.writes import Create, HandOver, Look, Remove, Repair, Write
+from graphpod_operator.writes import writes as plain
 
 OURS = (Resource.Deployment, *AUTOSCALERS)
 """The kinds whose writes have an order."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from graphpod_operator.api import KIND
 from graphpod_operator.ownership import claims, fingerprint, mark, owned_fields
 from graphpod_operator.render.controllerrevision import unreadable
 from graphpod_operator.render.deployment import CONTAINER
@@ -339,3 +340,8 @@ def _gone(status: Raw) -> str | None:
 def _ended(terminated: Raw) -> Ended:
     lines = (terminated.get("message") or "").strip().splitlines()
     return Ended(terminated.get("exitCode", 0), terminated.get("reason", ""), lines[0] if lines else "")
+
+
+def is_ours(found: Service, live: Child) -> bool:
+    """Whether a live object is controlled by this very service, and stays."""
+    return live.controller == (KIND, found.key.name, found.uid) and not live.deleting

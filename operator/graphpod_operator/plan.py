@@ -1,11 +1,8 @@
-"""The planner: from a service to the children it wants, and from those and the cluster to the writes it takes.
-
-Both halves are pure. `reconcile` and its `executor` only carry out what stands here.
-"""
+"""The planner: from a service to the children it wants. Pure, as `writes` is, which looks at what is there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -13,14 +10,15 @@ from pydantic import ValidationError
 from graphpod_operator import degrade, observe, operator_features
 from graphpod_operator.absence import NONE_ABSENT, Absence, Absent
 from graphpod_operator.access import Access
-from graphpod_operator.api import KIND, Spec
+from graphpod_operator.api import Spec
 from graphpod_operator.api_model import first_mistake
 from graphpod_operator.api_running import ScalingProvider, Updates
 from graphpod_operator.engineconfig import EngineFile, engine_file
 from graphpod_operator.features import features, graph_request, missing
+from graphpod_operator.observe import is_ours
 from graphpod_operator.ownership import desired_fields, fingerprint, marked
 from graphpod_operator.reasons import Reason
-from graphpod_operator.render import podtemplate, scaling
+from graphpod_operator.render import scaling
 from graphpod_operator.render.configmap import config_map
 from graphpod_operator.render.controllerrevision import MADE_FROM, UNDEGRADED, controller_revision
 from graphpod_operator.render.deployment import deployment, workload
@@ -32,7 +30,7 @@ from graphpod_operator.render.service import service
 from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
 from graphpod_operator.rendering import Rendering, canonical, made_from
-from graphpod_operator.resource import AT_TIMES, Resource
+from graphpod_operator.resource import Resource
 from graphpod_policy import Phase, Plan, resolve
 
 
@@ -325,108 +323,3 @@ def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, image
         )
         news.append(News(Reason.NewEngine, f"revision {fresh.revision}: {image}"))
     return tuple(news)
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """A child that does not exist. It is applied without force, after a live look."""
-
-    wanted: Wanted
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """A child of ours that differs from the plan. It is applied with force, to this uid only, and where a version is
-    given, to what it was at that version. `edited`: it differs from what we applied last too, so somebody changed it.
-    """
-
-    wanted: Wanted
-    uid: str
-    edited: bool
-    version: int | None = None
-
-    @classmethod
-    def of(cls, wanted: Wanted, live: observe.Child) -> Repair | None:
-        """What it takes to bring a live child in order; None when it is."""
-        return cls(wanted, live.uid, live.edited) if live.edited or live.owned != wanted.owned else None
-
-
-@dataclass(frozen=True, slots=True)
-class HandOver:
-    """The number of pods of this Deployment is claimed by a second field manager, before we cease to."""
-
-    child: observe.Child
-    replicas: int
-
-    @property
-    def body(self) -> Body:
-        """What that manager applies."""
-        kind, child = self.child.resource, self.child
-        metadata = {"name": child.name, "namespace": child.namespace, "uid": child.uid}
-        spec = {"replicas": self.replicas}
-        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """A child of ours that the spec wants no more, or that can be no other way than it is. It is deleted by its uid,
-    after a live look.
-    """
-
-    child: observe.Child
-
-
-Write = Create | Repair | Remove | HandOver
-
-
-def not_applied(message: str) -> Refused:
-    """What it means that the API server refused one of the children, with the server's words."""
-    reason = Reason.PodTemplateInvalid if podtemplate.is_blamed(message) else Reason.ApplyRefused
-    return Refused(reason, message)
-
-
-Look = Callable[[Resource, str, str], observe.Child | None]
-"""Finds a child by kind, namespace and name."""
-
-
-def writes(found: observe.Service, desired: Desired, look: Look) -> tuple[Write, ...] | Refused:
-    """The writes that make the children as desired; none when they are. `look` finds a child by name.
-
-    One child that belongs to somebody else stops all of them: a half-applied service helps nobody.
-    """
-    needed: list[Write] = []
-    for wanted in desired.children:
-        live = look(wanted.resource, wanted.namespace, wanted.name)
-        if live is None:
-            needed.append(Create(wanted))
-        elif (stranger := foreign(found, wanted, live)) is not None:
-            return stranger
-        elif live.kept is not None and live.kept.trouble is not None:
-            needed.append(Remove(live))  # it cannot be changed; what it should hold is written once it is gone
-        elif (repair := Repair.of(wanted, live)) is not None:
-            needed.append(repair)
-    return (*needed, *_removals(found, desired, look))
-
-
-def _removals(found: observe.Service, desired: Desired, look: Look) -> Iterator[Remove]:
-    """What the spec wanted once, and now does not."""
-    kinds = {wanted.resource for wanted in desired.children} | {one.resource for one in desired.withheld}
-    for resource in AT_TIMES:
-        live = look(resource, found.key.namespace, found.key.name) if resource not in kinds else None
-        if live is not None and is_ours(found, live):
-            yield Remove(live)
-
-
-def is_ours(found: observe.Service, live: observe.Child) -> bool:
-    """Whether a live object is controlled by this very service, and stays."""
-    return live.controller == (KIND, found.key.name, found.uid) and not live.deleting
-
-
-def foreign(found: observe.Service, wanted: Wanted, live: observe.Child) -> Refused | None:
-    """Why a live object may not be written: it is not controlled by this very service, or it is going away."""
-    if live.controller is not None and live.controller[:2] == (KIND, found.key.name):
-        if live.controller[2] != found.uid or live.deleting:
-            return Refused(Reason.PreviousDeleting, f"{wanted} is still there")
-        return None
-    owner = f"controlled by {live.controller[0]} {live.controller[1]}" if live.controller else "not made by graphpod"
-    return Refused(Reason.NameCollision, f"{wanted} exists and is {owner}; it was left untouched")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpod_operator import observe
-from graphpod_operator.plan import Desired, is_ours
+from graphpod_operator.observe import is_ours
+from graphpod_operator.plan import Desired
 from graphpod_operator.render.deployment import HISTORY
 from graphpod_operator.render.subject import HASH_ANNOTATION
 from graphpod_operator.resource import Resource

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from graphpod_operator import proof
-from graphpod_operator.observe import Child, Key, Service
-from graphpod_operator.plan import Desired, Refused, is_ours
+from graphpod_operator.observe import Child, Key, Service, is_ours
+from graphpod_operator.plan import Desired, Refused
 from graphpod_operator.port import Cluster
 from graphpod_operator.render.subject import config_name
 from graphpod_operator.resource import Resource

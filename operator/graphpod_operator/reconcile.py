@@ -21,21 +21,9 @@ from graphpod_operator.executor import Executor
 from graphpod_operator.feed import owned_by
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.metrics import Meters
-from graphpod_operator.observe import Child, Key, Pod, Service, project
+from graphpod_operator.observe import Child, Key, Pod, Service, is_ours, project
 from graphpod_operator.ownership import fingerprint
-from graphpod_operator.plan import (
-    Create,
-    Desired,
-    Look,
-    Refused,
-    Remove,
-    Repair,
-    Wanted,
-    Write,
-    desire,
-    is_ours,
-    not_applied,
-)
+from graphpod_operator.plan import Desired, Refused, Wanted, desire
 from graphpod_operator.port import ApiError, Cluster, Raw, T, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
@@ -46,6 +34,7 @@ from graphpod_operator.resource import AUTOSCALERS, OPTIONAL, Resource
 from graphpod_operator.status import Observed, status
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import NoReading, Reading, Warmups, answers, read_again
+from graphpod_operator.writes import Create, Look, Remove, Repair, Write, not_applied
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_operator import observe
-from graphpod_operator.plan import Create, Desired, Look, Refused, Remove, Repair, Wanted, desire, writes
+from graphpod_operator.plan import Desired, Refused, Wanted, desire
 from graphpod_operator.reasons import Reason
 from graphpod_operator.resource import CHILDREN, Resource
+from graphpod_operator.writes import Create, Look, Remove, Repair, writes
 from tests.unit.operator.objects import IMAGES, UID, inference_service, planned
 
 GOLDENS = Path(__file__).with_name("goldens")

@@ -6,9 +6,10 @@ import pytest
 
 from graphpod_operator import observe
 from graphpod_operator.api_pod import OWNED_ENV, OWNED_LABELS, OWNED_PATHS, OWNED_PREFIX, OWNED_VOLUMES
-from graphpod_operator.plan import Refused, desire, not_applied
+from graphpod_operator.plan import Refused, desire
 from graphpod_operator.reasons import Reason
 from graphpod_operator.resource import Resource
+from graphpod_operator.writes import not_applied
 from tests.unit.operator.objects import IMAGES, inference_service, planned
 
 
