@@ -14,6 +14,7 @@ import pytest
 
 from testbed import Cluster, record
 from testbed.network import Addresses
+from tests.aggregation import served_at
 from tests.sim.conftest import SimPlace
 
 GROUP, VERSION = "custom.metrics.k8s.io", "v1beta2"
@@ -73,7 +74,7 @@ def adapter(sim: Cluster, tmp_path: Path, eventually) -> Iterator[Adapter]:
         host, port = serving.server_address[:2]
         serving.socket = context.wrap_socket(serving.socket, server_side=True)
         threading.Thread(target=serving.serve_forever, daemon=True).start()
-        listed = json.dumps(_served_at(str(host), port))
+        listed = json.dumps(served_at(str(host), port, name="adapter", group=GROUP, version=VERSION))
         sim.kubectl("apply", "-f", "-", input=listed)
         try:
             state = "jsonpath={.status.conditions[?(@.type=='Available')].status}"
@@ -82,36 +83,6 @@ def adapter(sim: Cluster, tmp_path: Path, eventually) -> Iterator[Adapter]:
         finally:  # a group whose server is gone makes every discovery of the cluster fail
             sim.kubectl("delete", "--ignore-not-found", "-f", "-", input=listed)
             serving.shutdown()
-
-
-def _served_at(host: str, port: int) -> dict[str, Any]:
-    name = {"name": "adapter", "namespace": "default"}
-    served = {
-        "group": GROUP,
-        "version": VERSION,
-        "groupPriorityMinimum": 100,
-        "versionPriority": 10,
-        "insecureSkipTLSVerify": True,
-        "service": {**name, "port": 443},
-    }
-    items = [
-        {"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 443}]}},
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {**name, "labels": {"kubernetes.io/service-name": "adapter"}},
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [host]}],
-            "ports": [{"port": port, "name": ""}],
-        },
-        {
-            "apiVersion": "apiregistration.k8s.io/v1",
-            "kind": "APIService",
-            "metadata": {"name": f"{VERSION}.{GROUP}"},
-            "spec": served,
-        },
-    ]
-    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def test_contract_6_the_pods_of_an_autoscaled_service_follow_its_waiting_requests(

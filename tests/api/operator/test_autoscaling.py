@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-import graphpod_operator
 from tests.api.operator.pods import AdminPorts
-from tests.api.operator.process import USER, Operator, grant
+from tests.api.operator.process import OPTIONAL_RULES, USER, Operator, grant
 from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import Place
@@ -19,7 +18,6 @@ from tests.sim.history import History
 HPA: dict[str, Any] = {"autoscaling": {"min": 2, "max": 20, "metric": "WaitingRequests", "target": 4}}
 KEDA: dict[str, Any] = {"autoscaling": {**HPA["autoscaling"], "provider": "KEDA"}}
 PROMETHEUS = "http://prometheus.monitoring.svc:9090"
-OPTIONAL_RULES = Path(graphpod_operator.__file__).with_name("rbac-optional.yaml")
 SCALED_OBJECTS: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",

@@ -13,6 +13,7 @@ import pytest
 
 from testbed import Cluster, record
 from testbed.network import Addresses
+from tests.aggregation import served_at
 
 GROUP, VERSION = "stub.graphpod.dev", "v1"
 
@@ -61,32 +62,7 @@ def test_an_api_service_is_asked_in_the_name_of_the_user_by_the_front_proxy(
     api_cluster: Cluster, server: tuple[str, int], eventually: Any
 ):
     host, port = server
-    name = {"name": "stub", "namespace": "default"}
-    objects = [
-        {"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 443}]}},
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {**name, "labels": {"kubernetes.io/service-name": "stub"}},
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [host]}],
-            "ports": [{"port": port, "name": ""}],
-        },
-        {
-            "apiVersion": "apiregistration.k8s.io/v1",
-            "kind": "APIService",
-            "metadata": {"name": f"{VERSION}.{GROUP}"},
-            "spec": {
-                "group": GROUP,
-                "version": VERSION,
-                "groupPriorityMinimum": 100,
-                "versionPriority": 10,
-                "insecureSkipTLSVerify": True,
-                "service": {**name, "port": 443},
-            },
-        },
-    ]
-    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    listed = json.dumps(served_at(host, port, name="stub", group=GROUP, version=VERSION))
     api_cluster.kubectl("apply", "-f", "-", input=listed)
     try:
         state = "jsonpath={.status.conditions[?(@.type=='Available')].status}"
