@@ -13,7 +13,8 @@ from truth import accuracy, models
 from truth.accuracy import Likelihood
 from truth.axes import variants
 from truth.cell import Cell, Outcome
-from truth.matrix import Matrix, run
+from truth.jobs import run as in_processes
+from truth.matrix import Matrix, Tell, run
 from truth.page import PAGE, page
 from truth.result import Result, provenance
 from truth.scenarios import SCENARIOS
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(1, get_context("spawn")) as aside:
         # On a CPU the accuracy stand-in takes the second core.
         likelihoods = options.weights and aside.submit(accuracy.measure, options.weights, options.device, began)
-        cells = run(matrix, lambda done, of, cell: _tell(done, of, cell, began))
+        cells = _run(matrix, options.jobs, lambda done, of, cell: _tell(done, of, cell, began))
         found = _likelihoods(likelihoods, began)
     came_from = provenance(options.device, _command(options), time.monotonic() - began)
     result = Result(options.device, came_from, tuple(cells), tuple(found))
@@ -61,6 +62,10 @@ def _matrix(options: argparse.Namespace) -> Matrix:
     )
 
 
+def _run(matrix: Matrix, jobs: int, tell: Tell) -> list[Cell]:
+    return run(matrix, tell) if jobs == 1 else in_processes(matrix, jobs, tell)
+
+
 def _command(options: argparse.Namespace) -> str:
     """What the reader types to see it again: `make truth` for a whole run."""
     words = ["--poison"] if options.poison else []
@@ -70,7 +75,8 @@ def _command(options: argparse.Namespace) -> str:
     if not words and (options.weights or options.device is Device.Cuda):
         return "make truth" + ("" if options.device is Device.Cpu else f" DEVICE={options.device}")
     device = [] if options.device is Device.Cpu else ["--device", options.device]
-    return " ".join(["python -m truth", *device, *words])
+    jobs = [] if options.jobs == 1 else ["--jobs", str(options.jobs)]
+    return " ".join(["python -m truth", *device, *jobs, *words])
 
 
 def _likelihoods(promised: Future[list[Likelihood]] | None, began: float) -> list[Likelihood]:
@@ -109,6 +115,12 @@ def _write_page(files: list[Path]) -> None:
     print(f"{PAGE}: {', '.join(str(file) for file in files)}")
 
 
+def _count(word: str) -> int:
+    if (count := int(word)) < 1:
+        raise argparse.ArgumentTypeError(f"{word} is no number of processes; give 1 or more")
+    return count
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m truth", description=__doc__)
     parser.add_argument("--device", type=Device, choices=list(Device), default=Device.Cpu)
@@ -118,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         "--page", type=Path, nargs="*", metavar="FILE", help=f"only write {PAGE} from results (truth/results)"
     )
     parser.add_argument("--poison", action="store_true", help="NaN in dead pages and padded rows before every pass")
+    parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="so many subjects at once (1)")
     for axis in AXES:
         parser.add_argument(f"--{axis}", nargs="*", metavar="WORD", help=f"only a {axis} whose name has one of these")
     return parser

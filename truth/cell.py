@@ -21,7 +21,8 @@ class Outcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Cell:
     """`tokens` were compared, `near_ties` of them differ where eager was not sure; `worst` is the largest difference of
-    the `scored` log-probabilities; `because` a rule (refused) or what went wrong (failed).
+    the `scored` log-probabilities, which must be less than `allowed` (0: not told); `because` a
+    rule (refused) or what went wrong (failed).
     """
 
     subject: str
@@ -33,6 +34,7 @@ class Cell:
     near_ties: int = 0
     scored: int = 0
     worst: float = 0.0
+    allowed: float = 0.0
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -44,6 +46,7 @@ class Cell:
         figures = [f"{self.tokens} tokens"] if self.tokens else []
         figures += [f"{self.near_ties} near-ties"] if self.near_ties else []
         figures += [f"{self.scored} log-probabilities within {self.worst:.1g}"] if self.scored else []
+        figures += [f"{self.allowed:.2g} allowed"] if self.allowed and (self.scored or self.near_ties) else []
         because = f" ({self.because})" if self.because else ""
         return f"{self.outcome}{because}" + (f": {', '.join(figures)}" if figures else "")
 

@@ -20,6 +20,7 @@ from graphpod_policy import (
     Policy,
     resolve,
 )
+from graphpod_runtime.engine.parts import LoadModel
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.switches import DEBUG, FAULT
 from truth import models
@@ -68,8 +69,10 @@ def start_engine(
     device: Device,
     folder: Path,
     on_failure: OnCaptureFailure = OnCaptureFailure.Fail,
+    load: LoadModel = models.load,
 ) -> Runner:
-    """A Ready runner. StartFailure under Fail for whatever its start meets; Degrade walks down."""
+    """A Ready runner over what `load` makes of the subject. StartFailure under Fail for whatever its start meets;
+    Degrade walks down."""
     torch.backends.cuda.matmul.allow_tf32 = False
     # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
     torch._dynamo.reset()
@@ -94,7 +97,7 @@ def start_engine(
     )
     # The rules leave layers uncompiled on a CPU because its image has no compiler; there is one here.
     config = replace(config, graph=replace(config.graph, compile=variant.compile))
-    runner = Runner(config, lambda report: None, load=models.load)
+    runner = Runner(config, lambda report: None, load=load)
     runner.start()
     return runner
 

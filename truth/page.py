@@ -21,7 +21,9 @@ how layers are compiled.
 
 - **✓ n**: n tokens compared and equal; both counts of eager passes agree; no pass was eager where graphs were captured.
   *(n ~)*: so many of them differ, and eager finds them behind its likeliest token by less than {NEAR_TIE:g} in
-  log-probability (fp32, TF32 off), or {ROUNDING} times what another batch shape does to eager itself (16 bits).
+  log-probability (fp32, TF32 off), or {ROUNDING} times what another batch shape does to eager itself (16 bits;
+  compiled code rounds less often than eager, and may differ by what a unit or two in the last place of every weight
+  do).
 - `Rule`: refused by that rule of [the table](rules.md). A gate's name says that these passes ran eagerly and were
   counted so; their tokens were compared all the same. `FeatureNotBuilt`: this version has no such thing.
 - **✗**: wrong. `make truth` then ends with 1.

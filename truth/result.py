@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import torch
 from graphpod_policy import Device, __version__
 from truth import models
 from truth.accuracy import Likelihood, failures
+from truth.axes import variants
 from truth.cell import Cell, Outcome
-from truth.matrix import NEAR_TIES_SHARE, ROUNDED_TIES_SHARE
+from truth.engines import compiled
+from truth.matrix import NEAR_TIES_SHARE, ROUNDED_TIES, ROUNDED_TIES_SHARE
+from truth.scenarios import Name
 
 PACKAGES = {Device.Cpu: (), Device.Cuda: ("triton", "flashinfer-python")}
 """What computes on a device, beside torch."""
@@ -41,19 +45,26 @@ class Result:
         """Refused cells by rule."""
         return Counter(cell.because for cell in self.cells if cell.outcome is Outcome.Refused)
 
-    def ties(self, *, fixed: bool) -> tuple[int, int]:
-        """(near-ties, tokens) of the fp32 subjects (`fixed`), or of the others."""
+    def ties(self, *, fixed: bool, uncompiled: bool = False) -> tuple[int, int]:
+        """(near-ties, tokens) of the fp32 subjects (`fixed`), or of the others; of their `uncompiled` rows or all."""
         exact = {subject.name for subject in models.subjects(self.device) if subject.fixed}
         cells = [cell for cell in self.cells if (cell.subject in exact) == fixed]
+        cells = [cell for cell in cells if not (uncompiled and compiled(cell.variant))]
         return sum(cell.near_ties for cell in cells), sum(cell.tokens for cell in cells)
 
     def failures(self) -> list[str]:
         """Everything that is not as it must be, cells first."""
         found = [f"{cell}: {cell.told}" for cell in self.cells if cell.outcome is Outcome.Failed]
-        for fixed, share in ((True, NEAR_TIES_SHARE), (False, ROUNDED_TIES_SHARE)):
-            ties, tokens = self.ties(fixed=fixed)
-            if ties > share * tokens:
-                found.append(f"{ties} near-ties among {tokens} tokens are more than {share:.1%}")
+        judged = [
+            ("in fp32", *self.ties(fixed=True), NEAR_TIES_SHARE, 0),
+            ("in 16 bits, uncompiled,", *self.ties(fixed=False, uncompiled=True), ROUNDED_TIES_SHARE, ROUNDED_TIES),
+        ]
+        # In 16 bits compiled rows have most of them: some cells alone have another share than all.
+        if {(cell.variant, cell.scenario) for cell in self.cells} == set(product(variants(), Name)):
+            judged.append(("in 16 bits", *self.ties(fixed=False), ROUNDED_TIES_SHARE, ROUNDED_TIES))
+        for where, ties, tokens, share, least in judged:
+            if ties > max(least, share * tokens):
+                found.append(f"{ties} near-ties among {tokens} tokens {where} are more than {share:.1%}")
         return found + (failures(list(self.accuracy)) if self.accuracy else [])
 
     def as_json(self) -> str:

@@ -21,8 +21,8 @@ from graphpod_runtime.engine.sequence import (
     Yielded,
 )
 
-RIVALS = LogprobRequest(answer=4)
-"""What a record asks for at least: the tokens that eager nearly chose."""
+RIVALS = LogprobRequest(answer=32)
+"""What a record asks for at least: the tokens that eager nearly chose, all that a rounding may bring to the front."""
 
 
 class ScheduleDiffers(Exception):
@@ -104,13 +104,16 @@ def _pass(batch: Batch, yielded: Yielded) -> Pass:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A second run beside a record. `worst` is the largest difference of a log-probability that both have."""
+    """A second run beside a record. `worst` is the largest difference of a log-probability that both have; `first` says
+    which token was the first wrong one.
+    """
 
     tokens: int = 0
     near_ties: int = 0
     wrong: int = 0
     scored: int = 0
     worst: float = 0.0
+    first: str = field(default="", compare=False)
 
     def __add__(self, other: "Difference") -> "Difference":
         return Difference(
@@ -119,6 +122,7 @@ class Difference:
             self.wrong + other.wrong,
             self.scored + other.scored,
             max(self.worst, other.worst),
+            self.first or other.first,
         )
 
 
@@ -130,7 +134,7 @@ def compare(record: Tape, other: Tape, near: float) -> Difference:
         raise ScheduleDiffers(f"{len(other.passes)} passes, the record has {len(record.passes)}")
     total = Difference()
     for wanted, got in zip(record.passes, other.passes, strict=True):
-        total += _tokens(wanted.yielded, got.yielded, near)
+        total += _tokens(wanted, got.yielded, near)
         if other.wants.answer is not None:
             total += _logprobs(wanted.yielded.answers, got.yielded.answers)
         if other.wants.prompt is not None:
@@ -139,20 +143,35 @@ def compare(record: Tape, other: Tape, near: float) -> Difference:
     return total
 
 
-def _tokens(record: Yielded, other: Yielded, near: float) -> Difference:
-    total = Difference()
-    for token, got, logprob in zip(record.tokens, other.tokens, record.answers, strict=True):
+def _tokens(record: Pass, other: Yielded, near: float) -> Difference:
+    total, yielded = Difference(), record.yielded
+    for row, token, got, logprob in zip(record.rows, yielded.tokens, other.tokens, yielded.answers, strict=True):
         if logprob is not None:  # a chunk that does not end its prompt has no token
-            other_one = token != got
-            tie = other_one and got in rivals(logprob, near)
-            total += Difference(1, int(tie), int(other_one and not tie))
+            if token == got:
+                total += Difference(1)
+            elif got in rivals(logprob, near):
+                total += Difference(1, near_ties=1)
+            else:
+                id, _, end = row
+                where = f"{record.phase} of request {id} behind {end} tokens"
+                total += Difference(1, wrong=1, first=f"{where}: {got} is {_behind(logprob, got)}, {near:.2g} allowed")
     return total
 
 
 def rivals(logprob: Logprob, near: float) -> set[int]:
-    """The tokens that are nearly as likely as the first."""
-    (_, first), *others = logprob.top
-    return {token for token, logprob in others if first - logprob < near}
+    """The tokens that are nearly as likely as the likeliest, which is one of them: of two that are equally likely
+    either may be the one that was chosen."""
+    likeliest = logprob.top[0][1]
+    return {token for token, found in logprob.top if likeliest - found < near}
+
+
+def _behind(logprob: Logprob, token: int) -> str:
+    """Where a record has `token`."""
+    (likeliest, most), *_ = logprob.top
+    if token in (found := dict(logprob.top)):
+        return f"{most - found[token]:.2g} behind eager's likeliest, {likeliest}"
+    last = f"more than {most - logprob.top[-1][1]:.2g} behind eager's likeliest, {likeliest}"
+    return f"{last}, and none of its {len(logprob.top)}"
 
 
 def _logprobs(record: List[Logprob | None], other: List[Logprob | None]) -> Difference:

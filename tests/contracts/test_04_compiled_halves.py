@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphpod_policy import CompileMode, Device, Policy
-from graphpod_runtime.compiled.cache import Code, CompileCache
+from graphpod_runtime.compiled.cache import CompileCache, CompiledCode
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.segment import RecorderSegment
@@ -41,9 +41,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A word for each run of compiled code: whether it was in a capture."""
     words: list[str] = []
     where = ["outside"]
-    run, call = Code.__call__, RecorderSegment.call
+    run, call = CompiledCode.__call__, RecorderSegment.call
 
-    def counted(self: Code, *arguments: object) -> object:
+    def counted(self: CompiledCode, *arguments: object) -> object:
         words.append(where[-1])
         return run(self, *arguments)  # type: ignore[arg-type]
 
@@ -54,7 +54,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         finally:
             where.pop()
 
-    monkeypatch.setattr(Code, "__call__", counted)
+    monkeypatch.setattr(CompiledCode, "__call__", counted)
     monkeypatch.setattr(RecorderSegment, "call", capturing)
     return words
 

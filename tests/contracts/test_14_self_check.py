@@ -12,11 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Policy
+from graphpod_policy import CompileMode, ExitCode, OnCaptureFailure, Phase, Policy
 from graphpod_runtime.attention import sdpa
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.compiled.aot import Function, TensorFunction
+from graphpod_runtime.compiled.cache import CompileCache, Compiled
 from graphpod_runtime.engine import capture
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
@@ -25,6 +27,7 @@ from graphpod_runtime.engine.passes import DecodePass, PrefillPass
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs import breakable
 from graphpod_runtime.graphs.buffers import Buffers
+from graphpod_runtime.graphs.chain import ChainBody
 from graphpod_runtime.graphs.errors import SelfCheckFailed
 from graphpod_runtime.graphs.report import SelfCheck
 from graphpod_runtime.graphs.selfcheck import Checker
@@ -156,6 +159,7 @@ class Rounding:
     padding: float
     off: float
     sizes: tuple[int, ...] = (8,)
+    compiled_trace: bool = False
 
     def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
         return (torch.full((inputs.count, 4), 1 + self.off),)
@@ -164,6 +168,8 @@ class Rounding:
 
     def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
         return (torch.full((inputs.count, 4), 1.0 if size == inputs.count else 1 + self.padding),)
+
+    traced = eager
 
     def poison_results(self, size: int) -> None:
         """It has no buffers."""
@@ -179,6 +185,87 @@ def test_a_replay_may_differ_from_plain_eager_by_four_times_what_padding_does(
     checker = Checker(Phase.Prefill, Rounding(padding, off), cache, vocab=16, max_model_len=64)
     with contextlib.nullcontext() if right else pytest.raises(SelfCheckFailed, match="padding alone explains"):
         assert list(checker.sizes()) == [8]
+
+
+def as_given(argument: Tensor) -> Tensor:
+    return argument
+
+
+def pieces(
+    monkeypatch: pytest.MonkeyPatch, off: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor] = as_given
+) -> None:
+    """A compiler that makes of every piece what it was told to compile, but that results of numbers are `off`, and
+    arguments as `read` has them."""
+
+    def run(self: CompileCache, name: str, text: str, function: Function, examples: Any, rows: Any) -> Any:
+        as_written = TensorFunction(function, examples, rows)
+
+        def compiled(tensors: list[Tensor]) -> tuple[Tensor, ...]:
+            if name != Compiled.Piece:
+                return as_written(*tensors)
+            return tuple(off(one) for one in as_written(*(read(tensor) for tensor in tensors)))
+
+        return compiled
+
+    monkeypatch.setattr(CompileCache, "_run", run)
+
+
+PIECEWISE = (Policy.Piecewise, Policy.Full)
+
+
+def refused(started: Callable[..., Runner]) -> None:
+    failure = failure_of(started, *PIECEWISE, compile=CompileMode.Inductor)
+    assert failure.code is ExitCode.CompileFailed
+    assert "piece computes something else than what it was compiled from" in failure.message
+
+
+def test_compiled_pieces_may_round_otherwise_than_compiled_halves(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces(monkeypatch, lambda result: result * (1 + 4 * torch.finfo(result.dtype).eps))
+    runner = started(*PIECEWISE, compile=CompileMode.Inductor)
+    assert {phase.self_check for phase in runner.report.phases.values()} == {SelfCheck.Passed}
+    assert runner.report.phases[Phase.Prefill].effective is Policy.Piecewise
+
+
+def test_a_compiled_piece_that_errs_by_more_than_rounding_is_refused(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces(monkeypatch, lambda result: result * 1.001)
+    refused(started)
+
+
+def test_a_compiled_piece_that_reads_its_tables_at_wrong_positions_is_refused(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_the_first(argument: Tensor) -> Tensor:
+        return argument if argument.is_floating_point() else torch.zeros_like(argument)
+
+    pieces(monkeypatch, as_given, read=at_the_first)
+    refused(started)
+
+
+def test_a_compiled_piece_that_errs_in_many_rows_only_is_refused(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces(monkeypatch, lambda result: torch.cat((result[:64], result[64:] * 1.001)))
+    refused(started)
+
+
+@pytest.mark.usefixtures("as_written")
+@pytest.mark.parametrize("compile", [CompileMode.Nothing, CompileMode.Inductor])
+def test_a_wrong_trace_is_caught_though_graphs_hold_what_was_traced(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, compile: CompileMode
+) -> None:
+    right = ChainBody.__call__
+
+    def shifted(self: ChainBody, hidden: Tensor, positions: Tensor, attend: Any) -> Any:
+        return right(self, hidden, positions + 1, attend)
+
+    monkeypatch.setattr(ChainBody, "__call__", shifted)
+    failure = failure_of(started, *PIECEWISE, compile=compile)
+    assert failure.code is ExitCode.SelfCheckFailed
+    assert ("as it was traced" in failure.message) == (compile is CompileMode.Inductor)
 
 
 def test_random_weights_do_not_hide_a_wrong_position(

@@ -17,7 +17,8 @@ from graphpod_runtime.cache.kv import KvCache
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Where the rows of one pass live. All int64, on the host; a backend puts on the device what its kernels read.
+    """Where the rows of one pass live. All int64, on the host, `slots` perhaps on the device; a backend puts on the
+    device what its kernels read.
 
     slots [tokens]: page · page_size + offset of each row's key and value. tables [sequences, pages]: the pages of
     each sequence in order. lengths [sequences]: tokens each sequence can attend to, this pass included.

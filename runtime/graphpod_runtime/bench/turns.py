@@ -84,6 +84,8 @@ class Turns:
 
     def run(self) -> Result:
         """All of it. ProcessFailed when the survey cannot be made; a variant that fails is a row that says why."""
+        names = ", ".join(variant.name for variant in self.variants)
+        self.progress.say(f"{self.subject.folder} on {self.subject.device}: {names}")
         with self._process("survey", Survey(**self.subject.words())) as process:
             surveyed = process.answer(Surveyed)
         self._surveyed = surveyed

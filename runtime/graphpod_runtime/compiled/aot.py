@@ -24,7 +24,7 @@ OPTIONS = {"cpp.vec_isa_ok": True}
 """Of inductor. It need not compile test programs to see which vectors this processor has: 5 to 15 s."""
 
 
-class Traced(nn.Module):
+class TensorFunction(nn.Module):
     """`function` of tensors only, those of `examples`; its results as a tuple."""
 
     def __init__(self, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]) -> None:
@@ -59,7 +59,7 @@ def write_package(
     # One row is a number of rows like any other; by default it would be compiled for by itself.
     with symbols.patch(backed_size_oblivious=True):
         traced = export(
-            Traced(function, examples, rows), tuple(tensors), dynamic_shapes=(tuple(dimensions),), strict=False
+            TensorFunction(function, examples, rows), tuple(tensors), dynamic_shapes=(tuple(dimensions),), strict=False
         )
         options = OPTIONS | {"aot_inductor.metadata": metadata}
         aoti_compile_and_package(traced, package_path=str(path), inductor_configs=options)

@@ -47,7 +47,7 @@ class Compiled(StrEnum):
     """What Piecewise traced between two attentions, before the first or after the last."""
 
 
-class Code:
+class CompiledCode:
     """A compiled function. It takes the arguments it was compiled with, any number of rows up to MOST_ROWS, and
     returns a tuple; it may be called inside a capture."""
 
@@ -77,7 +77,7 @@ class CompileCache:
 
     def code(
         self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]
-    ) -> Code:
+    ) -> CompiledCode:
         """`function` compiled for arguments like `examples`, of which those at `rows` have rows: their first dimension
         is any number, the same for all. Every other dimension, the strides and the types are those of the examples.
 
@@ -98,7 +98,7 @@ class CompileCache:
             words = textwrap.shorten(f"{type(error).__name__}: {error}", WORDS)
             raise CompileFailed(f"{name} cannot be compiled: {words}") from error
         self._told(name)
-        return Code(run, tuple(tensors_of(examples)), rows[0])
+        return CompiledCode(run, tuple(tensors_of(examples)), rows[0])
 
     def _run(
         self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]

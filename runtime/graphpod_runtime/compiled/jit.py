@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from graphpod_runtime.compiled.aot import ROWS, Argument, Function, Traced, like, tensors_of
+from graphpod_runtime.compiled.aot import ROWS, Argument, Function, TensorFunction, like, tensors_of
 
 OPTIONS = {"combo_kernels": True, "combo_kernel_foreach_dynamic_shapes": True}
 """Of inductor: pointwise work on q, on k and on v is one launch."""
@@ -49,11 +49,15 @@ def compile_now(
         account.compiled()
         return compile_fx(graph, inputs, config_patches=OPTIONS)
 
-    traced = Traced(function, examples, rows)
+    traced = TensorFunction(function, examples, rows)
 
     def call(*arguments: Tensor) -> tuple[Tensor, ...]:
         if not torch.compiler.is_compiling():  # never in compiled code
             account.ran_uncompiled()
+        # A comparison tells the compiler, too, that rows are one number. Each argument's would be a symbol of its own,
+        # and a size computed of two of them no number: torch 2.11 refuses a function that slices such a dimension.
+        if any(arguments[at].shape[0] != arguments[with_rows[0]].shape[0] for at in with_rows):
+            raise ValueError(f"{name}: arguments differ in their number of rows")
         return traced.forward(*arguments)
 
     # A code object of its own: torch counts recompilations by it, over all functions that share one.
@@ -72,8 +76,9 @@ def compile_now(
             results: tuple[Tensor, ...] = code(*plain)
         return results
 
-    # Now, and for as many rows as kernels are to be chosen for: a capture cannot compile.
-    with symbols.patch(backed_size_oblivious=True):
+    # Now, and for as many rows as kernels are to be chosen for: a capture cannot compile. What differed between two
+    # functions of one name is no number of rows: by itself torch would make it dynamic in the second.
+    with symbols.patch(backed_size_oblivious=True), torch._dynamo.config.patch(automatic_dynamic_shapes=False):
         for size in (ROWS, 1):
             run([like(examples[index], size if index in rows else None) for index in tensors])
     return run

@@ -2,7 +2,7 @@
 
 Plain eager, which the self-check compares replays with, runs compiled halves too: a compiler's mistake would stand on
 both sides of that comparison. Here it stands on one. Their roundings differ, so the allowance is measured: a multiple
-of what a rounding of every argument does to the uncompiled function.
+of what an error in the last place of every argument does to the uncompiled function.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from graphpod_runtime.compiled.aot import Argument, Function, Traced, like, tensors_of
+from graphpod_runtime.compiled.aot import Argument, Function, TensorFunction, like, tensors_of
 from graphpod_runtime.graphs.errors import CompileFailed
 
 COUNTS = (1, 5, 64)
 """Numbers of rows that are tried: one, one that fills no vector, and one of a small prefill."""
-ROUNDINGS = 8
-"""Times the difference that one rounding of every argument makes."""
+MANY_ON_CPU, MANY = 300, 2048
+"""One more: beyond a CPU's ladder, and a long prefill on devices that compute it in no time."""
+NUDGES = 8
+"""Times the difference that a unit or two in the last place of every argument makes."""
 
 
 def prove(
@@ -29,21 +31,22 @@ def prove(
     """CompileFailed when `code` returns, or writes into arguments that have rows, what `function` does not. `examples`
     and `rows` as for packages; contents of examples are not read.
     """
-    tensors, plain = tensors_of(examples), Traced(function, examples, rows).forward
+    tensors, plain = tensors_of(examples), TensorFunction(function, examples, rows).forward
     with_rows = [at for at, index in enumerate(tensors) if index in rows]
-    most = [like(examples[index], COUNTS[-1] if index in rows else None) for index in tensors]
+    many = MANY_ON_CPU if examples[rows[0]].device.type == "cpu" else MANY
+    most = [like(examples[index], many if index in rows else None) for index in tensors]
+    places = min((one.shape[0] for at, one in enumerate(most) if at not in with_rows and one.dim() > 0), default=1)
     generator = torch.Generator(most[0].device).manual_seed(0)
-    drawn = [_drawn(tensor, generator) for tensor in most]
-    nudged = [_nudged(tensor, generator) for tensor in drawn]
-    for count in COUNTS:
+    drawn = [_drawn(tensor, generator, places) for tensor in most]
+    moved = [nudged(tensor, generator) for tensor in drawn]
+    for count in (*COUNTS, many):
         given, other = (
-            [tensor[:count] if at in with_rows else tensor for at, tensor in enumerate(each)]
-            for each in (drawn, nudged)
+            [tensor[:count] if at in with_rows else tensor for at, tensor in enumerate(each)] for each in (drawn, moved)
         )
         wanted = _called(lambda arguments: plain(*arguments), given, with_rows)
         rounded = _called(lambda arguments: plain(*arguments), other, with_rows)
         for index, (one, two, got) in enumerate(zip(wanted, rounded, _called(code, given, with_rows), strict=True)):
-            allowed = ROUNDINGS * (_furthest(one, two) + _least(one))
+            allowed = NUDGES * (_furthest(one, two) + _least(one))
             difference = _furthest(one, got)
             if not difference <= allowed:
                 raise CompileFailed(
@@ -52,16 +55,16 @@ def prove(
                 )
 
 
-def _drawn(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """`tensor` filled with normal numbers, those of a matrix scaled so that a product stays near one; integers stay 0,
-    a place that every table has."""
+def _drawn(tensor: Tensor, generator: torch.Generator, places: int) -> Tensor:
+    """`tensor` filled with normal numbers, those of a matrix scaled so that a product stays near one; integers, which
+    are places in tables, with any of the first `places`, which every table has."""
     if not tensor.is_floating_point():
-        return tensor
+        return tensor.random_(0, places, generator=generator)
     return tensor.normal_(0, tensor.shape[-1] ** -0.5 if tensor.dim() == 2 else 1, generator=generator)
 
 
-def _nudged(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Every element one rounding off, up or down."""
+def nudged(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Every element a unit or two in the last place off, up or down; integers as they are."""
     if not tensor.is_floating_point():
         return tensor
     up = torch.empty_like(tensor).bernoulli_(generator=generator) > 0
@@ -84,5 +87,5 @@ def _furthest(one: Tensor, other: Tensor) -> float:
 
 
 def _least(tensor: Tensor) -> float:
-    """A rounding of the largest element: what a result of few terms may be off by."""
+    """A unit in the last place of the largest element: what a result of few terms may be off by."""
     return torch.finfo(tensor.dtype).eps * float(tensor.abs().max()) if tensor.is_floating_point() else 0.0

@@ -13,7 +13,7 @@ from graphpod_policy import Backend, Phase, Policy
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.inputs import Inputs, dummy_inputs
-from graphpod_runtime.engine.methods import Graph, Method, method_of
+from graphpod_runtime.engine.methods import Eager, Graph, Method, method_of
 from graphpod_runtime.engine.passes import Code, Pass
 from graphpod_runtime.engine.switches import FaultKind, Mode, Switches
 from graphpod_runtime.graphs import tree
@@ -75,11 +75,23 @@ class PhaseGraphs:
             self._method.code(size)(self._method.attend(size, inputs.count))
         return self._pass.outputs.view(inputs.count)
 
+    @property
+    def compiled_trace(self) -> bool:
+        """Whether graphs hold a compiled trace of the model's code."""
+        return self._method.compiled_trace() is not None
+
+    def traced(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        """The code of graphs on fresh tensors padded to `size` rows, no static buffer involved."""
+        return self._fresh(self._method.compiled_trace() or self._pass.eager, inputs, size)
+
     def eager(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
-        """Plain eager on fresh tensors padded to `size` rows, no static buffer involved."""
+        """As `traced`, the model's own code."""
+        return self._fresh(self._pass.eager, inputs, size)
+
+    def _fresh(self, run: Eager, inputs: Inputs, size: int) -> tuple[Any, ...]:
         self._attention.plan(inputs.metadata)
         with surrounded(Narrowed(size, inputs.count)):
-            return self._pass.eager(inputs, narrowed(self._attention.over, size, inputs.count), size)
+            return run(inputs, narrowed(self._attention.over, size, inputs.count), size)
 
     def poison_results(self, size: int) -> None:
         """Overwrites the output buffers: what a replay does not write is seen."""

@@ -1,7 +1,9 @@
 """From a batch to the tensors one forward pass reads."""
 
 from dataclasses import dataclass
+from typing import NoReturn
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -33,34 +35,43 @@ class Inputs:
 
 
 def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inputs:
-    """The unpadded inputs of `batch`, its tokens and positions on `device`."""
+    """The unpadded inputs of `batch`; its tokens, positions and slots on `device`. IndexError for a sequence that owns
+    too few pages: it would write the scratch page, and read there what others wrote.
+    """
     if isinstance(batch, DecodeBatch):
         phase = Phase.Decode
         chunks = tuple(Chunk(seq, len(seq.tokens) - 1, len(seq.tokens)) for seq in batch.sequences)
     else:
         phase, chunks = Phase.Prefill, batch.chunks
-    tokens: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    starts, yields = [0], []
-    for chunk in chunks:
-        pages = chunk.sequence.pages
-        tokens += chunk.sequence.tokens[chunk.start : chunk.end]
-        positions += range(chunk.start, chunk.end)
-        slots += [pages[at // page_size] * page_size + at % page_size for at in range(chunk.start, chunk.end)]
-        starts.append(len(tokens))
-        yields.append(len(tokens) - 1 if chunk.last else -1)
-    width = max(len(chunk.sequence.pages) for chunk in chunks)
-    tables = [chunk.sequence.pages + [SCRATCH_PAGE] * (width - len(chunk.sequence.pages)) for chunk in chunks]
-    metadata = Metadata(
-        slots=torch.tensor(slots),
-        tables=torch.tensor(tables),
-        lengths=torch.tensor([chunk.end for chunk in chunks]),
-        starts=torch.tensor(starts),
+    # By numpy, all sequences at once: the device waits for this.
+    owned = [len(chunk.sequence.pages) for chunk in chunks]
+    width = max(owned)
+    tables = numpy.array(
+        [chunk.sequence.pages + [SCRATCH_PAGE] * (width - own) for chunk, own in zip(chunks, owned, strict=True)]
     )
-    on_device = (torch.tensor(values, device=device) for values in (tokens, positions))
+    firsts, ends = (numpy.array(bounds) for bounds in zip(*((chunk.start, chunk.end) for chunk in chunks), strict=True))
+    if (short := ends > numpy.array(owned) * page_size).any():
+        _refuse(chunks[short.argmax()], page_size)
+    counts = ends - firsts
+    starts = numpy.concatenate(([0], counts.cumsum()))
+    positions = numpy.arange(starts[-1]) + (firsts - starts[:-1]).repeat(counts)
+    owners = numpy.arange(len(chunks)).repeat(counts)
+    slots = tables[owners, positions // page_size] * page_size + positions % page_size
+    tokens = [token for chunk in chunks for token in chunk.sequence.tokens[chunk.start : chunk.end]]
+    # One copy, for which the host does not wait.
+    rows = torch.from_numpy(numpy.stack((tokens, positions, slots))).to(device, non_blocking=True)
+    yields = tuple(int(end) - 1 if chunk.last else -1 for chunk, end in zip(chunks, starts[1:], strict=True))
+    metadata = Metadata(rows[2], *(torch.from_numpy(part) for part in (tables, ends, starts)))
     scores = isinstance(batch, PrefillBatch) and batch.scores_prompt
-    return Inputs(phase, *on_device, metadata, tuple(yields), input_logprobs=scores)
+    return Inputs(phase, rows[0], rows[1], metadata, yields, input_logprobs=scores)
+
+
+def _refuse(chunk: Chunk, page_size: int) -> NoReturn:
+    sequence = chunk.sequence
+    raise IndexError(
+        f"sequence {sequence.id!r} owns {len(sequence.pages)} pages of {page_size} tokens and the pass ends at its "
+        f"token {chunk.end}: whoever makes the batch must take {-(-chunk.end // page_size)} pages for it before"
+    )
 
 
 def dummy_inputs(phase: Phase, size: int, page_size: int, device: torch.device = HOST) -> Inputs:
@@ -68,10 +79,11 @@ def dummy_inputs(phase: Phase, size: int, page_size: int, device: torch.device =
     zeros = torch.zeros(size, dtype=torch.int64, device=device)
     if phase is Phase.Decode:
         scratch = torch.full((size,), SCRATCH_PAGE)
-        metadata = Metadata(scratch, scratch[:, None], torch.ones_like(scratch), torch.arange(size + 1))
+        slots = scratch.to(device)
+        metadata = Metadata(slots, scratch[:, None], torch.ones_like(scratch), torch.arange(size + 1))
         return Inputs(phase, zeros, zeros, metadata, tuple(range(size)))
     metadata = Metadata(
-        slots=torch.arange(size) % page_size,
+        slots=torch.arange(size, device=device) % page_size,
         tables=torch.full((1, -(-size // page_size)), SCRATCH_PAGE),
         lengths=torch.tensor([size]),
         starts=torch.tensor([0, size]),

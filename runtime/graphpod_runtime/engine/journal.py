@@ -15,8 +15,8 @@ class Journal:
         self._state = State.Loading
         self._stages = 0
         self._decisions = 0
-        self._quarters = dict.fromkeys(Phase, 0)
-        """Of each ladder, captured when progress was last told."""
+        self._quarters: dict[tuple[Phase, str], int] = {}
+        """Of each ladder, done when progress was last told."""
 
     def note(self, report: Report) -> None:
         """Says what `report` has and the one before had not."""
@@ -49,10 +49,14 @@ class Journal:
     def _progress(self, report: Report) -> None:
         """A line for each quarter of a ladder: a long one takes a minute on a CPU."""
         for phase, part in report.phases.items():
-            before, now = self._quarters[phase], 4 * part.captured // max(1, part.planned_sizes)
-            self._quarters[phase] = now
-            if before < now < 4:
-                self._say(f"{phase}: {part.captured} of {part.planned_sizes} sizes captured")
+            for doing, done, of in (
+                ("captured", part.captured, part.planned_sizes),
+                ("checked", part.checked, part.captured),
+            ):
+                before, now = self._quarters.get((phase, doing), 0), 4 * done // max(1, of)
+                self._quarters[phase, doing] = now
+                if before < now < 4:
+                    self._say(f"{phase}: {done} of {of} sizes {doing}")
 
 
 def _clock(parts: dict[str, float]) -> str:

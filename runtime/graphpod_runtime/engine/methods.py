@@ -1,11 +1,14 @@
 """How each policy makes the graphs of a phase: what is captured, and what a replay and its uncaptured twin read."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from graphpod_policy import Policy
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.engine.inputs import Inputs
 from graphpod_runtime.engine.passes import Code, Pass, PrefillPass
 from graphpod_runtime.graphs.breakable import BreakableGraph, BreakArena, Site, capture_breakable, narrowed
 from graphpod_runtime.graphs.breaks import BreakPoint
@@ -13,6 +16,9 @@ from graphpod_runtime.graphs.full import FullGraph, capture_full
 from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.segment import Pool
 from graphpod_runtime.models.base import Attend
+
+Eager = Callable[[Inputs, Attend, int], tuple[Any, ...]]
+"""Is a pass's `eager`: (inputs, attend, size) -> results."""
 
 
 class Graph(Protocol):
@@ -40,6 +46,10 @@ class Method(Protocol):
     def plan(self, metadata: Metadata, size: int) -> None:
         """Plans attention for the next pass, on the graph of `size` or by `attend`."""
 
+    def compiled_trace(self) -> Eager | None:
+        """The compiled code that graphs hold where it is not the model's own, for fresh tensors; None where a pass's
+        `eager` runs the same."""
+
     def capture(self, code: Code, site: Site, pool: Pool) -> Graph:
         """`code` as a graph of `site.size` in `pool`. CaptureFailed and CaptureOutOfMemory say where."""
 
@@ -64,6 +74,9 @@ class Breakable:
     def plan(self, metadata: Metadata, size: int) -> None:
         self.attention.plan(metadata)
 
+    def compiled_trace(self) -> Eager | None:
+        return None
+
     def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
         return capture_breakable(code, site, self.attention.over, self.breaks, pool)
 
@@ -80,6 +93,9 @@ class Piecewise(Breakable):
 
     def code(self, size: int) -> Code:
         return self.passing.code_of(self.traced.body, size)
+
+    def compiled_trace(self) -> Eager | None:
+        return partial(self.passing.eager_of, self.traced.body) if self.traced.compiles else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,9 @@ class Full:
 
     def plan(self, metadata: Metadata, size: int) -> None:
         self.attention.plan_step(metadata, size)
+
+    def compiled_trace(self) -> Eager | None:
+        return None
 
     def capture(self, code: Code, site: Site, pool: Pool) -> FullGraph:
         return capture_full(code, site, self.attention.run, pool)
@@ -126,6 +145,9 @@ class OneBreak:
 
     def plan(self, metadata: Metadata, size: int) -> None:
         self.attention.plan(metadata)
+
+    def compiled_trace(self) -> Eager | None:
+        return None
 
     def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
         return capture_breakable(code, site, self.attention.over, self.breaks, pool)

@@ -101,8 +101,12 @@ class PrefillPass:
         self.buffers.load("positions", inputs.positions, size)
 
     def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
+        return self.eager_of(self.model.body, inputs, attend, size)
+
+    def eager_of(self, body: Body, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
+        """As `eager` when `body` stands for the model's own."""
         hidden = _padded(self.model.embed(inputs.tokens), size)
-        return _first(self.compute(attend, hidden, _padded(inputs.positions, size)), inputs.count)
+        return _first(_members(body(hidden, _padded(inputs.positions, size), attend)), inputs.count)
 
 
 class DecodePass:

@@ -95,8 +95,7 @@ class Runner:
         tokens = [-1] * len(inputs.yields)
         answers: tuple[Logprob | None, ...] = ()
         if ending:
-            rows = torch.tensor([inputs.yields[index] for index in ending], device=hidden.device)
-            logits = self._engine.model.head(hidden[rows])
+            logits = self._engine.model.head(_picked(hidden, [inputs.yields[index] for index in ending]))
             sequences = tuple(batch.chunks[index].sequence for index in ending)
             drawn = self._sample(sequences, logits, greedy(logits))
             for index, token in zip(ending, drawn, strict=True):
@@ -116,7 +115,7 @@ class Runner:
         ]
         following = [chunk.sequence.tokens[position] for chunk in batch.chunks for position in chunk.scored]
         top = max(chunk.sequence.wants.prompt or 0 for chunk in batch.chunks)
-        scored = iter(of_hidden(self._engine.model, hidden[torch.tensor(rows, device=hidden.device)], following, top))
+        scored = iter(of_hidden(self._engine.model, _picked(hidden, rows), following, top))
         return tuple(
             tuple(_cut(next(scored), chunk.sequence.wants.prompt) for _ in chunk.scored) for chunk in batch.chunks
         )
@@ -161,13 +160,18 @@ class Runner:
             self.counters.add("graphpod_eager_passes_total", phase=self._running.value)
 
 
+def _picked(tensor: Tensor, rows: list[int]) -> Tensor:
+    """These rows of `tensor`. The host does not wait for the device: what follows is in line while it computes."""
+    return tensor[torch.tensor(rows).to(tensor.device, non_blocking=True)]
+
+
 def _answers(sequences: tuple[Sequence, ...], logits: Tensor, tokens: list[int]) -> tuple[Logprob | None, ...]:
     """Log-probabilities of `tokens` [rows], drawn from logits [rows, vocab], where asked for; empty if nowhere."""
     wanted = [index for index, sequence in enumerate(sequences) if sequence.wants.answer is not None]
     if not wanted:
         return ()
     top = max(sequences[index].wants.answer or 0 for index in wanted)
-    rows = logits if len(wanted) == len(sequences) else logits[torch.tensor(wanted, device=logits.device)]
+    rows = logits if len(wanted) == len(sequences) else _picked(logits, wanted)
     found = dict(zip(wanted, of_logits(rows, [tokens[index] for index in wanted], top), strict=True))
     return tuple(
         _cut(found[index], sequence.wants.answer) if index in found else None

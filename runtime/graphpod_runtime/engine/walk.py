@@ -133,7 +133,8 @@ class Walk:
                 max_model_len=self._config.max_model_len,
             )
             try:
-                for _ in checker.sizes():
+                for checked, _ in enumerate(checker.sizes(), 1):
+                    report.checked = checked
                     self._counters.add("graphpod_graph_selfchecks_total", result="passed", **labels)
                     self._tell()
             except SelfCheckFailed as error:
@@ -189,7 +190,7 @@ class Walk:
     def _lose(self, phase: Phase) -> None:
         self.graphs.pop(phase, None)
         report = self._report.phases[phase]
-        report.captured = report.segments = report.pool_bytes = report.driver_bytes = 0
+        report.captured = report.checked = report.segments = report.pool_bytes = report.driver_bytes = 0
         report.capture_seconds = report.prepare_seconds = report.warm_seconds = 0.0
         report.costs = ()
         report.failed = report.planned_sizes
@@ -220,6 +221,13 @@ class _Faulty:
 
     def uncaptured(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
         return self.graphs.uncaptured(inputs, size)
+
+    @property
+    def compiled_trace(self) -> bool:
+        return self.graphs.compiled_trace
+
+    def traced(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        return self.graphs.traced(inputs, size)
 
     def eager(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
         return self.graphs.eager(inputs, size)

@@ -53,7 +53,7 @@ class Buffers:
             target[:count, : live.shape[1]].copy_(live, non_blocking=True)
         else:
             target[:count].copy_(live, non_blocking=True)
-        if slot.padding is not None:
+        if slot.padding is not None and count < size:
             target[count:] = slot.padding
 
     def pad_with_nan(self) -> None:

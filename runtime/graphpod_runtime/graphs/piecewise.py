@@ -30,7 +30,7 @@ def inductor(cache: CompileCache, device: torch.device) -> Compiler:
     def compiled(key: str, piece: fx.GraphModule, inputs: tuple[Kind, ...]) -> Piece:
         examples = tuple(_example(kind, device) for kind in inputs)
         rows = tuple(index for index, kind in enumerate(inputs) if kind.sizes[:1] == ("rows",))
-        return Opaque(cache.code(Compiled.Piece, key, piece, examples, rows))
+        return Opaque(cache.code(Compiled.Piece, key, piece, examples, rows), piece)
 
     return compiled
 
@@ -67,6 +67,11 @@ class Traced:
             self.pieces = len(pieces)
             self._chain = ChainBody(chain, pieces, members(self._body))
         return self._chain
+
+    @property
+    def compiles(self) -> bool:
+        """Whether pieces are compiled."""
+        return self._compiler is not eager
 
     def forgo_compiling(self) -> None:
         """Pieces will run as they were traced."""

@@ -55,7 +55,7 @@ class SizeCost(NamedTuple):
 
 @dataclass(slots=True)
 class PhaseReport:
-    """One phase. `planned_sizes`, `captured` and `failed` count sizes, `segments` those of one forward pass;
+    """One phase. `planned_sizes`, `captured`, `failed` and `checked` count sizes, `segments` those of a forward pass;
     bytes and seconds are of the graphs alive now: `prepare_seconds` of what all sizes share (a trace, compiled pieces),
     `warm_seconds` of passes before the first capture, `costs` of each size, largest first.
     """
@@ -66,6 +66,7 @@ class PhaseReport:
     planned_sizes: int
     captured: int = 0
     failed: int = 0
+    checked: int = 0
     segments: int = 0
     pool_bytes: int = 0
     driver_bytes: int = 0

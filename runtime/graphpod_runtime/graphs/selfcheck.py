@@ -5,9 +5,13 @@ KV pages written. That finds a frozen value, a reused address, a break that does
 (b) For some sizes, with plain eager on fresh unpadded tensors: that finds what (a) shares, such as a buffer that
 is loaded wrongly. Rounding differs there, because kernels differ by row count and by the width of block tables; the
 allowance is four times what padding of both does to plain eager, so nobody chooses it.
+
+What is compiled rounds in its own way, which no padding explains. So plain eager runs the same compiled code as the
+graphs, and `compiled/proof.py` compares that with what it was compiled from. A compiled trace is not the model's code,
+with whose mistakes it would stand on both sides: as it was traced, uncompiled, it too is compared with the model's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
@@ -23,6 +27,7 @@ from graphpod_runtime.engine.inputs import Inputs, inputs_of
 from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
 from graphpod_runtime.graphs import tree
 from graphpod_runtime.graphs.errors import SelfCheckFailed
+from graphpod_runtime.graphs.opaque import uncompiled
 
 ROUNDING_ALLOWANCE = 4
 """Times the difference that padding makes to plain eager."""
@@ -37,6 +42,11 @@ class Subject(Protocol):
     def replay(self, inputs: Inputs, size: int) -> tuple[Any, ...]: ...
 
     def uncaptured(self, inputs: Inputs, size: int) -> tuple[Any, ...]: ...
+
+    @property
+    def compiled_trace(self) -> bool: ...
+
+    def traced(self, inputs: Inputs, size: int) -> tuple[Any, ...]: ...
 
     def eager(self, inputs: Inputs, size: int) -> tuple[Any, ...]: ...
 
@@ -81,14 +91,27 @@ class Checker:
             if not all(torch.equal(*halves) for halves in zip(replayed_cache, scene.contents(), strict=True)):
                 raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
         if eager:
-            self._against_eager(where, scene, size, replayed)
+            self._against(where, scene, size, replayed, self.subject.traced)
+        if eager and self.subject.compiled_trace:
+            scene.reset()
+            with uncompiled():
+                traced = _copies(self.subject.traced(scene.inputs, scene.inputs.count))
+                self._against(f"{where}, as it was traced", scene, size, traced, self.subject.eager)
 
-    def _against_eager(self, where: str, scene: "_Scene", size: int, replayed: tuple[Tensor, ...]) -> None:
+    def _against(
+        self,
+        where: str,
+        scene: "_Scene",
+        size: int,
+        replayed: tuple[Tensor, ...],
+        eager: Callable[[Inputs, int], tuple[Any, ...]],
+    ) -> None:
+        """SelfCheckFailed when `replayed` is further from plain `eager` than padding moves that."""
         count = scene.inputs.count
         scene.reset()
-        plain = _copies(self.subject.eager(scene.inputs, count))
+        plain = _copies(eager(scene.inputs, count))
         scene.reset()
-        padded = _copies(self.subject.eager(self._padded(scene.inputs), max(size, count + 1)))
+        padded = _copies(eager(self._padded(scene.inputs), max(size, count + 1)))
         # A step's second result is the greedy choice made from the first one.
         certain = ROUNDING_ALLOWANCE * _furthest(plain[0], padded[0])
         for index, (got, wanted, other) in enumerate(zip(replayed, plain, padded, strict=True)):

@@ -104,6 +104,7 @@ class Body(Protocol):
     """The layers between embedding and final norm, the stretch that prefill graphs capture.
 
     hidden [tokens, hidden], positions [tokens] -> [tokens, hidden]. Rows do not see each other except in `attend`.
+    `hidden` is given away: compiled layers add to it in place.
     """
 
     def __call__(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor: ...

@@ -10,7 +10,7 @@ from typing import Any
 import torch.nn.functional as functional
 from torch import Tensor
 
-from graphpod_runtime.compiled.cache import Code, CompileCache, Compiled
+from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
 from graphpod_runtime.graphs.opaque import Opaque
 from graphpod_runtime.layers.norm import rms_norm
 from graphpod_runtime.layers.rope import apply_rope
@@ -40,7 +40,8 @@ class Before:
         norm_k: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         heads = functional.linear(rms_norm(x, norm, self.eps), qkv, bias)
-        heads = heads.view(x.shape[0], -1, self.head_dim)
+        # Their number is named, not left to be inferred: a compiler may know no division of symbols.
+        heads = heads.view(x.shape[0], self.heads + 2 * self.kv_heads, self.head_dim)
         q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
         if norm_q is not None and norm_k is not None:
             q = apply_rope(rms_norm(q, norm_q, self.eps), cosines, sines)
@@ -114,7 +115,7 @@ class CompiledBefore:
 
     def __init__(self, before: Before, cache: CompileCache) -> None:
         self._before, self._cache = before, cache
-        self._code: Code | None = None
+        self._code: CompiledCode | None = None
 
     def __call__(self, x: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         before, rows = self._before, x.shape[0]
@@ -142,7 +143,7 @@ class CompiledAfter:
 
     def __init__(self, after: After, cache: CompileCache) -> None:
         self._after, self._cache = after, cache
-        self._code: Code | None = None
+        self._code: CompiledCode | None = None
 
     def __call__(
         self,

@@ -34,7 +34,7 @@ from graphpod_policy import (
     PhasePlan,
     Policy,
 )
-from graphpod_runtime.compiled.aot import Function, Traced
+from graphpod_runtime.compiled.aot import Function, TensorFunction
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.entries import FOLDER as CACHE_FOLDER
 from graphpod_runtime.engine.runner import Runner
@@ -180,7 +180,7 @@ def as_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is compiled runs as it was written: for what stands around a compiler, which takes seconds."""
 
     def run(self: CompileCache, name: str, text: str, function: Function, examples: Any, rows: Any) -> Any:
-        traced = Traced(function, examples, rows)
+        traced = TensorFunction(function, examples, rows)
         return lambda tensors: traced(*tensors)
 
     monkeypatch.setattr(CompileCache, "_run", run)

@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from graphpod_policy import BUILT_POLICIES, CompileMode, Device, Features, Phase, Policy
+from graphpod_runtime.compiled.aot import Function, TensorFunction
+from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.engine.capture import PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
+from graphpod_runtime.models.base import HOST
 from graphpod_runtime.models.registry import ARCHITECTURES
+from truth import models
 from truth.axes import EAGER, Variant, refused_by, variants
 from truth.cell import Cell, Outcome
 from truth.matrix import Matrix, run
-from truth.models import small, subjects
+from truth.models import CONTEXT, small, subjects
 from truth.scenarios import SCENARIOS, Name
 
 LLAMA = small("LlamaForCausalLM")
@@ -126,6 +131,54 @@ def test_a_wrong_log_probability_fails_its_cell_though_the_tokens_are_right(monk
     assert plain.outcome is Outcome.Passed
     assert scored.outcome is Outcome.Failed
     assert "a log-probability differs by" in scored.because
+
+
+ROUNDED = replace(small("Qwen3ForCausalLM"), name="Qwen3 bf16", dtype="bfloat16", fixed=False)
+COMPILED = Variant(Policy.Disabled, Policy.Disabled, CompileMode.Inductor)
+
+
+def keeping_32_bits(monkeypatch: pytest.MonkeyPatch, off: float) -> None:
+    """What is compiled computes in 32 bits what eager rounds to 16 after every step, and is `off` by that factor."""
+
+    def run(self: CompileCache, name: str, text: str, function: Function, examples: Any, rows: Any) -> Any:
+        written = TensorFunction(function, examples, rows)
+
+        def compiled(tensors: list[Tensor]) -> tuple[Tensor, ...]:
+            wide = [one.float() if one.is_floating_point() else one for one in tensors]
+            results = written(*wide)
+            for narrow, one in zip(tensors, wide, strict=True):
+                narrow.copy_(one)
+            return tuple((one * off).to(tensors[0].dtype) for one in results)
+
+        return compiled
+
+    monkeypatch.setattr(CompileCache, "_run", run)
+
+
+@pytest.mark.parametrize(("off", "right"), [(1.0, True), (1.2, False)])
+def test_compiled_16_bit_code_may_round_less_and_not_compute_something_else(
+    monkeypatch: pytest.MonkeyPatch, off: float, right: bool
+) -> None:
+    keeping_32_bits(monkeypatch, off)
+    monkeypatch.setattr("graphpod_runtime.compiled.cache.prove", lambda *arguments: None)  # which would find it first
+    scenarios = tuple(one for one in SCENARIOS if one.name in (Name.Plain, Name.OutputLogprobs))
+    found = run(Matrix(Device.Cpu, (ROUNDED,), (COMPILED,), scenarios), lambda done, of, cell: None)
+    assert {cell.outcome for cell in found} == ({Outcome.Passed} if right else {Outcome.Failed}), told(found)
+    assert right or "behind eager's likeliest" in found[0].because
+    assert all(cell.allowed > cell.worst for cell in found if right)
+    assert f"{found[1].allowed:.2g} allowed" in found[1].told
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_nudge_is_one_or_two_units_in_the_last_place(dtype: torch.dtype, tmp_path: Path) -> None:
+    folder = ROUNDED.folder(tmp_path)
+    plain, nudged = (
+        list(make(folder, dtype, CONTEXT, HOST).module().parameters()) for make in (models.load, models.nudged)
+    )
+    for one, other in zip(plain, nudged, strict=True):
+        unit = torch.exp2(torch.floor(torch.log2(one.detach().double().abs()))) * torch.finfo(dtype).eps
+        moved = ((other.detach().double() - one.detach().double()) / unit)[one != 0]
+        assert set(moved.tolist()) <= {-2.0, -1.0, 1.0, 2.0}
 
 
 def test_a_replay_that_runs_the_models_code_fails_by_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,25 @@
 """Results as JSON and as the page; what makes a run fail."""
 
+import os
 import shutil
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from graphpod_policy import CompileMode, Device, Policy
 from truth import __main__ as command
 from truth.accuracy import Likelihood, failures
-from truth.axes import EAGER, Variant
+from truth.axes import EAGER, Variant, variants
 from truth.cell import Cell, Outcome
+from truth.engines import compiled
+from truth.jobs import run as in_processes
+from truth.matrix import Matrix
+from truth.models import small
 from truth.page import PAGE, page
 from truth.result import Result
 from truth.scenarios import SCENARIOS, Name
@@ -33,12 +42,50 @@ def test_a_result_survives_its_json(tmp_path: Path) -> None:
     assert Result.read(file) == result()
 
 
+def test_a_cell_of_a_result_that_tells_no_allowance_is_read() -> None:
+    cell = replace(result().cells[0], scored=7, worst=0.2, allowed=0.45)
+    assert cell.told.endswith("7 log-probabilities within 0.2, 0.45 allowed")
+    assert Cell.of(cell.as_dict()) == cell
+    raw = cell.as_dict()
+    del raw["allowed"]
+    assert Cell.of(raw).told.endswith("7 log-probabilities within 0.2")
+
+
 def test_near_ties_fail_a_run_above_their_share() -> None:
     first, *others = result().cells
     assert result(cells=(replace(first, near_ties=9), *others)).failures() == []
     assert result(cells=(replace(first, near_ties=10), *others)).failures() == [
-        "10 near-ties among 9000 tokens are more than 0.1%"
+        "10 near-ties among 9000 tokens in fp32 are more than 0.1%"
     ]
+
+
+ROUNDED = "Qwen3 bf16"
+
+
+def test_near_ties_of_compiled_16_bit_code_are_judged_by_their_share_of_a_whole_run() -> None:
+    def found(scenarios: Iterable[Name], ties: int) -> list[str]:
+        rows = [(one, name) for one in variants() for name in scenarios]
+        cells = (
+            Cell(ROUNDED, one, name, Outcome.Passed, tokens=100, near_ties=ties if compiled(one) else 0)
+            for one, name in rows
+        )
+        return result(device=Device.Cuda, cells=tuple(cells), accuracy=()).failures()
+
+    count = len(variants()) * len(Name)
+    ties = 9 * sum(compiled(one) for one in variants()) * len(Name)
+    assert found(Name, 9) == [f"{ties} near-ties among {100 * count} tokens in 16 bits are more than 2.0%"]
+    assert found(Name, 3) == []
+    assert found(list(Name)[1:], 9) == [], "some scenarios may have more"
+
+
+def test_near_ties_of_uncompiled_16_bit_code_are_judged_in_a_run_of_any_size() -> None:
+    def found(ties: int, tokens: int) -> list[str]:
+        cells = (Cell(ROUNDED, EAGER, Name.Plain, Outcome.Passed, tokens=tokens, near_ties=ties),)
+        return result(device=Device.Cuda, cells=cells, accuracy=()).failures()
+
+    assert found(3, 100) == ["3 near-ties among 100 tokens in 16 bits, uncompiled, are more than 2.0%"]
+    assert found(2, 100) == []
+    assert found(1, 24) == [], "one is no share"
 
 
 def test_failed_cells_come_first_and_say_why() -> None:
@@ -92,3 +139,47 @@ def test_the_command_writes_its_result_and_ends_with_1_when_a_cell_failed(
         'python -m truth --subject llama --policy "Disabled / Full" --scenario plain'
     )
     shutil.rmtree(tmp_path)
+
+
+def test_subjects_run_in_processes_of_their_own_under_one_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--subject", "llama", "qwen3", "--policy", "Disabled / Full", "--scenario", "plain", "prefix"]
+    assert command.main([*arguments, "--jobs", "2", "--json", str(tmp_path / "found.json")]) == 0
+    printed = capsys.readouterr().out
+    assert [f"[  {done}/4]" in printed for done in (1, 2, 3, 4)] == [True] * 4
+    found = Result.read(tmp_path / "found.json")
+    told = [str(cell) for cell in found.cells]
+    assert told == [
+        f"{name} · Disabled / Full · {scenario}" for name in ("Llama", "Qwen3") for scenario in ("plain", "prefix hit")
+    ], "in the order of the matrix"
+    assert found.provenance["command"].startswith("python -m truth --jobs 2 --subject llama qwen3")
+
+
+def test_cells_that_a_dead_process_owes_are_failed_ones() -> None:
+    matrix = Matrix(Device.Cpu, (replace(small("LlamaForCausalLM"), config=Deadly()),), (EAGER,), SCENARIOS[:2])
+    found = in_processes(matrix, 2, lambda done, of, cell: None)
+    assert [cell.because for cell in found] == ["the process of its subject ended with 3"] * 2
+
+
+def test_cells_that_a_process_owes_that_dies_amid_a_message_are_failed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("truth.jobs._tell", die_amid_a_message)
+    matrix = Matrix(Device.Cpu, (small("LlamaForCausalLM"),), (EAGER,), SCENARIOS[:2])
+    found = in_processes(matrix, 1, lambda done, of, cell: None)
+    assert [cell.because for cell in found] == ["the process of its subject ended with 3"] * 2
+
+
+def die_amid_a_message(matrix: Matrix, telling: Connection) -> None:
+    """As a killed process does."""
+    os.write(telling.fileno(), struct.pack("!i", 100) + b"four")
+    os._exit(3)
+
+
+class Deadly(dict[str, object]):
+    """A configuration that ends the process which reads it."""
+
+    def __iter__(self) -> Iterator[str]:
+        os._exit(3)
+
+    def keys(self) -> NoReturn:  # type: ignore[override]
+        os._exit(3)

@@ -45,6 +45,23 @@ def test_a_token_that_differs_is_a_near_tie_only_where_eager_was_not_sure() -> N
     assert compare(record, tape(Yielded([5]), Yielded([7]), given=record), NEAR) == Difference(tokens=2, wrong=1)
 
 
+def test_of_two_equally_likely_tokens_either_may_be_the_one_that_was_chosen() -> None:
+    """The greedy choice takes the first of equals, a list of the likeliest any."""
+    record = tape(Yielded([6], (Logprob(6, -0.7, ((5, -0.7), (6, -0.7))),)))
+    assert compare(record, tape(Yielded([5]), given=record), NEAR) == Difference(tokens=1, near_ties=1)
+
+
+def test_the_first_wrong_token_is_told_with_what_was_allowed() -> None:
+    record = tape(Yielded([5], (logprob(5, -0.5, -3.0),)), Yielded([5], (logprob(5, -0.5, -3.0),)))
+    found = compare(record, tape(Yielded([6]), Yielded([9]), given=record), NEAR)
+    assert found.first == "prefill of request a behind 2 tokens: 6 is 2.5 behind eager's likeliest, 5, 0.001 allowed"
+    found = compare(record, tape(Yielded([5]), Yielded([9]), given=record), NEAR)
+    assert found.first == (
+        "prefill of request a behind 2 tokens: 9 is more than 2.5 behind eager's likeliest, 5, and none of its 2, "
+        "0.001 allowed"
+    )
+
+
 def test_log_probabilities_are_compared_where_they_were_asked_for() -> None:
     record = tape(Yielded([5], (logprob(5, -0.1, -3.0),), ((Logprob(2, -1.0),),)))
     other = Yielded([5], (logprob(5, -0.2, -3.0),), ((Logprob(2, -1.5),),))

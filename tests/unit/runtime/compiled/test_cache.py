@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphpod_runtime.compiled import cache as cache_module
 from graphpod_runtime.compiled import jit
-from graphpod_runtime.compiled.cache import Code, CompileCache
+from graphpod_runtime.compiled.cache import CompileCache, CompiledCode
 from graphpod_runtime.compiled.entries import folder_of
 from graphpod_runtime.graphs.errors import CompileFailed
 
@@ -30,7 +30,7 @@ EXAMPLES = (torch.zeros(2, 8), None, 2, torch.zeros(8, 4), torch.zeros(2, 4))
 ROWS = (0, 4)
 
 
-def code_of(cache: CompileCache, text: str = "scaled") -> Code:
+def code_of(cache: CompileCache, text: str = "scaled") -> CompiledCode:
     return cache.code("scaled", text, scaled, EXAMPLES, ROWS)
 
 
@@ -98,6 +98,34 @@ def test_compiled_in_the_process_it_is_one_compilation_too_and_nothing_is_kept(
             code(x, None, 3, weight, out.zero_())
         torch.testing.assert_close(out, x @ weight)
         assert (cache.compiles, cache.uncompiled) == (1, 1)
+
+
+def test_a_compiler_in_the_process_sees_one_number_of_rows_and_no_other_size_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not even where a function of the same name had other sizes before it. Torch 2.11 refuses a slice of a size that
+    two numbers of rows were divided for."""
+    seen: list[list[Any]] = []
+
+    def look(graph: torch.fx.GraphModule, inputs: Any, config_patches: Any) -> Any:
+        values = [node.meta.get("example_value") for node in graph.graph.nodes]
+        seen.append([size for value in values if isinstance(value, Tensor) for size in value.shape])
+        return graph.forward
+
+    def turned(x: Tensor, places: Tensor, weight: Tensor) -> Tensor:
+        heads = (x @ weight).view(places.shape[0], -1, 4)[:, :2]
+        return heads.roll(2, -1) * places[:, None, None]
+
+    monkeypatch.setattr(cache_module, "AHEAD", frozenset())
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", look)
+    with torch.no_grad():
+        cache = CompileCache(tmp_path, HOST)
+        for width in (16, 24):
+            examples = (torch.zeros(2, 8), torch.zeros(2, dtype=torch.int64), torch.zeros(8, width))
+            cache.code("turned", str(width), turned, examples, (0, 1))
+    assert len(seen) == 2
+    for sizes in seen:
+        assert len({str(size) for size in sizes if isinstance(size, torch.SymInt)}) == 1
 
 
 def test_a_loaded_entry_needs_no_compiler_in_the_process(filled: Path) -> None:

@@ -70,7 +70,23 @@ def last_row_forgotten(arguments: list[Tensor]) -> Sequence[Tensor]:
     return (result,)
 
 
-@pytest.mark.parametrize("code", [off_in_a_result, off_in_an_argument, no_number, last_row_forgotten])
+def only_the_first_place(arguments: list[Tensor]) -> Sequence[Tensor]:
+    """The table is read where integers that nobody set would read it."""
+    x, weight, places, out = arguments
+    return in_double([x, weight, torch.zeros_like(places), out])
+
+
+def wrong_in_many_rows(arguments: list[Tensor]) -> Sequence[Tensor]:
+    """Beyond those of a small prefill."""
+    (result,) = in_double(arguments)
+    result[64:] += 0.5
+    return (result,)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [off_in_a_result, off_in_an_argument, no_number, last_row_forgotten, only_the_first_place, wrong_in_many_rows],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_mistake_is_more_than_rounding(code: Code, dtype: torch.dtype) -> None:
     with pytest.raises(CompileFailed, match=r"half computes something else .* differs by .*; rounding explains"):

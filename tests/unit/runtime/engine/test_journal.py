@@ -60,3 +60,12 @@ def test_a_long_ladder_is_told_by_quarters():
     for part.captured in range(23):
         journal.note(report)
     assert lines == ["Capturing …", *(f"prefill: {n} of 22 sizes captured" for n in (6, 11, 17))]
+
+
+def test_checks_are_told_by_quarters_of_what_was_captured():
+    lines: list[str] = []
+    part = PhaseReport(Policy.Auto, Policy.Full, Policy.Full, planned_sizes=8, captured=8)
+    journal, report = Journal(lines.append), Report(Backend.Recorder, {Phase.Decode: part}, state=State.SelfChecking)
+    for part.checked in range(9):
+        journal.note(report)
+    assert lines == ["SelfChecking …", *(f"decode: {n} of 8 sizes checked" for n in (2, 4, 6))]

@@ -20,6 +20,8 @@ from graphpod_runtime.graphs.report import Report, Stage, State
 
 END = 256
 PASS_SECONDS = 0.001
+SENT_SECONDS = 1.0
+"""In which a report leaves the process: no capture dies as quickly as a script could."""
 
 
 class ScriptedRunner:
@@ -47,6 +49,7 @@ class ScriptedRunner:
         if self._script == "segfault":
             report.state, report.stages[Stage.PrefillCapture] = State.Capturing, 0.5
             self._report(report)
+            time.sleep(SENT_SECONDS)
             os.kill(os.getpid(), signal.SIGSEGV)
         report.stages[Stage.Load] = 0.25
         report.state, report.kv_pages = State.Ready, self.pages.capacity

@@ -1,0 +1,64 @@
+"""A matrix by several processes: each subject in one of its own, some at once.
+
+They share the folders of compiled code, whose entries appear by renaming; inductor's own folder is made to be shared.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+
+from truth.cell import Cell
+from truth.matrix import Matrix, Tell
+
+SPAWN = get_context("spawn")
+"""Not forked: a fork cannot use a GPU that its parent has used."""
+
+
+def run(matrix: Matrix, jobs: int, tell: Tell) -> list[Cell]:
+    """All cells in the matrix's order, told as they come, of `jobs` subjects at once. Those that a process owes when it
+    ends are failed.
+    """
+    told: SimpleQueue[Cell | None] = SimpleQueue()
+
+    def followed(part: Matrix) -> list[Cell]:
+        found = []
+        for cell in _cells(part):
+            found.append(cell)
+            told.put(cell)
+        return found
+
+    with ThreadPoolExecutor(jobs) as threads:
+        parts = [threads.submit(followed, replace(matrix, subjects=(subject,))) for subject in matrix.subjects]
+        for part in parts:
+            part.add_done_callback(lambda _: told.put(None))
+        running, done = len(parts), 0
+        while running:
+            if (cell := told.get()) is None:
+                running -= 1
+            else:
+                tell(done := done + 1, len(matrix), cell)
+    return [cell for part in parts for cell in part.result()]
+
+
+def _cells(matrix: Matrix) -> Iterator[Cell]:
+    """Those of `matrix`, by a process that ends with them."""
+    told, telling = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=_tell, args=(matrix, telling))
+    process.start()
+    telling.close()
+    count = 0
+    with suppress(EOFError, OSError):  # OSError: it ended amid a message
+        while True:
+            yield told.recv()
+            count += 1
+    process.join()
+    yield from matrix.failed(f"the process of its subject ended with {process.exitcode}")[count:]
+
+
+def _tell(matrix: Matrix, telling: Connection) -> None:
+    for cell in matrix.cells():
+        telling.send(cell)
