@@ -39,7 +39,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -53,7 +53,7 @@ demo-down: venv ## take away what demo made, there or (CLUSTER=current) in your 
 	@$(RUN) -m demo down $(DEMO_CLUSTER)
 
 test: lint tools images ## every check: lint, unit, and on clusters api, sim and e2e
-	@$(RUN) -m pytest -m 'not gpu and not slow' --durations 10
+	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 2 --no-loadscope-reorder --durations 10
 
 lint: venv ## ruff, mypy, import law
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet .; $(VENV)/bin/ruff format --quiet --check .)
@@ -62,8 +62,9 @@ lint: venv ## ruff, mypy, import law
 
 # On a GPU: DEVICE=cuda RUN=python3, in an environment with torch's CUDA build; WEIGHTS=DIR is SmolLM2's folder there.
 truth: DEVICE ?= cpu
+truth: JOBS ?= $(if $(filter cuda,$(DEVICE)),6,1)
 truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager, by scenario and model family; table in docs/reference
-	@status=0; $(RUN) -m truth --device $(DEVICE) --json truth/results/$(DEVICE).json $(if $(WEIGHTS),--weights='$(WEIGHTS)') \
+	@status=0; $(RUN) -m truth --device $(DEVICE) --jobs $(JOBS) --json truth/results/$(DEVICE).json $(if $(WEIGHTS),--weights='$(WEIGHTS)') \
 		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
 
@@ -82,19 +83,24 @@ SCALE ?= --services 1000 --json --gate
 bench-operator: venv tools ## the operator with 1000 services: time, memory, writes, restart, failover; about five minutes idle
 	@$(RUN) -m benchmarks.operator_scale $(SCALE)
 
+bench-operator-gates: SCALE = --services 1000 5000 --runs 5 --floor --json --png benchmarks/results/operator_scale.png --page --gate --set-gates
+bench-operator-gates: bench-operator ## five such runs, the floor and 5000 services: results, picture, page and gates; half an hour idle
+
 bench-testbed: venv tools ## each level of the testbed up and down, many times: does anything stay?
 	@$(RUN) -m benchmarks.testbed_cycles --level api --cycles 50
 	@$(RUN) -m benchmarks.testbed_cycles --level sim --cycles 10
 	@$(RUN) -m benchmarks.testbed_cycles --level node --nodes 2 --cycles 10
 
+# A part of it, whose rows take the place of their earlier ones: make chaos ROWS='watch and delete'
 chaos: export GRAPHPOD_CHAOS := benchmarks/results/chaos.json
 chaos: venv tools ## break everything the operator stands on, in every scenario; counts in benchmarks/results
-	@$(RUN) -m pytest tests/sim/chaos tests/api/operator -m chaos -s -q
+	@status=0; $(RUN) -m pytest tests/sim/chaos tests/api/operator -m chaos -s -q $(if $(ROWS),-k '$(ROWS)') || status=$$?; \
+		$(RUN) -m tests.sim.chaos.page; exit $$status
 
 traffic: venv tools images ## ask and stream all through both rollouts, a killed operator and a drained node
 	@$(RUN) -m pytest tests/e2e/test_traffic.py -s -q
 
-endurance: venv tools ## what takes the operator minutes: half an hour of quiet, wrong clocks, late lists, rare faults
+endurance: venv tools ## what takes the operator minutes: half an hour of quiet, watches frozen for good, faults by chance
 	@$(RUN) -m pytest -q -m slow tests/api/operator
 
 mutation: venv ## how many small faults in the policy its tests find; results in benchmarks/results

@@ -9,11 +9,13 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-from benchmarks.operator_scale import picture, report
-from benchmarks.operator_scale.bed import RATED, compiled
-from benchmarks.operator_scale.measure import QUIET_SECONDS, run
+from benchmarks.operator_scale import page, picture, report
+from benchmarks.operator_scale.bed import RATED, TUNED, compiled
+from benchmarks.operator_scale.floor import floor as measured_floor
+from benchmarks.operator_scale.measure import QUIET_SECONDS, Run, run
 from benchmarks.operator_scale.report import RESULTS, Found
 from tests.clusters import cluster_name
 
@@ -23,42 +25,76 @@ QUICK_SECONDS = 10.0  # of quiet
 
 def main() -> int:
     options = _options()
-    sizes = [QUICK_SERVICES] if options.quick else options.services
-    quiet = QUICK_SECONDS if options.quick else QUIET_SECONDS
     command = " ".join(["python -m benchmarks.operator_scale", *sys.argv[1:]])
     gates, founds = report.load_gates(), []
-    print(f"controller manager and scheduler: {' '.join(RATED)}", flush=True)
-    for services in sizes:
-        loads, runs = [], []
-        for number in range(1, options.runs + 1):
-            loads.append(round(os.getloadavg()[0], 1))
-            print(f"{services} services, run {number} of {options.runs}, load {loads[-1]}", flush=True)
-            with compiled(), tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
-                runs.append(run(services, cluster_name(options.name), Path(folder), quiet))
-        founds.append(Found.of(services, command, loads, runs))
+    print(f"controller manager and scheduler: {' '.join(RATED)}; {' '.join(TUNED)}", flush=True)
+    for services in [QUICK_SERVICES] if options.quick else options.services:
+        founds.append(_found(services, command, options))
         print(report.table(founds[-1], gates), flush=True)
-    if options.json is not None:
-        report.save(founds, options.json)
-        print(f"written to {options.json}")
+    if (growth := report.growth(founds)) is not None:
+        print(f"five times as many services take {growth:.2f} times as long (≤ {report.GROWTH})")
     if options.png is not None:
         picture.draw(founds, options.png)
         print(f"drawn to {options.png}")
-    if options.set_gates:
+    broken = list(report.exceeded(founds, {}))
+    if options.set_gates and not broken:
         report.set_gates(founds)
         print(f"gates written to {report.GATES}")
-    worse = list(report.exceeded(founds, gates))
-    print("\n".join(worse) if worse else "all that is promised holds" + (", and no gate is exceeded" if gates else ""))
+    elif options.set_gates:
+        print("no gates are made of runs that break a promise")
+    if options.page:
+        page.PAGE.write_text(page.page())
+        print(f"written to {page.PAGE}")
+    # gates that are to be made anew stop nothing
+    worse = broken if options.set_gates else list(report.exceeded(founds, gates))
+    gated = ", and no gate is exceeded" if gates and not options.set_gates else ""
+    print("\n".join(worse) if worse else f"all that is promised holds{gated}")
     return int(options.gate and bool(worse))
+
+
+def _found(services: int, command: str, options: argparse.Namespace) -> Found:
+    """The runs of one number of services. More than the usual are filled once: they are there for the growth."""
+    usual = services <= report.USUAL
+    quiet = (QUICK_SECONDS if options.quick else QUIET_SECONDS) if usual else None
+    floor, loads, runs = None, list[float](), list[Run]()
+    with compiled():
+        if options.floor and usual:
+            print(f"{services} services from a bare client: the floor", flush=True)
+            with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
+                floor = measured_floor(services, cluster_name(options.name), Path(folder))
+        for number in range(1, (options.runs if usual else 1) + 1):
+            loads.append(round(os.getloadavg()[0], 1))
+            began = time.monotonic()
+            print(f"{services} services, run {number} of {options.runs if usual else 1}, load {loads[-1]}", flush=True)
+            with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
+                runs.append(run(services, cluster_name(options.name), Path(folder), quiet))
+            print(
+                f"  last child after {runs[-1].fill_seconds:.1f} s; run took {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
+            found = Found.of(services, command, loads, runs, floor)
+            if options.json is not None:  # after each: a later one may fail
+                report.save([found], report.beside(options.json))
+    if options.json is not None:
+        report.save([found], options.json)
+        report.beside(options.json).unlink()
+    return found
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operator_scale", description=__doc__.splitlines()[0])
     parser.add_argument("--services", type=int, nargs="+", default=[1000], metavar="N", help="default: 1000")
-    parser.add_argument("--runs", type=int, default=1, metavar="N", help="of each number, default: %(default)s")
+    parser.add_argument(
+        "--runs", type=int, default=1, metavar="N", help="of each number up to 1000, default: %(default)s"
+    )
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SERVICES} services and a shorter quiet")
     parser.add_argument(
         "--json", type=Path, nargs="?", const=RESULTS, metavar="FILE", help=f"write results ({RESULTS})"
     )
+    parser.add_argument(
+        "--floor", action="store_true", help="also the same objects from a client that does nothing else"
+    )
+    parser.add_argument("--page", action="store_true", help=f"write {page.PAGE} from the results")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw objects over time")
     parser.add_argument("--gate", action="store_true", help="fail when promises or gates do not hold")
     parser.add_argument("--set-gates", action="store_true", help=f"make gates of these runs ({report.GATES})")

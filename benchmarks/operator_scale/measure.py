@@ -6,7 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.operator_scale import services
@@ -18,13 +18,13 @@ from stubs.proxy import Proxy
 from tests.api.operator.process import Operator
 from tests.audit import Trail
 
-FILL_LIMIT = 1200.0  # s
+FILL_LIMIT = 1800.0  # s
 IDLE_LIMIT = 600.0  # s
 SETTLED_SECONDS = 10.0  # without a write: details of a status may be held back for 5
 QUIET_SECONDS = 30.0
 LATE_LIST = "deployments"
 LATE_SECONDS = 10.0
-LOOK_SECONDS = 0.1  # between two looks at an operator
+LOOK_SECONDS = 0.2  # between two looks at an operator, which each cost it some milliseconds
 STILL_SECONDS = 2.0  # without a reconcile, and nothing waits: consistent
 BAR = 24
 
@@ -43,7 +43,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run found. Seconds are wall-clock unless they say CPU; memory in bytes."""
+    """What one run found. Seconds are wall-clock unless they say CPU; memory in bytes. None: a run that only filled."""
 
     services: int
     fill_seconds: float  # first create → the operator's last child
@@ -57,35 +57,28 @@ class Run:
     rss_begin: int  # before the first service
     rss_ready: int  # after the last is Ready and the operator idle
     rss_peak: int
-    quiet_writes: int  # in QUIET_SECONDS
-    restart_seconds: float  # process start → nothing left to do
-    restart_writes: int
-    restart_cpu: float
-    restart_peak: int  # bytes
-    late_list_seconds: float  # the same with one list LATE_SECONDS late
-    late_list_writes: int
-    failover_seconds: float  # kill -9 of the leader → first child of a service made at that moment
-    failover_settled: float  # … → the next leader has nothing left to do
-    failover_writes: int  # for other services
     cpu: dict[str, float]  # CPU s of each component until the last service was Ready
     moments: tuple[Moment, ...]
+    quiet_writes: int | None = None  # in QUIET_SECONDS
+    restart_seconds: float | None = None  # process start → nothing left to do
+    restart_writes: int | None = None
+    restart_cpu: float | None = None
+    restart_peak: int | None = None  # bytes
+    late_list_seconds: float | None = None  # the same with one list LATE_SECONDS late
+    late_list_writes: int | None = None
+    failover_seconds: float | None = None  # kill -9 of the leader → first child of a service made at that moment
+    failover_settled: float | None = None  # … → the next leader has nothing left to do
+    failover_writes: int | None = None  # for other services
 
 
-def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECONDS) -> Run:
-    """Everything, on a fresh cluster."""
+def run(count: int, name: str, folder: Path, quiet_seconds: float | None = QUIET_SECONDS) -> Run:
+    """Everything, on a fresh cluster; without a quiet (None) only the fill."""
     with laid(name, folder) as bed:
         first = bed.operator("first")
         waited("the operator leads", first.idle)
-        begin, components = Usage.of(pid(first)), bed.cpu()
-        mark = bed.mark()
-        progress, moments = asyncio.run(filled(bed, first, [f"s{n:05}" for n in range(count)]))
-        full, cpu = Usage.of(pid(first)), bed.cpu()
-        spent = {part: round(cpu[part] - components[part], 2) for part in cpu}
-        settled(bed, first)
-        filling = bed.writes(mark)
-        made = children(filling)
-        writes = Counter(one.name.partition("-")[0] for one in filling if one.name) + bed.told()
-        after = Usage.of(pid(first))
+        found = fill(bed, first, count)
+        if quiet_seconds is None:
+            return found
         print(f"  quiet for {quiet_seconds:.0f} s …", flush=True)
         mark = bed.mark()
         time.sleep(quiet_seconds)
@@ -99,20 +92,8 @@ def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECOND
             late, late_writes, _ = restarted(bed, "late", proxy)
         print("  failover …", flush=True)
         failover = failed_over(bed)
-        began, waits = min(progress.created.values()), progress.waits()
-        return Run(
-            services=count,
-            fill_seconds=made[-1].at - began,
-            ready_seconds=max(progress.ready.values()) - began,
-            ready_p50=waits[len(waits) // 2],
-            ready_p99=waits[int(len(waits) * 0.99)],
-            children=len({one.thing for one in made}),
-            writes_most=max(writes.values()),
-            writes_mean=sum(writes.values()) / count,
-            fill_cpu=full.cpu - begin.cpu,
-            rss_begin=begin.rss,
-            rss_ready=after.rss,
-            rss_peak=after.peak,
+        return replace(
+            found,
             quiet_writes=quiet_writes,
             restart_seconds=restart,
             restart_writes=restart_writes,
@@ -123,20 +104,52 @@ def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECOND
             failover_seconds=failover[0],
             failover_settled=failover[1],
             failover_writes=failover[2],
-            cpu=spent,
-            moments=tuple(moments),
         )
 
 
-async def filled(bed: Bed, operator: Operator, names: list[str]) -> tuple[Progress, list[Moment]]:
+def fill(bed: Bed, operator: Operator, count: int) -> Run:
+    """Services until all of them are Ready and all is still."""
+    begin, components, mark = Usage.of(pid(operator)), bed.cpu(), bed.mark()
+    progress, moments = asyncio.run(filled(bed, operator, names(count)))
+    full, cpu = Usage.of(pid(operator)), bed.cpu()
+    settled(bed, operator)
+    filling = bed.writes(mark)
+    made = children(filling)
+    writes = Counter(one.name.partition("-")[0] for one in filling if one.name) + bed.told()
+    after = Usage.of(pid(operator))
+    began, waits = min(progress.created.values()), progress.waits()
+    return Run(
+        services=count,
+        fill_seconds=made[-1].at - began,
+        ready_seconds=max(progress.ready.values()) - began,
+        ready_p50=waits[len(waits) // 2],
+        ready_p99=waits[int(len(waits) * 0.99)],
+        children=len({one.thing for one in made}),
+        writes_most=max(writes.values()),
+        writes_mean=sum(writes.values()) / count,
+        fill_cpu=full.cpu - begin.cpu,
+        rss_begin=begin.rss,
+        rss_ready=after.rss,
+        rss_peak=after.peak,
+        cpu={part: round(cpu[part] - components[part], 2) for part in cpu},
+        moments=tuple(moments),
+    )
+
+
+def names(count: int) -> list[str]:
+    """Of the services."""
+    return [f"s{number:05}" for number in range(count)]
+
+
+async def filled(bed: Bed, operator: Operator, called: list[str]) -> tuple[Progress, list[Moment]]:
     """Make the services and wait until all are Ready, with a line a second."""
     progress, moments = Progress(), list[Moment]()
     async with services.connected(bed.cluster.kubeconfig) as session:
         following = asyncio.create_task(services.follow(session, progress))
-        creating = asyncio.create_task(services.create(session, names, progress))
+        creating = asyncio.create_task(services.create(session, called, progress))
         began, before = time.monotonic(), Usage.of(pid(operator)).cpu
         made, children = operator_children(operator), 0
-        while len(progress.ready) < len(names):
+        while len(progress.ready) < len(called):
             await asyncio.sleep(1.0)
             for task in (following, creating):
                 if task.done():
@@ -146,9 +159,9 @@ async def filled(bed: Bed, operator: Operator, names: list[str]) -> tuple[Progre
             at = time.monotonic() - began
             cpu = round(usage.cpu - before, 2)
             moments.append(Moment(round(at, 2), len(progress.created), children, len(progress.ready), usage.rss, cpu))
-            print(line(moments[-1], len(names)), flush=True)
+            print(line(moments[-1], len(called)), flush=True)
             if at > FILL_LIMIT:
-                raise TimeoutError(f"{len(progress.ready)} of {len(names)} are Ready after {at:.0f} s")
+                raise TimeoutError(f"{len(progress.ready)} of {len(called)} are Ready after {at:.0f} s")
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following

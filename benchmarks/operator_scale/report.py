@@ -12,8 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.operator_scale.bed import CHILDREN
-from benchmarks.operator_scale.measure import Run
+from benchmarks.operator_scale.bed import CHILDREN, RATED, TUNED
+from benchmarks.operator_scale.floor import Floor
+from benchmarks.operator_scale.measure import Moment, Run
 from testbed import golang
 
 RESULTS = Path("benchmarks/results/operator_scale.json")
@@ -43,10 +44,10 @@ class Row:
     limit: float | None = None
     always: bool = False
 
-    def of(self, run: Run) -> float:
-        """The figure in its unit."""
-        value: float = getattr(run, self.name)
-        return value / 1e6 if self.unit is Unit.Megabytes else value
+    def of(self, run: Run) -> float | None:
+        """The figure in its unit; None of a run that left it out."""
+        value: float | None = getattr(run, self.name)
+        return value / 1e6 if value is not None and self.unit is Unit.Megabytes else value
 
     @property
     def gated(self) -> bool:
@@ -87,16 +88,37 @@ class Found:
     loads: tuple[float, ...]
     """Load average before each run: other programs that ran beside it are in the seconds."""
     runs: tuple[Run, ...]
+    floor: Floor | None = None
+    """The same objects from a client that does nothing else."""
+    cluster: tuple[str, ...] = RATED
+    """What the cluster's own processes were started with."""
 
     @classmethod
-    def of(cls, services: int, command: str, loads: Sequence[float], runs: Sequence[Run]) -> "Found":
+    def of(
+        cls, services: int, command: str, loads: Sequence[float], runs: Sequence[Run], floor: Floor | None = None
+    ) -> "Found":
+        day = datetime.now(UTC).date().isoformat()
+        return cls(services, command, day, _machine(), _versions(), tuple(loads), tuple(runs), floor, (*RATED, *TUNED))
+
+    @classmethod
+    def load(cls, raw: dict[str, Any]) -> "Found":
+        """One that was saved."""
+        runs = tuple(Run(**row | {"moments": tuple(Moment(**one) for one in row["moments"])}) for row in raw["runs"])
+        floor = Floor(**raw["floor"]) if raw.get("floor") else None
         return cls(
-            services, command, datetime.now(UTC).date().isoformat(), _machine(), _versions(), tuple(loads), tuple(runs)
+            **raw
+            | {"loads": tuple(raw["loads"]), "runs": runs, "floor": floor, "cluster": tuple(raw.get("cluster", RATED))}
         )
 
-    def mean(self, row: Row) -> float:
+    def values(self, row: Row) -> list[float]:
+        """A figure in each run that has it."""
+        return [value for run in self.runs if (value := row.of(run)) is not None]
+
+    def mean(self, row: Row) -> float | None:
         """Of a figure over the runs; of writes the most, since no run may exceed them."""
-        values = [row.of(run) for run in self.runs]
+        values = self.values(row)
+        if not values:
+            return None
         return max(values) if row.unit is Unit.Writes else statistics.mean(values)
 
 
@@ -106,15 +128,46 @@ def table(found: Found, gates: dict[str, Any]) -> str:
     count = f"{len(found.runs)} run" + "s" * (len(found.runs) > 1)
     lines = [f"{found.services} services, {count}, load before {', '.join(f'{load:.1f}' for load in found.loads)}"]
     for row in ROWS:
-        values = [row.of(run) for run in found.runs]
-        spread = f"{min(values):.1f} to {max(values):.1f}" if len(values) > 1 and row.gated else ""
-        limit = _limit(row, found.services)
-        told = f"≤ {limit:g}" if limit is not None else ""
+        if (mean := found.mean(row)) is None:
+            continue
         gate = f"gate {gated[row.name]:g}" if row.name in gated else ""
-        lines.append(f"  {row.what:34} {found.mean(row):8.1f} {row.unit:6} {spread:16} {told:8} {gate}".rstrip())
+        lines.append(
+            f"  {row.what:34} {mean:8.1f} {row.unit:6} {spread(found, row):16} {promised(found, row):8} {gate}".rstrip()
+        )
+    if found.floor is not None:
+        lines.append(
+            f"  {'… of a bare client (the floor)':34} {found.floor.fill_seconds:8.1f} s      {times_floor(found)}"
+        )
     parts = found.runs[-1].cpu
     lines.append("  CPU s beside it: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in parts.items()))
     return "\n".join(lines)
+
+
+def spread(found: Found, row: Row) -> str:
+    """From the least to the most of several runs."""
+    values = found.values(row)
+    return f"{min(values):.1f} to {max(values):.1f}" if len(values) > 1 and row.gated else ""
+
+
+def promised(found: Found, row: Row) -> str:
+    """What a figure may be at most, in words; empty where nothing is promised."""
+    limit = _limit(row, found.services)
+    return f"≤ {limit:g}" if limit is not None else ""
+
+
+def times_floor(found: Found) -> str:
+    """What the operator takes of what a client takes that does nothing else."""
+    mean = found.mean(ROWS[0])
+    assert found.floor is not None
+    assert mean is not None
+    return f"{mean / found.floor.fill_seconds:.2f} times the floor"
+
+
+def growth(founds: Sequence[Found]) -> float | None:
+    """How many times as long five times as many services take; None where both were not tried."""
+    by_size = {found.services: found.mean(ROWS[0]) for found in founds}
+    usual, many = by_size.get(USUAL), by_size.get(5 * USUAL)
+    return many / usual if usual and many else None
 
 
 def exceeded(founds: Sequence[Found], gates: dict[str, Any]) -> Iterator[str]:
@@ -124,12 +177,10 @@ def exceeded(founds: Sequence[Found], gates: dict[str, Any]) -> Iterator[str]:
             limit, value = _limit(row, found.services), found.mean(row)
             gate = gates.get("gates", {}).get(str(found.services), {}).get(row.name)
             for bound, why in ((limit, "promised"), (gate, "the gate")):
-                if bound is not None and value > bound:
+                if bound is not None and value is not None and value > bound:
                     yield f"{found.services} services: {row.what}: {value:.1f} {row.unit}, {why} is {bound:g}"
-    by_size = {found.services: found.mean(ROWS[0]) for found in founds}
-    if USUAL in by_size and 5 * USUAL in by_size and by_size[5 * USUAL] > GROWTH * by_size[USUAL]:
-        growth = by_size[5 * USUAL] / by_size[USUAL]
-        yield f"five times as many services take {growth:.2f} times as long, promised is {GROWTH}"
+    if (times := growth(founds)) is not None and times > GROWTH:
+        yield f"five times as many services take {times:.2f} times as long, promised is {GROWTH}"
 
 
 def _limit(row: Row, services: int) -> float | None:
@@ -142,6 +193,16 @@ def save(founds: Sequence[Found], file: Path) -> None:
     kept |= {str(found.services): asdict(found) for found in founds}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(dict(sorted(kept.items(), key=lambda item: int(item[0]))), indent=1) + "\n")
+
+
+def beside(file: Path) -> Path:
+    """Where the results of a series stand until it is complete; those of an earlier one stay in `file` till then."""
+    return file.with_suffix(".incomplete.json")
+
+
+def load(file: Path) -> list[Found]:
+    """The results that were saved."""
+    return [Found.load(raw) for raw in json.loads(file.read_text()).values()]
 
 
 def load_gates() -> dict[str, Any]:
@@ -158,7 +219,8 @@ def set_gates(founds: Sequence[Found]) -> None:
             "results": str(RESULTS), "runs": len(found.runs), "command": found.command, "date": found.date,
             "machine": found.machine, "loads": found.loads,
         }  # fmt: skip
-        gates["gates"][key] = {row.name: round(SLACK * found.mean(row), 1) for row in ROWS if row.gated}
+        means = {row.name: mean for row in ROWS if row.gated and (mean := found.mean(row)) is not None}
+        gates["gates"][key] = {name: round(SLACK * mean, 1) for name, mean in means.items()}
     GATES.write_text(json.dumps(gates, indent=1) + "\n")
 
 
