@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 QUIET = 10.0  # s between two progress lines where a line cannot be overwritten
+SAME = 60.0  # s between two that say the same: it goes on
 
 Say = Callable[[str], None]
 
@@ -17,7 +18,7 @@ class Stage:
 
     def __init__(self, name: str, out: TextIO) -> None:
         self.name, self.out, self.text = name, out, ""
-        self._shown = time.monotonic()
+        self._shown, self._last = time.monotonic(), ""
 
     def say(self, text: str) -> None:
         """A step within the stage; on a terminal it gives way to the next one."""
@@ -28,8 +29,9 @@ class Stage:
 
     def progress(self, text: str) -> None:
         """Like `say`, but may be called often."""
-        if self.out.isatty() or time.monotonic() - self._shown >= QUIET:
-            self._shown = time.monotonic()
+        quiet = time.monotonic() - self._shown
+        if self.out.isatty() or quiet >= (SAME if text == self._last else QUIET):
+            self._shown, self._last = time.monotonic(), text
             self.say(text)
 
     def note(self, text: str) -> None:

@@ -37,6 +37,12 @@ class Foreign(Enum):
         "h1:h6bRt/IOxxtZpJlHSqhdH/lcInH7Z9obxg/JvWOmGAw=",
         "config/crd/bases/keda.sh_scaledobjects.yaml",
     )
+    HTTPRoute = Origin(
+        "sigs.k8s.io/gateway-api",
+        "v1.4.1",
+        "h1:NPxFutNkKNa8UfLd2CMlEuhIPMQgDQ6DXNKG9sHbJU8=",
+        "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
+    )
 
     @property
     def crd(self) -> str:

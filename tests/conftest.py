@@ -18,6 +18,10 @@ from tests.places import Place, PodSecurity
 TESTS = Path(__file__).parent
 IN_PROCESS = ("unit", "contracts")
 LEVELS = ("api", "sim", "e2e", "gpu")
+LONGEST_FIRST = ("e2e", "api", "sim")
+"""Levels that one worker of several runs from beginning to end."""
+FIGURES = "figure: "
+"""Begins the name of a property (pytest's `record_property`) that is shown at the end of the run."""
 
 if find_spec("hypothesis"):  # a machine with a GPU has what the engine needs, and no more
     import hypothesis
@@ -27,9 +31,11 @@ if find_spec("hypothesis"):  # a machine with a GPU has what the engine needs, a
     hypothesis.settings.load_profile("graphpod")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's folder is its level. The quick levels run first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test's folder is its level. The quick levels run first; with several workers, what takes longest."""
     order = (*IN_PROCESS, *LEVELS)
+    if hasattr(config, "workerinput"):
+        order = LONGEST_FIRST + tuple(level for level in order if level not in LONGEST_FIRST)
     level = {item: item.path.relative_to(TESTS).parts[0] for item in items}
     for item in items:
         if level[item] in LEVELS:
@@ -64,8 +70,20 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     return None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`: what one worker runs in a row."""
+    from tests.units import ByUnit  # a machine with a GPU need not have xdist
+
+    return ByUnit(config, log)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """With `make test`, the time since its first step; pytest's own summary stays the closing line."""
+    """What tests measured and, with `make test`, the time since its first step. Pytest's own summary ends the run."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name.startswith(FIGURES):
+                terminalreporter.write_line(f"{name.removeprefix(FIGURES)}: {value}")
     if started := os.environ.get("GRAPHPOD_STARTED"):
         terminalreporter.write_line(f"whole run, from the first step of make: {time.time() - float(started):.0f} s")
 

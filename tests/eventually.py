@@ -98,7 +98,10 @@ def _plain(line: str) -> str:
     """A line of JSON as a person reads it; any other as it is."""
     try:
         said = json.loads(line)
-        words = f"{said['time'][11:23]} {said['level']} {said['logger'].rpartition('.')[2]}: {said['message']}"
-        return "\n".join(filter(None, (words, said.get("traceback"))))
+        at, level, logger, message = (said.pop(key) for key in ("time", "level", "logger", "message"))
+        trace = said.pop("traceback", "")
+        fields = (f"{key}={value}" for key, value in said.items())
+        words = " ".join([f"{at[11:23]} {level} {logger.rpartition('.')[2]}: {message}", *fields])
+        return "\n".join(filter(None, (words, trace)))
     except (ValueError, TypeError, KeyError):  # what Python itself says, for one
         return line

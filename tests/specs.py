@@ -20,6 +20,8 @@ WHOLE: dict[str, Any] = {
     "spec.engine.lora[]": {"name": "a", "uri": "pvc://a"},
     "spec.placement.tolerations[]": {"key": "k", "effect": "NoExecute"},
     "spec.placement.topologySpread[]": {"topologyKey": "k"},
+    "spec.networking.route": {"parentRefs": [{"name": "a"}]},
+    "spec.networking.route.parentRefs[]": {"name": "a"},
     "spec.rollout": {"strategy": "Replace"},
     "spec.autoscaling": {"max": 1000, "target": 4},
     "spec.parallelism": {"expert": 2},
@@ -71,6 +73,10 @@ def _lists(path: str, node: Schema) -> Iterator[Any]:
     if item.get("type") == "integer":
         yield from ([], [1], [1, 2], [2, 1], [1, 1], [0], [1.5], ["1"], list(range(1, most + 1)), list(range(most + 1)))
         yield list(range(1, most + 2))
+        return
+    if item.get("type") == "string":
+        yield from ([], ["a"], ["a", "a"], ["*.a.b"], ["*"], ["A"], ["10.0.0.1"], ["a" * 254], [1])
+        yield from (["a"] * most, ["a"] * (most + 1))
         return
     whole = WHOLE.get(f"{path}[]", {name: _plain(item["properties"][name]) for name in item.get("required", ())})
     key = next(iter(node.get("x-kubernetes-list-map-keys", ())), None)

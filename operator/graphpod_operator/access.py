@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,24 +25,32 @@ class Access:
     admin: tuple[Peer, ...]
     http: tuple[Peer, ...] = ()
     """Beside the service's own namespace."""
+    routes: tuple[str, ...] = ()
+    """Namespaces whose pods are let in to `http` of a service that asks for a route through a Gateway there."""
 
     @classmethod
     def read(cls, text: str) -> Access:
-        """From JSON: {"admin": [peer, …], "http": [peer, …]}. Raises AccessInvalid."""
+        """From JSON: {"admin": [peer, …], "http": [peer, …], "routes": [namespace, …]}. Raises AccessInvalid."""
         try:
             told = json.loads(text)
-            admin, http = told["admin"], told.get("http", [])
-            right = set(told) <= {"admin", "http"} and all(
-                isinstance(peers, list) and all(map(_is_peer, peers)) for peers in (admin, http)
+            admin, http, routes = told["admin"], told.get("http", []), told.get("routes", [])
+            right = set(told) <= {"admin", "http", "routes"} and all(
+                isinstance(entries, list) and all(map(is_one, entries))
+                for entries, is_one in ((admin, _is_peer), (http, _is_peer), (routes, _is_namespace))
             )
         except (ValueError, KeyError, TypeError, AttributeError):
-            right, admin, http = False, [], []
+            right, admin, http, routes = False, [], [], []
         if not right or not admin:
             raise AccessInvalid(
-                'expected {"admin": [peer, …], "http": [peer, …]} with peers as in `from` of a NetworkPolicy, none of '
-                f"them empty, the operator's own pods among those of admin; found {text!r}"
+                'expected {"admin": [peer, …], "http": [peer, …], "routes": [namespace, …]} with peers as in `from` of '
+                "a NetworkPolicy, none of them empty, the operator's own pods among those of admin, and names of "
+                f"namespaces; found {text!r}"
             )
-        return cls(tuple(admin), tuple(http))
+        return cls(tuple(admin), tuple(http), tuple(routes))
+
+
+def _is_namespace(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) is not None
 
 
 def _is_peer(peer: Any) -> bool:

@@ -13,6 +13,7 @@ from pydantic import Field
 from graphpod_operator.api_engine import Engine, Parallelism
 from graphpod_operator.api_graph import Graph
 from graphpod_operator.api_model import ApiModel, Boolean, Integer
+from graphpod_operator.api_networking import Networking
 from graphpod_operator.api_placement import Placement, Resources
 from graphpod_operator.api_pod import PodTemplate
 from graphpod_operator.api_running import Autoscaling, Monitoring, Rollout, Slo, Updates
@@ -52,6 +53,9 @@ class Spec(ApiModel):
     placement: Placement = Field(Placement(), description="Where the pods may run. Default: anywhere.")
     pod_template: PodTemplate = Field(
         PodTemplate(), description="What the pods carry beside what the operator puts there. Default: nothing."
+    )
+    networking: Networking = Field(
+        Networking(), description="How clients outside the cluster reach the service. Default: not."
     )
     rollout: Rollout = Field(Rollout(), description="How changes reach the pods. Default: see its fields.")
     updates: Updates = Field(

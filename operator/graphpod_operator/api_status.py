@@ -12,6 +12,8 @@ from graphpod_policy import Backend, Outcome, Policy, Stage
 
 MESSAGE_MAX = 256
 MAX_DECISIONS = 32
+MAX_ADDRESSES = 16
+ADDRESS_MAX = 512
 
 Text = Annotated[str, Field(max_length=MESSAGE_MAX)]
 Word = Annotated[str, Field(max_length=64)]
@@ -161,6 +163,13 @@ class Status(StatusModel):
     )
     url: Annotated[str, Field(max_length=512)] | None = Field(
         None, description="Address of the OpenAI API inside the cluster."
+    )
+    addresses: tuple[Annotated[str, Field(max_length=ADDRESS_MAX)], ...] | None = Field(
+        None,
+        max_length=MAX_ADDRESSES,
+        description="Hosts and paths of the OpenAI API through the gateways of spec.networking.route, while all of "
+        "them take it; whether by http or https is their listeners' to say.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     replicas: Count = Field(0, description="Pods that exist.")
     updated_replicas: Count = Field(0, description="Pods of the current spec.")

@@ -18,6 +18,8 @@ from graphpod_operator.resource import OPTIONAL
 from graphpod_policy import __version__
 
 DEFAULT_IMAGES = Images(*(f"graphpod.dev/runtime:{__version__}-{kind}" for kind in ("cpu", "cuda")))
+WORKERS = 16
+"""Services reconciled at the same time, unless told otherwise."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where the Lease graphpod-operator is: of the operators that share it, one writes at a time (%(default)s)",
     )
     run.add_argument("--port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (%(default)s)")
-    run.add_argument("--workers", type=int, default=16, help="services reconciled at the same time (%(default)s)")
+    run.add_argument("--workers", type=int, default=WORKERS, help="services reconciled at the same time (%(default)s)")
     run.add_argument(
         "--admin-url",
         default=None,
@@ -85,8 +87,9 @@ def _parser() -> argparse.ArgumentParser:
         type=_access,
         default=None,
         metavar="JSON",
-        help='make a NetworkPolicy for every service: {"admin": [peer, …], "http": [peer, …]}, with peers as in `from` '
-        "of a NetworkPolicy; this operator has to be among those of admin (default: none is made)",
+        help='make a NetworkPolicy for every service: {"admin": [peer, …], "http": [peer, …], "routes": [name, …]}, '
+        "with peers as in `from` of a NetworkPolicy, this operator among those of admin, and namespaces of Gateways "
+        "that routes may lead through (default: none is made)",
     )
     run.add_argument(
         "--without-kind",
@@ -130,11 +133,10 @@ def _run_operator(arguments: argparse.Namespace) -> int:
     import platform
     import uuid
 
-    import uvloop
-
     from graphpod_operator import adminport, logs
     from graphpod_operator import main as running
     from graphpod_operator.lease import LeaseLost
+    from graphpod_operator.loop import new_loop
     from graphpod_operator.webhook import Webhook
 
     logs.configure(arguments.log_level, logs.Format(arguments.log_format))
@@ -154,7 +156,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
         webhook=Webhook(arguments.webhook_port, certificates) if certificates is not None else None,
     )
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(running.run(settings))
     except asyncio.CancelledError:
         return 0  # a signal before the watches ran: as good an end as any

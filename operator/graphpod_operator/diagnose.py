@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from graphpod_operator.conditions import ConditionType
 from graphpod_operator.degrade import COUNTED
 from graphpod_operator.observe import Ended, Pod
-from graphpod_operator.reasons import ConditionType, Reason
+from graphpod_operator.reasons import Reason
 from graphpod_operator.warmup import NoReading, Reading, State
 from graphpod_policy import ExitCode
 

@@ -11,7 +11,9 @@ from typing import Any
 from graphpod_operator import observe
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import Condition, Status
-from graphpod_operator.reasons import ROOTS, ConditionType, Notice, Reason, sentence
+from graphpod_operator.conditions import ROOTS, ConditionType
+from graphpod_operator.reason_row import Notice
+from graphpod_operator.reasons import Reason, sentence
 
 QUIET_SECONDS = 600.0
 """The same event of the same object is not repeated within this time."""

@@ -5,18 +5,14 @@ operator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from graphpod_operator.api import SHORT_NAME
 from graphpod_operator.explain_command import Mistake
 from graphpod_operator.observe import Child
-from graphpod_operator.port import ApiError
+from graphpod_operator.port import ApiError, Raw
 from graphpod_operator.render.subject import OWNER_LABEL
 from graphpod_operator.resource import Resource
-
-Raw = Mapping[str, Any]
 
 
 def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:

@@ -15,17 +15,17 @@ from typing import Any
 
 from graphpod_operator import observe
 from graphpod_operator.api import SHORT_NAME
+from graphpod_operator.conditions import ConditionType
 from graphpod_operator.explain import Explanation
 from graphpod_operator.explain_diff import Difference, differences, lines
 from graphpod_operator.plan import Desired, Refused, desire
-from graphpod_operator.reasons import ConditionType
+from graphpod_operator.port import Raw
 from graphpod_operator.render.configmap import KEY
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.subject import ADOPT_ANNOTATION
 from graphpod_operator.resource import Resource
 from graphpod_policy import Phase
 
-Raw = Mapping[str, Any]
 OFFERS = (ConditionType.EngineUpdateAvailable, ConditionType.PolicyUpdateAvailable)
 NOT_TOLD = "not told"
 """What a status that was edited, or not written yet, does not say."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
 
-from graphpod_operator.observe import Key, Pod, Projection, Raw, project
-from graphpod_operator.port import Cluster
+from graphpod_operator.observe import Key, Pod, Projection, Service, project
+from graphpod_operator.port import Cluster, Raw
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.render.subject import MANAGED_BY, OWNER_LABEL
 from graphpod_operator.resource import Resource
-from graphpod_operator.store import Store, address
+from graphpod_operator.store import Address, Store, address
 from graphpod_operator.warmup import Warmups
 
 SELECTOR = "=".join(MANAGED_BY)
@@ -43,12 +42,6 @@ class Listed:
     items: tuple[Projection, ...]
     version: int
 
-    @classmethod
-    async def now(cls, cluster: Cluster, resource: Resource, namespace: str | None) -> Self:
-        """Ask for it. Items carry no kind, and need none. Raises the port's errors."""
-        listing = await cluster.list(resource, namespace, selector(resource), partial(project, resource))
-        return cls(resource, namespace, listing.items, listing.version)
-
 
 class Feed:
     """Takes raw objects in, and puts the keys they concern into the queue if anything is new."""
@@ -58,9 +51,15 @@ class Feed:
         self._queue = queue
         self._warmups = warmups
 
+    async def ask(self, cluster: Cluster, resource: Resource, namespace: str | None) -> Listed:
+        """Ask for a list, and take nothing in yet. Items carry no kind, and need none. Raises the port's errors."""
+        listing = await cluster.list(resource, namespace, selector(resource), partial(self._read, resource))
+        return Listed(resource, namespace, listing.items, listing.version)
+
     def changed(self, resource: Resource, raw: Raw) -> None:
         """An object was listed, added or modified."""
-        self._observe(project(resource, raw))
+        if not self._store.has(*_identity(resource, raw)):
+            self._observe(project(resource, raw))
 
     def deleted(self, resource: Resource, raw: Raw) -> None:
         """An object was deleted, or lost our label."""
@@ -76,7 +75,9 @@ class Feed:
     def news(self, listed: Listed) -> list[str]:
         """What the list tells and the store does not know, in words."""
         gone = [f"{_name(item)} was deleted" for item in self._missing(listed)]
-        return gone + [f"{_name(item)} has changed" for item in listed.items if self._store.is_news(item)]
+        known = self._store.has
+        news = (item for item in listed.items if not known(address(item), item.uid, item.version))
+        return gone + [f"{_name(item)} has changed" for item in news]
 
     def vanished(self, resource: Resource) -> None:
         """A kind is served no more, or no longer to us: what was known of it counts for nothing."""
@@ -84,12 +85,24 @@ class Feed:
             self._store.forget(item)
             self._enqueue(item.key)
 
+    def _read(self, resource: Resource, raw: Raw) -> Projection:
+        """The projection of a listed object: the very one that is known, where nothing has changed."""
+        place, uid, version = _identity(resource, raw)
+        known = self._store.at(place)
+        same = known is not None and (known.uid, known.version) == (uid, version)
+        return known if known is not None and same else project(resource, raw)
+
     def _missing(self, listed: Listed) -> list[Projection]:
         return self._store.missing(listed.resource, listed.namespace, listed.items, listed.version)
 
     def _observe(self, item: Projection) -> None:
         before = self._store.known(item)
-        if self._store.observe(item):
+        if not self._store.observe(item):
+            return
+        if isinstance(item, Service):
+            # each event of it counts: to touch it is how a user asks for a look
+            self._queue.add(item.key, first=not (isinstance(before, Service) and item.asks_as(before)))
+        elif before is None or replace(before, version=item.version) != item:
             self._enqueue(before.key if before else None, item.key)
 
     def _delete(self, item: Projection) -> None:
@@ -101,6 +114,13 @@ class Feed:
     def _enqueue(self, *keys: Key | None) -> None:
         for key in {key for key in keys if key is not None}:
             self._queue.add(key)
+
+
+def _identity(resource: Resource, raw: Raw) -> tuple[Address, str, int]:
+    """Which object it is, and of which version."""
+    metadata = raw["metadata"]
+    place = resource, metadata["namespace"], metadata["name"]
+    return place, metadata["uid"], int(metadata["resourceVersion"])
 
 
 def _name(item: Projection) -> str:
@@ -115,5 +135,4 @@ async def fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds:
     # one after another, and no tasks: kopf, when it ends, cancels those that are younger than itself
     for resource in kinds:
         for scope in scopes(namespaces):
-            listed = await Listed.now(cluster, resource, scope)
-            feed.listed(listed)
+            feed.listed(await feed.ask(cluster, resource, scope))

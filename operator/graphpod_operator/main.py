@@ -30,7 +30,7 @@ from graphpod_operator.metrics import CONTROLLER, Meters, Result
 from graphpod_operator.observe import Key
 from graphpod_operator.port import ApiError, Cluster, Conflict
 from graphpod_operator.queue import KeyQueue
-from graphpod_operator.reconcile import Reconciler
+from graphpod_operator.reconcile import HeldUp, Reconciler
 from graphpod_operator.render.images import Images
 from graphpod_operator.resource import WATCHED, Resource
 from graphpod_operator.resync import Resync
@@ -231,14 +231,15 @@ async def _turn(parts: Parts, key: Key) -> None:
         result = Result.Conflict
     except Exception as error:
         told = {"error": error, "seconds": round(queue.add_failed(key), 1)}
+        if isinstance(error, HeldUp):
+            _come_back(queue, key, error.pause)
         log.error("reconcile failed; trying again", extra=told, exc_info=not isinstance(error, ApiError))
         meters.count("controller_runtime_reconcile_errors_total", controller=CONTROLLER)
         meters.count("workqueue_retries_total", name=CONTROLLER)
         result = Result.Error
     else:
         queue.forget(key)
-        if pause is not None:
-            queue.add_after(key, pause)
+        _come_back(queue, key, pause)
         result = Result.Success if pause is None else Result.Later
         meters.set("graphpod_operator_last_success_timestamp_seconds", time.time())
     finally:
@@ -247,6 +248,14 @@ async def _turn(parts: Parts, key: Key) -> None:
     meters.count("controller_runtime_reconcile_total", controller=CONTROLLER, result=result)
     meters.observe("controller_runtime_reconcile_time_seconds", took, controller=CONTROLLER)
     meters.observe("workqueue_work_duration_seconds", took, name=CONTROLLER)
+
+
+def _come_back(queue: KeyQueue, key: Key, pause: float | None) -> None:
+    """Have a service looked at again after a reconcile's pause."""
+    if pause == 0:
+        queue.add(key, first=True)
+    elif pause is not None:
+        queue.add_after(key, pause)
 
 
 async def _fill(cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds: Kinds, readiness: Readiness) -> None:

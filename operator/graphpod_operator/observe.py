@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from graphpod_operator.api import KIND
+from graphpod_operator.gateways import Route
 from graphpod_operator.ownership import claims, fingerprint, mark, owned_fields
+from graphpod_operator.port import Raw
 from graphpod_operator.render.controllerrevision import unreadable
 from graphpod_operator.render.deployment import CONTAINER
 from graphpod_operator.render.subject import (
@@ -23,8 +25,6 @@ from graphpod_operator.render.subject import (
     TEMPLATE_ANNOTATION,
 )
 from graphpod_operator.resource import AUTOSCALERS, Resource
-
-Raw = Mapping[str, Any]
 
 _WORKS = ("AbleToScale", "ScalingActive", "Ready")
 """Conditions of an autoscaler of either kind that are True while it works."""
@@ -76,6 +76,10 @@ class Service:
             queue=labels.get(QUEUE_LABEL),
             adopt=annotations.get(ADOPT_ANNOTATION),
         )
+
+    def asks_as(self, other: Service) -> bool:
+        """Whether its user asks for the same as in `other`: all but version and status, which is ours, are equal."""
+        return replace(self, version=other.version, status=other.status) == other
 
 
 class ReplicasClaim(NamedTuple):
@@ -184,6 +188,8 @@ class Child:
     """Why an autoscaler cannot scale, in its own words; empty while it has said nothing at all."""
     deaths: str | None = None
     """What is remembered, at a Deployment, of starts that died in a capture."""
+    route: Route | None = None
+    """What an HTTPRoute leads to, and what gateways say of it."""
 
     @property
     def edited(self) -> bool:
@@ -212,6 +218,7 @@ class Child:
             replicas_claim=ReplicasClaim.of(raw) if resource is Resource.Deployment else NO_CLAIM,
             trouble=_trouble(raw) if resource in AUTOSCALERS else None,
             deaths=(metadata.get("annotations") or {}).get(DEATHS_ANNOTATION),
+            route=Route.of(raw) if resource is Resource.HTTPRoute else None,
         )
 
 

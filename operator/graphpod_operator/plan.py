@@ -26,6 +26,7 @@ from graphpod_operator.render.disruption import FLOOR, disruption_budget
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.monitor import pod_monitor
 from graphpod_operator.render.networkpolicy import network_policy
+from graphpod_operator.render.route import gateway_namespaces, http_route
 from graphpod_operator.render.service import service
 from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
@@ -65,7 +66,8 @@ class Desired:
     template, the name of its rendering, its children in order.
 
     `replicas` is None while an autoscaler decides, `fewest` how many there are at least, `scaled_by` says who decides.
-    `withheld` are the children of it that cannot be made here. `news` is what this operator would do otherwise, were
+    `withheld` are the children of it that cannot be made here, `shut` the namespaces of its Gateways whose pods the
+    NetworkPolicy keeps out. `news` is what this operator would do otherwise, were
     the service's rendering not kept. `deaths` is what is remembered of starts that died in a capture, `steps_down`
     whether it leads to a weaker plan now, `can_weaken` whether one may follow. `policy` is the plan before that, with
     the decisions of every step.
@@ -80,6 +82,7 @@ class Desired:
     scaled_by: str
     children: tuple[Wanted, ...]
     withheld: tuple[Withheld, ...] = ()
+    shut: tuple[str, ...] = ()
     news: tuple[News, ...] = ()
     deaths: degrade.Memory | None = None
     can_weaken: bool = False
@@ -244,8 +247,11 @@ def _desired(
     budget = (Wanted.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
     access = subject.access
-    policy = (Wanted.of(Resource.NetworkPolicy, network_policy(subject, access)),) if access is not None else ()
-    optional = _optional(subject)
+    through = gateway_namespaces(subject) if access is not None and Resource.HTTPRoute not in absent else ()
+    # whoever may write a service names any Gateway, but who reaches pods is the installer's to say
+    opened = tuple(namespace for namespace in through if access is not None and namespace in access.routes)
+    policy = () if access is None else (Wanted.of(Resource.NetworkPolicy, network_policy(subject, access, opened)),)
+    optional = tuple(_optional(subject))
     return Desired(
         policy=rendering.policy,
         config_hash=file.hash,
@@ -268,13 +274,17 @@ def _desired(
         withheld=tuple(
             Withheld(child.resource, absent[child.resource]) for child in optional if child.resource in absent
         ),
+        # where the installer has said which pods ask from elsewhere, the proxies are taken to be among them
+        shut=() if access is None or access.http else tuple(name for name in through if name not in opened),
     )
 
 
-def _optional(subject: Subject) -> tuple[Wanted, ...]:
+def _optional(subject: Subject) -> Iterator[Wanted]:
     """The children of optional kinds that the spec asks for, whether or not their kinds are there."""
-    monitor = (Wanted.of(Resource.PodMonitor, pod_monitor(subject)),)
-    return (*(monitor if subject.spec.monitoring.enabled else ()),)
+    if subject.spec.monitoring.enabled:
+        yield Wanted.of(Resource.PodMonitor, pod_monitor(subject))
+    if (route := subject.spec.networking.route) is not None:
+        yield Wanted.of(Resource.HTTPRoute, http_route(subject, route))
 
 
 def _autoscaler(subject: Subject) -> Iterator[Wanted]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphpod_operator.api_status import ConditionStatus
+from graphpod_operator.conditions import ConditionType
 from graphpod_operator.observe import Key
-from graphpod_operator.reasons import ConditionType
 
 DETAIL_SECONDS = 5.0
 CAPTURE_SECONDS = 60.0

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from graphpod_operator import degrade, observe
 from graphpod_operator.api import KIND, Spec
-from graphpod_operator.observe import Raw
 from graphpod_operator.ownership import owned_fields
+from graphpod_operator.port import Raw
 from graphpod_operator.render.configmap import KEY
 from graphpod_operator.render.controllerrevision import ENGINE, MADE_FROM, PLAN, UNDEGRADED, WORKLOAD
 from graphpod_operator.render.deployment import UNPINNED

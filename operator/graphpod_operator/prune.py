@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from graphpod_operator import observe
 from graphpod_operator.observe import is_ours
 from graphpod_operator.plan import Desired
+from graphpod_operator.port import Raw
 from graphpod_operator.render.deployment import HISTORY
 from graphpod_operator.render.subject import HASH_ANNOTATION
 from graphpod_operator.resource import Resource
 
-Raw = Mapping[str, Any]
 PRUNED = (Resource.ConfigMap, Resource.ControllerRevision)
 
 

@@ -1,6 +1,9 @@
 """The queue of keys, with the promises of client-go's: a key waits at most once, is never worked on twice at the same
 time, and comes back if it was added while being worked on.
 
+Keys of what a user has just asked for go before those that come back because something was reported: of four that are
+taken, three are such ones while there are any, so that neither waits for the other's end.
+
 A failed key returns after a pause that doubles from 1 s to 5 min, with jitter. All state changes happen between two
 awaits of one event loop, so there is no lock.
 """
@@ -16,6 +19,8 @@ from graphpod_operator.observe import Key
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
+BEFORE_OTHERS = 3
+"""So many keys in a row may go before one that waits longer."""
 JITTER = 0.1
 """Part of a pause that is random, so that keys which failed together do not return together."""
 
@@ -29,6 +34,11 @@ class KeyQueue:
         self, added: Callable[[], None] = lambda: None, waited: Callable[[float], None] = lambda seconds: None
     ) -> None:
         self._waiting: deque[Key] = deque()
+        self._first: deque[Key] = deque()
+        self._asked: set[Key] = set()
+        """Dirty keys that go first."""
+        self._before = 0
+        """How many went first in a row while others waited."""
         self._dirty: dict[Key, float] = {}
         self._busy: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
@@ -37,16 +47,22 @@ class KeyQueue:
         self._added = added
         self._waited = waited
 
-    def add(self, key: Key) -> None:
-        """Put a key in, once; a key being worked on enters again when its work ends."""
+    def add(self, key: Key, *, first: bool = False) -> None:
+        """Put a key in, once; a key being worked on enters again when its work ends. `first`: a user waits for it, also
+        where it is in already for another reason.
+        """
         self._cancel_timer(key)
-        if key in self._dirty:
-            return
-        self._dirty[key] = asyncio.get_running_loop().time()
-        self._added()
-        if key not in self._busy:
-            self._waiting.append(key)
-            self._arrival.set()
+        promoted = first and key not in self._asked
+        if first:
+            self._asked.add(key)
+        if key not in self._dirty:
+            self._dirty[key] = asyncio.get_running_loop().time()
+            self._added()
+            if key not in self._busy:
+                self._line_up(key)
+        elif promoted and key not in self._busy:
+            self._waiting.remove(key)
+            self._line_up(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Put a key in later; of two times the earlier counts."""
@@ -80,10 +96,16 @@ class KeyQueue:
 
     async def take(self) -> Key:
         """The next key; the caller must call `done` with it."""
-        while not self._waiting:
+        while not self.depth:
             self._arrival.clear()
             await self._arrival.wait()
-        key = self._waiting.popleft()
+        if self._first and (self._before < BEFORE_OTHERS or not self._waiting):
+            key = self._first.popleft()
+            self._before = self._before + 1 if self._waiting else 0
+        else:
+            key = self._waiting.popleft()
+            self._before = 0
+        self._asked.discard(key)
         now = asyncio.get_running_loop().time()
         self._waited(now - self._dirty.pop(key))
         self._busy[key] = now
@@ -93,13 +115,12 @@ class KeyQueue:
         """The work on a key ended."""
         del self._busy[key]
         if key in self._dirty:
-            self._waiting.append(key)
-            self._arrival.set()
+            self._line_up(key)
 
     @property
     def depth(self) -> int:
         """Keys that wait for a worker."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._first)
 
     @property
     def active(self) -> int:
@@ -116,6 +137,10 @@ class KeyQueue:
     def longest_busy(self) -> float:
         """Seconds the slowest work in progress has taken; 0 without any."""
         return max(self.busy_seconds(), default=0.0)
+
+    def _line_up(self, key: Key) -> None:
+        (self._first if key in self._asked else self._waiting).append(key)
+        self._arrival.set()
 
     def _cancel_timer(self, key: Key) -> None:
         if (timer := self._timers.pop(key, None)) is not None:

@@ -1,4 +1,4 @@
-"""Condition types and reasons: one table. Status, events, docs and tests read it; no other word is ever written.
+"""The reasons of conditions: one table. Status, events, docs and tests read it; no other word is ever written.
 
 `Unknown` means that it could not be looked at, `False` that it was looked at and is not so. Ready takes over the
 reason that explains most: one that nobody will mend by waiting, then one that is no mere consequence of another.
@@ -6,60 +6,11 @@ reason that explains most: one that nobody will mend by waiting, then one that i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 
 from graphpod_operator.api_status import MESSAGE_MAX, ConditionStatus
-
-
-class ConditionType(StrEnum):
-    """The conditions of an InferenceService."""
-
-    Accepted = "Accepted"
-    ModelAvailable = "ModelAvailable"
-    Scheduled = "Scheduled"
-    WorkloadAvailable = "WorkloadAvailable"
-    GraphsCaptured = "GraphsCaptured"
-    Ready = "Ready"
-    Available = "Available"
-    Degraded = "Degraded"
-    PolicyUpdateAvailable = "PolicyUpdateAvailable"
-    EngineUpdateAvailable = "EngineUpdateAvailable"
-    MonitorReady = "MonitorReady"
-    ScalingReady = "ScalingReady"
-    Reconciling = "Reconciling"
-    Stalled = "Stalled"
-
-
-MEANING: dict[ConditionType, str] = {
-    ConditionType.Accepted: "The spec is valid, the rules have a plan for it, and its objects are applied.",
-    ConditionType.ModelAvailable: "A pod of the planned configuration has loaded the weights.",
-    ConditionType.Scheduled: "Every pod of the current spec has a node.",
-    ConditionType.WorkloadAvailable: "As many pods of the current spec serve as are asked for.",
-    ConditionType.GraphsCaptured: "Every serving pod runs the planned configuration and has proved its graphs.",
-    ConditionType.Ready: "Accepted, ModelAvailable, WorkloadAvailable and GraphsCaptured are True.",
-    ConditionType.Available: "At least one proved pod serves, of whatever generation.",
-    ConditionType.Degraded: "A pod runs a weaker policy than planned.",
-    ConditionType.PolicyUpdateAvailable: "The rules of this operator would plan the spec differently; the pods run on "
-    "what was planned before.",
-    ConditionType.EngineUpdateAvailable: "This operator would make the pods differently, with another image for one; "
-    "they stay as they were made.",
-    ConditionType.MonitorReady: "Present only while spec.monitoring.enabled: the PodMonitor is there.",
-    ConditionType.ScalingReady: "Present only while spec.autoscaling decides on the number of pods: the "
-    "autoscaler can scale them.",
-    ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
-    "Its reason is Progressing.",
-    ConditionType.Stalled: "Present only while True: it will not get Ready without a change by somebody. "
-    "Reason and message are those of Ready.",
-}
-
-ROOTS = (
-    ConditionType.Accepted,
-    ConditionType.ModelAvailable,
-    ConditionType.WorkloadAvailable,
-    ConditionType.GraphsCaptured,
-)
-"""The conditions Ready is made of."""
+from graphpod_operator.conditions import ROOTS, ConditionType
+from graphpod_operator.reason_row import Notice, Row
 
 _A, _M, _W, _G = ((root,) for root in ROOTS)
 _R, _C = (ConditionType.Ready,), (ConditionType.Reconciling,)
@@ -67,38 +18,8 @@ _S, _V, _D = (ConditionType.Scheduled,), (ConditionType.Available,), (ConditionT
 _P, _E = (ConditionType.PolicyUpdateAvailable,), (ConditionType.EngineUpdateAvailable,)
 _MON = (ConditionType.MonitorReady,)
 _X = (ConditionType.ScalingReady,)
-UPDATES = (*_P, *_E)
-"""What a newer operator offers a service."""
-BESIDE = (*_S, *_V, *_D, *UPDATES)
-"""Conditions that Ready is not made of."""
-WHILE_ASKED = (*_MON, *_X)
-"""Conditions about children that a spec asks for: present only while it does."""
+_RT = (ConditionType.RouteReady,)
 _T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknown
-
-
-class Notice(StrEnum):
-    """The type of the event that announces a reason."""
-
-    Normal = "Normal"
-    Warning = "Warning"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One reason.
-
-    `todo` is the next step a message ends with. `stalled`: waiting alone will not help. `consequence`: follows from
-    another condition or from mere time, so Ready prefers other reasons. `notice`: an event announces the transition.
-    """
-
-    types: tuple[ConditionType, ...]
-    status: ConditionStatus
-    set_when: str
-    cleared_when: str
-    todo: str = ""
-    stalled: bool = False
-    consequence: bool = False
-    notice: Notice | None = None
 
 
 class Reason(Enum):
@@ -364,15 +285,56 @@ class Reason(Enum):
 
     # conditions about optional kinds
     KindNotServed = Row(
-        _MON, _F, "the cluster does not serve the kind", "it does",
+        (*_MON, *_RT), _F, "the cluster does not serve the kind", "it does",
         "install its CRD; looked for again every minute", notice=Notice.Warning,
     )  # fmt: skip
     KindNotGranted = Row(
-        _MON, _F, "the operator may not, or is told not to, use the kind", "it may",
+        (*_MON, *_RT), _F, "the operator may not, or is told not to, use the kind", "it may",
         "switch the kind on in the chart's value optionalKinds", notice=Notice.Warning,
+    )  # fmt: skip
+    NotWritten = Row(
+        (*_MON, *_X, *_RT), _F, "the API server does not take the object, or not now; the pods do without it",
+        "it does", "mend what the server names, or ask for less in the spec; tried again, at last every 5 min",
+        notice=Notice.Warning,
     )  # fmt: skip
     MonitorMade = Row(_MON, _T, "the PodMonitor exists", "it is not wanted, or its kind goes")
     MonitorPending = Row(_MON, _U, "the PodMonitor is not there yet", "it is", "see the condition Accepted")
+
+    # RouteReady
+    RouteAccepted = Row(
+        _RT, _T, "every gateway takes the route and finds the Service (Accepted and ResolvedRefs)", "one does not",
+    )  # fmt: skip
+    RouteShut = Row(
+        _RT, _U, "every gateway takes the route, and the NetworkPolicy keeps out the pods of a Gateway's namespace, "
+        "where its proxies may be", "it lets them in, or others from elsewhere",
+        "if its proxies are there, name it in the chart's networkPolicy.routeNamespaces; else them in gateways",
+        notice=Notice.Warning,
+    )  # fmt: skip
+    RoutePending = Row(
+        _RT, _U, "a gateway's controller has not said yet whether it takes the route in its present form", "it has",
+        "is there a Gateway of that name, and does its controller run? kubectl get gateway -A",
+    )  # fmt: skip
+    RouteNotAllowed = Row(
+        _RT, _F, "no listener of a gateway admits routes of this namespace (NotAllowedByListeners)", "one does",
+        "have allowedRoutes of a listener of that Gateway admit this namespace", notice=Notice.Warning,
+    )  # fmt: skip
+    RouteHostnameUnmatched = Row(
+        _RT, _F, "no listener of a gateway has one of the hostnames (NoMatchingListenerHostname)", "one has",
+        "name a host of that Gateway's listeners in spec.networking.route.hostnames", notice=Notice.Warning,
+    )  # fmt: skip
+    RouteListenerUnmatched = Row(
+        _RT, _F, "a gateway has no listener of that name or port (NoMatchingParent)", "it has",
+        "correct sectionName and port in spec.networking.route.parentRefs", notice=Notice.Warning,
+    )  # fmt: skip
+    RouteUnsupported = Row(
+        _RT, _F, "a gateway does not have what the route asks for (UnsupportedValue, IncompatibleFilters)",
+        "the route asks for less",
+        "remove spec.networking.route.pathPrefix, or set its requestTimeout: GatewayDefault", notice=Notice.Warning,
+    )  # fmt: skip
+    RouteRefused = Row(
+        _RT, _F, "a gateway does not take the route for another reason, or does not lead to the Service", "it does",
+        "look at kubectl describe httproute, which has the service's name", notice=Notice.Warning,
+    )  # fmt: skip
 
     # ScalingReady
     Autoscaled = Row(

@@ -6,7 +6,8 @@ Level-triggered: it never asks what happened, only what is, and whatever it read
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -16,22 +17,24 @@ from graphpod_operator.access import Access
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import ConditionStatus, Status
 from graphpod_operator.clock import Clock
+from graphpod_operator.conditions import ConditionType
 from graphpod_operator.degrade import Step
 from graphpod_operator.executor import Executor
 from graphpod_operator.feed import owned_by
-from graphpod_operator.kinds import Kinds
+from graphpod_operator.kinds import Gone, Kinds
 from graphpod_operator.metrics import Meters
-from graphpod_operator.observe import Child, Key, Pod, Service, is_ours, project
+from graphpod_operator.observe import Child, Key, Pod, Service, is_ours
+from graphpod_operator.observed import Observed
 from graphpod_operator.ownership import fingerprint
 from graphpod_operator.plan import Desired, Refused, Wanted, desire
-from graphpod_operator.port import ApiError, Cluster, Raw, T, Terminating
+from graphpod_operator.port import ApiError, Cluster, Conflict, NotLeading, Raw, T, Terminating
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
-from graphpod_operator.reasons import ConditionType, Reason
+from graphpod_operator.reasons import Reason
 from graphpod_operator.recollect import Recollection
 from graphpod_operator.render.images import Images
 from graphpod_operator.resource import AUTOSCALERS, OPTIONAL, Resource
-from graphpod_operator.status import Observed, status
+from graphpod_operator.status import status
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import NoReading, Reading, Warmups, answers, read_again
 from graphpod_operator.writes import Create, Look, Remove, Repair, Write, not_applied
@@ -42,6 +45,16 @@ PRUNE_SECONDS = 10.0
 """Until old ReplicaSets are looked at again: they are not watched, and go some time after the rollout."""
 BLOCKED_SECONDS: dict[Reason, float] = {Reason.NameCollision: 60.0, Reason.PreviousDeleting: 5.0}
 """Objects that are not ours are not watched, so they are looked at again after this time."""
+
+
+class HeldUp(ApiError):
+    """An object of an optional kind could not be written. All else is done and told; `pause` is when to look at that
+    again, in seconds, or None.
+    """
+
+    def __init__(self, error: ApiError, pause: float | None) -> None:
+        super().__init__(error.status, str(error))
+        self.pause = pause
 
 
 class Reconciler:
@@ -90,7 +103,8 @@ class Reconciler:
         self._reread.update(keys)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Bring one service in order. Returns the seconds after which it is to be looked at again, or None.
+        """Bring one service in order. Returns the seconds after which it is to be looked at again, or None; that is 0
+        when its user changed it meanwhile.
 
         Raises the port's errors; whatever was done until then is not lost, and the next call goes on from there.
         """
@@ -115,12 +129,13 @@ class Reconciler:
             outcome = self._desire(found, memories, deployment, self._store.pods(key))
         stopped: Refused | None = None
         failure: ApiError | None = None
+        held_up: dict[Resource, ApiError] = {}
         again: float | None = None
         if isinstance(outcome, Desired) and not found.paused:
             try:
                 if outcome.steps_down:
                     outcome = await self._desire_live(found, memories)
-                done = await self._apply(found, outcome) if isinstance(outcome, Desired) else []
+                done = await self._apply(found, outcome, held_up) if isinstance(outcome, Desired) else []
                 if isinstance(done, Refused):
                     stopped = done
                 elif isinstance(outcome, Desired):
@@ -133,7 +148,7 @@ class Reconciler:
                 return None
             except ServerRefused as error:
                 stopped, failure = not_applied(str(error)), error
-        seen = await self._observe(key)
+        seen = await self._observe(key, held_up)
         # a pod that served before this operator began is heard first, lest a restart make its service look unproved
         unheard = any(_is_unheard(found, pod, seen.readings.get(pod.uid)) for pod in seen.pods)
         told = status(found, outcome, stopped, seen, self._clock.timestamp())
@@ -142,7 +157,10 @@ class Reconciler:
             raise failure
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
         pauses = (held_back, blocked, again, self._waits.pop(key, None), read_again(seen.readings.values()))
-        return min((pause for pause in pauses if pause is not None), default=None)
+        pause = min((pause for pause in pauses if pause is not None), default=None)
+        if held_up:
+            raise HeldUp(next(iter(held_up.values())), pause)
+        return pause
 
     def _desire(
         self, found: Service, memories: tuple[Child, ...], deployment: Child | None, pods: tuple[Pod, ...]
@@ -165,8 +183,12 @@ class Reconciler:
         log.warning("a weaker plan runs", extra={"why": step.because})
         await self._send(found, events.warning(Reason.StartsDied, f"a weaker plan runs: {step.because}"))
 
-    async def _apply(self, found: Service, desired: Desired) -> list[Write] | Refused:
-        """Carry out the writes, and say which; or why none of them may be."""
+    async def _apply(
+        self, found: Service, desired: Desired, held_up: dict[Resource, ApiError]
+    ) -> list[Write] | Refused:
+        """Carry out the writes, and say which; or why none of them may be. `held_up` gets what went wrong with objects
+        of optional kinds, which hold up no other.
+        """
         done: list[Write] = []
         while True:
             needed = handover.writes(found, desired, self._executor.look)
@@ -174,7 +196,7 @@ class Reconciler:
                 workload = next(one for one in desired.children if one.resource is Resource.Deployment)
                 live = await self._executor.look_again(workload)
                 needed = handover.writes(found, desired, self._knowing(workload, live))
-            now = needed if isinstance(needed, Refused) else await self._write(found, desired, needed)
+            now = needed if isinstance(needed, Refused) else await self._write(found, desired, needed, held_up)
             if isinstance(now, Refused):
                 return now
             done += now
@@ -187,31 +209,36 @@ class Reconciler:
             live if place == (wanted.resource, wanted.namespace, wanted.name) else self._executor.look(*place)
         )
 
-    async def _write(self, found: Service, desired: Desired, needed: Iterable[Write]) -> list[Write] | Refused:
+    async def _write(
+        self, found: Service, desired: Desired, needed: Iterable[Write], held_up: dict[Resource, ApiError]
+    ) -> list[Write] | Refused:
         """Carry out these writes, but for those that give way, and say which; or why none of them may be."""
         # all looks before the first write: a collision must leave the namespace as it was
         checked: list[Write] = []
         for write in needed:
-            if isinstance(confirmed := await self._executor.confirm(found, write), Refused):
-                return confirmed
-            if confirmed is not None:
-                checked.append(confirmed)
-        uid, made = self._made.get(found.key, (found.uid, frozenset()))
+            with _apart(write, held_up):
+                if isinstance(confirmed := await self._executor.confirm(found, write), Refused):
+                    return confirmed
+                if confirmed is not None:
+                    checked.append(confirmed)
+        uid, before = self._made.get(found.key, (found.uid, frozenset()))
         done: list[Write] = []
         for write in checked:
             drift = False
             if isinstance(write, Create | Repair):
                 wanted = write.wanted
-                known = uid == found.uid and (wanted.resource, wanted.name) in made
+                known = uid == found.uid and (wanted.resource, wanted.name) in before
                 drift = write.edited if isinstance(write, Repair) else known
                 if drift and await self._gives_way(found, (wanted.resource, found.uid, wanted.name), str(wanted)):
                     continue
-            await self._executor.carry_out(write, drift)
+            with _apart(write, held_up):
+                await self._executor.carry_out(write, drift)
+                done.append(write)
             if drift and isinstance(write, Repair) and _rolls_out(write):
                 what = "the Deployment was changed and is put back"
                 await self._tell(found, events.warning(Reason.PutBack, what))
-            done.append(write)
-        self._made[found.key] = found.uid, frozenset((wanted.resource, wanted.name) for wanted in desired.children)
+        made = (wanted for wanted in desired.children if wanted.resource not in held_up)
+        self._made[found.key] = found.uid, frozenset((wanted.resource, wanted.name) for wanted in made)
         return done
 
     async def _gives_way(
@@ -249,7 +276,7 @@ class Reconciler:
         left = {*lists.config_maps, *lists.revisions}.difference(doomed)
         return PRUNE_SECONDS if prune.overgrown(found, desired, left) else None
 
-    async def _observe(self, key: Key) -> Observed:
+    async def _observe(self, key: Key, held_up: Mapping[Resource, ApiError]) -> Observed:
         again = key in self._reread
         self._reread.discard(key)
         readings = await self._warmups.read(self._store.pods(key), again=again)
@@ -263,18 +290,26 @@ class Reconciler:
         ours = (
             deployment is not None and service is not None and (deployment.controller or ("", "", ""))[2] == service.uid
         )
+
+        def ours_of(kind: Resource) -> Child | None:
+            child = self._store.child(kind, *where)
+            return child if child is not None and service is not None and is_ours(service, child) else None
+
+        route = ours_of(Resource.HTTPRoute)
         return Observed(
             rollout=deployment.rollout if deployment is not None and ours else None,
             pods=self._store.pods(key) if ours else (),
             readings=readings,
-            optional=frozenset(kind for kind in OPTIONAL if self._store.child(kind, key.namespace, key.name)),
-            autoscaler=next(filter(None, (self._store.child(kind, *where) for kind in AUTOSCALERS)), None),
+            optional=frozenset(kind for kind in OPTIONAL if ours_of(kind)),
+            autoscaler=next(filter(None, map(ours_of, AUTOSCALERS)), None),
+            route=route.route if route is not None else None,
+            held_up={kind: str(error) for kind, error in held_up.items()},
         )
 
     async def _report(self, found: Service, new: Status) -> float | None:
         """Write the status if it says something new, then tell the transitions.
 
-        Returns the seconds for which a mere detail was held back, if one was.
+        Returns the seconds after which to look again: a detail was held back, or somebody changed the service since.
         """
         content = new.model_dump(mode="json", by_alias=True, exclude_none=True)
         wait = self._progress.wait(found.key, found.status, content, self._clock.monotonic())
@@ -304,10 +339,12 @@ class Reconciler:
             raise
         self._progress.written(found.key, self._clock.monotonic())
         self._said[found.key] = said, fingerprint(raw.get("status") or {})
-        self._store.observe(project(Resource.InferenceService, raw))
+        written = Service.of(raw)
+        self._store.observe(written)
         for event in events.transitions(found.status, new):
             await self._tell(found, event)
-        return None
+        # the answer has whatever somebody changed meanwhile; the watch tells of it later, as of something known already
+        return None if written.asks_as(found) else 0.0
 
     async def _tell(self, found: Service, event: events.Event) -> None:
         if self._recent.is_new(found, event, self._clock.monotonic()):
@@ -322,6 +359,21 @@ class Reconciler:
         except ApiError as error:
             # an event is a courtesy: the status, already written, says the same
             log.warning("event not written", extra={"reason": event.reason, "error": error})
+
+
+@contextmanager
+def _apart(write: Write, held_up: dict[Resource, ApiError]) -> Iterator[None]:
+    """A write for an object of an optional kind holds up nothing else: what goes wrong with it is kept, for status to
+    tell. What is not so any more at the next look (a conflict, a kind that has gone), or for nothing, is raised.
+    """
+    try:
+        yield
+    except (Conflict, Gone, NotLeading, Terminating):
+        raise
+    except ApiError as error:
+        if not isinstance(write, Create | Repair) or write.wanted.resource not in OPTIONAL:
+            raise
+        held_up[write.wanted.resource] = error
 
 
 def _makes_way(write: Write) -> bool:

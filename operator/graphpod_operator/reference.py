@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graphpod_operator import api, crd, matrix, rule_table
+from graphpod_operator.conditions import MEANING, ConditionType
 from graphpod_operator.markdown import table
-from graphpod_operator.reasons import MEANING, ConditionType, Reason
+from graphpod_operator.reasons import Reason
 from graphpod_operator.render.subject import ADOPT_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
 from graphpod_policy.metrics import METRICS
 

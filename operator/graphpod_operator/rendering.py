@@ -27,6 +27,7 @@ ELSEWHERE: tuple[tuple[str, ...], ...] = (
     ("updates",),
     ("slo",),
     ("monitoring",),
+    ("networking",),
     ("rollout", "strategy"),
     ("rollout", "maxUnavailable"),
     ("graph", "retries"),

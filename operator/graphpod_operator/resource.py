@@ -21,6 +21,7 @@ class Resource(Enum):
     NetworkPolicy = ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
     PodMonitor = ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
     ScaledObject = ("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject")
+    HTTPRoute = ("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
     ReplicaSet = ("apps", "v1", "replicasets", "ReplicaSet")
     Pod = ("", "v1", "pods", "Pod")
     Lease = ("coordination.k8s.io", "v1", "leases", "Lease")
@@ -62,16 +63,23 @@ CHILDREN = (
     Resource.HorizontalPodAutoscaler,
     Resource.ScaledObject,
     Resource.PodMonitor,
+    Resource.HTTPRoute,
 )
 """What we apply, in the order we apply it: what a pod needs, and the memory of its rendering, come before the pod."""
 
 AUTOSCALERS = (Resource.HorizontalPodAutoscaler, Resource.ScaledObject)
 """Who may decide on the number of pods."""
 
-AT_TIMES = (Resource.PodDisruptionBudget, Resource.NetworkPolicy, *AUTOSCALERS, Resource.PodMonitor)
+AT_TIMES = (
+    Resource.PodDisruptionBudget,
+    Resource.NetworkPolicy,
+    *AUTOSCALERS,
+    Resource.PodMonitor,
+    Resource.HTTPRoute,
+)
 """Of these, what is not always wanted; it is deleted when it is wanted no more. It has the service's name."""
 
-OPTIONAL = (Resource.PodMonitor, Resource.ScaledObject)
+OPTIONAL = (Resource.PodMonitor, Resource.ScaledObject, Resource.HTTPRoute)
 """Kinds of others, whose CRD may be absent, come and go. `kinds` knows which of them are served."""
 
 WATCHED = (

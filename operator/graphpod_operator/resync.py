@@ -13,10 +13,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from graphpod_operator.feed import Feed, Listed, scopes
+from graphpod_operator.feed import Feed, scopes
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.port import ApiError, Cluster
-from graphpod_operator.resource import Resource
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +87,9 @@ class Resync:
     async def look(self) -> str | None:
         """List everything into the feed. What contradicts the watches, in words, or None."""
         listed = [
-            await self._list(resource, scope) for resource in self._kinds.watched for scope in scopes(self._namespaces)
+            await self._feed.ask(self._cluster, resource, scope)
+            for resource in self._kinds.watched
+            for scope in scopes(self._namespaces)
         ]
         contradiction = None
         if any(self._feed.news(one) for one in listed):
@@ -98,9 +99,6 @@ class Resync:
         for one in listed:
             self._feed.listed(one)
         return contradiction
-
-    async def _list(self, resource: Resource, scope: str | None) -> Listed:
-        return await Listed.now(self._cluster, resource, scope)
 
     async def _wait(self, seconds: float) -> bool:
         """Until it is time (True), or a watch listed anew; the second look of a doubt has its own time."""

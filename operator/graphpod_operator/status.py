@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from graphpod_operator import observe
 from graphpod_operator.api_status import Condition, ConditionStatus, Failure, ServicePhase, Status
+from graphpod_operator.conditions import ROOTS, UPDATES, ConditionType
 from graphpod_operator.diagnose import PRECEDENCE, Diagnosis, diagnose, unscheduled
+from graphpod_operator.gateways import NO_ROUTE
 from graphpod_operator.graphstatus import graph_status, is_weaker
-from graphpod_operator.observe import Child, Pod, Rollout
+from graphpod_operator.observe import Pod
+from graphpod_operator.observed import Observed
 from graphpod_operator.plan import Desired, Refused
-from graphpod_operator.reasons import ROOTS, UPDATES, ConditionType, Reason, sentence
+from graphpod_operator.reasons import Reason, sentence
 from graphpod_operator.refusal import NO_PODS, refusal
 from graphpod_operator.render.service import url
 from graphpod_operator.render.subject import selector
@@ -21,21 +24,6 @@ from graphpod_policy import Plan
 
 LOADED = (State.Capturing, State.SelfChecking, State.Ready)
 """States of a start in which the weights are there."""
-
-BY_KIND = {Resource.PodMonitor: ConditionType.MonitorReady}
-"""The conditions about children of optional kinds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What the cluster says of a service. `readings` holds an entry for each running pod, by pod uid."""
-
-    rollout: Rollout | None
-    pods: tuple[Pod, ...]
-    readings: Mapping[str, Reading | NoReading]
-    optional: frozenset[Resource] = frozenset()
-    """The optional kinds of which the service has its object."""
-    autoscaler: Child | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +72,7 @@ def status(
         phase=_phase(conditions),
         conditions=conditions,
         url=url(found.key.name, found.key.namespace),
+        addresses=(seen.route.addresses or None) if seen.route is not None and seen.route.taken else None,
         replicas=seen.rollout.replicas if seen.rollout else 0,
         updated_replicas=seen.rollout.updated if seen.rollout else 0,
         ready_replicas=seen.rollout.ready if seen.rollout else 0,
@@ -165,12 +154,13 @@ def _workload(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagno
         return failed
     if rollout is None or not rollout.observed:
         return Finding(Reason.Starting, f"0 of {asked} pods of this spec serve{_lost(desired, seen)}")
-    if rollout.updated == rollout.available == rollout.replicas == asked:
+    # Updated pods may all be waiting while older ones are available, and the Deployment may be told of before its pods:
+    # only a ready pod of this spec that we know serves it.
+    serving = min(rollout.updated, sum(pod.ready for pod in current), asked)
+    if rollout.updated == rollout.available == rollout.replicas == asked == serving:
         return Finding(Reason.Available, f"{asked} of {asked} pods serve")
     if rollout.refused is not None:
         return Finding(*refusal(rollout.refused))
-    # Updated pods may all be waiting while older ones are available: only a ready pod of this spec serves it.
-    serving = min(rollout.updated, sum(pod.ready for pod in current), asked)
     return Finding(Reason.Starting, f"{serving} of {asked} pods of this spec serve{_lost(desired, seen)}")
 
 
@@ -238,9 +228,8 @@ def _scheduled(desired: Desired, seen: Observed, current: tuple[Pod, ...]) -> Fi
         worst = min(waiting, key=lambda one: PRECEDENCE.index(one.reason))
         return Finding(worst.reason, f"pod {worst.pod.name}: {worst.what}")
     placed, wanted = sum(pod.placed for pod in current), max(asked, len(current))
-    if placed < wanted:
-        return Finding(Reason.PodsPending, f"{placed} of {wanted} pods of this spec have a node")
-    return Finding(Reason.Scheduled, f"{placed} pods of this spec have a node")
+    reason = Reason.PodsPending if placed < wanted else Reason.Scheduled
+    return Finding(reason, f"{placed} of {wanted} pods of this spec have a node")
 
 
 def _asked(desired: Desired, seen: Observed) -> int:
@@ -253,6 +242,8 @@ def _asked(desired: Desired, seen: Observed) -> int:
 def _scaling(desired: Desired, seen: Observed) -> Finding:
     """What the autoscaler says of itself."""
     by = f"{desired.scaled_by}; spec.replicas is ignored"
+    if Resource.ScaledObject in seen.held_up:
+        return _held_up(Resource.ScaledObject, seen)
     if seen.autoscaler is None or seen.autoscaler.trouble == "":
         return Finding(Reason.AutoscalerPending, by)
     if (trouble := seen.autoscaler.trouble) is not None:
@@ -294,17 +285,35 @@ def _updates(desired: Desired) -> dict[ConditionType, Finding]:
 
 def _optional(desired: Desired, seen: Observed) -> dict[ConditionType, Finding]:
     """What became of the children of optional kinds: conditions that are there only while these are asked for."""
-    told = {BY_KIND[one.resource]: Finding(*one.why) for one in desired.withheld}
-    for resource, kind in BY_KIND.items():
+    told = {BY_KIND[one.resource][0]: Finding(*one.why) for one in desired.withheld}
+    for resource, (kind, finding) in BY_KIND.items():
         if any(child.resource is resource for child in desired.children):
-            told[kind] = _made(resource, seen)
+            told[kind] = _held_up(resource, seen) if resource in seen.held_up else finding(desired, seen)
     return told
 
 
-def _made(resource: Resource, seen: Observed) -> Finding:
-    if resource in seen.optional:
+def _held_up(resource: Resource, seen: Observed) -> Finding:
+    return Finding(Reason.NotWritten, f"{resource.kind}: {seen.held_up[resource]}")
+
+
+def _monitor(desired: Desired, seen: Observed) -> Finding:
+    if Resource.PodMonitor in seen.optional:
         return Finding(Reason.MonitorMade, "the PodMonitor is there")
     return Finding(Reason.MonitorPending, "the PodMonitor is not there yet")
+
+
+def _route(desired: Desired, seen: Observed) -> Finding:
+    reason, what = seen.route.told if seen.route is not None else NO_ROUTE
+    if reason is Reason.RouteAccepted and desired.shut:
+        return Finding(Reason.RouteShut, f"{what}; pods of namespace {', '.join(desired.shut)} are kept out")
+    return Finding(reason, what)
+
+
+BY_KIND: dict[Resource, tuple[ConditionType, Callable[[Desired, Observed], Finding]]] = {
+    Resource.PodMonitor: (ConditionType.MonitorReady, _monitor),
+    Resource.HTTPRoute: (ConditionType.RouteReady, _route),
+}
+"""The conditions about children of optional kinds, and what each says of one that was written."""
 
 
 def _conditions(

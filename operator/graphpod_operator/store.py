@@ -39,15 +39,15 @@ class Store:
 
     def observe(self, item: Projection) -> bool:
         """Take in a report. False when it is older than, or the same as, what is known."""
-        if not self.is_news(item):
+        if self.has(address(item), item.uid, item.version):
             return False
         self._put(item)
         return True
 
-    def is_news(self, item: Projection) -> bool:
-        """Whether a report is newer than what is known."""
-        known = self._items.get(address(item))
-        return item.version > max(known.version if known else 0, self._deleted.get(item.uid, 0))
+    def has(self, place: Address, uid: str, version: int) -> bool:
+        """Whether a report of this version could tell nothing new: the same or a newer one is known."""
+        known = self._items.get(place)
+        return version <= max(known.version if known else 0, self._deleted.get(uid, 0))
 
     def delete(self, item: Projection) -> bool:
         """Take in a deletion, made at the item's version. False when the object was not known, or is known to live on:
@@ -82,7 +82,11 @@ class Store:
 
     def known(self, item: Projection) -> Projection | None:
         """What is known under the address of `item`."""
-        return self._items.get(address(item))
+        return self.at(address(item))
+
+    def at(self, place: Address) -> Projection | None:
+        """What is known under an address."""
+        return self._items.get(place)
 
     def all(self, resource: Resource) -> list[Projection]:
         """Everything known of one kind."""

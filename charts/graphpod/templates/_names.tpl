@@ -25,6 +25,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "graphpod.optionalKinds" -}}
 podMonitors: PodMonitor
 scaledObjects: ScaledObject
+httpRoutes: HTTPRoute
 {{- end }}
 
 {{/* Who may reach the pods of services, as JSON: the operator itself is always among those of admin. */}}
@@ -32,5 +33,6 @@ scaledObjects: ScaledObject
 {{- $namespace := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) }}
 {{- $pods := dict "matchLabels" (include "graphpod.selector" . | fromYaml) }}
 {{- $operator := dict "namespaceSelector" $namespace "podSelector" $pods }}
-{{- dict "http" .Values.networkPolicy.gateways "admin" (prepend .Values.networkPolicy.monitoring $operator) | toJson }}
+{{- $admin := prepend .Values.networkPolicy.monitoring $operator }}
+{{- dict "http" .Values.networkPolicy.gateways "routes" .Values.networkPolicy.routeNamespaces "admin" $admin | toJson }}
 {{- end }}

@@ -4,6 +4,8 @@ which tells more than a client should know, is for the operator and for monitori
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from graphpod_operator.access import Access, Peer
 from graphpod_operator.render.subject import Body, Subject
 from graphpod_operator.resource import Resource
@@ -12,8 +14,10 @@ NEIGHBOURS: Peer = {"podSelector": {}}
 """Every pod of the service's own namespace."""
 
 
-def network_policy(subject: Subject, access: Access) -> Body:
-    """The policy of one service: what is not let in here is kept out, wherever the cluster's network enforces it."""
+def network_policy(subject: Subject, access: Access, gateways: Iterable[str] = ()) -> Body:
+    """The policy of one service: what is not let in here is kept out, wherever the cluster's network enforces it.
+    `gateways` are the namespaces of others that its route leads through.
+    """
     return subject.child(
         Resource.NetworkPolicy,
         subject.name,
@@ -21,11 +25,15 @@ def network_policy(subject: Subject, access: Access) -> Body:
             "podSelector": {"matchLabels": subject.selector},
             "policyTypes": ["Ingress"],
             "ingress": [
-                _let_in("http", (NEIGHBOURS, *access.http)),
+                _let_in("http", (NEIGHBOURS, *access.http, *map(_of, gateways))),
                 _let_in("admin", access.admin),
             ],
         },
     )
+
+
+def _of(namespace: str) -> Peer:
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
 
 
 def _let_in(port: str, peers: tuple[Peer, ...]) -> Body:

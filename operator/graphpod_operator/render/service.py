@@ -6,6 +6,8 @@ from graphpod_operator.render.subject import Body, Subject
 from graphpod_operator.resource import Resource
 
 PORT = 80
+API_PATH = "/v1"
+"""Below it is the OpenAI API, and nothing else."""
 
 
 def service(subject: Subject) -> Body:
@@ -23,4 +25,4 @@ def service(subject: Subject) -> Body:
 
 def url(name: str, namespace: str) -> str:
     """Address of the OpenAI API inside the cluster."""
-    return f"http://{name}.{namespace}.svc/v1"
+    return f"http://{name}.{namespace}.svc{API_PATH}"

@@ -25,10 +25,13 @@ Words = set[tuple[str, str, str]]
 READS = ("list", "watch")
 OPTIONAL = {
     True: ("prometheusUrl=http://prometheus.monitoring.svc:9090",),
-    False: ("optionalKinds.podMonitors=false", "optionalKinds.scaledObjects=false"),
+    False: tuple(f"optionalKinds.{kind}=false" for kind in ("podMonitors", "scaledObjects", "httpRoutes")),
 }
 """The chart's values with the kinds of others, and without."""
-MONITORED: dict[bool, dict[str, Any]] = {True: {"monitoring": {"enabled": True}}, False: {}}
+ASKING: dict[bool, dict[str, Any]] = {
+    True: {"monitoring": {"enabled": True}, "networking": {"route": {"parentRefs": [{"name": "edge"}]}}},
+    False: {},
+}
 SCALERS = (("HPA", "horizontalpodautoscalers"), ("KEDA", "scaledobjects"))
 LEASES = ("coordination.k8s.io", "leases")
 EVERYTHING = """
@@ -92,13 +95,13 @@ def work_in(place: Place, eventually: Eventually, optional: bool = False) -> Non
     """A service that gets its children, then autoscalers, then a transition that is told by an event, then more
     configurations than are kept, and loses what it is not to have any more.
     """
-    place.apply(replicas=2, **MONITORED[optional])
+    place.apply(replicas=2, **ASKING[optional])
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
     for provider, kind in SCALERS[: 1 + optional]:
-        place.apply(replicas=2, autoscaling={"max": 3, "target": "4", "provider": provider}, **MONITORED[optional])
+        place.apply(replicas=2, autoscaling={"max": 3, "target": "4", "provider": provider}, **ASKING[optional])
         eventually(lambda kind=kind: place.names(kind))
     if optional:
-        eventually(lambda: place.names("podmonitors"))
+        eventually(lambda: place.names("podmonitors") and place.names("httproutes"))
     for size in range(1, 6):
         place.apply(suspend=True, engine={"maxBatch": size})
         eventually(place.reached("Ready", "False", "Suspended"))
@@ -123,7 +126,8 @@ def test_of_the_whole_cluster_it_uses_every_right_and_lacks_none(
     release.install(*OPTIONAL[with_optional], "networkPolicy.enabled=false")
     with release.operator(tmp_path, eventually):
         allowed = granted(release.cluster, "clusterrole")
-        assert ({"monitoring.coreos.com", "keda.sh"} <= {group for _, group, _ in allowed}) is with_optional
+        groups = {group for _, group, _ in allowed}
+        assert ({"monitoring.coreos.com", "keda.sh", "gateway.networking.k8s.io"} <= groups) is with_optional
         eventually(used_up(lambda: words(audit.since(mark).by(release.account).rights()), allowed))
     asked = audit.since(mark).by(release.account)
     assert asked.forbidden() == ()

@@ -2,14 +2,17 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from stubs.proxy import Proxy
 from testbed import Cluster
+from testbed.foreign import Foreign
 from tests.api.operator.door import Door
 from tests.api.operator.pods import AdminPorts
-from tests.api.operator.process import USER, Operator, grant
+from tests.api.operator.process import HASTY, USER, Operator, grant
 from tests.audit import Audit
 from tests.crd import serve_crd
 from tests.eventually import Eventually
@@ -49,6 +52,25 @@ def operator(running_operator: Operator, eventually) -> Operator:
     eventually.logs.append(running_operator.log)
     eventually(running_operator.idle)
     return running_operator
+
+
+@pytest.fixture
+def hasty(operator: Operator, tmp_path: Path, eventually: Eventually) -> Iterator[Operator]:
+    """An operator that notices a CRD within a second; the CRDs are gone after the test."""
+    looking = replace(operator, log=tmp_path / "log", process=None, before=HASTY)
+    eventually.logs.append(looking.log)
+    assert operator.stop() == 0
+    try:
+        looking.start()
+        eventually(looking.idle)
+        yield looking
+        assert looking.stop() == 0
+    finally:
+        for foreign in Foreign:
+            operator.cluster.kubectl("delete", "crd", foreign.crd, "--ignore-not-found")
+        operator.start()
+        eventually(operator.idle, timeout=60)
+    assert "Traceback" not in looking.log.read_text()
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ import yaml
 import graphpod_operator
 from graphpod_operator.render.images import Images
 from testbed import Cluster
+from testbed.foreign import Foreign
+from tests.places import Place
 
 USER = "operator"
 RULES, LEASE_RULES, OPTIONAL_RULES = (
@@ -25,6 +27,8 @@ LEASES = "default"
 """The namespace in which operators take turns, unless a test has one of its own."""
 IMAGES = Images("graphpod.dev/runtime:test", "graphpod.dev/runtime:test-gpu")
 STOP_SECONDS = 30
+HASTY = "from graphpod_operator import kinds; kinds.EVERY_SECONDS = 1.0"
+"""Of `before`: a look at what is served each second."""
 MAIN = "import sys; from graphpod_operator.cli import main; sys.exit(main())"
 
 GROUP = "rbac.authorization.k8s.io"
@@ -40,6 +44,12 @@ def grant(cluster: Cluster, user: str = USER, namespace: str | None = None) -> N
         *_bound(user, LEASE_RULES.stem, yaml.safe_load(LEASE_RULES.read_text()), namespace or LEASES),
     ]
     cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+
+
+def serve(place: Place, foreign: Foreign) -> None:
+    """Install the CRD of others; objects of it can be made then."""
+    place.cluster.kubectl("apply", "--server-side", "-f", str(foreign.manifest()))
+    place.cluster.kubectl("wait", "--for=condition=Established", f"crd/{foreign.crd}", "--timeout=30s")
 
 
 def _bound(user: str, called: str, rules: list[dict[str, Any]], namespace: str | None) -> list[dict[str, Any]]:

@@ -87,11 +87,11 @@ def in_order(place: Place) -> Callable[[], bool]:
         pytest.param(Answer(429, retry_after=1), WRITES, Turn(first=2, times=1), id="429"),
         pytest.param(Answer(409), WRITES, Turn(times=1), id="409"),
         pytest.param(Cut(after_bytes=30), WRITES, Turn(first=2, times=1), id="cut"),
-        pytest.param(Answer(500), WRITES, Turn(times=3), id="500", marks=pytest.mark.slow),
-        pytest.param(Answer(503, retry_after=1), WRITES, Turn(first=3, times=1), id="503", marks=pytest.mark.slow),
-        pytest.param(Answer(500), READS, Turn(times=2), id="500-reads", marks=pytest.mark.slow),
-        pytest.param(Cut(), READS, Turn(times=1), id="cut-reads", marks=pytest.mark.slow),
-        pytest.param(Slow(delay=0.3), WRITES | READS, Turn(), id="slow", marks=pytest.mark.slow),
+        pytest.param(Answer(500), WRITES, Turn(times=3), id="500"),
+        pytest.param(Answer(503, retry_after=1), WRITES, Turn(first=3, times=1), id="503"),
+        pytest.param(Answer(500), READS, Turn(times=2), id="500-reads"),
+        pytest.param(Cut(), READS, Turn(times=1), id="cut-reads"),
+        pytest.param(Slow(delay=0.3), WRITES | READS, Turn(), id="slow"),
         pytest.param(
             Answer(500),
             WRITES | READS,
@@ -117,8 +117,8 @@ def test_a_create_through_failing_requests_ends_in_order(
     "effect",
     [
         pytest.param(WatchError(410), id="410"),
-        pytest.param(Cut(after_events=1, after_bytes=9), id="cut-in-an-event", marks=pytest.mark.slow),
-        pytest.param(Cut(), id="cut", marks=pytest.mark.slow),
+        pytest.param(Cut(after_events=1, after_bytes=9), id="cut-in-an-event"),
+        pytest.param(Cut(), id="cut"),
     ],
 )
 def test_watches_that_break_are_opened_again_and_what_happened_meanwhile_is_seen(
@@ -175,7 +175,6 @@ def test_watches_frozen_for_good_are_given_up_and_opened_again(wire: Wire, place
     assert wire.proxy.count(Which(WATCHES)) > opened
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", WATCHED, ids=lambda kind: kind.kind)
 def test_a_restart_in_which_one_list_comes_late_writes_nothing(
     wire: Wire, place: Place, audit: Audit, eventually, kind: Resource

@@ -46,9 +46,8 @@ def probed(operator: Operator, seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("quiet", "away"),
-    [pytest.param(3, 12, id="short"), pytest.param(1800, 300, id="half an hour")],
+    [pytest.param(3, 12, id="short"), pytest.param(1800, 300, id="half an hour", marks=pytest.mark.slow)],
 )
-@pytest.mark.slow
 def test_neither_quiet_time_nor_an_api_server_that_is_away_restarts_the_operator(
     behind: Operator, proxy: Proxy, place: Place, audit: Audit, eventually: Eventually, quiet: float, away: float
 ) -> None:

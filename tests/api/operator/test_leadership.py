@@ -157,7 +157,7 @@ def test_an_operator_that_ends_leaves_its_lease_to_the_other_at_once(
 
 
 def test_an_operator_that_is_killed_is_replaced_within_the_limit(
-    pair: tuple[Operator, Operator], place: Place, audit: Audit, eventually: Eventually, capsys
+    pair: tuple[Operator, Operator], place: Place, audit: Audit, eventually: Eventually, record_property
 ) -> None:
     leader, _ = pair
     place.apply()
@@ -171,13 +171,12 @@ def test_an_operator_that_is_killed_is_replaced_within_the_limit(
     took = first.at - killed
     lists = {one.resource for one in audit.since(mark).by(USERS[1]) if one.verb == "list" and one.at < first.at}
     assert lists >= {kind.plural for kind in WATCHED}, "it waited long, and lists again before it writes"
-    with capsys.disabled():
-        print(f"\nfailover after kill -9: {took:.1f} s")
+    record_property("figure: failover after kill -9", f"{took:.1f} s")
     assert took <= FAILOVER_LIMIT
 
 
 def test_a_container_that_follows_a_killed_one_does_not_wait_for_its_lease(
-    pair: tuple[Operator, Operator], place: Place, audit: Audit, eventually: Eventually, capsys
+    pair: tuple[Operator, Operator], place: Place, audit: Audit, eventually: Eventually, record_property
 ) -> None:
     leader, _ = pair
     place.apply()
@@ -188,8 +187,7 @@ def test_a_container_that_follows_a_killed_one_does_not_wait_for_its_lease(
     leader.start()
     eventually(lambda: bool(written(audit, mark, place)))
     (write,) = written(audit, mark, place)[:1]
-    with capsys.disabled():
-        print(f"\nrestart to the first write: {write.at - started:.1f} s")
+    record_property("figure: restart to the first write", f"{write.at - started:.1f} s")
     assert (write.writer, write.resource) == (USERS[0], "services")
 
 
@@ -213,7 +211,6 @@ def test_a_leader_that_stands_still_writes_nothing_when_it_goes_on(
     assert "is held by" in leader.log.read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [(1, -1), (-1, 1)], indirect=True, ids=str)
 def test_wall_clocks_that_are_wrong_and_jump_move_nothing(
     pair: tuple[Operator, Operator], place: Place, audit: Audit, eventually: Eventually, wrong: tuple[int, int]

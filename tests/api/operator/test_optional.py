@@ -1,7 +1,6 @@
 """Kinds of others, by their own CRDs: absent at first, then there, then gone, under one operator that runs on."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,38 +9,14 @@ import pytest
 import yaml
 
 from testbed.foreign import Foreign
-from tests.api.operator.process import USER, Operator, grant
+from tests.api.operator.process import HASTY, USER, Operator, grant, serve
 from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import Place
 
 LESSER = "user2"
-HASTY = "from graphpod_operator import kinds; kinds.EVERY_SECONDS = 1.0"
-"""A look at what is served each second."""
 MONITORED: dict[str, Any] = {"monitoring": {"enabled": True}}
-
-
-@pytest.fixture
-def hasty(operator: Operator, tmp_path: Path, eventually: Eventually) -> Iterator[Operator]:
-    """An operator that notices a CRD within a second; the CRDs are gone after the test."""
-    looking = replace(operator, log=tmp_path / "log", process=None, before=HASTY)
-    eventually.logs.append(looking.log)
-    assert operator.stop() == 0
-    try:
-        looking.start()
-        eventually(looking.idle)
-        yield looking
-        assert looking.stop() == 0
-    finally:
-        for foreign in Foreign:
-            operator.cluster.kubectl("delete", "crd", foreign.crd, "--ignore-not-found")
-        operator.start()
-        eventually(operator.idle, timeout=60)
-    assert "Traceback" not in looking.log.read_text()
-
-
-def serve(place: Place, foreign: Foreign) -> None:
-    place.cluster.kubectl("apply", "--server-side", "-f", str(foreign.manifest()))
+ROUTED: dict[str, Any] = {"networking": {"route": {"parentRefs": [{"name": "edge"}]}}}
 
 
 def test_a_monitor_comes_with_its_kind_is_put_back_and_goes_with_it(
@@ -90,13 +65,28 @@ def test_a_monitor_that_is_not_asked_for_any_more_is_deleted(
     eventually(lambda: not place.names("podmonitors"))
 
 
+@pytest.mark.parametrize(
+    ("foreign", "asked", "condition", "made"),
+    [
+        (Foreign.PodMonitor, MONITORED, "MonitorReady", ("True", "MonitorMade")),
+        (Foreign.HTTPRoute, ROUTED, "RouteReady", ("Unknown", "RoutePending")),
+    ],
+    ids=["PodMonitor", "HTTPRoute"],
+)
 def test_a_kind_without_rights_is_told_of_and_harms_nothing(
-    operator: Operator, place: Place, tmp_path: Path, eventually: Eventually
+    operator: Operator,
+    place: Place,
+    tmp_path: Path,
+    eventually: Eventually,
+    foreign: Foreign,
+    asked: dict[str, Any],
+    condition: str,
+    made: tuple[str, str],
 ) -> None:
     """Under a user of its own: what is denied to it is looked for in other tests."""
     grant(place.cluster, LESSER, place.namespace)
     role = yaml.safe_load(place.kubectl("get", "role", f"rbac-of-{LESSER}", "-o", "yaml"))
-    lesser = [rule for rule in role["rules"] if rule["apiGroups"] != ["monitoring.coreos.com"]]
+    lesser = [rule for rule in role["rules"] if rule["apiGroups"] != [foreign.crd.partition(".")[2]]]
     place.kubectl("patch", "role", f"rbac-of-{LESSER}", "--type=merge", "-p", json.dumps({"rules": lesser}))
     small = replace(
         operator,
@@ -111,17 +101,17 @@ def test_a_kind_without_rights_is_told_of_and_harms_nothing(
     assert operator.stop() == 0
     try:
         small.start()
-        serve(place, Foreign.PodMonitor)
-        place.apply(**MONITORED)
-        told = eventually(place.reached("MonitorReady", "False", "KindNotGranted"), timeout=60)
+        serve(place, foreign)
+        place.apply(**asked)
+        told = eventually(place.reached(condition, "False", "KindNotGranted"), timeout=60)
         assert told.endswith("switch the kind on in the chart's value optionalKinds")
         assert place.condition("Accepted")[:2] == ("True", "Accepted")
         rules = json.dumps({"rules": role["rules"]})
         place.kubectl("patch", "role", f"rbac-of-{LESSER}", "--type=merge", "-p", rules)
-        eventually(place.reached("MonitorReady", "True", "MonitorMade"), timeout=60)
+        eventually(place.reached(condition, *made), timeout=60)
         assert small.stop() == 0
     finally:
-        place.cluster.kubectl("delete", "crd", Foreign.PodMonitor.crd)
+        place.cluster.kubectl("delete", "crd", foreign.crd)
         operator.start()
         eventually(operator.idle, timeout=60)
     assert "Traceback" not in small.log.read_text()

@@ -126,7 +126,6 @@ def scene(
         eventually(running_operator.idle)
 
 
-@pytest.mark.slow
 def test_from_create_to_ready_it_takes_few_writes_however_often_the_pods_are_asked(
     scene: Scene, admin_ports: AdminPorts
 ) -> None:
@@ -188,7 +187,6 @@ def settled(scene: Scene, admin_ports: AdminPorts) -> Scene:
     return scene
 
 
-@pytest.mark.slow
 def test_where_all_is_in_order_nothing_is_written(settled: Scene) -> None:
     """Contract 9: forced resyncs, labels on the service, another service that goes and comes, foreign fields, the same
     apply again, a restart, a kill.

@@ -120,7 +120,6 @@ def test_the_memory_of_a_service_deleted_under_a_newer_operator_restarts_nobody(
     eventually(quiet.reached("EngineUpdateAvailable", "True", "NewEngine"))
 
 
-@pytest.mark.slow
 def test_a_service_made_anew_without_a_status_takes_its_kept_children_and_restarts_nobody(
     versions: Versions, quiet: Place, audit: Audit, eventually: Eventually
 ) -> None:

@@ -111,7 +111,7 @@ class Arena:
         """
         wanted = self.normal(scenario) if extra is not None else None
         with (
-            self.tally.telling(f"{fault} × {scenario.name}"),
+            self.tally.telling(fault, scenario.name),
             self.prepared(scenario) as (place, services, pods, eventually),
             ExitStack() as broken,
         ):

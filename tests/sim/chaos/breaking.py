@@ -82,7 +82,7 @@ def watches_frozen(effect: Effect, seconds: float) -> Inject:
 
     def freeze(arena: Arena, _: SimPlace) -> None:
         with arena.proxy.during(effect, Which(WATCHES)):
-            _pause(seconds)
+            pause(seconds)
 
     return beside(freeze)
 
@@ -98,7 +98,7 @@ def amid_writes(work: Callable[[Arena], None], after: int = 3) -> Inject:
     def once(arena: Arena, place: SimPlace, begun: int) -> None:
         deadline = time.monotonic() + 2.0
         while arena.sent(place) < begun + after and time.monotonic() < deadline:
-            _pause(0.01)
+            pause(0.01)
         work(arena)
 
     def inject(arena: Arena, place: SimPlace) -> AbstractContextManager[None]:
@@ -113,15 +113,15 @@ def api_server_killed(arena: Arena) -> None:
 
 
 def etcd_paused(seconds: float) -> Callable[[Arena], None]:
-    def pause(arena: Arena) -> None:
+    def stand_still(arena: Arena) -> None:
         etcd = arena.cluster.process("etcd")
         send(etcd, signal.SIGSTOP)
         try:
-            _pause(seconds)
+            pause(seconds)
         finally:
             send(etcd, signal.SIGCONT)
 
-    return pause
+    return stand_still
 
 
 def operator_stopped(arena: Arena) -> None:
@@ -134,7 +134,7 @@ def operator_frozen(seconds: float) -> Callable[[Arena], None]:
     def freeze(arena: Arena) -> None:
         assert arena.operator.process is not None
         arena.operator.process.send_signal(signal.SIGSTOP)
-        _pause(seconds)
+        pause(seconds)
         arena.operator.process.send_signal(signal.SIGCONT)
 
     return freeze
@@ -194,7 +194,7 @@ def rival(work: Callable[[SimPlace], None], rounds: int = ROUNDS, every: float =
         for _round in range(rounds):
             with suppress(TestbedError):  # the object is not there yet, or gone
                 work(place)
-            _pause(every)
+            pause(every)
 
     return beside(write)
 
@@ -244,7 +244,14 @@ def engines(fault: str = "", image: str = "", told: tuple[str, str, str] | None 
     def mend(place: SimPlace) -> None:
         if told is None:
             return
-        Eventually(places=[(place.cluster, place.namespace)])(place.reached(*told, NAME), timeout=WITHIN)
+
+        def is_told() -> str:
+            try:
+                return place.reached(*told, NAME)()
+            except TestbedError as error:  # the service is not there yet
+                raise AssertionError(str(error)) from error
+
+        Eventually(places=[(place.cluster, place.namespace)])(is_told, timeout=WITHIN)
         place.kubectl("delete", "configmap", "chaos")
         place.kubectl("delete", "pods", "-l", f"{LABEL}={NAME}", "--wait=false")  # the next ones are well
 
@@ -267,5 +274,5 @@ def _befallen(place: SimPlace, fault: str, image: str) -> bool:
     return annotations.get(ANNOTATIONS["fault"]) == fault and image in ("", made["spec"]["containers"][0]["image"])
 
 
-def _pause(seconds: float) -> None:
+def pause(seconds: float) -> None:
     threading.Event().wait(seconds)

@@ -1,6 +1,5 @@
 """The arena: one operator for all of the folder, behind a proxy and a witness; and what was tried in the end."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +11,13 @@ from tests.api.operator.process import USER, Operator
 from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.sim.chaos.arena import Arena
-from tests.sim.chaos.tally import Tally
+from tests.sim.chaos.tally import asked_for
 from tests.sim.chaos.witness import Witness
 from tests.sim.fleet import FleetProcess
 
 RESULTS = "GRAPHPOD_CHAOS"
-"""Environment variable: the file that the counts go to, and with it their table to the terminal."""
-TALLY = Tally()
+"""Environment variable: the file that keeps the counts; with it their table goes to the terminal."""
+TALLY = asked_for(RESULTS)
 
 
 @pytest.fixture(scope="package")
@@ -64,6 +63,5 @@ def crashes(log: Path) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if file := os.environ.get(RESULTS):
+    if TALLY.file is not None:
         terminalreporter.write_line(TALLY.table())
-        TALLY.write(Path(file))

@@ -84,9 +84,10 @@ FAULTS = (
     Fault("clock an hour ahead", "the operator's wall clock is 1 h ahead", by.clock_off(3600)),
     Fault("clock an hour behind", "the operator's wall clock is 1 h behind", by.clock_off(-3600)),
     # people
+    # each round: three objects are put back, and pods come, load and go, of which the status tells
     Fault(
         "rival on children", "somebody scales the Deployment and takes labels away, six times in 3 s",
-        by.rival(by.on_children), shows=f"put back each time, told by one Event; {ORDER}", extra=4 * by.ROUNDS + 6,
+        by.rival(by.on_children), shows=f"put back each time, told by one Event; {ORDER}", extra=6 * by.ROUNDS + 6,
     ),
     Fault(
         "rival on status", "somebody writes another phase, address and count into the status, six times in 3 s",
@@ -132,8 +133,9 @@ FAULTS = (
         shows=f"never Ready meanwhile; {ORDER}", extra=16, within=120,
     ),
     Fault(
-        "engine ready too early", "/readyz says yes amid the captures", by.engines("lying:ready"), WORK,
-        shows=f"never Ready meanwhile; {ORDER}", extra=10,
+        "engine ready too early", "/readyz says yes amid captures that never end, until that is mended",
+        by.engines("lying:ready", told=("WorkloadAvailable", "True", "Available")), WORK,
+        shows=f"never Ready meanwhile; {ORDER}", extra=16, within=120,
     ),
     Fault(
         "engine silent", "/warmup accepts and never answers, until that is mended",

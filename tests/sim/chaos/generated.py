@@ -34,7 +34,7 @@ def parts(without: Iterable[str] = ()) -> list[tuple[str, Made]]:
         for path, node in specs.fields()
         if not any(path == left or path.startswith((f"{left}.", f"{left}[")) for left in (*LEFT_OUT, *without))
         for value in specs.values(path, node)
-        if value is not None and _valid(made := specs.with_value(path, value)) and not _stubs(made)
+        if not _has_null(value) and _valid(made := specs.with_value(path, value)) and not _stubs(made)
     ]
 
 
@@ -76,6 +76,13 @@ def _valid(spec: Made) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def _has_null(value: Any) -> bool:
+    """Whether there is a null in it, which kubectl refuses before anybody is asked."""
+    if isinstance(value, dict | list):
+        return any(map(_has_null, value.values() if isinstance(value, dict) else value))
+    return value is None
 
 
 def _stubs(made: Made) -> bool:

@@ -33,6 +33,15 @@ def test_steps_are_lines_in_a_log_and_progress_is_thinned() -> None:
     assert len(rest) == 1, "no progress line within the first seconds"
 
 
+def test_a_log_is_not_told_the_same_again_until_a_minute_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, out = 0.0, io.StringIO()
+    monkeypatch.setattr("demo.board.time.monotonic", lambda: now)
+    with stage("capture", out) as stands:
+        for now in range(0, 200, 2):
+            stands.progress("captured 0/26" if now < 150 else "captured 1/26")
+    assert out.getvalue().splitlines()[:-1] == [f"    captured {done}/26" for done in (0, 0, 0, 1)]
+
+
 def test_on_a_terminal_steps_overwrite_each_other_and_leave_one_line() -> None:
     out = Terminal()
     with stage("capture", out) as now:

@@ -34,11 +34,13 @@ def test_it_gives_up_with_the_last_answer_and_the_evidence(eventually: Any) -> N
 def test_of_an_operators_log_it_shows_what_names_the_place_and_the_last_words(tmp_path: Path) -> None:
     log = tmp_path / "log"
     said = {"time": "2026-11-21T14:42:07.572+00:00", "level": "info", "logger": "graphpod_operator.reconcile"}
-    lines = [json.dumps(said | {"message": f"{name}/demo: created"}) for name in ("t-1", *["t-2"] * 100, "t-3")]
+    lines = [
+        json.dumps(said | {"object": f"{name}/demo", "message": "created"}) for name in ("t-1", *["t-2"] * 100, "t-3")
+    ]
     log.write_text("\n".join([*lines, "Killed"]))
     told = tail(log.read_text(), ["t-1"]).splitlines()
-    assert told[0] == "14:42:07.572 info reconcile: t-1/demo: created"
-    assert told[-2:] == ["14:42:07.572 info reconcile: t-3/demo: created", "Killed"]
+    assert told[0] == "14:42:07.572 info reconcile: created object=t-1/demo"
+    assert told[-2:] == ["14:42:07.572 info reconcile: created object=t-3/demo", "Killed"]
     assert len(told) == 1 + LAST
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.reasons import ROOTS, ConditionType, Reason, sentence
+from graphpod_operator.conditions import ROOTS, ConditionType
+from graphpod_operator.reasons import Reason, sentence
 from graphpod_operator.resource import Resource
 from tests.argocd import health
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.status import Observed
+from graphpod_operator.observed import Observed
 from graphpod_operator.warmup import Missing, NoReading, Reading
 from tests.unit.operator.objects import pod
 from tests.unit.operator.told import DIED, HASH, READY, STARTING, UID, reading, seen, the, words

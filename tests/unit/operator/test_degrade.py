@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator import degrade, observe
-from graphpod_operator.degrade import Memory, died, recall
-from graphpod_operator.observe import Pod
+from graphpod_operator import degrade
+from graphpod_operator.degrade import Memory, recall
 from graphpod_operator.render import deployment
 from graphpod_operator.render.subject import DEATHS_ANNOTATION, HASH_ANNOTATION, TEMPLATE_ANNOTATION
 from graphpod_operator.resource import Resource
-from graphpod_policy import ExitCode
 from tests.unit.operator.hour import LOOK_SECONDS, Hour
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod
 from tests.unit.operator.world import KEY, World
@@ -381,36 +379,3 @@ async def test_pods_of_another_rendering_do_not_count_though_their_configuration
     assert await look(world) == Memory("")
     before, now = (one["metadata"]["annotations"] for one in (old[0], died_once(world, "new")))
     assert before[HASH_ANNOTATION] == now[HASH_ANNOTATION]
-
-
-def test_one_death_has_one_name_however_often_it_is_looked_at() -> None:
-    ended = {"terminated": {"exitCode": 13, "reason": "Error", "message": "CaptureOutOfMemory: prefill"}}
-    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": ""}}
-    looks = [
-        pod(restarts=0, engine={"state": ended}),
-        pod(restarts=0, engine={"state": waits, "lastState": ended}),
-        pod(restarts=1, engine={"lastState": ended}),
-    ]
-    assert {died(Pod.of(look)) for look in looks} == {"uid-demo-abc-1/0"}
-
-
-@pytest.mark.parametrize("code", sorted(set(ExitCode) - {12, 13, 14, 19}))
-def test_other_ends_are_no_deaths_in_a_capture(code: ExitCode) -> None:
-    ended = Pod.of(pod(engine={"state": {"terminated": {"exitCode": int(code), "reason": "Error"}}}))
-    assert died(ended) is None
-
-
-@pytest.mark.parametrize(
-    "scribble",
-    ["", "no JSON", "[]", "3", '{"of": "r"}', '{"of":"r","adopt":"","starts":3,"over":[],"steps":[],"runs":""}'],
-)
-def test_what_cannot_be_read_is_not_remembered(scribble: str) -> None:
-    assert recall(scribble, "r", None).text() is None
-
-
-def test_the_memory_is_beside_the_template() -> None:
-    assert observe.Child.of(
-        Resource.Deployment,
-        {"metadata": {"name": "d", "namespace": "n", "uid": "u", "resourceVersion": "1",
-                      "annotations": {DEATHS_ANNOTATION: "x"}}},
-    ).deaths == "x"  # fmt: skip

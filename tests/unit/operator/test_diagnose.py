@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.conditions import UPDATES, ConditionType
 from graphpod_operator.diagnose import BY_EXIT, BY_WAITING, PRECEDENCE, Diagnosis, diagnose
 from graphpod_operator.observe import Pod
-from graphpod_operator.reasons import UPDATES, ConditionType, Reason, sentence
+from graphpod_operator.reasons import Reason, sentence
 from graphpod_operator.warmup import Reading
 from graphpod_policy import ExitCode
 from tests.unit.operator.objects import pod, report

@@ -13,11 +13,9 @@ import yaml
 
 import graphpod_operator.plan as planner
 import graphpod_policy
-from graphpod_operator import cli, explain, explain_text, manifest, matrix, upstream
-from graphpod_operator.crossing import CROSSED, pairs
+from graphpod_operator import cli, explain, explain_text, manifest
 from graphpod_operator.observe import Child
 from graphpod_policy import Phase, resolve
-from graphpod_policy.rules import RULES
 from tests.unit.operator.objects import UID
 
 ROOT = Path(__file__).parents[3]
@@ -364,43 +362,6 @@ def test_operator_explain_and_engine_call_the_same_resolver() -> None:
         imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "graphpod_policy"]
         assert names <= {alias.name for node in imports for alias in node.names}
     assert "config.resolved()" in (engine / "start.py").read_text()
-
-
-def test_the_rules_are_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["rules"]) == 0
-    text = capsys.readouterr().out
-    assert cli.main(["rules", "-o", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rules"]
-    assert [row["id"] for row in rows] == [rule.id for rule in RULES]
-    for rule in RULES:
-        assert rule.id in text
-    unbuilt = next(row for row in rows if row["id"] == "HostKvCache")
-    assert unbuilt["built"] is False
-    assert "HostKvCache  (its feature is not built yet)" in text
-
-
-# pairs
-
-
-def test_every_pair_of_features_has_a_cell_in_both_phases() -> None:
-    found = list(pairs())
-    assert len(CROSSED) >= 17
-    impossible = {("Multimodal", "HybridModel"), ("DisaggregatedPrefill", "DisaggregatedDecode")}
-    told = {(pair.one.name, pair.other.name) for pair in found}
-    names = [row.name for row in CROSSED]
-    every = {(one, other) for index, one in enumerate(names) for other in names[index:]}
-    assert every - told == impossible
-    page = "".join(matrix.body())
-    for pair in found:
-        assert f"**{pair.prefill.policy}**" in page
-        assert pair.prefill.rules or pair.decode.rules or pair.prefill.piecewise
-
-
-@pytest.mark.parametrize("row", upstream.ROWS, ids=lambda row: row.feature)
-def test_a_row_of_sglangs_matrix_is_ours_or_its_difference_is_explained(row: upstream.Row) -> None:
-    theirs = (row.piecewise, row.breakable, row.decode)
-    assert (upstream.ours(row) == theirs) == (row.differs == "")
-    assert row.upstream
 
 
 def test_without_a_cluster_it_says_what_to_set(

@@ -10,10 +10,12 @@ import pytest
 import yaml
 
 from graphpod_operator import api, api_status, cli, crd, reference
+from graphpod_operator.conditions import MEANING, ConditionType
 from graphpod_operator.metrics import COUNTED_ON_SCRAPE, Meters
 from graphpod_operator.operator_features import OPERATOR_FEATURES
 from graphpod_operator.queue import KeyQueue
-from graphpod_operator.reasons import MEANING, ConditionType, Notice, Reason
+from graphpod_operator.reason_row import Notice
+from graphpod_operator.reasons import Reason
 from graphpod_operator.store import Store
 from graphpod_policy import FEATURES
 from graphpod_policy.metrics import Kind, Process, of

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from graphpod_operator import observe
+from graphpod_operator.conditions import ConditionType
 from graphpod_operator.observe import Pod
+from graphpod_operator.observed import Observed
 from graphpod_operator.plan import desire
-from graphpod_operator.reasons import ConditionType, Reason
+from graphpod_operator.reasons import Reason
 from graphpod_operator.refusal import NO_PODS
-from graphpod_operator.status import Observed, status
+from graphpod_operator.status import status
 from tests.unit.operator.objects import IMAGES, inference_service, planned, pod, rollout
 
 GOLDEN = Path(__file__).with_name("goldens") / "last_failure.md"

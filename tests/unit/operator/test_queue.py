@@ -88,3 +88,46 @@ async def test_a_key_that_met_a_newer_object_comes_back_at_once_and_the_next_tim
         queue.done(A)
         assert queue.depth == depth
     queue.add(A)  # cancels the timer, so that the loop ends clean
+
+
+async def test_what_a_user_asked_for_goes_first_and_others_wait_for_three_of_it_at_most() -> None:
+    queue, asked = KeyQueue(), [Key("ns", f"asked-{number}") for number in range(7)]
+    for key in (A, B):
+        queue.add(key)
+    for key in asked:
+        queue.add(key, first=True)
+    taken = [await queue.take() for _ in range(queue.depth)]
+    assert taken == [*asked[:3], A, *asked[3:6], B, asked[6]]
+
+
+async def test_what_a_user_asks_for_goes_first_also_where_it_waits_already() -> None:
+    queue = KeyQueue()
+    queue.add(A)
+    queue.add(B)
+    queue.add(B, first=True)
+    queue.add(B, first=True)
+    queue.add(A)
+    assert queue.depth == 2
+    assert [await queue.take(), await queue.take()] == [B, A]
+
+
+async def test_what_a_user_asks_for_goes_first_also_where_it_is_to_come_back_already() -> None:
+    queue = KeyQueue()
+    queue.add(A)
+    assert await queue.take() == A
+    queue.add(A)
+    queue.add(B)
+    queue.add(A, first=True)
+    assert queue.depth == 1
+    queue.done(A)
+    assert [await queue.take(), await queue.take()] == [A, B]
+
+
+async def test_what_a_user_asked_for_while_it_was_in_work_goes_first_when_that_ends() -> None:
+    queue = KeyQueue()
+    queue.add(A)
+    assert await queue.take() == A
+    queue.add(A, first=True)
+    queue.add(B)
+    queue.done(A)
+    assert [await queue.take(), await queue.take()] == [A, B]

@@ -335,3 +335,19 @@ async def test_a_pod_that_stays_silent_after_a_restart_is_told_in_the_end(world:
     for _ in range(MISSES_BORNE):
         await restarted.reconcile()
     assert world.condition("GraphsCaptured") == ("Unknown", "EngineUnreachable")
+
+
+async def test_a_spec_that_changes_while_the_status_is_written_is_looked_at_again(world: World) -> None:
+    """The answer to the write has the new spec already, so that the watch event of the change is no news any more."""
+    there = Resource.InferenceService, NAMESPACE, "demo"
+
+    def edit(method: str, resource: Resource) -> None:
+        if method == "apply_status":
+            world.cluster.refuse = lambda method, resource: None
+            edited = {**world.cluster.objects[there], "spec": {**inference_service()["spec"], "suspend": True}}
+            world.cluster.put(Resource.InferenceService, edited)
+
+    world.cluster.refuse = edit
+    assert await world.reconcile() == 0.0
+    await world.reconcile()
+    assert world.condition("WorkloadAvailable") == ("False", "Suspended")

@@ -46,6 +46,16 @@ def no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resync, "DELIVERY_SECONDS", 0.0)
 
 
+async def test_of_what_has_not_changed_a_list_takes_what_is_known_and_gives_nobody_work(world: World) -> None:
+    world.change()
+    kind = Resource.InferenceService
+    world.feed.listed(await world.feed.ask(world.cluster, kind, None))
+    (known,) = world.store.services()
+    again = await world.feed.ask(world.cluster, kind, None)
+    assert again.items == (known,)
+    assert again.items[0] is known, "it is not projected, and held, a second time"
+
+
 async def test_a_list_that_says_what_is_known_contradicts_nothing(world: World) -> None:
     assert await world.resync.look() is None
 

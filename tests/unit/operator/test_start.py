@@ -9,10 +9,12 @@ import pytest
 
 from graphpod_operator import main
 from graphpod_operator.clock import SystemClock
-from graphpod_operator.feed import fill
+from graphpod_operator.feed import Feed, fill
 from graphpod_operator.main import Readiness
 from graphpod_operator.port import Refused
+from graphpod_operator.queue import KeyQueue
 from graphpod_operator.resource import WATCHED, Resource
+from graphpod_operator.store import Store
 from tests.unit.operator.world import StillClock, World
 
 
@@ -39,7 +41,8 @@ def test_a_signal_that_comes_with_a_failing_list_ends_the_start(monkeypatch: pyt
         task = asyncio.current_task()
         assert task is not None
         nothing = SimpleNamespace()
-        await main._fill(Refusing(task), nothing, (), nothing, Readiness())  # type: ignore[arg-type]
+        feed = Feed(Store(), KeyQueue(), nothing)  # type: ignore[arg-type]
+        await main._fill(Refusing(task), feed, (), nothing, Readiness())  # type: ignore[arg-type]
 
     async def bounded() -> None:
         task = asyncio.create_task(start())

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from graphpod_operator.api_status import Status
+from graphpod_operator.conditions import WHILE_ASKED, ConditionType
+from graphpod_operator.observed import Observed
 from graphpod_operator.plan import Refused
-from graphpod_operator.reasons import WHILE_ASKED, ConditionType, Reason
-from graphpod_operator.status import Observed
+from graphpod_operator.reasons import Reason
 from graphpod_operator.warmup import Missing, NoReading, Reading
 from tests.unit.operator.objects import pod, rollout
 from tests.unit.operator.told import (
@@ -78,6 +79,17 @@ TABLE: list[tuple[str, Observed, dict[str, Any], tuple[tuple[str, str], ...]]] =
         ),
         {"replicas": 2},
         (("True", "Loaded"), ("False", "Starting"), ("False", "Capturing"), ("False", "Capturing")),
+    ),
+    (
+        "the Deployment counts a pod that was not heard of yet",
+        seen([pod("demo-abc-1", HASH, ready=True)], {UID: reading()}, rollout(2, 2, 2)), {"replicas": 2},
+        (("True", "Loaded"), ("False", "Starting"), ("True", "Captured"), ("False", "Starting")),
+    ),
+    (
+        "the Deployment counts a pod as available that was not heard of as ready yet",
+        seen([pod("demo-abc-1", HASH, ready=True), pod("demo-abc-2", HASH)], {UID: reading()}, rollout(2, 2, 2)),
+        {"replicas": 2},
+        (("True", "Loaded"), ("False", "Starting"), ("True", "Captured"), ("False", "Starting")),
     ),
     (
         "the earlier configuration still serves",

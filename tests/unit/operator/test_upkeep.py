@@ -86,6 +86,31 @@ async def test_a_child_that_somebody_deleted_is_made_again_and_counted(world: Wo
     assert world.put_back == {"Service": 1}
 
 
+async def touched(world: World, resource: Resource) -> int:
+    """A newer version of an object, in which nothing that is read has changed, told of to an operator without work;
+    which version that is."""
+    await world.reconcile()
+    while world.queue.depth:
+        world.queue.done(await world.queue.take())
+    raw = world.cluster.objects[resource, NAMESPACE, "demo"]
+    newer = int(raw["metadata"]["resourceVersion"]) + 10
+    world.feed.changed(resource, raw | {"metadata": {**raw["metadata"], "resourceVersion": str(newer)}})
+    return newer
+
+
+async def test_an_event_that_tells_nothing_that_is_read_gives_nobody_work(world: World) -> None:
+    newer = await touched(world, Resource.Service)
+    assert world.queue.depth == 0
+    child = world.store.child(Resource.Service, NAMESPACE, "demo")
+    assert child is not None
+    assert child.version == newer, "an older report is to count for nothing"
+
+
+async def test_a_service_that_somebody_touched_is_looked_at_though_nothing_that_is_read_changed(world: World) -> None:
+    await touched(world, Resource.InferenceService)
+    assert world.queue.depth == 1
+
+
 async def test_a_mark_that_somebody_removed_is_set_again(world: World) -> None:
     await world.reconcile()
     world.cluster.writes.clear()

@@ -6,8 +6,9 @@ from typing import Any
 from graphpod_operator import observe
 from graphpod_operator.api_status import Status
 from graphpod_operator.observe import Pod, Rollout
+from graphpod_operator.observed import Observed
 from graphpod_operator.plan import Desired, Refused, desire
-from graphpod_operator.status import Observed, status
+from graphpod_operator.status import status
 from graphpod_operator.warmup import NoReading, Reading
 from tests.unit.operator.objects import IMAGES, inference_service, plain_template, planned, pod, report, rollout
 

@@ -1,12 +1,16 @@
 """The words, limits and gates of the benchmark of many services."""
 
+import contextlib
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.operator_scale import report
+from benchmarks.operator_scale import __main__ as command
+from benchmarks.operator_scale import page, report
+from benchmarks.operator_scale.floor import Floor
 from benchmarks.operator_scale.measure import Moment, Run, line
 from benchmarks.operator_scale.report import ROWS, Found
 
@@ -53,11 +57,73 @@ def test_gates_cite_their_runs_and_stop_what_is_a_fifth_worse(tmp_path: Path, mo
     assert told == "1000 services: first create → last child: 51.0 s, the gate is 50.4"
 
 
+def scale(monkeypatch: pytest.MonkeyPatch, folder: Path, runs: Iterable[Run], *options: str) -> int:
+    """The command over runs that were made already. Fewer than are asked for: the next one fails."""
+    made = iter(runs)
+    monkeypatch.setattr(report, "GATES", folder / "gates.json")
+    monkeypatch.setattr(command, "compiled", contextlib.nullcontext)
+    monkeypatch.setattr(command, "run", lambda *_: next(made))
+    monkeypatch.setattr("sys.argv", ["operator_scale", "--json", str(folder / "results.json"), *options])
+    return command.main()
+
+
+def test_runs_that_break_a_promise_end_with_1_leave_their_figures_and_make_no_gates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert scale(monkeypatch, tmp_path, [replace(GOOD, quiet_writes=1)], "--gate", "--set-gates") == 1
+    assert not (tmp_path / "gates.json").exists()
+    (left,) = report.load(tmp_path / "results.json")
+    assert left.runs[0].quiet_writes == 1
+
+
+def test_runs_that_keep_every_promise_make_gates_whatever_the_earlier_ones_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert scale(monkeypatch, tmp_path, [replace(GOOD, fill_seconds=10)], "--gate", "--set-gates") == 0
+    assert scale(monkeypatch, tmp_path, [GOOD], "--gate") == 1
+    assert scale(monkeypatch, tmp_path, [GOOD], "--gate", "--set-gates") == 0
+    assert report.load_gates()["gates"]["1000"]["fill_seconds"] == 48.0
+
+
+def test_a_series_that_does_not_end_leaves_the_results_of_one_that_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scale(monkeypatch, tmp_path, [GOOD, GOOD], "--runs", "2")
+    kept = (tmp_path / "results.json").read_text()
+    with pytest.raises(StopIteration):
+        scale(monkeypatch, tmp_path, [replace(GOOD, fill_seconds=41)], "--runs", "2")
+    assert (tmp_path / "results.json").read_text() == kept
+    (begun,) = report.load(report.beside(tmp_path / "results.json"))
+    assert [run.fill_seconds for run in begun.runs] == [41]
+    scale(monkeypatch, tmp_path, [replace(GOOD, fill_seconds=42)] * 2, "--runs", "2")
+    assert [run.fill_seconds for run in report.load(tmp_path / "results.json")[0].runs] == [42, 42]
+    assert not report.beside(tmp_path / "results.json").exists()
+
+
 def test_results_of_other_numbers_of_services_stay(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     report.save([found(5000, GOOD)], file)
     report.save([found(1000, GOOD)], file)
     assert list(json.loads(file.read_text())) == ["1000", "5000"]
+
+
+def test_what_was_saved_is_read_again_with_its_floor(tmp_path: Path) -> None:
+    told = replace(found(1000, GOOD), floor=Floor(1000, 32.0, {"etcd": 5.0}))
+    report.save([told], tmp_path / "results.json")
+    assert report.load(tmp_path / "results.json") == [told]
+    assert "1.25 times the floor" in report.table(told, {})
+
+
+def test_a_run_that_only_filled_promises_nothing_of_what_it_left_out() -> None:
+    filled = replace(GOOD, services=5000, restart_seconds=None, restart_peak=None, quiet_writes=None)
+    told = report.table(found(5000, filled), {})
+    assert "restart → nothing left to do" not in told
+    assert "first create → last child" in told
+    assert list(report.exceeded([found(5000, filled)], {})) == []
+
+
+def test_the_page_tells_what_the_results_hold() -> None:
+    assert page.PAGE.read_text() == page.page()
 
 
 def test_a_table_has_a_line_for_each_figure_and_one_for_what_ran_beside() -> None:

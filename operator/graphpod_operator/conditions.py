@@ -1,0 +1,64 @@
+"""The conditions of an InferenceService: which there are, what each says when it is True, and which make up Ready."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """The conditions of an InferenceService."""
+
+    Accepted = "Accepted"
+    ModelAvailable = "ModelAvailable"
+    Scheduled = "Scheduled"
+    WorkloadAvailable = "WorkloadAvailable"
+    GraphsCaptured = "GraphsCaptured"
+    Ready = "Ready"
+    Available = "Available"
+    Degraded = "Degraded"
+    PolicyUpdateAvailable = "PolicyUpdateAvailable"
+    EngineUpdateAvailable = "EngineUpdateAvailable"
+    MonitorReady = "MonitorReady"
+    ScalingReady = "ScalingReady"
+    RouteReady = "RouteReady"
+    Reconciling = "Reconciling"
+    Stalled = "Stalled"
+
+
+MEANING: dict[ConditionType, str] = {
+    ConditionType.Accepted: "The spec is valid, the rules have a plan for it, and its objects are applied.",
+    ConditionType.ModelAvailable: "A pod of the planned configuration has loaded the weights.",
+    ConditionType.Scheduled: "Every pod of the current spec has a node.",
+    ConditionType.WorkloadAvailable: "As many pods of the current spec serve as are asked for.",
+    ConditionType.GraphsCaptured: "Every serving pod runs the planned configuration and has proved its graphs.",
+    ConditionType.Ready: "Accepted, ModelAvailable, WorkloadAvailable and GraphsCaptured are True.",
+    ConditionType.Available: "At least one proved pod serves, of whatever generation.",
+    ConditionType.Degraded: "A pod runs a weaker policy than planned.",
+    ConditionType.PolicyUpdateAvailable: "The rules of this operator would plan the spec differently; the pods run on "
+    "what was planned before.",
+    ConditionType.EngineUpdateAvailable: "This operator would make the pods differently, with another image for one; "
+    "they stay as they were made.",
+    ConditionType.MonitorReady: "Present only while spec.monitoring.enabled: the PodMonitor is there.",
+    ConditionType.ScalingReady: "Present only while spec.autoscaling decides on the number of pods: the "
+    "autoscaler can scale them.",
+    ConditionType.RouteReady: "Present only while spec.networking.route is set: every gateway that it names takes the "
+    "route, and no NetworkPolicy of ours keeps out its namespace. Ready does not wait for it.",
+    ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
+    "Its reason is Progressing.",
+    ConditionType.Stalled: "Present only while True: it will not get Ready without a change by somebody. "
+    "Reason and message are those of Ready.",
+}
+
+ROOTS = (
+    ConditionType.Accepted,
+    ConditionType.ModelAvailable,
+    ConditionType.WorkloadAvailable,
+    ConditionType.GraphsCaptured,
+)
+"""The conditions Ready is made of."""
+UPDATES = (ConditionType.PolicyUpdateAvailable, ConditionType.EngineUpdateAvailable)
+"""What a newer operator offers a service."""
+BESIDE = (ConditionType.Scheduled, ConditionType.Available, ConditionType.Degraded, *UPDATES)
+"""Conditions that Ready is not made of."""
+WHILE_ASKED = (ConditionType.MonitorReady, ConditionType.ScalingReady, ConditionType.RouteReady)
+"""Conditions about children that a spec asks for: present only while it does."""

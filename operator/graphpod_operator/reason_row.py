@@ -1,0 +1,34 @@
+"""A row of the table of reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from graphpod_operator.api_status import ConditionStatus
+from graphpod_operator.conditions import ConditionType
+
+
+class Notice(StrEnum):
+    """The type of the event that announces a reason."""
+
+    Normal = "Normal"
+    Warning = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One reason.
+
+    `todo` is the next step a message ends with. `stalled`: waiting alone will not help. `consequence`: follows from
+    another condition or from mere time, so Ready prefers other reasons. `notice`: an event announces the transition.
+    """
+
+    types: tuple[ConditionType, ...]
+    status: ConditionStatus
+    set_when: str
+    cleared_when: str
+    todo: str = ""
+    stalled: bool = False
+    consequence: bool = False
+    notice: Notice | None = None
