@@ -7,26 +7,31 @@ connection, credentials and their renewal; paths and verbs are ours.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.request import getproxies
 
 import aiohttp
+import msgspec
 from kubernetes.aio import client, config
 
 from graphpod_operator.ownership import FIELD_MANAGER
-from graphpod_operator.port import ApiError, Conflict, Listing, Raw, Refused, T, Terminating, Unavailable
+from graphpod_operator.port import ApiError, Conflict, Expired, Listing, Raw, Refused, T, Terminating, Unavailable
 from graphpod_operator.resource import Resource
 
 REQUEST_TIMEOUT = 30.0
 """Seconds one request may take."""
-PAGE = 200
+PAGE = 100
 """Objects per page of a list: some megabytes once decoded."""
 CONNECT_TIMEOUT = 3.0
 """Seconds of it until the request is on its way: one that is held up longer would be sent by who may lead no more."""
 LEASE_TIMEOUT = 3.0
 """The same for a request about the Lease: several have to fit between two renewals."""
+WATCH_SECONDS = 290
+"""After which the API server ends a watch: one that tells nothing though it lives ends anyway."""
+SILENT_SECONDS = 70.0
+"""Without a word until a watch counts as dead: one that lives tells a BOOKMARK each minute."""
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 JSON = "application/json"
@@ -84,6 +89,36 @@ class Wire:
         """One request; the decoded answer. Raises the port's errors, never the client's, and what `fence` raises:
         it is asked last of all before the request leaves.
         """
+        limit = aiohttp.ClientTimeout(total=seconds, connect=min(seconds, CONNECT_TIMEOUT))
+        async with self._answer(method, path, query, body, content, limit, fence) as response:
+            text = await response.read()
+        answer: dict[str, Any] = _decoded(text, f"{method} {path}")
+        return answer
+
+    async def lines(self, path: str, query: Mapping[str, str], silent: float, tell: Callable[[bytes], None]) -> None:
+        """A GET, of which each line is told as it comes, until the answer ends. Raises the port's errors: Unavailable
+        also when nothing comes for `silent` seconds.
+        """
+        limit = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT, sock_read=silent)
+        async with self._answer("GET", path, query, None, JSON, limit) as response:
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    tell(line)
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Raw | None,
+        content: str,
+        limit: aiohttp.ClientTimeout,
+        fence: Callable[[], None] = lambda: None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that says yes, still to be read; what goes wrong meanwhile is raised as the port's errors."""
         # without the body, which the client would copy field by field
         prepared = await self._api.param_serialize(
             method,
@@ -94,9 +129,13 @@ class Wire:
         )
         fence()
         try:
-            limit = aiohttp.ClientTimeout(total=seconds, connect=min(seconds, CONNECT_TIMEOUT))
-            response = await self._api.call_api(*prepared[:3], body, _request_timeout=limit)
-            text: bytes = await response.read()  # type: ignore[no-untyped-call]
+            called = await self._api.call_api(*prepared[:3], body, _request_timeout=limit)
+            async with called.response as response:
+                text = await response.read() if response.status >= 400 else b""
+                self._answered(str(response.status), method)
+                if response.status >= 400:
+                    raise _error(response.status, f"{method} {path}", _said(text))
+                yield response
         except (aiohttp.ClientError, OSError, TimeoutError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _told_to_stop():
                 raise
@@ -104,14 +143,6 @@ class Wire:
             raise Unavailable(
                 0, f"{method} {path}: the API server did not answer: {error or type(error).__name__}"
             ) from error
-        self._answered(str(response.status), method)
-        if response.status >= 400:
-            raise _error(response.status, method, path, text)
-        try:
-            answer: dict[str, Any] = json.loads(text)
-        except ValueError as error:
-            raise Unavailable(0, f"{method} {path}: what answered is no API server: {text[:80]!r}") from error
-        return answer
 
 
 def _told_to_stop() -> bool:
@@ -167,6 +198,35 @@ class KubernetesDiscovery:
                 return set()
             raise
         return {resource["name"] for resource in listed["resources"]}
+
+
+class KubernetesWatches:
+    """The port of `follow`, over the same wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def watch(
+        self, resource: Resource, namespace: str | None, selector: str, since: int, tell: Callable[[str, Raw], None]
+    ) -> None:
+        """Tell what happens to a kind since a version, until the API server ends the watch."""
+        path = _path(resource, namespace)
+        what = f"watch of {path}"
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": str(since),
+            "timeoutSeconds": str(WATCH_SECONDS),
+            "labelSelector": selector,
+        }
+
+        def told(line: bytes) -> None:
+            event = _decoded(line, what)
+            if event["type"] == "ERROR":
+                raise _error(event["object"].get("code") or 500, what, event["object"])
+            tell(event["type"], event["object"])
+
+        await self._wire.lines(path, query, SILENT_SECONDS, told)
 
 
 class KubernetesCluster:
@@ -244,15 +304,30 @@ def _path(resource: Resource, namespace: str | None, name: str | None = None) ->
     return f"{root}{scope}/{resource.plural}" + (f"/{name}" if name is not None else "")
 
 
-def _error(status: int, method: str, path: str, text: bytes) -> ApiError:
+def _decoded(text: bytes, what: str) -> Any:
     try:
-        told = json.loads(text)
-        message, details = told["message"], told.get("details") or {}
-    except (ValueError, KeyError, TypeError):
-        message, details = text.decode(errors="replace")[:200], {}
-    said = f"{message} ({status} to {method} {path})"  # a condition has room for the beginning only
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unavailable(0, f"{what}: what answered is no API server: {text[:80]!r}") from error
+
+
+def _said(text: bytes) -> Raw:
+    """The Status that an answer is, or one made of a text that is none."""
+    try:
+        status: Raw = msgspec.json.decode(text, type=dict)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return {"message": text.decode(errors="replace")[:200]}
+    return status
+
+
+def _error(status: int, what: str, told: Raw) -> ApiError:
+    """What a Status comes to that answers `what`."""
+    message, details = told.get("message") or "", told.get("details") or {}
+    said = f"{message} ({status} to {what})"  # a condition has room for the beginning only
     if status == 409:
         return Conflict(status, said)
+    if status == 410:
+        return Expired(status, said)
     ends = any(cause.get("reason") == _ENDING for cause in details.get("causes") or ())
     if ends or (status == 404 and details.get("kind") == "namespaces"):
         return Terminating(status, said)

@@ -72,6 +72,20 @@ class Executor:
         self._store.observe(live)
         return Repair.of(wanted, live)
 
+    async def expect(self, found: Service) -> None:
+        """Before a child that vanished is made anew: it may have gone with its service, of which another watch tells
+        later. Raises Conflict when a live look does not find the service, and the store does not know it any more.
+        """
+        raw = await self._cluster.get(Resource.InferenceService, found.key.namespace, found.key.name)
+        live = Service.of(raw) if raw is not None else None
+        if live is not None and live.uid == found.uid:
+            self._store.observe(live)
+            if not live.deleting:
+                return
+        else:
+            self._store.delete(found)
+        raise Conflict(404, f"{found.key} was deleted")
+
     async def carry_out(self, write: Write, drift: bool) -> None:
         """Carry out a confirmed write. `drift`: it puts back what somebody changed or deleted. Raises Gone when the
         object's kind is not there any more, else the port's errors.

@@ -50,6 +50,11 @@ class Feed:
         self._store = store
         self._queue = queue
         self._warmups = warmups
+        self._since: dict[tuple[Resource, str | None], int] = {}
+
+    def since(self, resource: Resource, namespace: str | None) -> int:
+        """The version at which a kind was listed last, in one namespace or (None) in all: a watch goes on from it."""
+        return self._since[resource, namespace]
 
     async def ask(self, cluster: Cluster, resource: Resource, namespace: str | None) -> Listed:
         """Ask for a list, and take nothing in yet. Items carry no kind, and need none. Raises the port's errors."""
@@ -71,6 +76,7 @@ class Feed:
             self._delete(item)
         for item in listed.items:
             self._observe(item)
+        self._since[listed.resource, listed.namespace] = listed.version
 
     def news(self, listed: Listed) -> list[str]:
         """What the list tells and the store does not know, in words."""

@@ -59,8 +59,8 @@ class Kinds:
         self._absent = {kind: not_served(kind) if kind in self._sought else left_alone(kind) for kind in OPTIONAL}
         self._asked = asyncio.Event()
         self._looking = asyncio.Lock()
-        self.changed = asyncio.Event()
-        """Set when a kind came or went; who acts on it clears it."""
+        self._news = asyncio.Event()
+        """Set, and replaced, when a kind came or went."""
 
     @property
     def absent(self) -> Absent:
@@ -71,6 +71,11 @@ class Kinds:
     def watched(self) -> tuple[Resource, ...]:
         """Every kind that the store holds now."""
         return (*WATCHED, *(kind for kind in OPTIONAL if kind not in self._absent))
+
+    async def present(self, kind: Resource) -> None:
+        """Wait until a kind is there, and listed."""
+        while kind in self._absent:
+            await self._news.wait()
 
     def soon(self) -> None:
         """Something failed as it does when a kind has gone: look again at once."""
@@ -114,7 +119,8 @@ class Kinds:
                 self._absent[kind] = absence
                 self._feed.vanished(kind)
         if changed:
-            self.changed.set()
+            self._news.set()
+            self._news = asyncio.Event()
             self._done()
         return changed
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import time
@@ -22,8 +23,16 @@ from graphpod_operator import health, logs, watch
 from graphpod_operator.access import Access
 from graphpod_operator.adminport import DEFAULT_URL, HttpAdminPort
 from graphpod_operator.clock import Clock, SystemClock
-from graphpod_operator.cluster import KubernetesCluster, KubernetesDiscovery, KubernetesLeases, Wire, connect
+from graphpod_operator.cluster import (
+    KubernetesCluster,
+    KubernetesDiscovery,
+    KubernetesLeases,
+    KubernetesWatches,
+    Wire,
+    connect,
+)
 from graphpod_operator.feed import Feed, fill
+from graphpod_operator.follow import Follower
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.lease import Leadership
 from graphpod_operator.metrics import CONTROLLER, Meters, Result
@@ -41,6 +50,7 @@ from graphpod_operator.webhook import Webhook, warning
 log = logging.getLogger(__name__)
 
 FILL_RETRY_SECONDS = 2.0
+WATCH_FAILURES = "graphpod_operator_watch_failures_total"
 STALE_SECONDS = 10.0
 """An operator that waited longer for the Lease lists everything again before it writes."""
 
@@ -85,6 +95,7 @@ class Parts:
     leadership: Leadership
     resync: Resync
     feed: Feed
+    follower: Follower
     kinds: Kinds
     pulse: health.Pulse
     clock: Clock
@@ -96,6 +107,7 @@ async def run(settings: Settings) -> None:
     to stop early.
     """
     _stop_on_signals()
+    gc.freeze()  # what was imported stays: the collector would walk it again and again while lists are decoded
     meters, store, readiness, pulse = Meters.make(), Store(), Readiness(), health.Pulse()
     queue = KeyQueue(
         added=lambda: meters.count("workqueue_adds_total", name=CONTROLLER),
@@ -133,6 +145,14 @@ async def run(settings: Settings) -> None:
             access=settings.access,
         )
         resync = Resync(cluster, feed, settings.namespaces, kinds, done=reread)
+        follower = Follower(
+            KubernetesWatches(wire),
+            cluster,
+            feed,
+            settings.namespaces,
+            kinds,
+            failed=lambda: meters.count(WATCH_FAILURES),
+        )
         meters.watch(store, queue, leadership.holds)
         server = await health.serve(
             settings.port,
@@ -147,8 +167,12 @@ async def run(settings: Settings) -> None:
 
         try:
             await refill()
-            parts = Parts(settings, queue, meters, reconciler, leadership, resync, feed, kinds, pulse, clock, refill)
-            await _work(parts)
+            gc.freeze()  # the same of the store
+            await _work(
+                Parts(
+                    settings, queue, meters, reconciler, leadership, resync, feed, follower, kinds, pulse, clock, refill
+                )
+            )
         finally:
             await leadership.release()
             await server.cleanup()
@@ -167,10 +191,8 @@ async def _work(parts: Parts) -> None:
     main = asyncio.current_task()
     assert main is not None  # called from a coroutine
 
-    def watches_ended(error: Exception | None) -> None:
-        if error is not None:
-            parts.meters.count("graphpod_operator_watch_failures_total")
-            parts.kinds.soon()
+    def watch_failed() -> None:
+        parts.meters.count(WATCH_FAILURES)
         for number in (signal.SIGTERM, signal.SIGINT):  # kopf's handlers outlive it, and do nothing any more
             asyncio.get_running_loop().add_signal_handler(number, main.cancel)
 
@@ -181,10 +203,11 @@ async def _work(parts: Parts) -> None:
         asyncio.create_task(parts.resync.run()),
         asyncio.create_task(parts.kinds.run()),
         asyncio.create_task(parts.pulse.beat()),
+        *map(asyncio.create_task, parts.follower.all()),
     ]
     # kopf ends the tasks it finds younger than itself, so ours are made first
     watching = asyncio.create_task(
-        watch.run(parts.feed, parts.settings.namespaces, parts.kinds, listed=parts.resync.soon, ended=watches_ended)
+        watch.run(parts.feed, parts.settings.namespaces, listed=parts.resync.soon, failed=watch_failed)
     )
     try:
         done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)

@@ -41,6 +41,10 @@ class Refused(ApiError):
     """The API server will not do it as asked, now or later; the message is the server's."""
 
 
+class Expired(ApiError):
+    """410: what happened since a version, or the rest of a list, is not remembered any more."""
+
+
 class Terminating(Refused):
     """The namespace is being deleted or gone, so nothing can be made in it any more."""
 

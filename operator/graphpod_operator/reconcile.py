@@ -231,6 +231,8 @@ class Reconciler:
                 drift = write.edited if isinstance(write, Repair) else known
                 if drift and await self._gives_way(found, (wanted.resource, found.uid, wanted.name), str(wanted)):
                     continue
+                if known and isinstance(write, Create):
+                    await self._executor.expect(found)
             with _apart(write, held_up):
                 await self._executor.carry_out(write, drift)
                 done.append(write)

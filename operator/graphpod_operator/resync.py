@@ -1,8 +1,8 @@
 """The resync: list everything again, and see whether the watches had told of it.
 
-A watch that was cut may have missed deletions, and one that froze tells nothing at all. What a list has and the store
-has not is given 10 s to come by the watch; what is still missing then contradicts the watch. One contradiction may be
-a cut; two in a row, at least 2 min apart, are a watch that does not live, and a reason to restart.
+A watch that kopf opened again may have missed deletions, and one that froze tells nothing at all. What a list has and
+the store has not is given 10 s to come by the watch; what is still missing then contradicts the watch. One
+contradiction may be a cut; two in a row, at least 2 min apart, are a watch that does not live, and a reason to restart.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from graphpod_operator.feed import Feed, scopes
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.port import ApiError, Cluster
+from graphpod_operator.resource import Resource
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ DELIVERY_SECONDS = 10.0
 """Time for the watches to tell what a list has told."""
 RETRY_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
-"""After a watch listed anew, until the lists that find what it missed."""
+"""After the watch of services listed anew, until the list that finds what it missed."""
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class Resync:
         self._asked = asyncio.Event()
 
     def soon(self) -> None:
-        """A watch listed anew: what was deleted in between, it does not know."""
+        """The watch of services listed anew: which were deleted in between, it does not know."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -71,7 +72,7 @@ class Resync:
         while True:
             due = await self._wait(pause)
             try:
-                self.trust.judge(await self.look())
+                self.trust.judge(await self.look(self._kinds.watched if due else (Resource.InferenceService,)))
             except ApiError as error:
                 self._kinds.soon()  # a kind that went takes the resync with it
                 log.warning("resync failed; trying again", extra={"error": error, "seconds": RETRY_SECONDS})
@@ -84,11 +85,11 @@ class Resync:
             if due:
                 self._done()
 
-    async def look(self) -> str | None:
-        """List everything into the feed. What contradicts the watches, in words, or None."""
+    async def look(self, kinds: Iterable[Resource]) -> str | None:
+        """List these kinds into the feed. What contradicts the watches, in words, or None."""
         listed = [
             await self._feed.ask(self._cluster, resource, scope)
-            for resource in self._kinds.watched
+            for resource in kinds
             for scope in scopes(self._namespaces)
         ]
         contradiction = None
@@ -101,7 +102,7 @@ class Resync:
         return contradiction
 
     async def _wait(self, seconds: float) -> bool:
-        """Until it is time (True), or a watch listed anew; the second look of a doubt has its own time."""
+        """Until it is time (True), or services were listed anew by their watch; a doubt has its own time."""
         if self.trust.doubt is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

@@ -94,7 +94,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_operator_apply_conflicts_total", _C, _O, ("kind",), "Applies refused because another writer owns a field."),
     Metric("graphpod_operator_warmup_reads_total", _C, _O, ("result",), "Readings of the warm-up endpoint of a pod: ok, mismatch, unreachable."),
     Metric("graphpod_operator_last_success_timestamp_seconds", _G, _O, (), "Unix time of the last reconcile that ended well."),
-    Metric("graphpod_operator_watch_failures_total", _C, _O, (), "Errors that ended the watches; they began anew."),
+    Metric("graphpod_operator_watch_failures_total", _C, _O, (), "Errors that ended a watch; it began anew."),
     Metric("leader_election_master_status", _G, _O, ("name",), "1 while this operator may write, 0 while another leads or its Lease was not renewed."),
     Metric("controller_runtime_reconcile_total", _C, _O, ("controller", "result"), "Reconciles by result: success, error, requeue, requeue_after."),
     Metric("controller_runtime_reconcile_errors_total", _C, _O, ("controller",), "Reconciles that ended in an error."),

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.chaos
 CREATE_TO_READY = len(KINDS) + 8
 """Writes that a service may cost from its creation on (contract 9)."""
 LOST_WATCH_LIMIT = 120.0
-"""Seconds after which a watch that tells nothing has been replaced: kopf waits 70 for a sign of life."""
+"""Seconds after which a watch that tells nothing has been replaced: it is waited 70 for a sign of life."""
 LATE_SECONDS = 10.0
 WATCHES = frozenset({Verb.WATCH})
 READS = frozenset({Verb.GET, Verb.LIST})
@@ -134,13 +134,14 @@ def test_watches_that_break_are_opened_again_and_what_happened_meanwhile_is_seen
     assert fault.hits > 0
 
 
-def test_an_error_that_kopf_takes_for_fatal_ends_the_watches_and_not_the_operator(
-    wire: Wire, place: Place, eventually
-) -> None:
+@pytest.mark.parametrize("kind", ["inferenceservices", "deployments"])
+def test_an_error_that_ends_a_watch_ends_not_the_operator(wire: Wire, place: Place, eventually, kind: str) -> None:
+    """kopf takes it for fatal."""
     place.apply()
     eventually(in_order(place))
     failures = wire.operator.metric("graphpod_operator_watch_failures_total")
-    wire.proxy.add(WatchError(500), Which(WATCHES), Turn(times=1))
+    wire.proxy.add(WatchError(500), Which(WATCHES, resource=kind), Turn(times=1))
+    place.kubectl("annotate", kind, "demo", "example.com/touched=yes")
     place.kubectl("scale", "deployment", "demo", "--replicas=3")
     eventually(lambda: wire.operator.metric("graphpod_operator_watch_failures_total") > failures)
     place.apply("second")

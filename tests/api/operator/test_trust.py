@@ -17,17 +17,18 @@ from tests.places import Place
 pytestmark = pytest.mark.chaos
 WATCHES = Which(frozenset({Verb.WATCH}))
 SHORT = """
-from graphpod_operator import resync, watch
+from graphpod_operator import cluster, resync, watch
+cluster.SILENT_SECONDS = 3600.0
 resync.EVERY_SECONDS = resync.DOUBT_SECONDS = 3.0
 resync.DELIVERY_SECONDS = 1.0
 settings = watch.settings
-def without_inactivity_check(kinds):
-    chosen = settings(kinds)
+def without_inactivity_check():
+    chosen = settings()
     chosen.watching.inactivity_timeout = 3600
     return chosen
 watch.settings = without_inactivity_check
 """
-"""A resync every 3 s, and kopf believes a stream that says nothing."""
+"""A resync every 3 s, and streams that say nothing are believed."""
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ async def test_a_kind_that_comes_is_watched_and_made_without_a_restart(monitored
     await monitored.reconcile()
     monitored.discovery.served.add(Resource.PodMonitor)
     assert await monitored.optional.look()
-    assert monitored.optional.changed.is_set()
+    await asyncio.wait_for(monitored.optional.present(Resource.PodMonitor), 1)
     assert monitored.optional.watched == (*WATCHED, Resource.PodMonitor)
     await monitored.reconcile()
     assert monitored.condition("MonitorReady") == ("True", "MonitorMade")

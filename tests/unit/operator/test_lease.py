@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.lease import DURATION_SECONDS, NAME, WRITE_SECONDS, Leadership, LeaseLost
+from graphpod_operator.lease import DURATION_SECONDS, NAME, RETRY_SECONDS, WRITE_SECONDS, Leadership, LeaseLost
 from graphpod_operator.port import Conflict, NotLeading, Unavailable
 
 Manifest = dict[str, Any]
@@ -132,6 +132,19 @@ async def test_a_leader_that_stands_still_may_not_write_before_the_next_one_may(
         assert not (scene.one.holds() and scene.two.holds())
     assert waited == DURATION_SECONDS
     assert WRITE_SECONDS < DURATION_SECONDS
+
+
+async def test_the_next_one_tries_at_the_moment_at_which_the_lease_ends(scene: Scene) -> None:
+    await scene.one.attempt()
+    assert scene.one.pause() == RETRY_SECONDS
+    await scene.two.attempt()
+    waited = 0.0
+    while not scene.two.holds():
+        waited += (pause := scene.two.pause())
+        scene.pass_time(pause)
+        await scene.two.attempt()
+    assert waited == DURATION_SECONDS
+    assert scene.two.pause() == RETRY_SECONDS
 
 
 async def test_a_leader_that_wakes_and_finds_another_ends(scene: Scene) -> None:

@@ -174,6 +174,27 @@ async def test_a_service_that_is_gone_is_left_alone(world: World) -> None:
     assert world.cluster.writes == []
 
 
+@pytest.mark.parametrize("what", ["gone", "made-anew", "deleting"])
+async def test_children_that_vanish_with_their_service_are_not_made_anew_before_its_end_is_told(
+    world: World, what: str
+) -> None:
+    """The watches of children and of services are two: what the one tells may come before what the other does."""
+    await world.reconcile()
+    world.cluster.writes.clear()
+    place = Resource.InferenceService, KEY.namespace, KEY.name
+    service = world.cluster.objects.pop(place)
+    if what == "made-anew":
+        world.cluster.put(place[0], inference_service() | {"metadata": {**service["metadata"], "uid": "another"}})
+    elif what == "deleting":
+        metadata = {**service["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        world.cluster.put(place[0], service | {"metadata": metadata})
+    world.feed.deleted(Resource.Service, world.cluster.objects.pop((Resource.Service, KEY.namespace, KEY.name)))
+    with pytest.raises(Conflict, match="was deleted"):
+        await world.reconcile()
+    assert await world.reconcile() is None
+    assert world.cluster.writes == []
+
+
 async def test_a_service_deleted_during_its_status_write_is_no_error(world: World) -> None:
     def gone(method: str, resource: Resource) -> None:
         if method == "apply_status":

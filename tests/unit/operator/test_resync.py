@@ -57,15 +57,15 @@ async def test_of_what_has_not_changed_a_list_takes_what_is_known_and_gives_nobo
 
 
 async def test_a_list_that_says_what_is_known_contradicts_nothing(world: World) -> None:
-    assert await world.resync.look() is None
+    assert await world.resync.look(world.kinds.watched) is None
 
 
 async def test_what_the_watches_did_not_tell_contradicts_them_and_is_taken_in(world: World) -> None:
     world.change()
-    assert await world.resync.look() == "InferenceService ns/demo has changed, and 0 more things"
+    assert await world.resync.look(world.kinds.watched) == "InferenceService ns/demo has changed, and 0 more things"
     assert world.known() == 1
     world.cluster.objects.clear()
-    assert await world.resync.look() == "InferenceService ns/demo was deleted, and 0 more things"
+    assert await world.resync.look(world.kinds.watched) == "InferenceService ns/demo was deleted, and 0 more things"
     assert world.known() == 0
 
 
@@ -74,7 +74,7 @@ async def test_what_the_watches_tell_a_little_later_contradicts_nothing(
 ) -> None:
     world.change()
     monkeypatch.setattr(resync, "DELIVERY_SECONDS", 0.01)
-    looking = asyncio.create_task(world.resync.look())
+    looking = asyncio.create_task(world.resync.look(world.kinds.watched))
     await asyncio.sleep(0)  # the lists are done, the time to deliver runs
     for raw in (await world.cluster.list(Resource.InferenceService, None, "", dict)).items:
         world.feed.changed(Resource.InferenceService, raw)
