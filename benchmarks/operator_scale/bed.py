@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -96,6 +97,16 @@ class Bed:
         """Whether controller manager and scheduler run as RATED says."""
         wanted = [pid for name, pid in self._pids().items() if name in ("kube-controller-manager", "kube-scheduler")]
         return all(set(RATED) <= set(Path(f"/proc/{pid}/cmdline").read_text().split("\0")) for pid in wanted)
+
+    @contextmanager
+    def held_still(self) -> Iterator[None]:
+        """Meanwhile the controller manager does nothing, and so nobody has pods to schedule or to play."""
+        controllers = self._pids()["kube-controller-manager"]
+        os.kill(controllers, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(controllers, signal.SIGCONT)
 
     def mark(self) -> int:
         """A place in the audit log."""

@@ -1,4 +1,6 @@
-"""One run: fill, quiet, restart, restart with a late list, failover; a line a second while something is waited for."""
+"""One run: fill, quiet, restart, restart with a late list, failover; and, alone, what the operator itself has to do.
+A line a second while something is waited for.
+"""
 
 import asyncio
 import contextlib
@@ -6,8 +8,9 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.operator_scale import services
 from benchmarks.operator_scale.bed import CHILDREN, Bed, Usage, laid
@@ -24,7 +27,7 @@ SETTLED_SECONDS = 10.0  # without a write: details of a status may be held back 
 QUIET_SECONDS = 30.0
 LATE_LIST = "deployments"
 LATE_SECONDS = 10.0
-LOOK_SECONDS = 0.2  # between two looks at an operator, which each cost it some milliseconds
+LOOK_SECONDS = 0.2  # between two looks at an operator, which each cost it some milliseconds once it leads
 STILL_SECONDS = 2.0  # without a reconcile, and nothing waits: consistent
 BAR = 24
 
@@ -42,8 +45,21 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class Applied:
+    """Services that were planned and applied while no controller made anything of them: API server and operator alone.
+    Seconds are wall-clock unless they say CPU; memory in bytes.
+    """
+
+    services: int
+    applied_seconds: float  # first create → the operator's last child
+    applied_cpu: float  # CPU s of the operator
+    applied_peak: int  # the most that the operator ever held
+    cpu: dict[str, float]  # CPU s of each component
+
+
+@dataclass(frozen=True)
 class Run:
-    """What one run found. Seconds are wall-clock unless they say CPU; memory in bytes. None: a run that only filled."""
+    """What one run found, in the same units."""
 
     services: int
     fill_seconds: float  # first create → the operator's last child
@@ -59,26 +75,42 @@ class Run:
     rss_peak: int
     cpu: dict[str, float]  # CPU s of each component until the last service was Ready
     moments: tuple[Moment, ...]
-    quiet_writes: int | None = None  # in QUIET_SECONDS
-    restart_seconds: float | None = None  # process start → nothing left to do
-    restart_writes: int | None = None
-    restart_cpu: float | None = None
-    restart_peak: int | None = None  # bytes
-    late_list_seconds: float | None = None  # the same with one list LATE_SECONDS late
-    late_list_writes: int | None = None
-    failover_seconds: float | None = None  # kill -9 of the leader → first child of a service made at that moment
-    failover_settled: float | None = None  # … → the next leader has nothing left to do
-    failover_writes: int | None = None  # for other services
+    quiet_writes: int  # in QUIET_SECONDS
+    restart_seconds: float  # process start → nothing left to do
+    restart_writes: int
+    restart_cpu: float
+    restart_peak: int
+    late_list_seconds: float  # the same with one list LATE_SECONDS late
+    late_list_writes: int
+    failover_seconds: float  # kill -9 of the leader → first child of a service made at that moment
+    failover_settled: float  # … → the next leader has nothing left to do
+    failover_writes: int  # for other services
 
 
-def run(count: int, name: str, folder: Path, quiet_seconds: float | None = QUIET_SECONDS) -> Run:
-    """Everything, on a fresh cluster; without a quiet (None) only the fill."""
+def applied(count: int, name: str, folder: Path) -> Applied:
+    """What the operator itself has to do, on a fresh cluster."""
+    with laid(name, folder) as bed, bed.held_still():
+        operator = bed.operator("alone")
+        waited("the operator leads", operator.idle)
+        begin, components, mark = Usage.of(pid(operator)), bed.cpu(), bed.mark()
+        progress, _ = asyncio.run(filled(bed, operator, names(count), lambda moment: moment.children // len(CHILDREN)))
+        end, cpu = Usage.of(pid(operator)), bed.cpu()
+        made = children(bed.writes(mark))
+        return Applied(
+            services=count,
+            applied_seconds=made[-1].at - min(progress.created.values()),
+            applied_cpu=end.cpu - begin.cpu,
+            applied_peak=end.peak,
+            cpu={part: round(cpu[part] - components[part], 2) for part in cpu},
+        )
+
+
+def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECONDS) -> Run:
+    """Everything, on a fresh cluster."""
     with laid(name, folder) as bed:
         first = bed.operator("first")
         waited("the operator leads", first.idle)
-        found = fill(bed, first, count)
-        if quiet_seconds is None:
-            return found
+        filling = fill(bed, first, count)
         print(f"  quiet for {quiet_seconds:.0f} s …", flush=True)
         mark = bed.mark()
         time.sleep(quiet_seconds)
@@ -92,8 +124,8 @@ def run(count: int, name: str, folder: Path, quiet_seconds: float | None = QUIET
             late, late_writes, _ = restarted(bed, "late", proxy)
         print("  failover …", flush=True)
         failover = failed_over(bed)
-        return replace(
-            found,
+        return Run(
+            **filling,
             quiet_writes=quiet_writes,
             restart_seconds=restart,
             restart_writes=restart_writes,
@@ -107,10 +139,10 @@ def run(count: int, name: str, folder: Path, quiet_seconds: float | None = QUIET
         )
 
 
-def fill(bed: Bed, operator: Operator, count: int) -> Run:
-    """Services until all of them are Ready and all is still."""
+def fill(bed: Bed, operator: Operator, count: int) -> dict[str, Any]:
+    """Services until all of them are Ready and all is still: a run's figures up to there."""
     begin, components, mark = Usage.of(pid(operator)), bed.cpu(), bed.mark()
-    progress, moments = asyncio.run(filled(bed, operator, names(count)))
+    progress, moments = asyncio.run(filled(bed, operator, names(count), lambda moment: moment.ready))
     full, cpu = Usage.of(pid(operator)), bed.cpu()
     settled(bed, operator)
     filling = bed.writes(mark)
@@ -118,22 +150,22 @@ def fill(bed: Bed, operator: Operator, count: int) -> Run:
     writes = Counter(one.name.partition("-")[0] for one in filling if one.name) + bed.told()
     after = Usage.of(pid(operator))
     began, waits = min(progress.created.values()), progress.waits()
-    return Run(
-        services=count,
-        fill_seconds=made[-1].at - began,
-        ready_seconds=max(progress.ready.values()) - began,
-        ready_p50=waits[len(waits) // 2],
-        ready_p99=waits[int(len(waits) * 0.99)],
-        children=len({one.thing for one in made}),
-        writes_most=max(writes.values()),
-        writes_mean=sum(writes.values()) / count,
-        fill_cpu=full.cpu - begin.cpu,
-        rss_begin=begin.rss,
-        rss_ready=after.rss,
-        rss_peak=after.peak,
-        cpu={part: round(cpu[part] - components[part], 2) for part in cpu},
-        moments=tuple(moments),
-    )
+    return {
+        "services": count,
+        "fill_seconds": made[-1].at - began,
+        "ready_seconds": max(progress.ready.values()) - began,
+        "ready_p50": waits[len(waits) // 2],
+        "ready_p99": waits[int(len(waits) * 0.99)],
+        "children": len({one.thing for one in made}),
+        "writes_most": max(writes.values()),
+        "writes_mean": sum(writes.values()) / count,
+        "fill_cpu": full.cpu - begin.cpu,
+        "rss_begin": begin.rss,
+        "rss_ready": after.rss,
+        "rss_peak": after.peak,
+        "cpu": {part: round(cpu[part] - components[part], 2) for part in cpu},
+        "moments": tuple(moments),
+    }
 
 
 def names(count: int) -> list[str]:
@@ -141,15 +173,17 @@ def names(count: int) -> list[str]:
     return [f"s{number:05}" for number in range(count)]
 
 
-async def filled(bed: Bed, operator: Operator, called: list[str]) -> tuple[Progress, list[Moment]]:
-    """Make the services and wait until all are Ready, with a line a second."""
+async def filled(
+    bed: Bed, operator: Operator, called: list[str], done: Callable[[Moment], int]
+) -> tuple[Progress, list[Moment]]:
+    """Make the services and wait until all are done, with a line a second that says of how many that is so."""
     progress, moments = Progress(), list[Moment]()
     async with services.connected(bed.cluster.kubeconfig) as session:
         following = asyncio.create_task(services.follow(session, progress))
         creating = asyncio.create_task(services.create(session, called, progress))
         began, before = time.monotonic(), Usage.of(pid(operator)).cpu
         made, children = operator_children(operator), 0
-        while len(progress.ready) < len(called):
+        while not moments or done(moments[-1]) < len(called):
             await asyncio.sleep(1.0)
             for task in (following, creating):
                 if task.done():
@@ -159,18 +193,18 @@ async def filled(bed: Bed, operator: Operator, called: list[str]) -> tuple[Progr
             at = time.monotonic() - began
             cpu = round(usage.cpu - before, 2)
             moments.append(Moment(round(at, 2), len(progress.created), children, len(progress.ready), usage.rss, cpu))
-            print(line(moments[-1], len(called)), flush=True)
+            print(line(moments[-1], done(moments[-1]), len(called)), flush=True)
             if at > FILL_LIMIT:
-                raise TimeoutError(f"{len(progress.ready)} of {len(called)} are Ready after {at:.0f} s")
+                raise TimeoutError(f"{done(moments[-1])} of {len(called)} are done after {at:.0f} s")
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following
     return progress, moments
 
 
-def line(moment: Moment, total: int) -> str:
+def line(moment: Moment, done: int, total: int) -> str:
     """A second of the fill, for people."""
-    bar = "█" * (BAR * moment.ready // total)
+    bar = "█" * (BAR * done // total)
     return (
         f"  {moment.at:5.0f} s  created {moment.created:5}  children {moment.children:6}  Ready {moment.ready:5}"
         f"  operator {moment.rss / 1e6:4.0f} MB {moment.cpu:6.1f} CPU s  {bar:░<{BAR}}"
@@ -211,6 +245,7 @@ def restarted(bed: Bed, name: str, proxy: Proxy | None = None) -> tuple[float, i
 
 def consistent(operator: Operator, began: float) -> float:
     """Seconds from `began` to its last reconcile, once it was idle and still for STILL_SECONDS."""
+    waited("its store is filled", lambda: operator.ask("/readyz")[0] == 200)
     last, count = time.monotonic(), -1.0
     while True:
         now, (idle, done) = time.monotonic(), standing(operator)

@@ -29,7 +29,6 @@ def page() -> str:
 
 
 def _part(found: Found) -> str:
-    count = f"{len(found.runs)} run" + "s" * (len(found.runs) > 1)
     loads = ", ".join(f"{load:g}" for load in found.loads)
     flags = ", ".join(f"`{flag}`" for flag in found.cluster)
     made = f"`{found.command}`, {found.date}, {found.machine}, load before each {loads}; the cluster with {flags}."
@@ -38,16 +37,18 @@ def _part(found: Found) -> str:
         for row in ROWS
         if (mean := found.mean(row)) is not None
     ]
-    spent = ", ".join(f"{part} {seconds:.0f}" for part, seconds in found.runs[-1].cpu.items())
-    text = f"## {found.services} services, {count}\n\n{made}\n\n"
+    last = (found.runs or found.applied)[-1]
+    spent = ", ".join(f"{part} {seconds:.0f}" for part, seconds in last.cpu.items())
+    text = f"## {found.services} services, {report.counted(found)}\n\n{made}\n\n"
     text += table(("figure", "mean; of writes the most", "range", "promised"), rows)
-    text += f"\nCPU seconds until the last Ready, of the last run: {spent}.\n"
+    until = "last Ready" if found.runs else "last child"
+    text += f"\nCPU seconds until the {until}, of the last run: {spent}.\n"
     if found.floor is not None:
         below = ", ".join(f"{part} {seconds:.0f}" for part, seconds in found.floor.cpu.items())
         text += (
             f"\n**The floor**: a client that reads, watches and reports nothing has the same objects written after "
-            f"{found.floor.fill_seconds:.1f} s on this machine; the operator takes {report.times_floor(found)}. CPU "
-            f"seconds of the cluster's own by then: {below}.\n"
+            f"{found.floor.fill_seconds:.1f} s on this machine while controllers run beside; the operator takes "
+            f"{report.times_floor(found)}. CPU seconds of the cluster's own by then: {below}.\n"
         )
     return text
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.operator_scale import __main__ as command
 from benchmarks.operator_scale import page, report
 from benchmarks.operator_scale.floor import Floor
-from benchmarks.operator_scale.measure import Moment, Run, line
+from benchmarks.operator_scale.measure import Applied, Moment, Run, line
 from benchmarks.operator_scale.report import ROWS, Found
 
 GOOD = Run(
@@ -22,9 +22,12 @@ GOOD = Run(
     moments=(Moment(1.0, 100, 50, 0, 1, 0.1),),
 )  # fmt: skip
 
+ALONE = Applied(services=1000, applied_seconds=30, applied_cpu=18, applied_peak=110_000_000, cpu={"etcd": 3.0})
 
-def found(services: int, *runs: Run) -> Found:
-    return Found(services, "command", "2026-01-01", "machine", {}, (0.5,) * len(runs), runs)
+
+def found(services: int, *runs: Run, alone: Applied = ALONE) -> Found:
+    count = max(1, len(runs))
+    return Found(services, "command", "2026-01-01", "machine", {}, (0.5,) * count, (alone,) * count, runs)
 
 
 def test_what_holds_is_not_told() -> None:
@@ -42,8 +45,8 @@ def test_one_run_with_one_write_too_many_is_enough() -> None:
 
 
 def test_five_times_as_many_services_have_no_promises_of_memory_but_one_of_growth() -> None:
-    many = replace(GOOD, services=5000, fill_seconds=221.2, rss_peak=400_000_000)
-    (told,) = report.exceeded([found(1000, GOOD), found(5000, many)], {})
+    many = replace(ALONE, services=5000, applied_seconds=165.9, applied_peak=400_000_000)
+    (told,) = report.exceeded([found(1000, GOOD), found(5000, alone=many)], {})
     assert told == "five times as many services take 5.53 times as long, promised is 5.5"
 
 
@@ -54,7 +57,15 @@ def test_gates_cite_their_runs_and_stop_what_is_a_fifth_worse(tmp_path: Path, mo
     assert gates["runs"]["1000"]["runs"] == 2
     assert gates["gates"]["1000"]["fill_seconds"] == 50.4
     (told,) = report.exceeded([found(1000, replace(GOOD, fill_seconds=51))], gates)
-    assert told == "1000 services: first create → last child: 51.0 s, the gate is 50.4"
+    assert told == "1000 services: … while controllers run beside: 51.0 s, the gate is 50.4"
+
+
+def test_a_figure_that_breaks_its_promise_has_no_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "GATES", tmp_path / "gates.json")
+    report.set_gates([found(1000, replace(GOOD, restart_seconds=6))])
+    gates = report.load_gates()["gates"]["1000"]
+    assert "restart_seconds" not in gates
+    assert gates["applied_seconds"] == 36.0
 
 
 def scale(monkeypatch: pytest.MonkeyPatch, folder: Path, runs: Iterable[Run], *options: str) -> int:
@@ -63,15 +74,15 @@ def scale(monkeypatch: pytest.MonkeyPatch, folder: Path, runs: Iterable[Run], *o
     monkeypatch.setattr(report, "GATES", folder / "gates.json")
     monkeypatch.setattr(command, "compiled", contextlib.nullcontext)
     monkeypatch.setattr(command, "run", lambda *_: next(made))
+    monkeypatch.setattr(command, "applied", lambda *_: ALONE)
     monkeypatch.setattr("sys.argv", ["operator_scale", "--json", str(folder / "results.json"), *options])
     return command.main()
 
 
-def test_runs_that_break_a_promise_end_with_1_leave_their_figures_and_make_no_gates(
+def test_runs_that_break_a_promise_end_with_1_and_leave_their_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert scale(monkeypatch, tmp_path, [replace(GOOD, quiet_writes=1)], "--gate", "--set-gates") == 1
-    assert not (tmp_path / "gates.json").exists()
     (left,) = report.load(tmp_path / "results.json")
     assert left.runs[0].quiet_writes == 1
 
@@ -114,12 +125,13 @@ def test_what_was_saved_is_read_again_with_its_floor(tmp_path: Path) -> None:
     assert "1.25 times the floor" in report.table(told, {})
 
 
-def test_a_run_that_only_filled_promises_nothing_of_what_it_left_out() -> None:
-    filled = replace(GOOD, services=5000, restart_seconds=None, restart_peak=None, quiet_writes=None)
-    told = report.table(found(5000, filled), {})
+def test_what_was_only_applied_promises_nothing_of_what_it_left_out() -> None:
+    many = found(5000, alone=replace(ALONE, services=5000))
+    told = report.table(many, {})
+    assert told.startswith("5000 services, 1 run, planned and applied only, load before 0.5")
     assert "restart → nothing left to do" not in told
     assert "first create → last child" in told
-    assert list(report.exceeded([found(5000, filled)], {})) == []
+    assert list(report.exceeded([many], {})) == []
 
 
 def test_the_page_tells_what_the_results_hold() -> None:
@@ -133,7 +145,7 @@ def test_a_table_has_a_line_for_each_figure_and_one_for_what_ran_beside() -> Non
     assert told[-1] == "  CPU s beside it: etcd 9"
 
 
-def test_the_line_of_a_second_shows_how_many_are_ready() -> None:
-    told = line(Moment(12.0, 1000, 4310, 500, 92_000_000, 8.25), 1000)
+def test_the_line_of_a_second_shows_how_many_are_done() -> None:
+    told = line(Moment(12.0, 1000, 4310, 500, 92_000_000, 8.25), 500, 1000)
     assert "Ready   500" in told
     assert told.count("█") == told.count("░") == 12
