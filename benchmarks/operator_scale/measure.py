@@ -96,6 +96,7 @@ def applied(count: int, name: str, folder: Path) -> Applied:
         progress, _ = asyncio.run(filled(bed, operator, names(count), lambda moment: moment.children // len(CHILDREN)))
         end, cpu = Usage.of(pid(operator)), bed.cpu()
         made = children(bed.writes(mark))
+        assert len({one.thing for one in made}) == count * len(CHILDREN), "a child was made twice"
         return Applied(
             services=count,
             applied_seconds=made[-1].at - min(progress.created.values()),

@@ -25,7 +25,7 @@ GROWTH = 5.5
 """The most that five times as many services may take, in times of USUAL."""
 SLACK = 1.2
 """A gate is the mean of its runs times this."""
-BESIDE = ("aiohttp", "kopf", "kubernetes", "pydantic", "uvloop")
+BESIDE = ("aiohttp", "kopf", "kubernetes", "msgspec", "pydantic", "uvloop")
 
 
 class Unit(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.request import getproxies
 
@@ -31,7 +31,9 @@ LEASE_TIMEOUT = 3.0
 WATCH_SECONDS = 290
 """After which the API server ends a watch: one that tells nothing though it lives ends anyway."""
 SILENT_SECONDS = 70.0
-"""Without a word until a watch counts as dead: one that lives tells a BOOKMARK each minute."""
+"""Without a word until a watch is ended and opened again, lest it be dead: one whose kind is not quiet tells at least a
+BOOKMARK each minute.
+"""
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 JSON = "application/json"
@@ -96,16 +98,17 @@ class Wire:
         return answer
 
     async def lines(self, path: str, query: Mapping[str, str], silent: float, tell: Callable[[bytes], None]) -> None:
-        """A GET, of which each line is told as it comes, until the answer ends. Raises the port's errors: Unavailable
-        also when nothing comes for `silent` seconds.
+        """A GET, of which each line is told as it comes, until the answer ends or is silent for so many seconds. Raises
+        the port's errors.
         """
         limit = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT, sock_read=silent)
         async with self._answer("GET", path, query, None, JSON, limit) as response:
             rest = b""
-            async for chunk in response.content.iter_any():
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    tell(line)
+            with suppress(aiohttp.ServerTimeoutError):
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        tell(line)
 
     @asynccontextmanager
     async def _answer(
@@ -128,18 +131,21 @@ class Wire:
             auth_settings=["BearerToken"],
         )
         fence()
+        answered = False
         try:
             called = await self._api.call_api(*prepared[:3], body, _request_timeout=limit)
             async with called.response as response:
                 text = await response.read() if response.status >= 400 else b""
                 self._answered(str(response.status), method)
+                answered = True
                 if response.status >= 400:
                     raise _error(response.status, f"{method} {path}", _said(text))
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _told_to_stop():
                 raise
-            self._answered("<error>", method)
+            if not answered:
+                self._answered("<error>", method)
             raise Unavailable(
                 0, f"{method} {path}: the API server did not answer: {error or type(error).__name__}"
             ) from error

@@ -73,17 +73,17 @@ class Executor:
         return Repair.of(wanted, live)
 
     async def expect(self, found: Service) -> None:
-        """Before a child that vanished is made anew: it may have gone with its service, of which another watch tells
-        later. Raises Conflict when a live look does not find the service, and the store does not know it any more.
+        """Before children that vanished are made anew: they may have gone with their service, of which another watch
+        tells later. Raises Conflict when a live look finds that it was deleted; then the store knows, too.
         """
         raw = await self._cluster.get(Resource.InferenceService, found.key.namespace, found.key.name)
         live = Service.of(raw) if raw is not None else None
-        if live is not None and live.uid == found.uid:
-            self._store.observe(live)
-            if not live.deleting:
-                return
-        else:
+        if live is None or live.uid != found.uid:
             self._store.delete(found)
+        elif live.deleting:
+            self._store.observe(live)
+        else:
+            return  # an edit that it may have is left to the watch, which queues it
         raise Conflict(404, f"{found.key} was deleted")
 
     async def carry_out(self, write: Write, drift: bool) -> None:

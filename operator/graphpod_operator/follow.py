@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from graphpod_operator.feed import Feed, scopes, selector
 from graphpod_operator.kinds import Kinds
-from graphpod_operator.port import ApiError, Cluster, Expired, Raw, Refused
-from graphpod_operator.resource import CHILDREN, Resource
+from graphpod_operator.port import ApiError, Cluster, Expired, Raw, Refused, Unavailable
+from graphpod_operator.resource import CHILDREN, OPTIONAL, Resource
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,8 @@ FIRST_PAUSE = 0.5
 """Seconds until a watch that failed is opened again; twice as many each further time."""
 LONGEST_PAUSE = 4.0
 """More would leave an API server that is back unseen."""
+BRIEF_SECONDS = 1.0
+"""A watch that told nothing and ended sooner has failed, though it ended well."""
 LONGEST_REFUSED = 30.0
 """Of a watch that was refused: it takes somebody who grants it."""
 
@@ -38,8 +40,7 @@ class Watches(Protocol):
 
     async def watch(self, resource: Resource, namespace: str | None, selector: str, since: int, tell: Tell) -> None:
         """Tell what happens to a kind, in one namespace or (None) in all, since a version, until the API server ends
-        the watch, which it does after minutes. Raises Expired, Unavailable (also when nothing was heard for longer than
-        a watch that lives is silent) or Refused.
+        the watch, which it does after minutes, or is silent for long. Raises Expired, Unavailable or Refused.
         """
         ...
 
@@ -84,14 +85,18 @@ class Follower:
             elif event != "BOOKMARK":
                 self._feed.changed(resource, raw)
 
+        now = asyncio.get_running_loop().time
         while True:
             await self._kinds.present(resource)
+            began = now()
             try:
                 if expired:
                     self._feed.listed(await self._feed.ask(self._cluster, resource, namespace))
                     expired = False
                 since = max(told, self._feed.since(resource, namespace))
                 await self._watches.watch(resource, namespace, selector(resource), since, tell)
+                if told <= since and now() - began < BRIEF_SECONDS:
+                    raise Unavailable(0, f"the watch of {resource.plural} ended at once")
                 failures = 0
             except ApiError as error:
                 expired = expired or isinstance(error, Expired) or error.status >= 500
@@ -108,6 +113,6 @@ class Follower:
         if answered or failures == 0:
             told = {"kind": resource.kind, "error": error, "seconds": pause}
             log.warning("a watch ended; opening it again", extra=told)
-        if isinstance(error, Refused):
-            self._kinds.soon()  # so it fails when an optional kind has gone
+        if isinstance(error, Refused) and resource in OPTIONAL:
+            self._kinds.soon()  # so it fails when the kind has gone
         await asyncio.sleep(pause)

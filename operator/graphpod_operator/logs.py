@@ -17,7 +17,7 @@ FIELDS = ("child", "error", "holder", "kind", "pods", "reason", "revision", "sec
 """What a line may tell beside its message, given to the logger as `extra`; `object` overrides the one spoken of."""
 
 TOLD_BY_WATCH = ("kopf._core.reactor.orchestration", "kopf._core.reactor.running")
-"""They say once more, of each kind and with tracebacks, what `watch` says in one line of watches that ended."""
+"""They say once more, with tracebacks, what `watch` says in one line of a watch that ended."""
 
 _spoken_of: ContextVar[str] = ContextVar("object", default="")
 

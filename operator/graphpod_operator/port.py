@@ -54,7 +54,9 @@ class NotLeading(ApiError):
 
 
 class Cluster(Protocol):
-    """The six-method port. Every method may raise Unavailable or Refused, a write also Conflict and NotLeading."""
+    """The six-method port. Every method may raise Unavailable or Refused, a list also Expired, and a write Conflict and
+    NotLeading.
+    """
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Raw | None:
         """The live object, or None."""

@@ -222,6 +222,9 @@ class Reconciler:
                 if confirmed is not None:
                     checked.append(confirmed)
         uid, before = self._made.get(found.key, (found.uid, frozenset()))
+        made = [(write.wanted.resource, write.wanted.name) for write in checked if isinstance(write, Create)]
+        if uid == found.uid and not before.isdisjoint(made):
+            await self._executor.expect(found)
         done: list[Write] = []
         for write in checked:
             drift = False
@@ -231,16 +234,14 @@ class Reconciler:
                 drift = write.edited if isinstance(write, Repair) else known
                 if drift and await self._gives_way(found, (wanted.resource, found.uid, wanted.name), str(wanted)):
                     continue
-                if known and isinstance(write, Create):
-                    await self._executor.expect(found)
             with _apart(write, held_up):
                 await self._executor.carry_out(write, drift)
                 done.append(write)
             if drift and isinstance(write, Repair) and _rolls_out(write):
                 what = "the Deployment was changed and is put back"
                 await self._tell(found, events.warning(Reason.PutBack, what))
-        made = (wanted for wanted in desired.children if wanted.resource not in held_up)
-        self._made[found.key] = found.uid, frozenset((wanted.resource, wanted.name) for wanted in made)
+        there = (wanted for wanted in desired.children if wanted.resource not in held_up)
+        self._made[found.key] = found.uid, frozenset((wanted.resource, wanted.name) for wanted in there)
         return done
 
     async def _gives_way(

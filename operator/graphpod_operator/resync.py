@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from graphpod_operator.feed import Feed, scopes
+from graphpod_operator.feed import Feed, Listed, scopes
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.port import ApiError, Cluster
 from graphpod_operator.resource import Resource
@@ -68,30 +69,33 @@ class Resync:
 
     async def run(self) -> None:
         """Resync for ever, and call `done` after each that was due by time."""
-        pause = EVERY_SECONDS
+        now = asyncio.get_running_loop().time
+        due_at = now() + EVERY_SECONDS
         while True:
-            due = await self._wait(pause)
+            due = await self._wait(due_at - now())
             try:
                 self.trust.judge(await self.look(self._kinds.watched if due else (Resource.InferenceService,)))
             except ApiError as error:
                 self._kinds.soon()  # a kind that went takes the resync with it
                 log.warning("resync failed; trying again", extra={"error": error, "seconds": RETRY_SECONDS})
-                pause = RETRY_SECONDS
+                due_at = now() + RETRY_SECONDS
                 continue
+            if due:
+                due_at = now() + EVERY_SECONDS
+                self._done()
             if self.trust.doubt is not None:
                 extra = {"why": self.trust.doubt, "seconds": DOUBT_SECONDS}
                 log.warning("the watches are in doubt; looking again", extra=extra)
-            pause = EVERY_SECONDS if self.trust.doubt is None else DOUBT_SECONDS
-            if due:
-                self._done()
+                due_at = now() + DOUBT_SECONDS
 
     async def look(self, kinds: Iterable[Resource]) -> str | None:
-        """List these kinds into the feed. What contradicts the watches, in words, or None."""
-        listed = [
-            await self._feed.ask(self._cluster, resource, scope)
-            for resource in kinds
-            for scope in scopes(self._namespaces)
-        ]
+        """List these kinds into the feed. What contradicts the watches, or all that is known, in words, or None."""
+        listed: list[Listed] = []
+        for resource, scope in itertools.product(kinds, scopes(self._namespaces)):
+            before = self._feed.since(resource, scope)
+            listed.append(one := await self._feed.ask(self._cluster, resource, scope))
+            if one.version < before:  # restored from a backup: what is known counts as newer than what is
+                return f"the API server's history went back from {before} to {one.version}"
         contradiction = None
         if any(self._feed.news(one) for one in listed):
             await asyncio.sleep(DELIVERY_SECONDS)

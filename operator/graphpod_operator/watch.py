@@ -19,7 +19,7 @@ from graphpod_operator.resource import Resource
 
 log = logging.getLogger(__name__)
 
-WATCHED = Resource.InferenceService
+SERVICES = Resource.InferenceService
 
 PREFIX = "operator.graphpod.dev"
 """Of annotations and finalizers, should a later handler make kopf write any."""
@@ -71,7 +71,7 @@ def registry(feed: Feed, listed: Callable[[], None]) -> kopf.OperatorRegistry:
     """A handler that puts every event into the feed; `listed` is called for objects of a fresh list."""
     handlers = kopf.OperatorRegistry()
     kopf.on.login(registry=handlers)(_login)
-    kopf.on.event(WATCHED.group, WATCHED.version, WATCHED.plural, registry=handlers)(_handler(feed, listed))
+    kopf.on.event(SERVICES.group, SERVICES.version, SERVICES.plural, registry=handlers)(_handler(feed, listed))
     return handlers
 
 
@@ -99,6 +99,7 @@ async def run(feed: Feed, namespaces: tuple[str, ...], listed: Callable[[], None
             log.error("the watch of services ended; beginning anew", extra={"error": error, "seconds": pause})
             failed()
             await asyncio.sleep(pause)
+            listed()  # also where nothing is left to list
         else:
             return
 
@@ -108,9 +109,9 @@ def _handler(feed: Feed, listed: Callable[[], None]) -> Callable[..., Coroutine[
         if event["type"] is None:
             listed()
         if event["type"] == "DELETED":
-            feed.deleted(WATCHED, event["object"])
+            feed.deleted(SERVICES, event["object"])
         else:
-            feed.changed(WATCHED, event["object"])
+            feed.changed(SERVICES, event["object"])
 
     return on_event
 

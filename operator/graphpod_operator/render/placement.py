@@ -34,9 +34,13 @@ def _toleration(toleration: Toleration) -> Body:
 
 
 def _affinity(subject: Subject) -> Body:
-    """The user's affinity; where it says nothing of pods to stay away from, replicas stay apart."""
+    """The user's affinity; where it says nothing of pods to stay away from, replicas stay apart.
+
+    What is empty is left out. To Kubernetes both are one, but an apply that empties a field takes it away, and then the
+    template would depend on what stood there before.
+    """
     wanted = subject.spec.placement.affinity.model_dump(by_alias=True, exclude_none=True)
-    return {"podAntiAffinity": _apart(subject)} | wanted
+    return {name: terms for name, terms in ({"podAntiAffinity": _apart(subject)} | wanted).items() if terms}
 
 
 def _apart(subject: Subject) -> Body:

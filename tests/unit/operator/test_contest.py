@@ -71,7 +71,8 @@ async def test_a_deployment_that_waits_to_be_made_again_under_an_autoscaler_is_n
         del world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
         await world.relist()
         pause = await world.reconcile()
-    assert looks == ["Deployment", "Deployment"], "once for the number of pods, once before it would be made"
+    seen = "for the number of pods, before it would be made, and whether its service lives"
+    assert looks == ["Deployment", "Deployment", "InferenceService"], seen
     assert pause is not None
     world.clock.now += pause
     await world.reconcile()

@@ -53,10 +53,13 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long it waited, without waiting."""
     slept: list[float] = []
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
+    sleep = asyncio.sleep
 
-    monkeypatch.setattr(follow.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
+    async def noted(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(follow.asyncio, "sleep", noted)  # type: ignore[attr-defined]
     return slept
 
 
@@ -97,12 +100,24 @@ async def test_it_goes_on_from_the_list_then_from_what_was_told_last(world: Worl
     assert pauses == []
 
 
+async def test_a_watch_that_ends_well_but_at_once_is_paused_like_one_that_failed(run: Run, pauses) -> None:
+    await run(Script(*[([], None)] * 4))
+    assert pauses == [0.5, 1.0, 2.0, 4.0]
+
+
+async def test_a_watch_that_was_silent_for_long_is_opened_again_at_once(
+    run: Run, pauses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "BRIEF_SECONDS", 0.0)
+    await run(Script(*[([], None)] * 4))
+    assert pauses == []
+
+
 async def test_a_watch_that_was_cut_goes_on_after_a_pause_that_grows_and_is_short_again_after_news(
     world: World, run: Run, pauses
 ) -> None:
     cut, told = Unavailable(0, "cut"), [bookmark(1)]
-    ends = [([], cut)] * 5 + [(told, cut), ([], None)]
-    assert await run(Script(*ends)) == 0, "that it does not answer is no error of the server's"
+    assert await run(Script(*[([], cut)] * 5, (told, cut))) == 0, "that it does not answer is no error of the server's"
     assert pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 0.5]
 
 
@@ -134,11 +149,18 @@ async def test_a_list_that_fails_is_tried_again_before_the_watch(
     assert pauses == [0.5, 1.0, 2.0]
 
 
-async def test_a_refused_watch_has_the_optional_kinds_looked_for(world: World, run: Run, pauses) -> None:
+@pytest.mark.parametrize(("kind", "looks"), [(KIND, 0), (Resource.PodMonitor, 8)], ids=str)
+async def test_a_refused_watch_is_tried_seldom_and_the_optional_kinds_are_looked_for(
+    world: World, run: Run, pauses, monkeypatch: pytest.MonkeyPatch, kind: Resource, looks: int
+) -> None:
+    world.discovery.served.add(Resource.PodMonitor)
+    await world.optional.look()
+    asked: list[None] = []
+    monkeypatch.setattr(world.optional, "soon", lambda: asked.append(None))
     ends = [([], Refused(403, "no right to watch"))] * 8
-    assert await run(Script(*ends)) == 8
+    assert await run(Script(*ends), kind) == 8
     assert max(pauses) == follow.LONGEST_REFUSED
-    assert world.optional._asked.is_set()
+    assert len(asked) == looks
 
 
 async def test_an_optional_kind_is_followed_while_it_is_there(world: World, run: Run) -> None:
@@ -151,6 +173,32 @@ async def test_an_optional_kind_is_followed_while_it_is_there(world: World, run:
     await world.optional.look()
     await following
     assert script.since == [world.feed.since(Resource.PodMonitor, None)]
+
+
+async def test_an_optional_kind_that_goes_and_comes_back_is_followed_from_its_new_list(
+    world: World, run: Run, pauses
+) -> None:
+    monitors = Resource.PodMonitor
+    world.discovery.served.add(monitors)
+    await world.optional.look()
+    first = world.feed.since(monitors, None)
+    script = Script(*[([], Refused(404, "not found"))] * 20)
+    world.discovery.served.clear()
+    following = asyncio.create_task(run(script, monitors))
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert script.since[0] == first
+    await world.optional.look()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    told = len(script.since)
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert len(script.since) == told, "it waits while the kind is gone"
+    world.discovery.served.add(monitors)
+    await world.optional.look()
+    await following
+    assert script.since[-1] == world.feed.since(monitors, None) > first
 
 
 def test_every_kind_and_namespace_is_followed_but_services(world: World) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphpod_operator import observe
@@ -179,6 +179,7 @@ def test_scaling_restarts_no_pod(replicas: int) -> None:
 
 
 @given(specs)
+@example({"placement": {"affinity": {"podAntiAffinity": {}}}})
 def test_no_map_or_list_of_a_child_is_empty(spec: dict[str, Any]) -> None:
     """An empty struct of ours would make every foreign field in it ours, too."""
 

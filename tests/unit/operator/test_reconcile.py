@@ -195,6 +195,21 @@ async def test_children_that_vanish_with_their_service_are_not_made_anew_before_
     assert world.cluster.writes == []
 
 
+async def test_an_edit_that_a_look_at_the_service_found_is_left_to_the_watch(world: World) -> None:
+    """Taken in by the look, it would be known when the watch tells of it, and nobody would be queued."""
+    await world.reconcile()
+    place = Resource.InferenceService, KEY.namespace, KEY.name
+    edited = world.cluster.put(
+        place[0], {**world.cluster.objects[place], "spec": inference_service(replicas=3)["spec"]}
+    )
+    world.feed.deleted(Resource.Service, world.cluster.objects.pop((Resource.Service, KEY.namespace, KEY.name)))
+    await world.reconcile()
+    while world.queue.depth:
+        world.queue.done(await world.queue.take())
+    world.feed.changed(place[0], edited)
+    assert world.queue.depth == 1
+
+
 async def test_a_service_deleted_during_its_status_write_is_no_error(world: World) -> None:
     def gone(method: str, resource: Resource) -> None:
         if method == "apply_status":

@@ -1,6 +1,7 @@
 """The resync: what the watches missed is taken in, and watches that tell nothing are found out."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -79,6 +80,32 @@ async def test_what_the_watches_tell_a_little_later_contradicts_nothing(
     for raw in (await world.cluster.list(Resource.InferenceService, None, "", dict)).items:
         world.feed.changed(Resource.InferenceService, raw)
     assert await looking is None
+
+
+async def test_a_history_that_went_back_contradicts_all_that_is_known(world: World) -> None:
+    """etcd was restored from a backup: by their versions, older objects would pass for known."""
+    world.change()
+    await world.resync.look(world.kinds.watched)
+    world.cluster.objects.clear()
+    world.cluster._versions = itertools.count(1)
+    told = await world.resync.look(world.kinds.watched)
+    assert told is not None
+    assert told.startswith("the API server's history went back from ")
+
+
+async def test_services_that_are_listed_anew_again_and_again_do_not_put_off_the_look_at_everything(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resync, "EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(resync, "SETTLE_SECONDS", 0.01)
+    due = asyncio.Event()
+    world.resync = Resync(world.cluster, world.feed, (), world.kinds, due.set)
+    running = asyncio.create_task(world.resync.run())
+    async with asyncio.timeout(5):
+        while not due.is_set():
+            world.resync.soon()
+            await asyncio.sleep(0.05)
+    running.cancel()
 
 
 def test_one_contradiction_is_a_doubt_and_two_in_a_row_are_a_reason_to_restart() -> None:
