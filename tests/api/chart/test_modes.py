@@ -92,11 +92,13 @@ def with_optional(request: pytest.FixtureRequest, helm: Path) -> bool:
 
 
 def work_in(place: Place, eventually: Eventually, optional: bool = False) -> None:
-    """A service that gets its children, then autoscalers, then a transition that is told by an event, then more
-    configurations than are kept, and loses what it is not to have any more.
+    """A service that gets its children, loses one to somebody, gets autoscalers, then a transition that is told by an
+    event, then more configurations than are kept, and loses what it is not to have any more.
     """
     place.apply(replicas=2, **ASKING[optional])
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
+    place.kubectl("delete", "service", "demo")
+    eventually(lambda: place.names("services"))
     for provider, kind in SCALERS[: 1 + optional]:
         place.apply(replicas=2, autoscaling={"max": 3, "target": "4", "provider": provider}, **ASKING[optional])
         eventually(lambda kind=kind: place.names(kind))
