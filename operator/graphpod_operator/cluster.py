@@ -22,7 +22,7 @@ from graphpod_operator.resource import Resource
 
 REQUEST_TIMEOUT = 30.0
 """Seconds one request may take."""
-PAGE = 100
+PAGE = 200
 """Objects per page of a list: some megabytes once decoded."""
 CONNECT_TIMEOUT = 3.0
 """Seconds of it until the request is on its way: one that is held up longer would be sent by who may lead no more."""

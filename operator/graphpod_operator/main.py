@@ -50,6 +50,8 @@ from graphpod_operator.webhook import Webhook, warning
 log = logging.getLogger(__name__)
 
 FILL_RETRY_SECONDS = 2.0
+GC_THRESHOLD = 10_000
+"""New objects until the collector looks at them; at Python's own 700 it looks all the time while lists are decoded."""
 WATCH_FAILURES = "graphpod_operator_watch_failures_total"
 STALE_SECONDS = 10.0
 """An operator that waited longer for the Lease lists everything again before it writes."""
@@ -107,7 +109,10 @@ async def run(settings: Settings) -> None:
     to stop early.
     """
     _stop_on_signals()
-    gc.freeze()  # what was imported stays: the collector would walk it again and again while lists are decoded
+    # lists are decoded into many objects, none of them garbage: the collector would walk them, and all that was
+    # imported, again and again
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
     meters, store, readiness, pulse = Meters.make(), Store(), Readiness(), health.Pulse()
     queue = KeyQueue(
         added=lambda: meters.count("workqueue_adds_total", name=CONTROLLER),

@@ -56,7 +56,7 @@ def settings() -> kopf.OperatorSettings:
     chosen.watching.client_timeout = 320
     chosen.watching.connect_timeout = 10
     chosen.watching.chunk_size = 200  # objects; keeps memory flat while listing
-    chosen.queueing.idle_timeout = 0.5  # s; for so long the last event of an object is held after it was told
+    chosen.queueing.idle_timeout = 0.05  # s; for so long the last event of an object is held after it was told
     chosen.networking.request_timeout = 30  # s; 300 would hide an API server that is gone
     chosen.networking.error_backoffs = (0.5, 1, 2, 4, 4)  # s; up to 21 would leave one that is back unseen
     chosen.queueing.worker_limit = None  # handlers only enqueue; the limit on work is that of our workers
