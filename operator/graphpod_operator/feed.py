@@ -53,7 +53,7 @@ class Feed:
         self._since: dict[tuple[Resource, str | None], int] = {}
 
     def since(self, resource: Resource, namespace: str | None) -> int:
-        """The version at which a kind was listed last, in one namespace or (None) in all: a watch goes on from it."""
+        """The newest version at which a kind was listed, in one namespace or (None) in all: a watch goes on from it."""
         return self._since[resource, namespace]
 
     async def ask(self, cluster: Cluster, resource: Resource, namespace: str | None) -> Listed:
@@ -76,7 +76,8 @@ class Feed:
             self._delete(item)
         for item in listed.items:
             self._observe(item)
-        self._since[listed.resource, listed.namespace] = listed.version
+        place = listed.resource, listed.namespace
+        self._since[place] = max(listed.version, self._since.get(place, 0))  # the resync hands its lists on late
 
     def news(self, listed: Listed) -> list[str]:
         """What the list tells and the store does not know, in words."""
