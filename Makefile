@@ -39,7 +39,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator bench-operator-growth bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -78,13 +78,20 @@ bench-graphs: venv ## what graphs bring on this machine: a table, a picture and 
 	@model="$(or $(MODEL),$$($(RUN) -m demo.weights | tail -n 1))"; out=benchmarks/results/bench_graphs_$$(basename "$$model"); \
 		$(VENV)/bin/graphpod-engine bench graphs --quick --model "$$model" --json $$out.json --png $$out.png
 
-# More: make bench-operator SCALE='--services 1000 5000 --runs 5 --json'
-SCALE ?= --services 1000 --json --gate
+# More: make bench-operator SCALE='--services 300 --runs 2 --floor'
+SCALE ?= --services 1000 --json --page --gate
 bench-operator: venv tools ## the operator with 1000 services: time, memory, writes, restart, failover; about five minutes idle
 	@$(RUN) -m benchmarks.operator_scale $(SCALE)
 
-bench-operator-gates: SCALE = --services 1000 5000 --runs 5 --floor --json --png benchmarks/results/operator_scale.png --page --gate --set-gates
-bench-operator-gates: bench-operator ## five such runs, the floor and 5000 services: results, picture, page and gates; half an hour idle
+bench-operator-growth: venv tools ## how much longer do 5000 services take than 1000? about twenty minutes idle
+	@status=0; $(RUN) -m benchmarks.operator_scale.growth --json --gate || status=$$?; \
+		$(RUN) -m benchmarks.operator_scale.page; exit $$status
+
+bench-operator-gates: venv tools ## that, and five runs with 1000: results, picture, page and gates; 50 minutes idle
+	@status=0; $(RUN) -m benchmarks.operator_scale.growth --json --gate || status=$$?; \
+		$(RUN) -m benchmarks.operator_scale --services 1000 --runs 5 --floor --json --gate --set-gates \
+			--png benchmarks/results/operator_scale.png || status=$$?; \
+		$(RUN) -m benchmarks.operator_scale.page; exit $$status
 
 bench-testbed: venv tools ## each level of the testbed up and down, many times: does anything stay?
 	@$(RUN) -m benchmarks.testbed_cycles --level api --cycles 50

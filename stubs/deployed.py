@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from stubs.web import CONTROL_PORT
 from testbed import golang
 from testbed.packed import architecture
 from testbed.pause import docker_archive
+from testbed.reach import takes_connections
 
 LIMIT = 60  # s until a stub's pods are ready
 
@@ -53,7 +55,13 @@ def bring(cluster: Kubectl, manifests: Sequence[Manifest]) -> Deployed:
         return Deployed("", f"http://{address}:{CONTROL_PORT}")
     spec = json.loads(cluster.kubectl("-n", namespace, "get", "service", name, "-o", "json"))["spec"]
     scheme = "https" if spec["ports"][0]["port"] == 443 else "http"
-    return Deployed(f"{scheme}://{spec['clusterIP']}", f"http://{spec['clusterIP']}:{CONTROL_PORT}")
+    found = Deployed(f"{scheme}://{spec['clusterIP']}", f"http://{spec['clusterIP']}:{CONTROL_PORT}")
+    deadline = time.monotonic() + LIMIT
+    while not takes_connections(found.control_url):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{where} in {namespace} is ready, but {found.control_url} takes no connection")
+        time.sleep(0.1)
+    return found
 
 
 def device_plugin_image(folder: Path) -> Path:

@@ -100,6 +100,12 @@ class Proxy:
             found[f"{call.verb} {'/'.join(filter(None, (call.resource or call.path, call.subresource)))}"] += n
         return dict(sorted(found.items()))
 
+    @property
+    def connections(self) -> int:
+        """How many askers hold a connection, as far as it has heard."""
+        assert self._runner.server is not None  # it serves
+        return len(self._runner.server.connections)
+
     def refuse(self) -> None:
         """Nobody listens from now on, and every open connection ends."""
         self._run(self._close_port())

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,15 +32,26 @@ Report = Callable[[str], None]
 
 
 class Cluster:
-    """One testbed by name. Making the object touches nothing; `up` and `down` do, and need root."""
+    """One testbed by name. Making the object touches nothing; `up` and `down` do, and need root.
 
-    def __init__(self, name: str = "demo", level: Level | str = Level.NODE, nodes: int | None = None) -> None:
+    `api_server` are more flags for its API server; one that is up keeps those it was started with.
+    """
+
+    def __init__(
+        self,
+        name: str = "demo",
+        level: Level | str = Level.NODE,
+        nodes: int | None = None,
+        *,
+        api_server: Sequence[str] = (),
+    ) -> None:
         check_name(name)
         self.name, self.level = name, Level(level)
         self.nodes = NODES[self.level] if nodes is None or self.level is Level.API else nodes
         if self.level is not Level.API and not 1 <= self.nodes <= NODE_LIMIT[self.level]:
             raise TestbedError(f"--nodes {nodes}: level {self.level} has 1 to {NODE_LIMIT[self.level]} nodes")
         self.folder = record.folder(name)
+        self._api_server = tuple(api_server)
 
     @property
     def _machines(self) -> int:
@@ -191,7 +202,7 @@ class Cluster:
 
         self._component("etcd", plane.etcd())
         faster = kwok.APISERVER_FLAGS if simulated else []
-        server = self._component("kube-apiserver", [*plane.apiserver(), *faster])
+        server = self._component("kube-apiserver", [*plane.apiserver(), *faster, *self._api_server])
         if nodes:
             ledger.borrow(self.folder)
         for node in nodes:  # meanwhile

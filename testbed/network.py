@@ -14,7 +14,7 @@ from testbed.command import run
 from testbed.errors import TestbedError
 
 IDS = range(1, 99)  # a testbed's number shapes its addresses: 10.199.ID, 10.200.ID, 10.(100+ID)
-NODE_LIMIT = 64  # nodes 10.200.ID.11 to .74; pods of node i are 10.(100+ID).i.0/24, services start at .240
+NODE_LIMIT = 64  # nodes 10.200.ID.11 to .74; pods of node i are 10.(100+ID).i.0/24, services start at .128
 
 
 def netns(name: str, node: int = 0) -> str:
@@ -62,16 +62,17 @@ class Addresses:
 
     @property
     def services(self) -> str:
-        return f"10.{100 + self.id}.240.0/20"
+        """The cluster's upper half: 32 thousand Services, as many as simulated pods."""
+        return f"10.{100 + self.id}.128.0/17"
 
     @property
     def kubernetes(self) -> str:
         """The `kubernetes` Service, by which pods reach the API server."""
-        return f"10.{100 + self.id}.240.1"
+        return f"10.{100 + self.id}.128.1"
 
     @property
     def dns(self) -> str:
-        return f"10.{100 + self.id}.240.10"
+        return f"10.{100 + self.id}.128.10"
 
     @property
     def networks(self) -> tuple[IPv4Network, ...]:

@@ -24,21 +24,26 @@ class Identity:
     boot: str
 
 
-def parse_stat(text: str) -> tuple[str, int]:
-    """(state letter, start time in ticks) of a /proc/PID/stat line. The command in parentheses may hold anything."""
-    fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+def parse_stat(text: str) -> tuple[bool, int]:
+    """(whether it is dead, start time in ticks) of a /proc/PID/stat line. The command in parentheses may hold anything.
+
+    A zombie is dead, unless it is only the first of several threads: the others of a process that was killed may still
+    be ending, and hold its sockets until they have.
+    """
+    state, *fields = text.rpartition(")")[2].split()
+    threads, started = int(fields[16]), int(fields[18])
+    return state == "X" or (state == "Z" and threads <= 1), started
 
 
 def identify(pid: int) -> Identity | None:
-    """The living process behind `pid`, or None. A zombie is dead."""
+    """The living process behind `pid`, or None."""
     with suppress(ChildProcessError):  # somebody else's child: init reaps it
         os.waitpid(pid, os.WNOHANG)  # our own would stay as a zombie
     try:
-        state, started = parse_stat(Path(f"/proc/{pid}/stat").read_text())
+        dead, started = parse_stat(Path(f"/proc/{pid}/stat").read_text())
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if state in "ZX" else Identity(pid, started, boot())
+    return None if dead else Identity(pid, started, boot())
 
 
 @cache

@@ -31,12 +31,9 @@ def main() -> int:
     for services in [QUICK_SERVICES] if options.quick else options.services:
         founds.append(_found(services, command, options))
         print(report.table(founds[-1], gates), flush=True)
-    if (growth := report.growth(founds)) is not None:
-        print(f"five times as many services take {growth:.2f} times as long (≤ {report.GROWTH})")
     if options.png is not None:
         picture.draw(founds, options.png)
         print(f"drawn to {options.png}")
-    broken = list(report.exceeded(founds, {}))
     if options.set_gates:
         report.set_gates(founds)
         print(f"gates written to {report.GATES}")
@@ -44,34 +41,32 @@ def main() -> int:
         page.PAGE.write_text(page.page())
         print(f"written to {page.PAGE}")
     # gates that are to be made anew stop nothing
-    worse = broken if options.set_gates else list(report.exceeded(founds, gates))
+    worse = list(report.exceeded(founds, {} if options.set_gates else gates))
     gated = ", and no gate is exceeded" if gates and not options.set_gates else ""
     print("\n".join(worse) if worse else f"all that is promised holds{gated}")
     return int(options.gate and bool(worse))
 
 
 def _found(services: int, command: str, options: argparse.Namespace) -> Found:
-    """The runs of one number of services. More than the usual are applied, once: they are there for the growth."""
-    usual = services <= report.USUAL
+    """The runs of one number of services."""
     quiet = QUICK_SECONDS if options.quick else QUIET_SECONDS
-    count = options.runs if usual else 1
     floor, loads, alone, runs = None, list[float](), list[Applied](), list[Run]()
     with compiled():
-        if options.floor and usual:
+        if options.floor:
             print(f"{services} services from a bare client: the floor", flush=True)
             with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
                 floor = measured_floor(services, cluster_name(options.name), Path(folder))
-        for number in range(1, count + 1):
+        for number in range(1, options.runs + 1):
             loads.append(round(os.getloadavg()[0], 1))
             began = time.monotonic()
-            print(f"{services} services, run {number} of {count}, load {loads[-1]}: planned and applied", flush=True)
+            print(f"{services} services, run {number} of {options.runs}, load {loads[-1]}", flush=True)
+            print("  planned and applied", flush=True)
             with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
                 alone.append(applied(services, cluster_name(options.name), Path(folder)))
             print(f"  last child after {alone[-1].applied_seconds:.1f} s", flush=True)
-            if usual:
-                print("  and while controllers run beside, until Ready", flush=True)
-                with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
-                    runs.append(run(services, cluster_name(options.name), Path(folder), quiet))
+            print("  and while controllers run beside, until Ready", flush=True)
+            with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
+                runs.append(run(services, cluster_name(options.name), Path(folder), quiet))
             print(f"  run took {time.monotonic() - began:.0f} s", flush=True)
             found = Found.of(services, command, loads, alone, runs, floor)
             if options.json is not None:  # after each: a later one may fail
@@ -85,9 +80,7 @@ def _found(services: int, command: str, options: argparse.Namespace) -> Found:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operator_scale", description=__doc__.splitlines()[0])
     parser.add_argument("--services", type=int, nargs="+", default=[1000], metavar="N", help="default: 1000")
-    parser.add_argument(
-        "--runs", type=int, default=1, metavar="N", help="of each number up to 1000, default: %(default)s"
-    )
+    parser.add_argument("--runs", type=int, default=1, metavar="N", help="of each number, default: %(default)s")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SERVICES} services and a shorter quiet")
     parser.add_argument(
         "--json", type=Path, nargs="?", const=RESULTS, metavar="FILE", help=f"write results ({RESULTS})"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,10 +93,9 @@ class Bed:
         self.running.append(operator)
         return operator
 
-    def rated(self) -> bool:
-        """Whether controller manager and scheduler run as RATED says."""
-        wanted = [pid for name, pid in self._pids().items() if name in ("kube-controller-manager", "kube-scheduler")]
-        return all(set(RATED) <= set(Path(f"/proc/{pid}/cmdline").read_text().split("\0")) for pid in wanted)
+    def runs_with(self, component: str, flags: Iterable[str]) -> bool:
+        """Whether a component of the cluster was started with these."""
+        return set(flags) <= set(Path(f"/proc/{self._pids()[component]}/cmdline").read_text().split("\0"))
 
     @contextmanager
     def held_still(self) -> Iterator[None]:
@@ -137,9 +136,9 @@ class Bed:
 
 
 @contextmanager
-def laid(name: str, folder: Path) -> Iterator[Bed]:
-    """A fresh one, gone at the end with all it started."""
-    cluster = Cluster(name, "sim")
+def laid(name: str, folder: Path, api_server: tuple[str, ...] = ()) -> Iterator[Bed]:
+    """A fresh one, gone at the end with all it started; `api_server` are more flags for the API server."""
+    cluster = Cluster(name, "sim", api_server=api_server)
     cluster.down(quiet)  # what a run that was killed left is no ground to measure on
     with ExitStack() as stack:
         stack.callback(cluster.down, quiet)
@@ -154,7 +153,9 @@ def laid(name: str, folder: Path) -> Iterator[Bed]:
         fleet.start()
         stack.callback(fleet.stop)
         bed = Bed(cluster, fleet, folder, Audit(cluster.audit_log))
-        assert bed.rated(), f"controller manager or scheduler without {' '.join(RATED)}"
+        wanted = {"kube-apiserver": api_server, "kube-controller-manager": RATED, "kube-scheduler": RATED}
+        for component, flags in wanted.items():
+            assert bed.runs_with(component, flags), f"{component} runs without {' '.join(flags)}"
         stack.callback(_end, bed.running)
         yield bed
 

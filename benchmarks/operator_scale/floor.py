@@ -1,4 +1,4 @@
-"""The floor: the same objects, written by a client that does nothing else, on a cluster that does its own part.
+"""The floor: the same objects, written by a client that does nothing else, on a cluster that does its own part or none.
 
 No operator runs. The client knows what to write, reads nothing, watches nothing and reports nothing: for each service
 it sends the InferenceService and then its children, by the same server-side apply and in the same order, for as many
@@ -8,6 +8,7 @@ and reporting. It is no bound: who sends in another order, or more at a time, ma
 
 import asyncio
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,9 @@ class Floor:
     cpu: dict[str, float]  # CPU s of each component until then
 
 
-def floor(count: int, name: str, folder: Path) -> Floor:
-    """Measured, on a fresh cluster."""
-    with laid(name, folder) as bed:
+def floor(count: int, name: str, folder: Path, api_server: tuple[str, ...] = (), *, alone: bool = False) -> Floor:
+    """Measured, on a fresh cluster; `alone`: while no controller makes anything of what is written."""
+    with laid(name, folder, api_server) as bed, bed.held_still() if alone else nullcontext():
         mark, before = bed.mark(), bed.cpu()
         began = asyncio.run(_written(bed.cluster.token_kubeconfig(USER), bed.cluster.kubeconfig, count))
         after = bed.cpu()

@@ -87,9 +87,9 @@ class Run:
     failover_writes: int  # for other services
 
 
-def applied(count: int, name: str, folder: Path) -> Applied:
-    """What the operator itself has to do, on a fresh cluster."""
-    with laid(name, folder) as bed, bed.held_still():
+def applied(count: int, name: str, folder: Path, api_server: tuple[str, ...] = ()) -> Applied:
+    """What the operator itself has to do, on a fresh cluster; `api_server` are more flags for the API server."""
+    with laid(name, folder, api_server) as bed, bed.held_still():
         operator = bed.operator("alone")
         waited("the operator leads", operator.idle)
         begin, components, mark = Usage.of(pid(operator)), bed.cpu(), bed.mark()

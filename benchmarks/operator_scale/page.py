@@ -1,8 +1,11 @@
 """docs/reference/scale.md from the results: `python -m benchmarks.operator_scale.page` writes it."""
 
+import json
 from pathlib import Path
+from typing import Any
 
-from benchmarks.operator_scale import report
+from benchmarks.operator_scale import growth, report
+from benchmarks.operator_scale.growth import TIMES, Growth, Server
 from benchmarks.operator_scale.report import ROWS, Found
 from graphpod_operator.markdown import table
 
@@ -23,26 +26,22 @@ def page() -> str:
     """The page's text."""
     founds = report.load(ROOT / report.RESULTS)
     parts = [HEAD, *map(_part, founds)]
-    if (growth := report.growth(founds)) is not None:
-        parts.append(f"Five times as many services take {growth:.2f} times as long (promised: {report.GROWTH}).\n")
+    if (ROOT / growth.RESULTS).exists():
+        parts.append(_growth(json.loads((ROOT / growth.RESULTS).read_text())))
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _part(found: Found) -> str:
     loads = ", ".join(f"{load:g}" for load in found.loads)
-    flags = ", ".join(f"`{flag}`" for flag in found.cluster)
-    made = f"`{found.command}`, {found.date}, {found.machine}, load before each {loads}; the cluster with {flags}."
+    made = _made(vars(found), loads)
     rows = [
-        (row.what, f"{mean:.1f} {row.unit}", report.spread(found, row), report.promised(found, row))
+        (row.what, f"{found.mean(row):.1f} {row.unit}", report.spread(found, row), report.promised(found, row))
         for row in ROWS
-        if (mean := found.mean(row)) is not None
     ]
-    last = (found.runs or found.applied)[-1]
-    spent = ", ".join(f"{part} {seconds:.0f}" for part, seconds in last.cpu.items())
+    spent = ", ".join(f"{part} {seconds:.0f}" for part, seconds in found.runs[-1].cpu.items())
     text = f"## {found.services} services, {report.counted(found)}\n\n{made}\n\n"
     text += table(("figure", "mean; of writes the most", "range", "promised"), rows)
-    until = "last Ready" if found.runs else "last child"
-    text += f"\nCPU seconds until the {until}, of the last run: {spent}.\n"
+    text += f"\nCPU seconds until the last Ready, of the last run: {spent}.\n"
     if found.floor is not None:
         below = ", ".join(f"{part} {seconds:.0f}" for part, seconds in found.floor.cpu.items())
         text += (
@@ -51,6 +50,40 @@ def _part(found: Found) -> str:
             f"{report.times_floor(found)}. CPU seconds of the cluster's own by then: {below}.\n"
         )
     return text
+
+
+def _growth(raw: dict[str, Any]) -> str:
+    found = growth.load(raw)
+    loads = ", ".join(f"{stage.load:g}" for grown in found.values() for stage in grown.stages)
+    return (
+        f"## {TIMES} times as many\n\n{_made(raw, loads)} These are the loads before the operator's runs. "
+        f"Planned and applied, or written by a bare client, while no "
+        f"controller runs beside; every figure: [operator_growth.json](../../benchmarks/results/operator_growth.json). "
+        f"[Why it is measured with three API servers](../benchmarks.md#five-times-as-many).\n\n"
+    ) + "\n".join(_grown(server, grown) for server, grown in found.items())
+
+
+def _grown(server: Server, found: Growth) -> str:
+    head = ("services", "first create → last child", "operator's CPU", "RSS at its peak", "a bare client")
+    rows = [
+        (
+            str(stage.services),
+            f"{stage.applied.applied_seconds:.1f} s",
+            f"{stage.applied.applied_cpu:.1f} s",
+            f"{stage.applied.applied_peak / 1e6:.0f} MB",
+            f"{stage.floor.fill_seconds:.1f} s",
+        )
+        for stage in found.stages
+    ]
+    flags = " ".join(f"`{flag}`" for flag in server.flags)
+    where = f"{server.what[0].upper()}{server.what[1:]}" + (f", by {flags}" if flags else "")
+    return f"{where}:\n\n{table(head, rows)}\n{found}.\n"
+
+
+def _made(raw: dict[str, Any], loads: str) -> str:
+    """What it was made with, in a sentence."""
+    flags = ", ".join(f"`{flag}`" for flag in raw["cluster"])
+    return f"`{raw['command']}`, {raw['date']}, {raw['machine']}, load before each {loads}; the cluster with {flags}."
 
 
 if __name__ == "__main__":

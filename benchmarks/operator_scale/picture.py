@@ -11,15 +11,14 @@ INK = {"created": "#8a8f98", "with all children": "#2a6fdb", "Ready": "#1a9850"}
 
 
 def draw(founds: Sequence[Found], file: Path) -> None:
-    """One panel for each number of services that became Ready: the last run of it. Needs matplotlib."""
+    """One panel for each number of services: the last run of it. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    drawn = [found for found in founds if found.runs]
-    figure, panels = pyplot.subplots(1, len(drawn), figsize=(6.5 * len(drawn), 3.8), squeeze=False)
-    for panel, found in zip(panels[0], drawn, strict=True):
+    figure, panels = pyplot.subplots(1, len(founds), figsize=(6.5 * len(founds), 3.8), squeeze=False)
+    for panel, found in zip(panels[0], founds, strict=True):
         run = found.runs[-1]
         for what, line in _lines(run).items():
             panel.plot([moment.at for moment in run.moments], line, label=what, color=INK[what], linewidth=2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 from urllib.request import getproxies
 
 import aiohttp
@@ -23,7 +23,11 @@ from graphpod_operator.resource import Resource
 REQUEST_TIMEOUT = 30.0
 """Seconds one request may take."""
 PAGE = 200
-"""Objects per page of a list: some megabytes once decoded."""
+"""Objects per page of a list: some megabytes."""
+OWN_PAGE = 1000
+"""Services per page. Of a custom kind, a page that goes on from another took Kubernetes 1.36 four times as long for
+each object as a first page (1000 services, 2026-11-22).
+"""
 CONNECT_TIMEOUT = 3.0
 """Seconds of it until the request is on its way: one that is held up longer would be sent by who may lead no more."""
 LEASE_TIMEOUT = 3.0
@@ -44,6 +48,7 @@ _UNTYPED = "failed to create typed patch object"
 _ENDING = "NamespaceTerminating"
 """The cause in a 403 to a create in a namespace that is being deleted."""
 
+D = TypeVar("D")
 Answered = Callable[[str, str], None]
 """Told of every answer: HTTP status (or `<error>`) and method."""
 
@@ -64,6 +69,20 @@ async def connect(answered: Answered) -> Wire:
     # aiohttp, told to trust the environment, reads ~/.netrc for every request, in a thread
     configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
     return Wire(client.ApiClient(configuration), answered)
+
+
+class PageMetadata(msgspec.Struct, rename={"version": "resourceVersion", "more": "continue"}):
+    """Of a page: the version of its list, and what to ask for the next one with; empty on the last."""
+
+    version: str
+    more: str = ""
+
+
+class Page(msgspec.Struct):
+    """A page of a list, whose objects are still as they came."""
+
+    metadata: PageMetadata
+    items: list[msgspec.Raw]
 
 
 class Wire:
@@ -94,8 +113,13 @@ class Wire:
         limit = aiohttp.ClientTimeout(total=seconds, connect=min(seconds, CONNECT_TIMEOUT))
         async with self._answer(method, path, query, body, content, limit, fence) as response:
             text = await response.read()
-        answer: dict[str, Any] = _decoded(text, f"{method} {path}")
-        return answer
+        return _decoded(text, f"{method} {path}", dict[str, Any])
+
+    async def page(self, path: str, query: Mapping[str, str]) -> Page:
+        """A page of a list. Raises the port's errors."""
+        limit = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT, connect=CONNECT_TIMEOUT)
+        async with self._answer("GET", path, query, None, JSON, limit) as response:
+            return _decoded(await response.read(), f"GET {path}", Page)
 
     async def lines(self, path: str, query: Mapping[str, str], silent: float, tell: Callable[[bytes], None]) -> None:
         """A GET, of which each line is told as it comes, until the answer ends or is silent for so many seconds. Raises
@@ -227,7 +251,7 @@ class KubernetesWatches:
         }
 
         def told(line: bytes) -> None:
-            event = _decoded(line, what)
+            event = _decoded(line, what, dict[str, Any])
             if event["type"] == "ERROR":
                 raise _error(event["object"].get("code") or 500, what, event["object"])
             tell(event["type"], event["object"])
@@ -245,7 +269,7 @@ class KubernetesCluster:
     async def get(self, resource: Resource, namespace: str, name: str) -> Raw | None:
         """The live object, or None."""
         try:
-            return await self._read(_path(resource, namespace, name))
+            return await self._wire.request("GET", _path(resource, namespace, name))
         except Refused as error:
             if error.status == 404:
                 return None
@@ -255,18 +279,21 @@ class KubernetesCluster:
         self, resource: Resource, namespace: str | None, selector: str, keep: Callable[[Raw], T]
     ) -> Listing[T]:
         """What `keep` makes of every object of a kind that a label selector matches, in one namespace or (None) in all.
-        No more bodies than a page has are held at a time.
+        Of a page the text is held, and one body at a time.
         """
-        query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+        path, size = _path(resource, namespace), OWN_PAGE if resource is Resource.InferenceService else PAGE
+        query = {"limit": str(size)} | ({"labelSelector": selector} if selector else {})
         kept: list[T] = []
         while True:
-            page = await self._read(_path(resource, namespace), query)
-            kept += map(keep, page["items"])
-            metadata = page["metadata"]
-            if not metadata.get("continue"):
-                return Listing(tuple(kept), int(metadata["resourceVersion"]))
-            query["continue"] = metadata["continue"]
-            del page  # or it would be held while the next one is read
+            page = await self._wire.page(path, query)
+            for begin in range(0, len(page.items), PAGE):
+                turn = (_decoded(item, f"GET {path}", dict[str, Any]) for item in page.items[begin : begin + PAGE])
+                kept += map(keep, turn)
+                await asyncio.sleep(0)  # leases and probes have their turn
+            if not page.metadata.more:
+                return Listing(tuple(kept), int(page.metadata.version))
+            query["continue"] = page.metadata.more
+            del page  # or its text would be held while the next one is read
 
     async def apply(self, resource: Resource, body: Raw, *, force: bool, manager: str = FIELD_MANAGER) -> Raw:
         """Server-side apply as this field manager; the object as stored."""
@@ -297,9 +324,6 @@ class KubernetesCluster:
         query = {"fieldManager": manager, "force": "true" if force else "false"}
         return await self._write("PATCH", path, body, query=query, content=APPLY)
 
-    async def _read(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        return await self._wire.request("GET", path, query=query)
-
     async def _write(self, method: str, path: str, body: Raw, **how: Any) -> dict[str, Any]:
         return await self._wire.request(method, path, body=body, fence=self._fence, **how)
 
@@ -310,11 +334,11 @@ def _path(resource: Resource, namespace: str | None, name: str | None = None) ->
     return f"{root}{scope}/{resource.plural}" + (f"/{name}" if name is not None else "")
 
 
-def _decoded(text: bytes, what: str) -> Any:
+def _decoded(text: bytes | msgspec.Raw, what: str, as_: type[D]) -> D:
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.decode(text, type=as_)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Unavailable(0, f"{what}: what answered is no API server: {text[:80]!r}") from error
+        raise Unavailable(0, f"{what}: what answered is no API server: {bytes(text)[:80]!r}") from error
 
 
 def _said(text: bytes) -> Raw:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 FIELD_MANAGER = "graphpod"
@@ -97,8 +98,8 @@ def _project(value: Any, fields: Mapping[str, Any]) -> Any:
 
 def _project_list(items: list[Any], members: Mapping[str, Any]) -> list[Any]:
     """Items named by key (`k:{…}`) or by value (`v:…`), in the order the object has them."""
-    keyed = [(json.loads(key[2:]), child) for key, child in members.items() if key.startswith("k:")]
-    values = [json.loads(key[2:]) for key in members if key.startswith("v:")]
+    keyed = [(_named(key[2:]), child) for key, child in members.items() if key.startswith("k:")]
+    values = [_named(key[2:]) for key in members if key.startswith("v:")]
     kept = []
     for item in items:
         if item in values:
@@ -109,3 +110,9 @@ def _project_list(items: list[Any], members: Mapping[str, Any]) -> list[Any]:
                 kept.append(_project(item, child))
                 break
     return kept
+
+
+@lru_cache(1024)
+def _named(text: str) -> Any:
+    """What the name of a list's item says: mostly the same few in every object of a kind. Not to be changed."""
+    return json.loads(text)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pydantic import ValidationError
 
@@ -32,7 +33,10 @@ from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
 from graphpod_operator.rendering import Rendering, canonical, made_from
 from graphpod_operator.resource import Resource
-from graphpod_policy import Phase, Plan, resolve
+from graphpod_policy import Features, GraphRequest, Phase, Plan, resolve
+
+REMEMBERED = 512
+"""Plans that are not made again: a service is looked at often, and many services ask for the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +152,9 @@ def desire(
         return replace(refused, policy=policy)
     kept = _kept(found, revisions)
     mark = made_from(spec, found.queue)
-    known = [one.kept for one in kept if one.kept.trouble is None and one.kept.data[MADE_FROM] == mark]
-    same = [memory for memory in known if UNDEGRADED not in memory.data]
-    adopted = isinstance(fresh, Rendering) and found.adopt == fresh.revision
+    known = [one.data for one in kept if one.data is not None and one.data[MADE_FROM] == mark]
+    same = [data for data in known if UNDEGRADED not in data]
+    adopted = found.adopt is not None and isinstance(fresh, Rendering) and found.adopt == fresh.revision
     news: tuple[News, ...] = ()
     if not same or spec.updates is Updates.Auto or adopted or operator_features.lacking(spec):
         if isinstance(fresh, Refused):
@@ -182,14 +186,14 @@ def _weaker(subject: Subject, pinned: Rendering, memory: degrade.Memory, kept: l
     if not memory.steps:
         return pinned
     name = subject.revision_name(memory.runs)
-    made = next((one.kept for one in kept if one.name == name and one.kept.trouble is None), None)
+    made = next((one.data for one in kept if one.name == name), None)
     return degrade.degraded(pinned, memory, subject) if made is None else Rendering.read(made, pinned.policy)
 
 
 def _render(subject: Subject, images: Images) -> tuple[Rendering | Refused, Plan]:
     """What this operator makes of a spec, and its plan even where it refuses."""
     spec = subject.spec
-    policy = resolve(features(spec), graph_request(spec))
+    policy = _resolved(features(spec), graph_request(spec))
     if lacking := missing(spec):
         return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy), policy
     if (refused := policy.refused) is not None:
@@ -200,23 +204,30 @@ def _render(subject: Subject, images: Images) -> tuple[Rendering | Refused, Plan
     return Rendering(made_from(spec, subject.queue), file.data, body, policy), policy
 
 
+@lru_cache(REMEMBERED)
+def _resolved(features: Features, request: GraphRequest) -> Plan:
+    return resolve(features, request)
+
+
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """A ControllerRevision that is ours to go by."""
+    """A ControllerRevision that is ours to go by; without `data` it cannot be read."""
 
     name: str
-    kept: observe.Kept
+    number: int
+    data: Mapping[str, str] | None
 
 
 def _kept(found: observe.Service, revisions: Iterable[observe.Child]) -> list[_Memory]:
     """This very service's memories, the newest last."""
-    ours = [_Memory(child.name, child.kept) for child in revisions if child.kept is not None and is_ours(found, child)]
-    return sorted(ours, key=lambda one: (one.kept.number, one.name))
+    ours = ((child.name, child.kept) for child in revisions if child.kept is not None and is_ours(found, child))
+    made = [_Memory(name, kept.number, kept.data if kept.trouble is None else None) for name, kept in ours]
+    return sorted(made, key=lambda one: (one.number, one.name))
 
 
 def _memories(subject: Subject, pinned: Rendering, running: Rendering, kept: list[_Memory]) -> Iterator[Wanted]:
     """The memory of what runs, with the highest number of all, and of what that is a weaker form of, to go back to."""
-    numbers = {one.name: one.kept.number for one in kept}
+    numbers = {one.name: one.number for one in kept}
     name, undegraded = (subject.revision_name(rendering.revision) for rendering in (running, pinned))
     number = numbers.pop(name, 0)
     if undegraded != name:
@@ -229,8 +240,7 @@ def _memories(subject: Subject, pinned: Rendering, running: Rendering, kept: lis
 def _memory(subject: Subject, rendering: Rendering, number: int, kept: list[_Memory]) -> Wanted:
     name = subject.revision_name(rendering.revision)
     # a memory cannot be changed, and the words of its plan may be others than today's
-    known = (one.kept.data for one in kept if one.name == name and one.kept.trouble is None)
-    data = next(known, None) or rendering.data()
+    data = next((one.data for one in kept if one.name == name), None) or rendering.data()
     return Wanted.of(Resource.ControllerRevision, controller_revision(subject, rendering.revision, data, number))
 
 

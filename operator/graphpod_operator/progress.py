@@ -1,8 +1,9 @@
 """When a new status is worth a write.
 
 What changes a decision of the reader (a condition's status or reason, the effective policies, the generation) is
-written at once. Details wait until 5 s have passed since the last write; while graphs are captured, also until a third
-of the sizes more is done, or a minute has passed. So a start costs few writes however long it takes.
+written at once, but twice a second at most: pods that come up together cost one write, and somebody who scales to and
+fro starts no storm. Details wait until 5 s have passed since the last write; while graphs are captured, also until a
+third of the sizes more is done, or a minute has passed. So a start costs few writes however long it takes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from graphpod_operator.api_status import ConditionStatus
 from graphpod_operator.conditions import ConditionType
 from graphpod_operator.observe import Key
 
+MOMENT_SECONDS = 0.5
 DETAIL_SECONDS = 5.0
 CAPTURE_SECONDS = 60.0
 CAPTURE_STEP = 1 / 3
@@ -23,7 +25,7 @@ Status = Mapping[str, Any]
 
 
 class Progress:
-    """Remembers when the status of each service was last written, in seconds of a clock that only goes forward."""
+    """Remembers when the status of each service was written last, in seconds of a clock that only goes forward."""
 
     def __init__(self) -> None:
         self._written: dict[Key, float] = {}
@@ -32,12 +34,7 @@ class Progress:
         """Seconds until `new` may be written over `old`: 0 for now, None when there is nothing to write."""
         if old == new:
             return None
-        if _urgent(old) != _urgent(new):
-            return 0.0
-        captures_only = _without_counts(old) == _without_counts(new)
-        small_step = abs(_ratio(new) - _ratio(old)) < CAPTURE_STEP
-        pause = CAPTURE_SECONDS if captures_only and small_step else DETAIL_SECONDS
-        return max(0.0, self._written.get(key, float("-inf")) + pause - now)
+        return max(0.0, self._written.get(key, float("-inf")) + _pause(old, new) - now)
 
     def written(self, key: Key, now: float) -> None:
         """The status was written."""
@@ -46,6 +43,15 @@ class Progress:
     def forget(self, key: Key) -> None:
         """The service is gone."""
         self._written.pop(key, None)
+
+
+def _pause(old: Status, new: Status) -> float:
+    """Seconds from the last write to that of `new`, at least."""
+    if _urgent(old) != _urgent(new):
+        return MOMENT_SECONDS
+    captures_only = _without_counts(old) == _without_counts(new)
+    small_step = abs(_ratio(new) - _ratio(old)) < CAPTURE_STEP
+    return CAPTURE_SECONDS if captures_only and small_step else DETAIL_SECONDS
 
 
 def _urgent(status: Status) -> object:

@@ -96,6 +96,8 @@ class KeyQueue:
 
     async def take(self) -> Key:
         """The next key; the caller must call `done` with it."""
+        # work that finds nothing to do waits for nothing: thousands of keys in a row would hold up watches and Lease
+        await asyncio.sleep(0)
         while not self.depth:
             self._arrival.clear()
             await self._arrival.wait()

@@ -48,9 +48,7 @@ BLOCKED_SECONDS: dict[Reason, float] = {Reason.NameCollision: 60.0, Reason.Previ
 
 
 class HeldUp(ApiError):
-    """An object of an optional kind could not be written. All else is done and told; `pause` is when to look at that
-    again, in seconds, or None.
-    """
+    """An object could not be written. All else is done; `pause` is when to look at it again, in seconds, or None."""
 
     def __init__(self, error: ApiError, pause: float | None) -> None:
         super().__init__(error.status, str(error))
@@ -154,7 +152,7 @@ class Reconciler:
         told = status(found, outcome, stopped, seen, self._clock.timestamp())
         held_back = None if unheard else await self._report(found, told)
         if failure is not None:
-            raise failure
+            raise HeldUp(failure, held_back) from failure  # by any other pause it would be tried at each look
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
         pauses = (held_back, blocked, again, self._waits.pop(key, None), read_again(seen.readings.values()))
         pause = min((pause for pause in pauses if pause is not None), default=None)

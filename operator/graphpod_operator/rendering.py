@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from graphpod_operator import observe
+import msgspec
+
 from graphpod_operator.api import Spec
 from graphpod_operator.render.controllerrevision import ENGINE, MADE_FROM, PLAN, UNDEGRADED, WORKLOAD
 from graphpod_operator.render.subject import TEMPLATE_ANNOTATION, Body
@@ -81,11 +82,10 @@ class Rendering:
         }
 
     @classmethod
-    def read(cls, kept: observe.Kept, today: Plan) -> Rendering:
-        """What was kept, and can be read. `today` is the plan of the same spec by the rules of today."""
-        data = kept.data
-        engine, workload = data[ENGINE].encode(), json.loads(data[WORKLOAD])
-        policy = _plan(json.loads(engine)["graph"], json.loads(data[PLAN]), today)
+    def read(cls, data: Mapping[str, str], today: Plan) -> Rendering:
+        """What was kept as `data`. `today` is the plan of the same spec by the rules of today."""
+        engine, workload = data[ENGINE].encode(), msgspec.json.decode(data[WORKLOAD])
+        policy = _plan(msgspec.json.decode(engine)["graph"], data.get(PLAN, ""), today)
         return cls(data[MADE_FROM], engine, workload, policy, data.get(UNDEGRADED))
 
 
@@ -127,12 +127,13 @@ def _words(policy: Plan) -> dict[str, Any]:
     }
 
 
-def _plan(graph: Mapping[str, Any], words: Mapping[str, Any], today: Plan) -> Plan:
+def _plan(graph: Mapping[str, Any], text: str, today: Plan) -> Plan:
     """The plan that was made then, as far as status tells of it; today's, if its words are none of today's. Where
     they are lost, the reasons of a plan that is not today's are lost with them.
     """
     try:
         phases = {phase: _phase(graph[phase.value]) for phase in Phase}
+        words = msgspec.json.decode(text) if text else {}
         if not words:
             return today if phases == today.phases else replace(today, phases=phases, decisions=(), refused=None)
         return replace(
@@ -140,11 +141,11 @@ def _plan(graph: Mapping[str, Any], words: Mapping[str, Any], today: Plan) -> Pl
             phases=phases,
             decisions=tuple(map(_decision, words["decisions"])),
             gates=tuple(words["gates"]),
-            budget=replace(today.budget, start_seconds=words["startSeconds"]),
+            budget=replace(today.budget, start_seconds=int(words["startSeconds"])),
             resolver_revision=words["resolverRevision"],
             refused=None,
         )
-    except (KeyError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return today
 
 

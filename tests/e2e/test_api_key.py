@@ -17,6 +17,7 @@ from demo.chart import NAMESPACE as SYSTEM
 from demo.chart import OPERATOR
 from demo.service import EXAMPLE, NAMESPACE
 from testbed import Cluster
+from testbed.reach import takes_connections
 from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import Place
@@ -76,6 +77,7 @@ def test_without_the_key_a_client_is_told_401_as_openai_tells_it(
     keyed: Place, home: Place, eventually: Eventually
 ) -> None:
     eventually(keyed.reached("Ready", "True", "Ready", NAME), timeout=START)
+    eventually(lambda: takes_connections(address(keyed.cluster, NAMESPACE, NAME)))
     for guess in ("none", SECOND, f"{FIRST}x"):
         with client(keyed, guess) as stranger, pytest.raises(openai.AuthenticationError) as refused:
             stranger.models.list()

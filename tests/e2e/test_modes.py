@@ -20,6 +20,7 @@ from demo.objects import read
 from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, fill_claim
 from testbed import Cluster
 from testbed.golang import build
+from testbed.reach import takes_connections
 from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import Place
@@ -91,6 +92,7 @@ def test_in_one_namespace_it_serves_there_and_is_refused_nothing(
     served: Cluster, elsewhere: Place, eventually: Eventually
 ) -> None:
     eventually(ready(served), timeout=START)
+    eventually(lambda: takes_connections(address(served)))
     assert "Paris" in ask(address(served))
     assert elsewhere.status() == {}
     asked = Audit(served.audit_log).since().by(ACCOUNT)

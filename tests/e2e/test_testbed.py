@@ -145,8 +145,9 @@ def test_a_node_runs_restricted_pods_and_down_leaves_the_machine_as_it_was(
     cluster.up()
     start_pods(cluster, image, eventually)
 
-    # the volume of a claim without a class is writable through fsGroup, and logs come through the kubelet
-    assert cluster.kubectl("-n", "probe", "logs", "writer1") == "written\n"
+    # the volume of a claim without a class is writable through fsGroup, and logs come through the kubelet; without a
+    # probe a pod is Ready before it has done anything
+    eventually(lambda: cluster.kubectl("-n", "probe", "logs", "writer1") == "written\n")
     written = [v / "written" for v in (cluster.folder / "node1" / "volumes").iterdir() if (v / "written").exists()]
     assert [w.read_text() for w in written] == ["yes"]
 
@@ -178,8 +179,8 @@ def test_pods_on_two_nodes_share_a_volume_and_their_service_survives_the_death_o
 ):
     two_nodes.up()
     start_pods(two_nodes, image, eventually)
-    written = [f.read_text() for f in (two_nodes.folder / "shared").glob("*/written")]
-    assert written == ["yesyes"]
+    shared = two_nodes.folder / "shared"
+    eventually(lambda: [f.read_text() for f in shared.glob("*/written")] == ["yesyes"])
     eventually(lambda: served(two_nodes))
 
     parts = [c for c in record.load(two_nodes.name).components if c.name.endswith("-node1")]

@@ -18,6 +18,7 @@ from demo.chart import NAMESPACE as SYSTEM
 from demo.chart import SELECTOR
 from demo.service import EXAMPLE, NAMESPACE
 from testbed import Cluster
+from testbed.reach import takes_connections
 from tests.eventually import Eventually
 from tests.places import LABEL, Manifest, Place
 from tests.traffic import Client, Traffic, asking
@@ -57,6 +58,7 @@ def traffic(spread: Place, home: Place, eventually: Eventually) -> Iterator[Traf
     """Clients that ask all through the test."""
     eventually(spread.reached("Ready", "True", "Ready", NAME), timeout=START)
     url = f"{address(spread.cluster, NAMESPACE, NAME)}/v1/chat/completions"
+    eventually(lambda: takes_connections(url))
     question = body() | {"model": NAME, "max_tokens": 8}
     with asking(url, question) as traffic:
         eventually.evidence.append(traffic.told)

@@ -87,6 +87,8 @@ def open_place(sim: Cluster, running_operator: Operator) -> Iterator[Callable[[]
         made.append(place)
         place.create()
         sim.kubectl("create", "-f", "-", input=json.dumps(weights(place.namespace)))
+        # a pod that comes before is told as ClaimNotBound: writes that a start does not cost elsewhere
+        place.kubectl("wait", "pvc/weights", "--for=jsonpath={.status.phase}=Bound", "--timeout=30s")
         return place
 
     yield make

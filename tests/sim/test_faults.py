@@ -86,27 +86,38 @@ def _ids(case: Case) -> str:
     return case.name
 
 
+def told(place: SimPlace, case: Case) -> Callable[[], bool]:
+    """A check for `eventually`: the condition has its reason and says its words, which may follow: an engine that the
+    fleet does not know yet is unreachable by other words first.
+    """
+
+    def check() -> bool:
+        message = place.reached(case.condition, case.status, case.reason, case.name)()
+        assert case.words in message, message
+        return True
+
+    return check
+
+
 @pytest.mark.parametrize("case", FAILING, ids=_ids)
 def test_an_engine_that_fails_is_told_by_condition_reason_and_next_step(case: Case, troubled, eventually) -> None:
     place, _ = troubled
-    message = eventually(place.reached(case.condition, case.status, case.reason, case.name))
-    assert case.words in message
-    assert place.condition("Ready", case.name)[:2] == ("False", case.reason)
+    eventually(told(place, case))
+    # one that died amid its captures is Restarting for a moment, when its second run has got there
+    eventually(place.reached("Ready", "False", case.reason, case.name))
     assert place.status(case.name)["lastFailure"]["reason"] == case.reason
 
 
 @pytest.mark.parametrize("case", UNPROVEN, ids=_ids)
 def test_an_engine_whose_word_does_not_count_never_makes_the_service_ready(case: Case, troubled, eventually) -> None:
     place, history = troubled
-    message = eventually(place.reached(case.condition, case.status, case.reason, case.name))
-    assert case.words in message
-    told = history.conditions(case.name)
-    assert told, "the watch saw the service"
-    assert not [row for row in told if row.get("Ready") == "True" or row.get("GraphsCaptured") == "True"]
+    eventually(told(place, case))
+    rows = history.conditions(case.name)
+    assert rows, "the watch saw the service"
+    assert not [row for row in rows if row.get("Ready") == "True" or row.get("GraphsCaptured") == "True"]
 
 
 @pytest.mark.parametrize("case", WEAKER, ids=_ids)
 def test_an_engine_that_runs_less_than_planned_is_ready_and_says_what(case: Case, troubled, eventually) -> None:
     place, _ = troubled
-    message = eventually(place.reached(case.condition, case.status, case.reason, case.name))
-    assert case.words in message
+    eventually(told(place, case))

@@ -33,7 +33,10 @@ class Pods:
 
 @pytest.fixture
 def pods(make_place: Callable[..., Place], sim_cluster: Cluster) -> Pods:
-    return Pods(make_place(sim_cluster, PodSecurity.Privileged))
+    place = make_place(sim_cluster, PodSecurity.Privileged)
+    # before that a bare pod is refused, and nobody asks again for it
+    place.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+    return Pods(place)
 
 
 def test_a_pod_without_probes_runs_and_is_ready_at_once(pods: Pods, eventually) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from graphpod_operator.render.subject import HASH_ANNOTATION, Body, Subject
 from graphpod_operator.resource import Resource
@@ -32,7 +33,7 @@ def unreadable(data: Any) -> str | None:
     """Why no rendering can be read from what a ControllerRevision holds; None when one can."""
     try:
         made_from, engine = data[MADE_FROM], data[ENGINE].encode()
-        graph, workload = json.loads(engine)["graph"], json.loads(data[WORKLOAD])
+        graph, workload = msgspec.json.decode(engine)["graph"], msgspec.json.decode(data[WORKLOAD])
         template = workload["template"]
         image = template["spec"]["containers"][0]["image"]
         named = template["metadata"]["annotations"][HASH_ANNOTATION]

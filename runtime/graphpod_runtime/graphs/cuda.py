@@ -8,6 +8,9 @@ import torch
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.segment import capture
 
+KEPT_NUMBERS = 256
+"""Python makes each int up to it once, and never ends it."""
+
 
 class CudaSegment:
     """A Segment of one CUDA graph in the pool of this `handle`. Capture it inside the pool's `capturing()`."""
@@ -138,7 +141,10 @@ class CudaPool:
             self._outside_before = None
 
     def pool_bytes(self) -> int:
-        parts = torch.cuda.memory_snapshot(self.handle)
+        # torch 2.11 gives back the numbers of the tuple that it is handed once too often: the end of those that Python
+        # does not keep for ever. Without a tuple it tells of every pool, which takes longer.
+        mine = self.handle if max(self.handle) <= KEPT_NUMBERS else None
+        parts = torch.cuda.memory_snapshot(mine)
         return sum(part["total_size"] for part in parts if tuple(part["segment_pool_id"]) == tuple(self.handle))
 
     def driver_bytes(self) -> int:

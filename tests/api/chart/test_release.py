@@ -34,6 +34,15 @@ def looked_after(release: Release, place: Place, folder: Path, eventually: Event
         place.kubectl("scale", "deployment", "demo", "--replicas=3")
         eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
         eventually(lambda: len(place.pods()) == 1)
+        eventually(lambda: has_told_its_pod(place))  # else it is left to the next operator
+
+
+def has_told_its_pod(place: Place) -> bool:
+    """The Deployment's controller has seen the last change, and status says what it counts."""
+    deployment = place.get("deployment", "demo")
+    counted = deployment["status"]
+    seen = counted.get("observedGeneration") == deployment["metadata"]["generation"]
+    return seen and counted.get("replicas") == place.status().get("replicas") == 1
 
 
 def test_uninstall_takes_the_operator_and_leaves_the_services_and_the_crd(

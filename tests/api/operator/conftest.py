@@ -1,5 +1,6 @@
 """An operator for the whole folder, a namespace for each test, and short ways to say what a test says often."""
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from graphpod_operator.progress import MOMENT_SECONDS
 from stubs.proxy import Proxy
 from testbed import Cluster
 from testbed.foreign import Foreign
@@ -133,6 +135,7 @@ def settled(operator: Operator, markers: Place, eventually) -> Callable[[], None
         foreign = f"{LABEL}={name},app.kubernetes.io/part-of=nobody"
         eventually(lambda: not markers.kubectl("get", kinds, "-l", foreign, "-o", "name"))
         markers.kubectl("delete", "gisvc", name)
+        time.sleep(MOMENT_SECONDS)  # a status may be waiting, which no queue shows
         eventually(operator.idle)
 
     return settle

@@ -15,8 +15,9 @@ import yaml
 
 import graphpod_operator
 from graphpod_operator.render.images import Images
-from testbed import Cluster
+from testbed import Cluster, TestbedError
 from testbed.foreign import Foreign
+from tests.eventually import Eventually
 from tests.places import Place
 
 USER = "operator"
@@ -48,8 +49,17 @@ def grant(cluster: Cluster, user: str = USER, namespace: str | None = None) -> N
 
 def serve(place: Place, foreign: Foreign) -> None:
     """Install the CRD of others; objects of it can be made then."""
-    place.cluster.kubectl("apply", "--server-side", "-f", str(foreign.manifest()))
-    place.cluster.kubectl("wait", "--for=condition=Established", f"crd/{foreign.crd}", "--timeout=30s")
+    kubectl, group = place.cluster.kubectl, foreign.crd.partition(".")[2]
+    kubectl("apply", "--server-side", "-f", str(foreign.manifest()))
+
+    def found() -> bool:
+        """Not `kubectl wait`, which fails where the conditions are not written yet; and discovery follows them."""
+        try:
+            return foreign.crd in kubectl("api-resources", f"--api-group={group}", "-o", "name").split()
+        except TestbedError as error:  # a kind that comes or goes
+            raise AssertionError(str(error)) from error
+
+    Eventually(lambda: [place.cluster])(found)
 
 
 def _bound(user: str, called: str, rules: list[dict[str, Any]], namespace: str | None) -> list[dict[str, Any]]:

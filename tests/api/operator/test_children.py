@@ -184,6 +184,7 @@ def test_a_second_replica_brings_a_budget_and_its_end_takes_it_away(
 ) -> None:
     applied.apply(replicas=2)
     eventually(lambda: applied.names("poddisruptionbudgets") == ["poddisruptionbudget.policy/demo"])
+    settled()  # the Deployment is written after the budget
     mark = audit.mark()
     applied.kubectl("delete", "poddisruptionbudget", "demo")
     eventually(lambda: applied.names("poddisruptionbudgets"))

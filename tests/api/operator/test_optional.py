@@ -39,6 +39,7 @@ def test_a_monitor_comes_with_its_kind_is_put_back_and_goes_with_it(
     place.kubectl("patch", "podmonitor", "demo", "--type=merge", "-p", change)
     eventually(lambda: place.get("podmonitor", "demo")["spec"] == spec)
     place.kubectl("delete", "podmonitor", "demo")
+    eventually(lambda: place.names("podmonitors"))  # there is none until the operator has heard of it
     eventually(lambda: place.get("podmonitor", "demo")["spec"] == spec)
     eventually(hasty.idle)
     writes = audit.since(since).by(USER).of(place.namespace).writes()

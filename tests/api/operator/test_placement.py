@@ -95,6 +95,8 @@ def test_contract_22_a_pod_that_kueue_holds_back_is_told_and_is_no_failure(
     operator: Operator, place: Place, eventually: Eventually
 ) -> None:
     """Kueue gates the pods that carry its label by a webhook; here an admission policy does."""
+    # before that a bare pod, as the probe is one, is refused
+    place.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
     place.cluster.kubectl("apply", "-f", "-", input=json.dumps(_gating(place.namespace)))
     try:
         eventually(lambda: _is_gated(place))

@@ -19,7 +19,7 @@ from tests.api.operator.pods import AdminPorts, report, running, set_status
 from tests.api.operator.process import IMAGES, Operator, grant
 from tests.audit import Audit, Trail
 from tests.eventually import Eventually
-from tests.places import LABEL, Place, service
+from tests.places import LABEL, Manifest, Place, service
 
 USER = "user1"
 OFTEN = """
@@ -86,10 +86,21 @@ class Scene:
         self.ready_pods(admin_ports, name)
 
     def ready_pods(self, admin_ports: AdminPorts, name: str = "whole") -> None:
-        """The pods of a service serve."""
-        for pod in self.place.pods(name):
+        """The pods of a service serve, all at once: a while between two of them may be told in a write of its own."""
+        pods = self.place.pods(name)
+        for pod in pods:
             admin_ports.tell(pod, report(pod))
-            set_status(self.place.cluster, pod, running(ready=True))
+        names = [pod["metadata"]["name"] for pod in pods]
+        patch = json.dumps({"status": running(ready=True)})
+        self.place.kubectl("patch", "pod", *names, "--subresource=status", "--type=merge", "-p", patch)
+
+    def has_its_pods(self) -> bool:
+        """Whether the pods of `whole` are its Deployment's; those of one that was deleted may be there for a while."""
+        deployment = self.place.get("deployment", "whole")["metadata"]["uid"]
+        found = json.loads(self.place.kubectl("get", "replicasets", "-l", f"{LABEL}=whole", "-o", "json"))["items"]
+        sets = {one["metadata"]["uid"] for one in found if _owner(one) == deployment}
+        pods = self.place.pods("whole")
+        return len(pods) == WHOLE["replicas"] and all(_owner(pod) in sets for pod in pods)
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +181,10 @@ def test_a_child_that_somebody_changed_is_put_back_in_one_write(scene: Scene, ki
     assert [one.resource for one in children] == [kind.plural], scene.written(mark).told()
 
 
+def _owner(found: Manifest) -> str:
+    return str(found["metadata"]["ownerReferences"][0]["uid"])
+
+
 def _wanted(place: Place) -> tuple[Wanted, ...]:
     """The children that the service wants, by the planner alone: nothing is newer than what it was made by."""
     wanted = desire(Service.of(place.get("gisvc", "whole")), IMAGES)
@@ -180,7 +195,7 @@ def _wanted(place: Place) -> tuple[Wanted, ...]:
 @pytest.fixture
 def settled(scene: Scene, admin_ports: AdminPorts) -> Scene:
     """The scene with nothing left to write."""
-    scene.eventually(lambda: len(scene.place.pods("whole")) == WHOLE["replicas"])
+    scene.eventually(scene.has_its_pods)
     scene.ready_pods(admin_ports)
     scene.eventually(scene.place.reached("Ready", "True", "Ready", "whole"))
     scene.resynced()

@@ -36,7 +36,7 @@ def configuration(url: str, authority: bytes) -> dict[str, Any]:
         ],
         "failurePolicy": "Ignore",
         "sideEffects": "None",
-        "timeoutSeconds": 2,
+        "timeoutSeconds": 10,  # an operator on a busy machine may answer late
         "admissionReviewVersions": ["v1"],
     }
     return {

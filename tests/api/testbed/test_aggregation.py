@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from testbed import Cluster, record
+from testbed import Cluster, TestbedError, record
 from testbed.network import Addresses
 from tests.aggregation import served_at
 
@@ -67,7 +67,14 @@ def test_an_api_service_is_asked_in_the_name_of_the_user_by_the_front_proxy(
     try:
         state = "jsonpath={.status.conditions[?(@.type=='Available')].status}"
         eventually(lambda: api_cluster.kubectl("get", "apiservice", f"{VERSION}.{GROUP}", "-o", state) == "True")
-        said = json.loads(api_cluster.kubectl("get", "--raw", f"/apis/{GROUP}/{VERSION}/whoami"))
-        assert said == {"user": "admin", "vouched for by": ["front-proxy-client"]}
+
+        def whoami() -> Any:
+            """The way to the server opens after the condition is written."""
+            try:
+                return json.loads(api_cluster.kubectl("get", "--raw", f"/apis/{GROUP}/{VERSION}/whoami"))
+            except TestbedError as error:
+                raise AssertionError(str(error)) from error
+
+        assert eventually(whoami) == {"user": "admin", "vouched for by": ["front-proxy-client"]}
     finally:
         api_cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=listed)

@@ -1,48 +1,62 @@
 """The port over pages and over lines: what is kept of a list, and what a watch tells."""
 
-import weakref
+import gc
+import json
 from collections.abc import Callable
-from typing import Any
 
+import msgspec
 import pytest
 
-from graphpod_operator.cluster import KubernetesCluster, KubernetesWatches
-from graphpod_operator.port import ApiError, Expired, Unavailable
+from graphpod_operator.cluster import OWN_PAGE, PAGE, KubernetesCluster, KubernetesWatches, Page, PageMetadata
+from graphpod_operator.port import ApiError, Expired, Raw, Unavailable
 from graphpod_operator.resource import Resource
 
 PAGES = 3
 
 
-class Body(dict[str, Any]):
-    """An object whose end can be seen."""
+def held() -> int:
+    """Bodies of a Paged that are held by anybody."""
+    return sum(type(thing) is dict and thing.get("mark") == [MARK] for thing in gc.get_objects())
+
+
+MARK = "of a page"
 
 
 class Paged:
-    """A wire that answers a list in pages, and looks which bodies of earlier pages are still held."""
+    """A wire that answers a list in pages of two, and looks whether bodies of earlier ones are still held."""
 
     def __init__(self) -> None:
-        self.bodies: list[weakref.ref[Body]] = []
         self.held: list[int] = []
-        self.asked: list[str | None] = []
+        self.asked: list[dict[str, str]] = []
 
-    async def request(self, method: str, path: str, *, query: dict[str, str]) -> dict[str, Any]:
-        self.held.append(sum(body() is not None for body in self.bodies))
-        self.asked.append(query.get("continue"))
+    async def page(self, path: str, query: dict[str, str]) -> Page:
+        self.held.append(held())
+        self.asked.append(dict(query))
         page = len(self.asked)
-        items = [Body(name=f"{page}-{number}") for number in range(2)]
-        self.bodies += map(weakref.ref, items)
-        more = {"continue": str(page)} if page < PAGES else {}
-        return {"items": items, "metadata": {"resourceVersion": "7", **more}}
+        items = [msgspec.Raw(json.dumps({"name": f"{page}-{number}", "mark": [MARK]}).encode()) for number in range(2)]
+        return Page(PageMetadata("7", str(page) if page < PAGES else ""), items)
 
 
-async def test_a_list_keeps_what_it_is_told_to_and_no_body_of_an_earlier_page() -> None:
-    wire = Paged()
-    cluster = KubernetesCluster(wire, lambda: None)  # type: ignore[arg-type]
-    listing = await cluster.list(Resource.Pod, None, "", lambda raw: raw["name"])
+async def test_a_list_keeps_what_it_is_told_to_and_one_body_at_a_time() -> None:
+    wire, most = Paged(), 0
+
+    def keep(raw: Raw) -> str:
+        nonlocal most
+        most = max(most, held())
+        return str(raw["name"])
+
+    listing = await KubernetesCluster(wire).list(Resource.Pod, None, "a=b", keep)  # type: ignore[arg-type]
     assert listing.items == ("1-0", "1-1", "2-0", "2-1", "3-0", "3-1")
     assert listing.version == 7
-    assert wire.asked == [None, "1", "2"]
-    assert wire.held == [0, 0, 0]
+    first = {"limit": str(PAGE), "labelSelector": "a=b"}
+    assert wire.asked == [first, {**first, "continue": "1"}, {**first, "continue": "2"}]
+    assert (wire.held, most) == ([0, 0, 0], 1)
+
+
+async def test_services_are_listed_in_large_pages() -> None:
+    wire = Paged()
+    await KubernetesCluster(wire).list(Resource.InferenceService, None, "", lambda raw: raw["name"])  # type: ignore[arg-type]
+    assert wire.asked[0] == {"limit": str(OWN_PAGE)}
 
 
 class Lines:

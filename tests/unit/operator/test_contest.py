@@ -45,7 +45,6 @@ async def test_a_rival_who_answers_every_write_at_once_is_answered_ever_more_sel
     for _ in range(MINUTE):
         change(world)
         await world.reconcile()
-        world.clock.now += 0.5
     assert FREE < len(world.cluster.writes) <= FREE + later
     (message,) = told(world)
     assert what in message

@@ -235,7 +235,7 @@ async def test_who_scales_to_nothing_again_and_again_is_answered_ever_more_seldo
     await world.reconcile()
     for _ in range(2 * FREE):
         await scaled(world, 0)
-        pause = await world.reconcile()
+        pause = await world.reconciler.reconcile(KEY)  # all at one moment
     assert (replicas(world), pause is not None) == (0, True)
     assert world.put_back == {"Deployment": FREE}
 

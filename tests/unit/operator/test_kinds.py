@@ -10,7 +10,7 @@ from graphpod_operator import kinds
 from graphpod_operator.port import Refused, Unavailable
 from graphpod_operator.resource import OPTIONAL, WATCHED, Resource
 from tests.unit.operator.objects import NAMESPACE, inference_service
-from tests.unit.operator.world import KEY, World
+from tests.unit.operator.world import World
 
 MONITOR = Resource.PodMonitor, NAMESPACE, "demo"
 
@@ -277,7 +277,7 @@ async def test_a_monitor_that_is_not_wanted_any_more_is_deleted(monitored: World
     await monitored.optional.look()
     await monitored.reconcile()
     await monitored.edit()
-    await monitored.reconciler.reconcile(KEY)
+    await monitored.reconcile()
     assert MONITOR not in monitored.cluster.objects
     with pytest.raises(StopIteration):
         monitored.condition("MonitorReady")

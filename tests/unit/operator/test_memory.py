@@ -100,6 +100,18 @@ async def test_a_memory_that_holds_something_else_is_told_and_replaced_and_resta
     assert newer.condition("Accepted") == ("True", "Accepted")
 
 
+async def test_a_memory_that_is_the_same_in_other_bytes_is_that_memory(newer: World) -> None:
+    before, ((name, memory),) = template(newer), memories(newer).items()
+    spaced = json.dumps(json.loads(memory["data"]["workload.json"]), indent=1)
+    newer.cluster.put(Resource.ControllerRevision, {**memory, "data": {**memory["data"], "workload.json": spaced}})
+    await settle(newer)
+    newer.cluster.writes.clear()
+    await settle(newer)
+    assert template(newer) == before
+    assert list(memories(newer)) == [name]
+    assert [write for write in newer.cluster.writes if write[0] != "status"] == []
+
+
 async def test_a_memory_that_was_in_the_way_is_replaced_at_once(newer: World) -> None:
     """No watch tells of what the operator deleted itself."""
     ((name, memory),) = memories(newer).items()

@@ -207,6 +207,7 @@ def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch)
     }
     monkeypatch.setattr(table, "BY_CANDIDATE", shouted)
     monkeypatch.setattr(resolver, "RESOLVER_REVISION", "another")
+    monkeypatch.setattr("graphpod_operator.plan._resolved", resolver.resolve)  # which remembers no plan
     assert {decision.because for decision in planned().policy.decisions} == {"OTHER"}
     after = desire(observe.Service.of(inference_service()), IMAGES, [memory])
     assert isinstance(after, Desired)

@@ -13,7 +13,7 @@ def capturing(prefill: int) -> dict[str, Any]:
     return the(observed).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def test_captures_are_written_every_third_or_minute_details_every_five_seconds_and_conditions_at_once() -> None:
+def test_captures_are_written_every_third_or_minute_details_every_five_seconds_and_conditions_twice_a_second() -> None:
     progress, key = Progress(), observe.Key("ns", "demo")
     assert progress.wait(key, {}, capturing(1), 0.0) == 0
     progress.written(key, 0.0)
@@ -23,4 +23,7 @@ def test_captures_are_written_every_third_or_minute_details_every_five_seconds_a
     assert progress.wait(key, capturing(1), {**capturing(1), "replicas": 7}, 4.0) == 1, "a detail waits for 5 s"
     assert progress.wait(key, capturing(1), capturing(10), 5.0) == 0
     done = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert progress.wait(key, capturing(9), done, 0.1) == 0, "a condition waits for nothing"
+    assert progress.wait(key, capturing(9), done, 0.25) == 0.25, "a condition waits for a moment"
+    assert progress.wait(key, capturing(9), done, 0.5) == 0
+    progress.forget(key)
+    assert progress.wait(key, capturing(9), done, 0.25) == 0

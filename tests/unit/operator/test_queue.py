@@ -1,6 +1,7 @@
 """The queue of keys: once in the queue, once in work, back after a pause."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -34,9 +35,31 @@ async def test_a_key_in_work_is_not_given_out_again_but_comes_back() -> None:
 async def test_a_worker_wakes_when_a_key_arrives() -> None:
     queue = KeyQueue()
     taking = asyncio.create_task(queue.take())
-    await asyncio.sleep(0)
+    for _ in range(3):  # until it waits for an arrival
+        await asyncio.sleep(0)
     queue.add(A)
     assert await taking == A
+
+
+async def test_everything_else_gets_its_turn_between_two_keys() -> None:
+    turns: list[str] = []
+    queue = KeyQueue()
+    for number in range(5):
+        queue.add(Key("ns", f"s{number}"))
+
+    async def work() -> None:
+        while queue.depth:
+            queue.done(await queue.take())
+            turns.append("key")
+
+    async def others() -> None:
+        while queue.depth:
+            turns.append("others")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(work(), others())
+    assert ("key", "key") not in pairwise(turns)
+    assert turns.count("key") == 5
 
 
 async def test_of_two_times_the_earlier_counts() -> None:

@@ -9,7 +9,8 @@ from graphpod_operator import warmup
 from graphpod_operator.feed import Listed
 from graphpod_operator.observe import Pod
 from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
-from graphpod_operator.reconcile import Reconciler
+from graphpod_operator.progress import MOMENT_SECONDS
+from graphpod_operator.reconcile import HeldUp, Reconciler
 from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
 from graphpod_operator.warmup import MISSES_BORNE, NoReading, Warmups
 from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, pod, report
@@ -95,12 +96,40 @@ async def test_a_refused_child_is_told_with_the_servers_words_and_tried_again(wo
             raise Refused(422, "spec.template: no good")
 
     world.cluster.refuse = refuse
-    with pytest.raises(Refused):
+    with pytest.raises(HeldUp, match="no good"):
         await world.reconcile()
     assert world.condition("Accepted") == ("False", "ApplyRefused")
     world.cluster.refuse = lambda method, resource: None
     await world.reconcile()
     assert world.condition("Accepted") == ("True", "Accepted")
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_status_that_waits_for_a_moment_is_written_when_its_time_comes(world: World, refused: bool) -> None:
+    def refuse(method: str, resource: Resource) -> None:
+        if resource is Resource.Deployment and refused:
+            raise Refused(422, "spec.template: no good")
+
+    async def paused() -> float | None:
+        if not refused:
+            return await world.reconcile()
+        with pytest.raises(HeldUp) as caught:
+            await world.reconcile()
+        return caught.value.pause
+
+    def observed() -> int:
+        found: int = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]["observedGeneration"]
+        return found
+
+    world.cluster.refuse = refuse
+    await paused()
+    told = observed()
+    await world.edit(replicas=2)
+    world.clock.between -= MOMENT_SECONDS
+    assert await paused() == MOMENT_SECONDS
+    assert observed() == told
+    await paused()
+    assert observed() == told + 1
 
 
 async def test_a_server_that_is_away_changes_no_status(world: World) -> None:

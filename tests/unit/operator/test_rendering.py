@@ -76,14 +76,14 @@ def cluster() -> Cluster:
 @pytest.fixture
 def next_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """From now on the operator has other rules and makes pods otherwise."""
-    resolve = plan.resolve
+    resolve = plan._resolved
 
     def upgrade() -> None:
         def other_rules(features: Any, request: Any) -> Any:
             made = resolve(features, dataclasses.replace(request, decode_sizes=(1, 2, 3)))
             return dataclasses.replace(made, resolver_revision="next")
 
-        monkeypatch.setattr(plan, "resolve", other_rules)
+        monkeypatch.setattr(plan, "_resolved", other_rules)
         monkeypatch.setattr(deployment, "EXIT_SECONDS", 11)
 
     return upgrade
@@ -114,13 +114,13 @@ def test_the_same_operator_has_no_news(cluster: Cluster) -> None:
 
 def test_another_start_budget_is_news_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     before = cluster.sees()
-    resolve = plan.resolve
+    resolve = plan._resolved
 
     def patient(features: Any, request: Any) -> Any:
         made = resolve(features, request)
         return dataclasses.replace(made, budget=dataclasses.replace(made.budget, start_seconds=3600))
 
-    monkeypatch.setattr(plan, "resolve", patient)
+    monkeypatch.setattr(plan, "_resolved", patient)
     after = cluster.sees()
     assert runs(after) == runs(before)
     what = news(after)[Reason.NewPolicy]
@@ -212,10 +212,24 @@ def test_a_feature_of_the_operators_own_that_is_not_built_is_refused_beside_a_ke
     assert refused.reason is Reason.FeatureNotBuilt
 
 
-def test_words_of_a_plan_that_nobody_knows_any_more_do_not_stop_anything(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "{",
+        "7",
+        "[]",
+        '{"decisions": [{"rule": "Gone", "phase": "training"}]}',
+        '{"decisions": 7}',
+        '{"decisions": [7], "gates": []}',
+        '{"decisions": [], "gates": 7}',
+        '{"decisions": [], "gates": [], "startSeconds": "soon"}',
+    ],
+)
+def test_words_of_a_plan_that_nobody_knows_any_more_do_not_stop_anything(cluster: Cluster, words: str) -> None:
     wanted = cluster.sees()
     body = the(wanted, Resource.ControllerRevision)
-    body["data"]["plan.json"] = '{"decisions": [{"rule": "Gone", "phase": "training"}]}'
+    body["data"]["plan.json"] = words
     cluster.memories = {body["metadata"]["name"]: memory(body)}
     assert runs(cluster.sees()) == runs(wanted)
 

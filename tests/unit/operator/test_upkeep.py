@@ -8,7 +8,7 @@ from graphpod_operator.reconcile import PRUNE_SECONDS
 from graphpod_operator.render import deployment
 from graphpod_operator.resource import Resource
 from tests.unit.operator.objects import NAMESPACE, pod
-from tests.unit.operator.world import HASH, World
+from tests.unit.operator.world import HASH, KEY, World
 
 
 async def test_edits_leave_no_more_configurations_and_memories_than_a_rollback_wants(world: World) -> None:
@@ -29,12 +29,15 @@ async def test_nothing_is_deleted_while_a_replica_set_names_it(world: World) -> 
         old = {"metadata": {"name": f"demo-{size}", "namespace": NAMESPACE}, "spec": {"template": template}}
         world.cluster.put(Resource.ReplicaSet, old)
     assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 5
-    assert await world.reconcile() == PRUNE_SECONDS
+    world.clock.now += PRUNE_SECONDS
+    assert await world.reconciler.reconcile(KEY) == PRUNE_SECONDS
     del world.cluster.objects[Resource.ReplicaSet, NAMESPACE, "demo-1"]
     world.clock.now += PRUNE_SECONDS / 2
-    assert await world.reconcile() == PRUNE_SECONDS / 2, "what is not watched is not asked for all the time"
+    assert await world.reconciler.reconcile(KEY) == PRUNE_SECONDS / 2, (
+        "what is not watched is not asked for all the time"
+    )
     world.clock.now += PRUNE_SECONDS / 2
-    await world.reconcile()
+    await world.reconciler.reconcile(KEY)
     assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 4
 
 

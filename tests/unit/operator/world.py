@@ -8,6 +8,7 @@ from graphpod_operator.feed import Feed, fill
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Key, Pod
+from graphpod_operator.progress import MOMENT_SECONDS
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reconcile import Reconciler
 from graphpod_operator.resource import Resource
@@ -26,9 +27,11 @@ class StillClock:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.between = 0.0
+        """Moments between looks, which no timestamp shows."""
 
     def monotonic(self) -> float:
-        return self.now
+        return self.now + self.between
 
     def timestamp(self) -> str:
         return f"2026-01-01T00:00:{int(self.now) % 60:02d}Z"
@@ -75,6 +78,8 @@ class World:
         await fill(self.cluster, self.feed, (), self.optional.watched)
 
     async def reconcile(self) -> float | None:
+        """A look at the service, so long after the last that a status may be written."""
+        self.clock.between += MOMENT_SECONDS
         return await self.reconciler.reconcile(KEY)
 
     @property

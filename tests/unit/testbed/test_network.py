@@ -19,6 +19,7 @@ def test_pods_and_services_lie_within_the_one_route_of_the_host_and_apart_from_e
     inside = [IPv4Network(n) for n in (a.pods(1), a.pods(64), a.services)]
     assert all(n.subnet_of(IPv4Network(a.cluster)) for n in inside)
     assert not any(x.overlaps(y) for x, y in combinations(inside, 2))
+    assert IPv4Network(a.services).num_addresses > 6000, "the benchmark of many services makes 5000 Services"
 
 
 def test_the_number_taken_is_the_first_that_is_neither_in_use_nor_routed_elsewhere():

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,28 @@ from testbed.process import alive, identify, kill_all, parse_stat, send, spawn, 
 
 SLEEPER = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(600)"]
 
+LEADERLESS = """
+import ctypes, platform, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+print("here", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # the end of this thread alone
+"""
+
 
 def test_a_command_with_parentheses_and_spaces_does_not_shift_the_fields():
     fields = ["S", *map(str, range(4, 22)), "987654", "rest"]
-    assert parse_stat(f"12 (a) b (c) {' '.join(fields)}") == ("S", 987654)
+    assert parse_stat(f"12 (a) b (c) {' '.join(fields)}") == (False, 987654)
+
+
+def test_a_process_whose_first_thread_ended_lives_as_long_as_the_others(tmp_path):
+    log = tmp_path / "log"
+    process = spawn([sys.executable, "-c", LEADERLESS], log)
+    wait_until("it says so", lambda: "here" in log.read_text(), process, log, 10)
+    stat = Path(f"/proc/{process.pid}/stat")
+    wait_until("its first thread ends", lambda: ") Z " in stat.read_text(), process, log, 10)
+    assert alive(process)
+    assert kill_all(lambda: [process]) == 1
+    assert not alive(process)
 
 
 def test_a_reused_pid_is_somebody_else():
