@@ -1,4 +1,4 @@
-"""Our CRD on a cluster that has no chart."""
+"""CRDs that come and go: ours on a cluster that has no chart, and any that a test is done with."""
 
 import json
 
@@ -7,6 +7,8 @@ from testbed.cluster import Cluster
 from tests.eventually import Eventually
 
 NAME = "inferenceservices.graphpod.dev"
+GONE_LIMIT = 180.0
+"""s. Usual is one; where something of the kind is left, the API server looks again for 60 and then starts anew."""
 
 
 def serve_crd(cluster: Cluster) -> None:
@@ -25,3 +27,17 @@ def wait_served(cluster: Cluster) -> None:
         return found.get("Established") == "True"
 
     Eventually(lambda: [cluster])(established)
+
+
+def drop_crd(cluster: Cluster, name: str = NAME) -> None:
+    """Gone, and all of its kind, once this returns; one that stays is shown with what the API server says about it."""
+    cluster.kubectl("delete", "crd", name, "--ignore-not-found", "--wait=false")
+
+    def gone() -> bool:
+        left = cluster.kubectl("get", "crd", name, "-o", "json", "--ignore-not-found", "--show-managed-fields")
+        if left:
+            found = json.loads(left)
+            raise AssertionError(f"{name} stays: {json.dumps([found['metadata'], found['status']['conditions']])}")
+        return True
+
+    Eventually(lambda: [cluster])(gone, timeout=GONE_LIMIT)

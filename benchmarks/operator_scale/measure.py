@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.operator_scale import services
 from benchmarks.operator_scale.bed import CHILDREN, Bed, Usage, laid
@@ -58,8 +57,8 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What one run found, in the same units."""
+class Filled:
+    """Services that were made until all were Ready, while the whole cluster works on them, in the same units."""
 
     services: int
     fill_seconds: float  # first create → the operator's last child
@@ -75,6 +74,12 @@ class Run:
     rss_peak: int
     cpu: dict[str, float]  # CPU s of each component until the last service was Ready
     moments: tuple[Moment, ...]
+
+
+@dataclass(frozen=True)
+class Run(Filled):
+    """What one run found from there on."""
+
     quiet_writes: int  # in QUIET_SECONDS
     restart_seconds: float  # process start → nothing left to do
     restart_writes: int
@@ -106,6 +111,14 @@ def applied(count: int, name: str, folder: Path, api_server: tuple[str, ...] = (
         )
 
 
+def worked(count: int, name: str, folder: Path) -> Filled:
+    """The whole cluster at work on a fresh cluster, until all are Ready and all is still."""
+    with laid(name, folder) as bed:
+        operator = bed.operator("beside")
+        waited("the operator leads", operator.idle)
+        return fill(bed, operator, count)
+
+
 def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECONDS) -> Run:
     """Everything, on a fresh cluster."""
     with laid(name, folder) as bed:
@@ -126,7 +139,7 @@ def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECOND
         print("  failover …", flush=True)
         failover = failed_over(bed)
         return Run(
-            **filling,
+            **vars(filling),
             quiet_writes=quiet_writes,
             restart_seconds=restart,
             restart_writes=restart_writes,
@@ -140,8 +153,8 @@ def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECOND
         )
 
 
-def fill(bed: Bed, operator: Operator, count: int) -> dict[str, Any]:
-    """Services until all of them are Ready and all is still: a run's figures up to there."""
+def fill(bed: Bed, operator: Operator, count: int) -> Filled:
+    """Services until all of them are Ready and all is still."""
     begin, components, mark = Usage.of(pid(operator)), bed.cpu(), bed.mark()
     progress, moments = asyncio.run(filled(bed, operator, names(count), lambda moment: moment.ready))
     full, cpu = Usage.of(pid(operator)), bed.cpu()
@@ -151,22 +164,22 @@ def fill(bed: Bed, operator: Operator, count: int) -> dict[str, Any]:
     writes = Counter(one.name.partition("-")[0] for one in filling if one.name) + bed.told()
     after = Usage.of(pid(operator))
     began, waits = min(progress.created.values()), progress.waits()
-    return {
-        "services": count,
-        "fill_seconds": made[-1].at - began,
-        "ready_seconds": max(progress.ready.values()) - began,
-        "ready_p50": waits[len(waits) // 2],
-        "ready_p99": waits[int(len(waits) * 0.99)],
-        "children": len({one.thing for one in made}),
-        "writes_most": max(writes.values()),
-        "writes_mean": sum(writes.values()) / count,
-        "fill_cpu": full.cpu - begin.cpu,
-        "rss_begin": begin.rss,
-        "rss_ready": after.rss,
-        "rss_peak": after.peak,
-        "cpu": {part: round(cpu[part] - components[part], 2) for part in cpu},
-        "moments": tuple(moments),
-    }
+    return Filled(
+        services=count,
+        fill_seconds=made[-1].at - began,
+        ready_seconds=max(progress.ready.values()) - began,
+        ready_p50=waits[len(waits) // 2],
+        ready_p99=waits[int(len(waits) * 0.99)],
+        children=len({one.thing for one in made}),
+        writes_most=max(writes.values()),
+        writes_mean=sum(writes.values()) / count,
+        fill_cpu=full.cpu - begin.cpu,
+        rss_begin=begin.rss,
+        rss_ready=after.rss,
+        rss_peak=after.peak,
+        cpu={part: round(cpu[part] - components[part], 2) for part in cpu},
+        moments=tuple(moments),
+    )
 
 
 def names(count: int) -> list[str]:

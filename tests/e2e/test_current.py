@@ -6,13 +6,13 @@ import subprocess
 
 import pytest
 
-from demo import ownership
 from demo.chart import NAMESPACE as SYSTEM
 from demo.chart import RELEASE
 from demo.images import provide
 from demo.local import Testbed
 from demo.service import NAMESPACE
 from testbed import Cluster
+from tests.crd import drop_crd
 
 PREFIX = "graphpod.dev"  # where the node finds the images that were loaded into it
 KINDS = "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,storageclasses"
@@ -26,7 +26,7 @@ def theirs(node_cluster: Cluster) -> Cluster:
     Testbed(node_cluster).helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--ignore-not-found")
     for name in (SYSTEM, NAMESPACE):
         node_cluster.kubectl("delete", "namespace", name, "--ignore-not-found", timeout=120)
-    node_cluster.kubectl("delete", "crd", ownership.CRD, "--ignore-not-found", timeout=120)
+    drop_crd(node_cluster)
     return node_cluster
 
 

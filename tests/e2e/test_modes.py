@@ -22,6 +22,7 @@ from testbed import Cluster
 from testbed.golang import build
 from testbed.reach import takes_connections
 from tests.audit import Audit
+from tests.crd import drop_crd
 from tests.eventually import Eventually
 from tests.places import Place
 
@@ -43,7 +44,7 @@ def bare(node_cluster: Cluster) -> Iterator[Cluster]:
 
 def _remove(cluster: Cluster) -> None:
     Testbed(cluster).helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--ignore-not-found")
-    cluster.kubectl("delete", "crd", ownership.CRD, "--ignore-not-found", timeout=120)
+    drop_crd(cluster)
 
 
 def install(cluster: Cluster, helm: str, *settings: str) -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from testbed import Cluster
 from testbed.golang import binary, build
-from tests.api.chart.release import CRD, Release
+from tests.api.chart.release import Release
 from tests.audit import Audit
 from tests.clusters import own_cluster
+from tests.crd import drop_crd
 
 
 @pytest.fixture(scope="package", params=["helm3", "helm4"])
@@ -42,7 +43,7 @@ def make_release(helm: Path, cluster: Cluster) -> Iterator[Callable[..., Release
     yield make
     for release in made:
         release.uninstall()
-    cluster.kubectl("delete", "crd", CRD, "--ignore-not-found")
+    drop_crd(cluster)
 
 
 @pytest.fixture

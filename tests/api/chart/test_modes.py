@@ -16,6 +16,7 @@ from testbed import Cluster
 from testbed.foreign import Foreign
 from tests.api.chart.release import DEPLOYMENT, Release
 from tests.audit import Audit, Right
+from tests.crd import drop_crd
 from tests.eventually import Eventually
 from tests.places import Place
 
@@ -79,7 +80,7 @@ def served(cluster: Cluster) -> Iterator[None]:
         cluster.kubectl("apply", "--server-side", "-f", str(foreign.manifest()))
     yield
     for foreign in Foreign:
-        cluster.kubectl("delete", "crd", foreign.crd)
+        drop_crd(cluster, foreign.crd)
 
 
 @pytest.fixture

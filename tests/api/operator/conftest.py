@@ -16,7 +16,7 @@ from tests.api.operator.door import Door
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import HASTY, USER, Operator, grant
 from tests.audit import Audit
-from tests.crd import serve_crd
+from tests.crd import drop_crd, serve_crd
 from tests.eventually import Eventually
 from tests.places import LABEL, Place
 
@@ -69,7 +69,7 @@ def hasty(operator: Operator, tmp_path: Path, eventually: Eventually) -> Iterato
         assert looking.stop() == 0
     finally:
         for foreign in Foreign:
-            operator.cluster.kubectl("delete", "crd", foreign.crd, "--ignore-not-found")
+            drop_crd(operator.cluster, foreign.crd)
         operator.start()
         eventually(operator.idle, timeout=60)
     assert "Traceback" not in looking.log.read_text()

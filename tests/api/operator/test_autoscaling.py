@@ -11,6 +11,7 @@ import yaml
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import OPTIONAL_RULES, USER, Operator, grant
 from tests.audit import Audit
+from tests.crd import drop_crd
 from tests.eventually import Eventually
 from tests.places import Place
 from tests.sim.history import History
@@ -70,7 +71,7 @@ def keda(
         yield place
         assert small.stop() == 0
     finally:
-        cluster.kubectl("delete", "crd", SCALED_OBJECTS["metadata"]["name"])
+        drop_crd(cluster, SCALED_OBJECTS["metadata"]["name"])
         operator.start()
         eventually(operator.idle)
     assert "Traceback" not in small.log.read_text()

@@ -11,6 +11,7 @@ import yaml
 from testbed.foreign import Foreign
 from tests.api.operator.process import HASTY, USER, Operator, grant, serve
 from tests.audit import Audit
+from tests.crd import drop_crd
 from tests.eventually import Eventually
 from tests.places import Place
 
@@ -45,7 +46,7 @@ def test_a_monitor_comes_with_its_kind_is_put_back_and_goes_with_it(
     writes = audit.since(since).by(USER).of(place.namespace).writes()
     assert [write.resource for write in writes if write.resource == "podmonitors"] == ["podmonitors"] * 2
 
-    place.cluster.kubectl("delete", "crd", Foreign.PodMonitor.crd)
+    drop_crd(place.cluster, Foreign.PodMonitor.crd)
     eventually(place.reached("MonitorReady", "False", "KindNotServed"), timeout=60)
     place.apply(**MONITORED, replicas=2)
     eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 2)
@@ -112,7 +113,7 @@ def test_a_kind_without_rights_is_told_of_and_harms_nothing(
         eventually(place.reached(condition, *made), timeout=60)
         assert small.stop() == 0
     finally:
-        place.cluster.kubectl("delete", "crd", foreign.crd)
+        drop_crd(place.cluster, foreign.crd)
         operator.start()
         eventually(operator.idle, timeout=60)
     assert "Traceback" not in small.log.read_text()

@@ -8,6 +8,7 @@ import pytest
 from testbed.foreign import Foreign
 from tests.api.operator.process import USER, Operator, serve
 from tests.audit import Audit
+from tests.crd import drop_crd
 from tests.eventually import Eventually
 from tests.places import Place
 
@@ -64,7 +65,7 @@ def test_a_route_comes_with_its_kind_tells_what_the_gateway_says_and_goes(
     assert place.status()["addresses"] == ["llm.example.com/llama/v1"]
     assert "the API server changed fields we applied" not in hasty.log.read_text()
 
-    place.cluster.kubectl("delete", "crd", Foreign.HTTPRoute.crd)
+    drop_crd(place.cluster, Foreign.HTTPRoute.crd)
     eventually(place.reached("RouteReady", "False", "KindNotServed"), timeout=60)
     assert "addresses" not in place.status()
     serve(place, Foreign.HTTPRoute)
