@@ -111,14 +111,6 @@ def applied(count: int, name: str, folder: Path, api_server: tuple[str, ...] = (
         )
 
 
-def worked(count: int, name: str, folder: Path) -> Filled:
-    """The whole cluster at work on a fresh cluster, until all are Ready and all is still."""
-    with laid(name, folder) as bed:
-        operator = bed.operator("beside")
-        waited("the operator leads", operator.idle)
-        return fill(bed, operator, count)
-
-
 def run(count: int, name: str, folder: Path, quiet_seconds: float = QUIET_SECONDS) -> Run:
     """Everything, on a fresh cluster."""
     with laid(name, folder) as bed:
