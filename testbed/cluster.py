@@ -125,18 +125,30 @@ class Cluster:
             raise TestbedError(f"testbed {self.name}: no {component} runs; there are {', '.join(living) or 'none'}")
         return living[component]
 
-    def restart(self, component: str) -> None:
-        """Kills one of the control plane, and starts its command line again at once. The API server answers then."""
-        old = self.process(component)
-        argv = Path(f"/proc/{old.pid}/cmdline").read_text().split("\0")[:-1]
+    def restart(self, *components: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Kills some of the control plane, and starts their command lines again at once, in the order given; what is
+        done `meanwhile` finds none of them alive. The API server answers then.
+        """
+        living = {component: self.process(component) for component in components}
+        lines = {name: Path(f"/proc/{one.pid}/cmdline").read_text().split("\0")[:-1] for name, one in living.items()}
         with record.locked(self.name):
-            kill_all(lambda: [old])
+            kill_all(lambda: list(living.values()))
+            meanwhile()
             found = record.load(self.name)
-            assert found is not None  # its component was just found there
+            assert found is not None  # its components were just found there
             self._record = found
-            process = self._component(component, list(argv))
+            again = {}
+            for name, argv in lines.items():
+                again[name] = self._component(name, list(argv))
+                if name == "kube-apiserver":
+                    self._answers()  # to whom comes next: a controller manager ends where nobody does
+        self._answers()
+        for name, process in again.items():
+            assert alive(process), f"{name} did not come back: {self._log(name)}"
+
+    def _answers(self) -> None:
+        """Waits until the API server does."""
         self._wait("kube-apiserver", self.process("kube-apiserver"), self._api(self._record.id).ready)
-        assert alive(process), f"{component} did not come back: {self._log(component)}"
 
     # --- up and down
 

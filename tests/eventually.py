@@ -20,7 +20,8 @@ AUDIT_SECONDS = 60.0
 
 @dataclass
 class Eventually:
-    """`eventually(check)` calls `check` until it neither raises AssertionError nor returns False, None or [].
+    """`eventually(check)` calls `check` until it neither raises AssertionError or TestbedError (a kubectl that failed:
+    the object is not there yet, the API server is away) nor returns False, None or [].
 
     Returns what `check` returned. On giving up it raises AssertionError with the last answer and the evidence: that of
     the places the test made or, where it made none, of the clusters it uses; then the tail of the files in `logs` (an
@@ -41,7 +42,7 @@ class Eventually:
                 last = f"the last answer was {answer!r}"
                 if answer is not None and answer is not False and answer != []:
                     return answer
-            except AssertionError as e:
+            except (AssertionError, TestbedError) as e:
                 last = str(e) or repr(e)
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {timeout:g} s: {last}\n{self.told()}")

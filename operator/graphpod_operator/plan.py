@@ -71,10 +71,9 @@ class Desired:
 
     `replicas` is None while an autoscaler decides, `fewest` how many there are at least, `scaled_by` says who decides.
     `withheld` are the children of it that cannot be made here, `shut` the namespaces of its Gateways whose pods the
-    NetworkPolicy keeps out. `news` is what this operator would do otherwise, were
-    the service's rendering not kept. `deaths` is what is remembered of starts that died in a capture, `steps_down`
-    whether it leads to a weaker plan now, `can_weaken` whether one may follow. `policy` is the plan before that, with
-    the decisions of every step.
+    NetworkPolicy keeps out. `news` is what this operator would do otherwise, were the service's rendering not kept.
+    `deaths` is what is remembered of starts that died in a capture, `steps_down` whether it leads to a weaker plan
+    now, `can_weaken` whether one may follow. `policy` is the plan before that, with the decisions of every step.
     """
 
     policy: Plan
@@ -256,11 +255,7 @@ def _desired(
     """The children around a rendering, which is the pinned one or a weaker form of it."""
     budget = (Wanted.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
-    access = subject.access
-    through = gateway_namespaces(subject) if access is not None and Resource.HTTPRoute not in absent else ()
-    # whoever may write a service names any Gateway, but who reaches pods is the installer's to say
-    opened = tuple(namespace for namespace in through if access is not None and namespace in access.routes)
-    policy = () if access is None else (Wanted.of(Resource.NetworkPolicy, network_policy(subject, access, opened)),)
+    policy, shut = _guarded(subject, absent)
     optional = tuple(_optional(subject))
     return Desired(
         policy=rendering.policy,
@@ -284,9 +279,20 @@ def _desired(
         withheld=tuple(
             Withheld(child.resource, absent[child.resource]) for child in optional if child.resource in absent
         ),
-        # where the installer has said which pods ask from elsewhere, the proxies are taken to be among them
-        shut=() if access is None or access.http else tuple(name for name in through if name not in opened),
+        shut=shut,
     )
+
+
+def _guarded(subject: Subject, absent: Absent) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
+    """The NetworkPolicy, where somebody says who may reach the pods, and the namespaces of Gateways it keeps out."""
+    if (access := subject.access) is None:
+        return (), ()
+    through = () if Resource.HTTPRoute in absent else gateway_namespaces(subject)
+    # whoever may write a service names any Gateway, but who reaches pods is the installer's to say
+    opened = tuple(namespace for namespace in through if namespace in access.routes)
+    policy = Wanted.of(Resource.NetworkPolicy, network_policy(subject, access, opened))
+    # where the installer has said which pods ask from elsewhere, the proxies are taken to be among them
+    return (policy,), () if access.http else tuple(namespace for namespace in through if namespace not in opened)
 
 
 def _optional(subject: Subject) -> Iterator[Wanted]:

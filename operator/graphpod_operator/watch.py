@@ -63,7 +63,7 @@ def settings() -> kopf.OperatorSettings:
     chosen.persistence.finalizer = f"{PREFIX}/unused"
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
     chosen.persistence.diffbase_storage = NoDifferences()
-    chosen.process.ultimate_exiting_timeout = 20  # s; below the 30 s a pod gets
+    chosen.process.ultimate_exiting_timeout = None  # a kill after a watch that failed, though the next one runs by then
     return chosen
 
 

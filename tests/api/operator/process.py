@@ -15,7 +15,7 @@ import yaml
 
 import graphpod_operator
 from graphpod_operator.render.images import Images
-from testbed import Cluster, TestbedError
+from testbed import Cluster
 from testbed.foreign import Foreign
 from tests.eventually import Eventually
 from tests.places import Place
@@ -54,10 +54,7 @@ def serve(place: Place, foreign: Foreign) -> None:
 
     def found() -> bool:
         """Not `kubectl wait`, which fails where the conditions are not written yet; and discovery follows them."""
-        try:
-            return foreign.crd in kubectl("api-resources", f"--api-group={group}", "-o", "name").split()
-        except TestbedError as error:  # a kind that comes or goes
-            raise AssertionError(str(error)) from error
+        return foreign.crd in kubectl("api-resources", f"--api-group={group}", "-o", "name").split()
 
     Eventually(lambda: [place.cluster])(found)
 

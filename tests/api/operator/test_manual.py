@@ -8,7 +8,6 @@ import pytest
 
 from graphpod_operator import crd
 from testbed import Cluster
-from testbed.errors import TestbedError
 from tests.eventually import Eventually
 from tests.places import Place, service
 
@@ -19,14 +18,7 @@ GOLDENS = Path(__file__).with_name("goldens")
 def test_kubectl_explain_reads_as_its_golden(crd_cluster: Cluster, field: str, eventually: Eventually) -> None:
     """With UPDATE_GOLDENS=1 in the environment the output is written instead; read the diff before you commit it."""
 
-    def manual() -> str:
-        """A server publishes the manual some time after it serves the kind."""
-        try:
-            return crd_cluster.kubectl("explain", f"gisvc.{field}")
-        except TestbedError as error:
-            raise AssertionError(str(error)) from error
-
-    told = eventually(manual)
+    told = eventually(lambda: crd_cluster.kubectl("explain", f"gisvc.{field}"))  # published after the kind is served
     told = "\n".join(line.rstrip() for line in told.splitlines()).strip() + "\n"
     golden = GOLDENS / f"explain-{field}.txt"
     if os.environ.get("UPDATE_GOLDENS"):

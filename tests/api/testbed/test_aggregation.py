@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from testbed import Cluster, TestbedError, record
+from testbed import Cluster, record
 from testbed.network import Addresses
 from tests.aggregation import served_at
 
@@ -70,10 +70,7 @@ def test_an_api_service_is_asked_in_the_name_of_the_user_by_the_front_proxy(
 
         def whoami() -> Any:
             """The way to the server opens after the condition is written."""
-            try:
-                return json.loads(api_cluster.kubectl("get", "--raw", f"/apis/{GROUP}/{VERSION}/whoami"))
-            except TestbedError as error:
-                raise AssertionError(str(error)) from error
+            return json.loads(api_cluster.kubectl("get", "--raw", f"/apis/{GROUP}/{VERSION}/whoami"))
 
         assert eventually(whoami) == {"user": "admin", "vouched for by": ["front-proxy-client"]}
     finally:

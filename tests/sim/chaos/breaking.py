@@ -245,13 +245,7 @@ def engines(fault: str = "", image: str = "", told: tuple[str, str, str] | None 
         if told is None:
             return
 
-        def is_told() -> str:
-            try:
-                return place.reached(*told, NAME)()
-            except TestbedError as error:  # the service is not there yet
-                raise AssertionError(str(error)) from error
-
-        Eventually(places=[(place.cluster, place.namespace)])(is_told, timeout=WITHIN)
+        Eventually(places=[(place.cluster, place.namespace)])(place.reached(*told, NAME), timeout=WITHIN)
         place.kubectl("delete", "configmap", "chaos")
         place.kubectl("delete", "pods", "-l", f"{LABEL}={NAME}", "--wait=false")  # the next ones are well
 

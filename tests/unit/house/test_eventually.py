@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from testbed.errors import TestbedError
 from tests.eventually import LAST, tail
 
 
@@ -23,6 +24,17 @@ def test_it_waits_while_an_assertion_fails(eventually: Callable[..., Any]) -> No
         return "done"
 
     assert eventually(check, every=0) == "done"
+
+
+def test_it_waits_while_a_command_of_the_cluster_fails(eventually: Callable[..., Any]) -> None:
+    left = iter([False, True])
+
+    def check() -> str:
+        if not next(left):
+            raise TestbedError("not found")
+        return "there"
+
+    assert eventually(check, every=0) == "there"
 
 
 def test_it_gives_up_with_the_last_answer_and_the_evidence(eventually: Any) -> None:

@@ -1,6 +1,7 @@
 """The executor against an API server in memory: what it writes, and what it does when the server says no."""
 
 import asyncio
+import copy
 from typing import Any
 
 import pytest
@@ -222,6 +223,31 @@ async def test_children_that_vanish_with_their_service_are_not_made_anew_before_
         await world.reconcile()
     assert await world.reconcile() is None
     assert world.cluster.writes == []
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["by version", "by generation"])
+async def test_what_vanished_with_all_that_is_newer_than_a_backup_is_made_by_the_spec_of_the_backup(
+    world: World, written: bool
+) -> None:
+    """etcd was restored. By its version the service that is known passes for the newer one, until somebody writes."""
+    place = Resource.InferenceService, KEY.namespace, KEY.name
+    old = copy.deepcopy(world.cluster.objects[place])
+    edited = {**old, "spec": inference_service(replicas=3)["spec"]}
+    world.cluster.put(place[0], {**edited, "metadata": {**old["metadata"], "generation": 2}})
+    await world.relist()
+    await world.reconcile()
+    budget = Resource.PodDisruptionBudget, KEY.namespace, KEY.name
+    world.cluster.objects[place] = old
+    if written:
+        world.cluster.put(place[0], old)
+    world.feed.deleted(budget[0], world.cluster.objects.pop(budget))
+    world.cluster.writes.clear()
+    with pytest.raises(Conflict, match="was put back"):
+        await world.reconcile()
+    assert world.cluster.writes == []
+    await world.reconcile()
+    assert budget not in world.cluster.objects
+    assert world.cluster.objects[Resource.Deployment, KEY.namespace, KEY.name]["spec"]["replicas"] == 1
 
 
 async def test_an_edit_that_a_look_at_the_service_found_is_left_to_the_watch(world: World) -> None:

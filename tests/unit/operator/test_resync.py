@@ -93,6 +93,26 @@ async def test_a_history_that_went_back_contradicts_all_that_is_known(world: Wor
     assert told.startswith("the API server's history went back from ")
 
 
+async def test_a_history_that_went_back_and_is_as_long_again_contradicts_what_is_known(world: World) -> None:
+    world.change()
+    await world.resync.look(world.kinds.watched)
+    (known,) = world.store.services()
+    raw = world.cluster.objects[Resource.InferenceService, "ns", "demo"]
+    raw["metadata"]["resourceVersion"] = str(known.version - 1)
+    world.cluster._versions = itertools.count(known.version + 100)
+    assert await world.resync.look(world.kinds.watched) == "InferenceService ns/demo was put back, and 0 more things"
+
+
+async def test_a_list_older_than_what_was_told_since_contradicts_nothing(world: World) -> None:
+    world.change()
+    kind = Resource.InferenceService
+    late = await world.feed.ask(world.cluster, kind, None)
+    world.feed.listed(late)
+    world.change()
+    world.feed.listed(await world.feed.ask(world.cluster, kind, None))
+    assert world.feed.news(late) == []
+
+
 async def test_services_that_are_listed_anew_again_and_again_do_not_put_off_the_look_at_everything(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
