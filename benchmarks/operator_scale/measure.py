@@ -78,7 +78,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Run(Filled):
-    """What one run found from there on."""
+    """What one run found: the fill, and what came after it."""
 
     quiet_writes: int  # in QUIET_SECONDS
     restart_seconds: float  # process start → nothing left to do

@@ -73,23 +73,30 @@ class Executor:
         return Repair.of(wanted, live)
 
     async def expect(self, found: Service) -> None:
-        """Before children that vanished are made anew: they may have gone with their service, of which another watch
-        tells later, or with all that is newer than a backup. Raises Conflict when a live look finds that it was deleted
-        or put back; then the store knows, too.
+        """Before children that vanished are made anew, or pods are: the service may have gone with them, of which
+        another watch tells later, or be one of a backup. Raises Conflict when a live look finds that; then the store
+        knows, too.
         """
         raw = await self._cluster.get(Resource.InferenceService, found.key.namespace, found.key.name)
         live = Service.of(raw) if raw is not None else None
         if live is None or live.uid != found.uid:
             self._store.delete(found)
             raise Conflict(404, f"{found.key} was deleted")
+        self.believe(found, live)
         if live.deleting:
             self._store.observe(live)
             raise Conflict(404, f"{found.key} was deleted, and ends")
+        # an edit that it may have is left to the watch, which queues it
+
+    def believe(self, found: Service, live: Service) -> None:
+        """Raises Conflict where an answer tells less of a service than was known: its cluster was restored from a
+        backup. Then the store has what was answered.
+        """
         if live.version < found.version or live.generation < found.generation:
-            self._store.forget(found)  # it may count as newer than what is
+            if self._store.known(found) is found:
+                self._store.forget(found)  # it may count as newer than what is
             self._store.observe(live)
             raise Conflict(409, f"{found.key} was put back from generation {found.generation} to {live.generation}")
-        # an edit that it may have is left to the watch, which queues it
 
     async def carry_out(self, write: Write, drift: bool) -> None:
         """Carry out a confirmed write. `drift`: it puts back what somebody changed or deleted. Raises Gone when the

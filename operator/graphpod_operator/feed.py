@@ -84,8 +84,16 @@ class Feed:
         gone = [f"{_name(item)} was deleted" for item in self._missing(listed)]
         known = self._store.has
         news = (item for item in listed.items if not known(address(item), item.uid, item.version))
-        changed = [f"{_name(item)} has changed" for item in news]
-        return gone + changed + [f"{_name(item)} was put back" for item in listed.items if self._is_older(item, listed)]
+        return gone + [f"{_name(item)} has changed" for item in news]
+
+    def put_back(self, listed: Listed) -> str | None:
+        """The first object of which a list tells less than was known, though the list is newer than that, in words.
+        In a history that only grows there is none; in one restored from a backup there is, once it is as long again.
+        """
+        for item in listed.items:
+            if item.version < (newest := self._store.newest(address(item), item.uid)) <= listed.version:
+                return f"{_name(item)} is at version {item.version} after {newest}"
+        return None
 
     def vanished(self, resource: Resource) -> None:
         """A kind is served no more, or no longer to us: what was known of it counts for nothing."""
@@ -102,13 +110,6 @@ class Feed:
 
     def _missing(self, listed: Listed) -> list[Projection]:
         return self._store.missing(listed.resource, listed.namespace, listed.items, listed.version)
-
-    def _is_older(self, item: Projection, listed: Listed) -> bool:
-        """Whether a list tells less of an object than was known, though it is newer than that: of a cluster whose
-        history only grows none does. One restored from a backup does, once its history is as long again.
-        """
-        known = self._store.known(item)
-        return known is not None and item.version < known.version <= listed.version
 
     def _observe(self, item: Projection) -> None:
         before = self._store.known(item)

@@ -221,7 +221,8 @@ class Reconciler:
                     checked.append(confirmed)
         uid, before = self._made.get(found.key, (found.uid, frozenset()))
         made = [(write.wanted.resource, write.wanted.name) for write in checked if isinstance(write, Create)]
-        if uid == found.uid and not before.isdisjoint(made):
+        anew = uid == found.uid and not before.isdisjoint(made)
+        if anew or any(isinstance(write, Repair) and _rolls_out(write) for write in checked):
             await self._executor.expect(found)
         done: list[Write] = []
         for write in checked:
@@ -340,7 +341,7 @@ class Reconciler:
             raise
         self._progress.written(found.key, self._clock.monotonic())
         self._said[found.key] = said, fingerprint(raw.get("status") or {})
-        written = Service.of(raw)
+        self._executor.believe(found, written := Service.of(raw))
         self._store.observe(written)
         for event in events.transitions(found.status, new):
             await self._tell(found, event)
@@ -383,7 +384,7 @@ def _makes_way(write: Write) -> bool:
 
 
 def _rolls_out(write: Write) -> bool:
-    """Whether this wrote the Deployment."""
+    """Whether this writes the Deployment."""
     return isinstance(write, Create | Repair) and write.wanted.resource is Resource.Deployment
 
 

@@ -94,8 +94,11 @@ class Resync:
         for resource, scope in itertools.product(kinds, scopes(self._namespaces)):
             before = self._feed.since(resource, scope)
             listed.append(one := await self._feed.ask(self._cluster, resource, scope))
-            if one.version < before:  # restored from a backup: what is known counts as newer than what is
+            # restored from a backup, what is known counts as newer than what is, and the two are not to be mixed
+            if one.version < before:
                 return f"the API server's history went back from {before} to {one.version}"
+            if (older := self._feed.put_back(one)) is not None:
+                return f"the API server's history went back: {older}"
         contradiction = None
         if any(self._feed.news(one) for one in listed):
             await asyncio.sleep(DELIVERY_SECONDS)

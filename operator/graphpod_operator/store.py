@@ -46,8 +46,12 @@ class Store:
 
     def has(self, place: Address, uid: str, version: int) -> bool:
         """Whether a report of this version could tell nothing new: the same or a newer one is known."""
+        return version <= self.newest(place, uid)
+
+    def newest(self, place: Address, uid: str) -> int:
+        """The newest version of which anything is known, the object's deletion included; 0 without any."""
         known = self._items.get(place)
-        return version <= max(known.version if known else 0, self._deleted.get(uid, 0))
+        return max(known.version if known else 0, self._deleted.get(uid, 0))
 
     def delete(self, item: Projection) -> bool:
         """Take in a deletion, made at the item's version. False when the object was not known, or is known to live on:

@@ -63,7 +63,7 @@ def settings() -> kopf.OperatorSettings:
     chosen.persistence.finalizer = f"{PREFIX}/unused"
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
     chosen.persistence.diffbase_storage = NoDifferences()
-    chosen.process.ultimate_exiting_timeout = None  # a kill after a watch that failed, though the next one runs by then
+    chosen.process.ultimate_exiting_timeout = None  # never: it would come amid the watch after one that failed
     return chosen
 
 

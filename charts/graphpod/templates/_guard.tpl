@@ -19,7 +19,7 @@ nothing when there is no such object or it is this release's own. */}}
 {{- define "graphpod.guardCrd" -}}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "inferenceservices.graphpod.dev" }}
 {{- if dig "metadata" "deletionTimestamp" "" $crd }}
-{{- fail "the CRD inferenceservices.graphpod.dev is being deleted, and every InferenceService with it: what is installed now would be gone with them. `kubectl wait --for=delete crd/inferenceservices.graphpod.dev` ends when it is gone; install then" }}
+{{- fail "the CRD inferenceservices.graphpod.dev is being deleted, and every InferenceService with it: an operator installed now would be left without its kind. `kubectl wait --for=delete crd/inferenceservices.graphpod.dev --timeout=5m` ends when it is gone; install then" }}
 {{- end }}
 {{- with include "graphpod.otherRelease" (dict "root" . "found" $crd) }}
 {{- fail (printf "the CRD inferenceservices.graphpod.dev is there and belongs to %s, which goes on to keep it up to date: install beside it with crds.enabled=false. If that release is gone, hand the CRD over: kubectl annotate crd inferenceservices.graphpod.dev --overwrite meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s; kubectl label crd inferenceservices.graphpod.dev --overwrite app.kubernetes.io/managed-by=Helm" . $.Release.Name $.Release.Namespace) }}

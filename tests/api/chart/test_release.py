@@ -122,13 +122,13 @@ def test_what_helm_3_installed_helm_4_upgrades(tmp_path: Path, eventually: Event
         assert uids(place) == before
 
 
-def test_nothing_is_installed_onto_a_crd_that_is_being_deleted(release: Release, make_place: MakePlace) -> None:
+def test_nothing_is_installed_onto_a_crd_that_is_being_deleted(release: Release) -> None:
     release.install()
-    place = make_place(release.cluster)
+    kubectl = release.cluster.kubectl
     hold = {"metadata": {"finalizers": ["example.com/hold"]}}
-    place.kubectl("patch", "crd", CRD, "--type=merge", "-p", json.dumps(hold))
+    kubectl("patch", "crd", CRD, "--type=merge", "-p", json.dumps(hold))
     try:
-        place.kubectl("delete", "crd", CRD, "--wait=false")
+        kubectl("delete", "crd", CRD, "--wait=false")
         assert f"the CRD {CRD} is being deleted, and every InferenceService with it" in release.refused()
     finally:
-        place.kubectl("patch", "crd", CRD, "--type=json", "-p", '[{"op": "remove", "path": "/metadata/finalizers"}]')
+        kubectl("patch", "crd", CRD, "--type=json", "-p", '[{"op": "remove", "path": "/metadata/finalizers"}]')

@@ -81,10 +81,15 @@ def test_etcd_restored_under_a_running_operator_is_told_and_a_restart_makes_all_
         eventually(place.reached("WorkloadAvailable", "False", "Starting", "later"))
         restore(cluster, tmp_path / "etcd")
 
-        told = eventually(lambda: operator.ask("/healthz")[0] == 503 and operator.ask("/healthz")[1], timeout=90)
+        mark = Audit(cluster.audit_log).mark()
+
+        def sick() -> str | None:
+            status, said = operator.ask("/healthz")
+            return said if status == 503 else None
+
+        told = eventually(sick, timeout=90)
         assert told.startswith("the watches do not tell what is: "), "versions or deletions: which is seen first varies"
         assert operator.stop() == 0  # as the kubelet does it
-        mark = Audit(cluster.audit_log).mark()
         operator.start()
         eventually(operator.idle)
         assert operator.ask("/healthz")[0] == 200

@@ -250,6 +250,39 @@ async def test_what_vanished_with_all_that_is_newer_than_a_backup_is_made_by_the
     assert world.cluster.objects[Resource.Deployment, KEY.namespace, KEY.name]["spec"]["replicas"] == 1
 
 
+async def test_pods_do_not_roll_to_a_spec_that_is_newer_than_the_backup(world: World) -> None:
+    """The Deployment that was put back is written by its controller, and so believed before its service is."""
+    places = [(kind, KEY.namespace, KEY.name) for kind in (Resource.InferenceService, Resource.Deployment)]
+    await world.reconcile()
+    service, deployment = (copy.deepcopy(world.cluster.objects[place]) for place in places)
+    edited = {**service, "spec": inference_service(engine={"maxBatch": 3})["spec"]}
+    world.cluster.put(places[0][0], {**edited, "metadata": {**service["metadata"], "generation": 2}})
+    await world.relist()
+    await world.reconcile()
+    world.cluster.objects[places[0]] = service
+    world.feed.changed(places[1][0], world.cluster.put(places[1][0], deployment))
+    world.cluster.writes.clear()
+    with pytest.raises(Conflict, match="was put back"):
+        await world.reconcile()
+    assert world.cluster.writes == []
+    await world.reconcile()
+    assert (Resource.Deployment.kind, KEY.name) not in world.cluster.writes
+
+
+async def test_an_answer_to_a_status_that_shows_an_older_service_is_believed(world: World) -> None:
+    await world.reconcile()
+    place = Resource.InferenceService, KEY.namespace, KEY.name
+    service = world.cluster.objects[place]
+    newer = world.cluster.put(place[0], {**service, "metadata": {**service["metadata"], "generation": 2}})
+    await world.relist()
+    world.cluster.objects[place] = {**newer, "metadata": {**newer["metadata"], "generation": 1}}
+    with pytest.raises(Conflict, match="was put back"):
+        await world.reconcile()
+    known = world.store.service(KEY)
+    assert known is not None
+    assert known.generation == 1
+
+
 async def test_an_edit_that_a_look_at_the_service_found_is_left_to_the_watch(world: World) -> None:
     """Taken in by the look, it would be known when the watch tells of it, and nobody would be queued."""
     await world.reconcile()

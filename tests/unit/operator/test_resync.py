@@ -100,7 +100,26 @@ async def test_a_history_that_went_back_and_is_as_long_again_contradicts_what_is
     raw = world.cluster.objects[Resource.InferenceService, "ns", "demo"]
     raw["metadata"]["resourceVersion"] = str(known.version - 1)
     world.cluster._versions = itertools.count(known.version + 100)
-    assert await world.resync.look(world.kinds.watched) == "InferenceService ns/demo was put back, and 0 more things"
+    told = await world.resync.look(world.kinds.watched)
+    assert told == (
+        "the API server's history went back: "
+        f"InferenceService ns/demo is at version {known.version - 1} after {known.version}"
+    )
+    assert list(world.store.services()) == [known], "nothing is taken in beside what is known"
+
+
+async def test_what_is_there_again_after_it_was_deleted_contradicts_what_is_known(world: World) -> None:
+    world.change()
+    await world.resync.look(world.kinds.watched)
+    place = Resource.InferenceService, "ns", "demo"
+    old = world.cluster.objects.pop(place)
+    version = next(world.cluster._versions)
+    world.feed.deleted(place[0], {**old, "metadata": {**old["metadata"], "resourceVersion": str(version)}})
+    assert await world.resync.look(world.kinds.watched) is None
+    world.cluster.objects[place] = old
+    told = await world.resync.look(world.kinds.watched)
+    assert told is not None
+    assert told.endswith(f"is at version {old['metadata']['resourceVersion']} after {version}")
 
 
 async def test_a_list_older_than_what_was_told_since_contradicts_nothing(world: World) -> None:
@@ -111,6 +130,7 @@ async def test_a_list_older_than_what_was_told_since_contradicts_nothing(world: 
     world.change()
     world.feed.listed(await world.feed.ask(world.cluster, kind, None))
     assert world.feed.news(late) == []
+    assert world.feed.put_back(late) is None
 
 
 async def test_services_that_are_listed_anew_again_and_again_do_not_put_off_the_look_at_everything(
