@@ -96,8 +96,9 @@ def test_etcd_restored_under_a_running_operator_is_told_and_a_restart_makes_all_
         assert [one["metadata"]["uid"] for one in eventually(place.pods)] == [pod["metadata"]["uid"]]
         assert generation(place) == before
         assert all("later" not in name for name in place.names(f"gisvc,{CHILDREN}"))
-        written = {one.resource for one in Audit(cluster.audit_log).since(mark).by(USER).writes().steady()}
-        assert written <= {"inferenceservices"}, "a status, of what the backup caught half done"
+        # what is applied to what is so already changes nothing, as the generation says
+        writes = Audit(cluster.audit_log).since(mark).by(USER).writes()
+        assert {one.resource for one in writes if one.code == 201 or one.verb == "delete"} <= {"events"}
         place.apply(replicas=3)
         eventually(lambda: len(place.pods()) == 3)
     finally:
