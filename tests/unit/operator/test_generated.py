@@ -21,7 +21,8 @@ from graphpod_policy import FEATURES
 from graphpod_policy.metrics import Kind, Process, of
 
 ROOT = Path(__file__).parents[3]
-MAX_CRD_BYTES = 60_000
+# Of the 96 KiB that the CRD may take, 15 KiB are left to features that are not built yet.
+MAX_CRD_BYTES = 98_304 - 15 * 1024
 
 
 def test_the_crd_in_the_tree_is_the_one_of_the_models(tmp_path: Path) -> None:
