@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from graphpod_operator.conditions import ConditionType
 from graphpod_operator.degrade import COUNTED
@@ -60,7 +61,9 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.EngineStuck,
     Reason.EngineDied,
     Reason.ProbeFailed,
+    Reason.ReferenceNotFound,
     Reason.ContainerRefused,
+    Reason.PodNotPrepared,
     Reason.ImagePullFailed,
     Reason.ClaimNotFound,
     Reason.ClaimNotBound,
@@ -75,6 +78,18 @@ PRECEDENCE: tuple[Reason, ...] = (
 DEATHS_BORNE = 2
 """Restarts from which on a new run is not told as one that got past the failure, until it serves."""
 
+PREPARED_SECONDS = 60.0
+"""A node that needs longer to mount a pod's volumes and make its sandbox is worth a word."""
+
+_NOT_FOUND = re.compile(
+    r"(?P<kind>secret|configmap) \"(?P<name>[^\"]+)\" not found|"
+    r"couldn't find key (?P<key>\S+) in (?P<of>Secret|ConfigMap) [^/\s]+/(?P<holder>\S+)"
+)
+"""The kubelet's words for a variable whose source is missing."""
+_TOO_LITTLE_MEMORY = re.compile(r"OOM-killed|memory limit too low|minimum memory limit")
+"""containerd's and runc's words for a container that does not even begin in its memory."""
+_NOT_BEGUN = ("StartError", "ContainerCannotRun")
+"""The kubelet's words for a container that ended before its first process."""
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _PREEMPTION = re.compile(r",? (?:no new claims to deallocate|preemption:)")
 """What the scheduler says after its reasons: why evicting others would not help."""
@@ -110,9 +125,15 @@ class Diagnosis:
         return self.pod.ended.code if self.pod.ended is not None and told_by_exit else None
 
 
-def diagnose(pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading]) -> Diagnosis | None:
-    """The most specific failure among the pods, or None while nothing is known to be wrong."""
-    found = [diagnosis for pod in pods if (diagnosis := _of(pod, readings.get(pod.uid))) is not None]
+def diagnose(
+    pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading], now: str | None = None, needs: str = ""
+) -> Diagnosis | None:
+    """The most specific failure among the pods, or None while nothing is known to be wrong.
+
+    `now` (RFC 3339) judges pods that are not prepared for long; `needs` names the objects that they mount.
+    """
+    known = ((pod, _of(pod, readings.get(pod.uid)) or _unprepared(pod, now, needs)) for pod in pods)
+    found = [diagnosis for _, diagnosis in known if diagnosis is not None]
     return min(found, key=lambda one: (one.overcome, PRECEDENCE.index(one.reason)), default=None)
 
 
@@ -122,7 +143,7 @@ def _of(pod: Pod, reading: Reading | NoReading | None) -> Diagnosis | None:
     if (unplaced := unscheduled(pod)) is not None:
         return unplaced
     if pod.waiting is not None and (reason := BY_WAITING.get(pod.waiting[0])) is not None:
-        return Diagnosis(reason, f"{pod.waiting[0]}: {pod.waiting[1]}", pod)
+        return _refused(reason, *pod.waiting, pod)
     state = reading.state if isinstance(reading, Reading) else None
     if state is State.Ready:
         return None
@@ -135,6 +156,27 @@ def _of(pod: Pod, reading: Reading | NoReading | None) -> Diagnosis | None:
         reason = BY_NAME.get(reading.failure.reason, Reason.CrashLoop)
         return Diagnosis(reason, reading.failure.message or reason.row.set_when, pod)
     return None
+
+
+def prepares_until(pods: Iterable[Pod], now: str) -> float | None:
+    """Seconds until a pod that its node still prepares has taken too long, or None."""
+    left = (PREPARED_SECONDS - _age(pod.unprepared, now) for pod in pods if pod.unprepared and not pod.deleting)
+    return min((seconds for seconds in left if seconds > 0), default=None)
+
+
+def _unprepared(pod: Pod, now: str | None, needs: str) -> Diagnosis | None:
+    """Why a pod's containers cannot be made: its node's events say it, which we have no right to read."""
+    if now is None or pod.deleting or pod.gone is not None or pod.unprepared is None:
+        return None
+    if _age(pod.unprepared, now) < PREPARED_SECONDS:
+        return None
+    what = "its node has neither mounted its volumes nor made its sandbox for over a minute"
+    return Diagnosis(Reason.PodNotPrepared, f"{what}; it mounts {needs}" if needs else what, pod)
+
+
+def _age(since: str, now: str) -> float:
+    """Seconds between two RFC 3339 times of whole seconds."""
+    return (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()
 
 
 def _is_past(reason: Reason, state: State | None) -> bool:
@@ -165,9 +207,23 @@ def unscheduled(pod: Pod) -> Diagnosis | None:
     return Diagnosis(reason, _PREEMPTION.split(message)[0] or "no node fits", pod)
 
 
+def _refused(reason: Reason, word: str, message: str, pod: Pod) -> Diagnosis:
+    """Why the kubelet cannot make or begin the container, in its words."""
+    if (match := _NOT_FOUND.search(message)) is not None:
+        kind = {"secret": "Secret", "configmap": "ConfigMap"}.get(match["kind"] or "", match["of"])
+        name = f"{kind} {match['name'] or match['holder']}"
+        what = f"{name} does not exist" if match["key"] is None else f"{name} has no key {match['key']}"
+        return Diagnosis(Reason.ReferenceNotFound, what, pod)
+    if _TOO_LITTLE_MEMORY.search(message):
+        return Diagnosis(Reason.OutOfMemory, "the container does not begin in so little memory", pod)
+    return Diagnosis(reason, f"{word}: {message}", pod)
+
+
 def _ended(pod: Pod, ended: Ended) -> Diagnosis:
     if ended.reason == "OOMKilled":
         return Diagnosis(Reason.OutOfMemory, "the kernel ended the engine: out of memory", pod)
+    if ended.reason in _NOT_BEGUN:
+        return _refused(Reason.ContainerRefused, ended.reason, ended.message, pod)
     reason = BY_EXIT.get(ended.code)
     if reason is None:
         said = f": {ended.message}" if ended.message else ""

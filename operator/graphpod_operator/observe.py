@@ -114,6 +114,8 @@ class Rollout:
     available: int
     refused: str | None
     """Why pods cannot be created, in the controller's words."""
+    overdue: bool = False
+    """Whether progressDeadlineSeconds passed without a pod that got created or Ready."""
     asked: int = 1
     """Pods that it is to have, whoever decided so."""
 
@@ -121,21 +123,16 @@ class Rollout:
     def of(cls, raw: Raw) -> Rollout:
         """The report in a Deployment's status."""
         status = raw.get("status") or {}
-        refused = next(
-            (
-                condition.get("message", "")
-                for condition in status.get("conditions") or ()
-                if condition["type"] == "ReplicaFailure" and condition["status"] == "True"
-            ),
-            None,
-        )
+        conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+        failure = conditions.get("ReplicaFailure", {})
         return cls(
             observed=status.get("observedGeneration", 0) >= raw["metadata"].get("generation", 1),
             replicas=status.get("replicas", 0),
             updated=status.get("updatedReplicas", 0),
             ready=status.get("readyReplicas", 0),
             available=status.get("availableReplicas", 0),
-            refused=refused,
+            refused=failure.get("message", "") if failure.get("status") == "True" else None,
+            overdue=conditions.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded",
             asked=ReplicasClaim.of(raw).replicas,
         )
 
@@ -263,6 +260,8 @@ class Pod:
     restarts: int
     waiting: tuple[str, str] | None
     """(reason, message) while the engine container waits."""
+    unprepared: str | None
+    """Since when (RFC 3339) its node mounts its volumes and makes its sandbox; None once that is done, or unknown."""
     ended: Ended | None
     """How the engine container's current or previous run ended."""
 
@@ -279,7 +278,7 @@ class Pod:
         conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
         engine: Raw = next((entry for entry in status.get("containerStatuses") or () if entry["name"] == CONTAINER), {})
         state = engine.get("state") or {}
-        scheduled = conditions.get("PodScheduled", {})
+        scheduled, prepared = (conditions.get(kind, {}) for kind in ("PodScheduled", "PodReadyToStartContainers"))
         waiting = state.get("waiting")
         ended = state.get("terminated") or (engine.get("lastState") or {}).get("terminated")
         return cls(
@@ -301,6 +300,7 @@ class Pod:
             running="running" in state,
             restarts=engine.get("restartCount", 0),
             waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
+            unprepared=prepared.get("lastTransitionTime") if prepared.get("status") == "False" else None,
             ended=_ended(ended) if ended else None,
         )
 

@@ -19,7 +19,7 @@ from graphpod_operator.features import features, graph_request, missing
 from graphpod_operator.observe import is_ours
 from graphpod_operator.ownership import desired_fields, fingerprint, marked
 from graphpod_operator.reasons import Reason
-from graphpod_operator.render import scaling
+from graphpod_operator.render import podtemplate, scaling
 from graphpod_operator.render.configmap import config_map
 from graphpod_operator.render.controllerrevision import MADE_FROM, UNDEGRADED, controller_revision
 from graphpod_operator.render.deployment import deployment, workload
@@ -90,6 +90,12 @@ class Desired:
     deaths: degrade.Memory | None = None
     can_weaken: bool = False
     steps_down: bool = False
+
+    @property
+    def mounts(self) -> str:
+        """The objects of others that its pods mount, in words."""
+        made = next(child.body for child in self.children if child.resource is Resource.Deployment)
+        return ", ".join(podtemplate.mounted(made["spec"]["template"]["spec"]["volumes"]))
 
 
 @dataclass(frozen=True, slots=True)

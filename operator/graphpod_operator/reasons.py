@@ -180,6 +180,19 @@ class Reason(Enum):
         _W, _F, "the kubelet cannot create the container", "the container runs",
         "look at kubectl describe pod", notice=Notice.Warning,
     )  # fmt: skip
+    ReferenceNotFound = Row(
+        _W, _F, "a Secret or ConfigMap that spec.podTemplate.env names, or a key of it, does not exist",
+        "the container runs", "create it, or correct spec.podTemplate.env", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    PodNotPrepared = Row(
+        _W, _F, "a node has not mounted a pod's volumes or made its sandbox for over a minute", "the container runs",
+        "create what is missing: kubectl describe pod names it", notice=Notice.Warning,
+    )  # fmt: skip
+    RolloutStuck = Row(
+        _W, _F, "the Deployment exceeded its progressDeadlineSeconds, no start makes progress, and no pod says why",
+        "a pod gets Ready", "see kubectl describe deployment and kubectl describe pod", stalled=True,
+        notice=Notice.Warning,
+    )  # fmt: skip
     CrashLoop = Row(
         _W, _F, "the engine ended with a code of its own", "the pod serves",
         "read kubectl logs --previous", notice=Notice.Warning,

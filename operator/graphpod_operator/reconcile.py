@@ -19,6 +19,7 @@ from graphpod_operator.api_status import ConditionStatus, Status
 from graphpod_operator.clock import Clock
 from graphpod_operator.conditions import ConditionType
 from graphpod_operator.degrade import Step
+from graphpod_operator.diagnose import prepares_until
 from graphpod_operator.executor import Executor
 from graphpod_operator.feed import owned_by
 from graphpod_operator.kinds import Gone, Kinds
@@ -154,7 +155,8 @@ class Reconciler:
         if failure is not None:
             raise HeldUp(failure, held_back) from failure  # by any other pause it would be tried at each look
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
-        pauses = (held_back, blocked, again, self._waits.pop(key, None), read_again(seen.readings.values()))
+        prepared = prepares_until(seen.pods, self._clock.timestamp())
+        pauses = (held_back, blocked, again, prepared, self._waits.pop(key, None), read_again(seen.readings.values()))
         pause = min((pause for pause in pauses if pause is not None), default=None)
         if held_up:
             raise HeldUp(next(iter(held_up.values())), pause)

@@ -24,6 +24,8 @@ from graphpod_policy import Plan
 
 LOADED = (State.Capturing, State.SelfChecking, State.Ready)
 """States of a start in which the weights are there."""
+UNDER_WAY = (State.Loading, State.Capturing, State.SelfChecking)
+"""States of a start that the engine's front watches: it ends one that makes no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def status(
     diagnosis = None
     if isinstance(outcome, Desired) and stop is None:
         current = _current(outcome, seen)
-        diagnosis = diagnose(current, seen.readings)
+        diagnosis = diagnose(current, seen.readings, now, outcome.mounts)
         if diagnosis is not None and outcome.can_weaken:
             diagnosis = diagnosis.survived()
         findings = _findings(found, outcome, seen, current, diagnosis)
@@ -66,7 +68,8 @@ def status(
     beside[ConditionType.Available] = _available(seen)
     config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
     deaths = len(outcome.deaths.starts) if isinstance(outcome, Desired) and outcome.deaths is not None else 0
-    conditions = _conditions(found, findings, beside, now)
+    overdue = isinstance(outcome, Desired) and stop is None and _is_overdue(outcome, seen, diagnosis)
+    conditions = _conditions(found, findings, beside, now, overdue)
     return Status(
         observed_generation=found.generation,
         phase=_phase(conditions),
@@ -161,7 +164,23 @@ def _workload(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagno
         return Finding(Reason.Available, f"{asked} of {asked} pods serve")
     if rollout.refused is not None:
         return Finding(*refusal(rollout.refused))
+    if _is_overdue(desired, seen, diagnosis):
+        silent = (answer.message for pod in current if isinstance(answer := seen.readings.get(pod.uid), NoReading))
+        what = f"{serving} of {asked} pods of this spec serve, and none makes progress"
+        return Finding(Reason.RolloutStuck, "; ".join((what, *list(silent)[:1])))
     return Finding(Reason.Starting, f"{serving} of {asked} pods of this spec serve{_lost(desired, seen)}")
+
+
+def _is_overdue(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) -> bool:
+    """Whether the rollout counts as stuck: its deadline passed, and neither the scheduler, nor a start that makes
+    progress, nor a weaker plan of ours may still bring it on (contract 14).
+    """
+    if seen.rollout is None or not (seen.rollout.observed and seen.rollout.overdue) or _asked(desired, seen) == 0:
+        return False
+    if diagnosis is not None and not diagnosis.overcome:
+        return ConditionType.Scheduled not in diagnosis.reason.row.types and diagnosis.reason is not Reason.StartDied
+    current = _current(desired, seen)
+    return not _states(current, seen).intersection(UNDER_WAY) and all(pod.placed for pod in current)
 
 
 def _lost(desired: Desired, seen: Observed) -> str:
@@ -317,7 +336,11 @@ BY_KIND: dict[Resource, tuple[ConditionType, Callable[[Desired, Observed], Findi
 
 
 def _conditions(
-    found: observe.Service, findings: dict[ConditionType, Finding], beside: dict[ConditionType, Finding], now: str
+    found: observe.Service,
+    findings: dict[ConditionType, Finding],
+    beside: dict[ConditionType, Finding],
+    now: str,
+    overdue: bool,
 ) -> tuple[Condition, ...]:
     cause, finding = min(findings.items(), key=lambda item: (*_explains(item[1].reason), ROOTS.index(item[0])))
     statuses = {entry.reason.row.status for entry in findings.values()}
@@ -332,7 +355,7 @@ def _conditions(
     else:
         ready = ConditionStatus.false if ConditionStatus.false in statuses else ConditionStatus.unknown
         whole[ConditionType.Ready] = (ready, finding.reason, finding.what)
-        if finding.reason.row.stalled:
+        if finding.reason.row.stalled or overdue:
             whole[ConditionType.Stalled] = (ConditionStatus.true, finding.reason, finding.what)
         elif finding.reason is not Reason.Suspended:
             whole[ConditionType.Reconciling] = (ConditionStatus.true, Reason.Progressing, f"waiting for {cause}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graphpod_operator import quantity
@@ -38,6 +39,23 @@ def mount(wanted: VolumeMount) -> Body:
     if wanted.read_only:
         body["readOnly"] = True
     return body
+
+
+_SOURCES = {
+    "secret": ("Secret", "secretName"),
+    "configMap": ("ConfigMap", "name"),
+    "persistentVolumeClaim": ("PersistentVolumeClaim", "claimName"),
+}
+"""Sources of volumes that are objects of somebody else: kind, and the field with its name."""
+
+
+def mounted(volumes: Iterable[Body]) -> Iterator[str]:
+    """The objects that must exist before a pod with these volumes can begin; our own ConfigMap is none of them."""
+    for one in volumes:
+        for source, (kind, field) in _SOURCES.items():
+            asked = one.get(source)
+            if isinstance(asked, dict) and field in asked and not asked.get("optional") and one["name"] != "config":
+                yield f"{kind} {asked[field]}"
 
 
 def is_blamed(message: str) -> bool:

@@ -73,6 +73,10 @@ TABLE: dict[str, tuple[Observed, Reason]] = {
     "image: no name": (waits("InvalidImageName", "couldn't parse image name"), Reason.ImagePullFailed),
     "container: no such Secret": (
         waits("CreateContainerConfigError", 'secret "api-key" not found'),
+        Reason.ReferenceNotFound,
+    ),
+    "container: runs as root": (
+        waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
         Reason.ContainerRefused,
     ),
     "scheduling: no GPU": (
