@@ -19,6 +19,7 @@ from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.walk import Walk
 from graphpod_runtime.graphs.errors import CaptureFailed
 from tests.contracts.decisions import DEGRADE
 from tests.contracts.passes import inputs_for, replayed, uncaptured, with_a_past
@@ -141,6 +142,27 @@ def test_the_cache_is_sized_from_what_is_free_less_the_peak_of_a_chunk_and_a_mar
     monkeypatch.setattr(type(place), "available_bytes", lambda self: 10**12)
     assert started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None).report.kv_pages == 8 * 128 // 4
     assert rows == [8, 8]  # the logits of a full batch are part of the peak
+
+
+def test_the_cache_leaves_room_for_the_decode_graphs(
+    started: Callable[..., Runner], place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are dropped before the cache is sized and captured again after it: what they took is not free."""
+    taken: list[int] = []
+    right = Walk.drop
+
+    def noted(self: Walk, phase: Phase) -> int:
+        taken.append(right(self, phase) + 200_000)
+        return taken[-1]
+
+    monkeypatch.setattr(Walk, "drop", noted)
+    monkeypatch.setattr(type(place), "peak_of", lambda self, run: 1_000_000)
+    monkeypatch.setattr(type(place), "available_bytes", lambda self: 2_000_000)
+    runner = started(Policy.Disabled, Policy.Full, kv_cache_bytes=None)
+    one_page = 2 * 3 * 4 * 3 * 16 * 4
+    (bytes_of_decode,) = taken
+    assert bytes_of_decode > 200_000, "the graphs themselves were measured"
+    assert runner.report.kv_pages == (1_800_000 - 1_000_000 - bytes_of_decode) // one_page
 
 
 def test_the_peak_of_a_chunk_holds_the_log_probabilities_of_its_prompt(

@@ -9,7 +9,7 @@ from torch import Tensor
 from graphpod_policy import Device
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
-from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.kv import KvCache, stored
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.graphs.addresses import Addresses
 from graphpod_runtime.graphs.segment import Segment, capture
@@ -109,3 +109,12 @@ def test_a_loop_over_lengths_on_the_host_would_serve_the_lengths_of_capture(plac
     segment.replay()
     right: Tensor = torch.stack([step.q[:length, 0, 0].sum() for length in lengths])
     assert not torch.allclose(step.out[:, 0], right)
+
+
+@pytest.mark.parametrize("value", [1e9, -1e9, 449.0, 1e38])
+@pytest.mark.parametrize("scale", [1.0, 0.5, 2.0])
+def test_an_fp8_cache_holds_the_nearest_it_can_of_what_is_too_large(place: Place, value: float, scale: float) -> None:
+    """The bare conversion may give NaN, and attention over NaN is NaN for the whole sequence."""
+    written = stored(torch.full((3, 2), value, device=place.device), scale, torch.float8_e4m3fn).float()
+    expected = max(-448.0, min(448.0, value / scale))
+    assert (written - expected).abs().max() <= abs(expected) / 16

@@ -32,7 +32,7 @@ from graphpod_runtime.graphs.errors import SelfCheckFailed
 from graphpod_runtime.graphs.report import SelfCheck
 from graphpod_runtime.graphs.selfcheck import Checker
 from tests.contracts.toy import SHAPE
-from tests.unit.runtime.conftest import random_prompts
+from tests.unit.runtime.conftest import DECODE_SIZES, PREFILL_SIZES, random_prompts
 
 BREAKABLE = (Policy.Breakable, Policy.Breakable)
 FULL = (Policy.Disabled, Policy.Full)
@@ -138,6 +138,76 @@ def test_keys_written_to_a_wrong_page_are_caught(
     assert failure_of(started, *policies).code is ExitCode.SelfCheckFailed
 
 
+def replaying(monkeypatch: pytest.MonkeyPatch, wrong: int, fault: Callable[[Metadata, KvCache], Metadata]) -> None:
+    """Replays of graphs of size `wrong`, and they alone, run over what `fault` makes of their attention's metadata."""
+    right = capture.PhaseGraphs.replay
+
+    def faulty(self: capture.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        if size == wrong:
+            metadata = fault(inputs.metadata, self._attention.cache)
+            inputs = dataclasses.replace(inputs, metadata=metadata)
+        return right(self, inputs, size)
+
+    monkeypatch.setattr(capture.PhaseGraphs, "replay", faulty)
+
+
+def past_of_another(metadata: Metadata, cache: KvCache) -> Metadata:
+    """The first page of every sequence that goes beyond it is the first page of the next such sequence; of one alone,
+    the cache's last page, which belongs to no sequence."""
+    tables = metadata.tables.clone()
+    beyond = metadata.lengths > cache.page_size
+    others = tables[beyond, 0].roll(1) if int(beyond.sum()) > 1 else torch.tensor(cache.pages - 1)
+    tables[beyond, 0] = others
+    return dataclasses.replace(metadata, tables=tables)
+
+
+def no_past(metadata: Metadata, cache: KvCache) -> Metadata:
+    """Sequences are as long as what this pass adds to them."""
+    return dataclasses.replace(metadata, lengths=metadata.starts.diff())
+
+
+@pytest.mark.parametrize("fault", [past_of_another, no_past])
+@pytest.mark.parametrize("size", DECODE_SIZES)
+@pytest.mark.parametrize("decode", [Policy.Full, Policy.Breakable])
+def test_a_step_without_its_own_past_is_caught_in_every_graph(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, fault: Any, size: int, decode: Policy
+) -> None:
+    replaying(monkeypatch, size, fault)
+    failure = failure_of(started, Policy.Disabled, decode)
+    assert failure.code is ExitCode.SelfCheckFailed
+    assert failure.message.startswith(f"decode size {size} ")
+
+
+@pytest.mark.parametrize("fault", [past_of_another, no_past])
+@pytest.mark.parametrize("size", PREFILL_SIZES)
+def test_a_prefill_without_its_own_past_is_caught_in_every_graph(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, fault: Any, size: int
+) -> None:
+    replaying(monkeypatch, size, fault)
+    failure = failure_of(started, Policy.Breakable, Policy.Disabled)
+    assert failure.code is ExitCode.SelfCheckFailed
+    assert failure.message.startswith(f"prefill size {size} ")
+
+
+@pytest.mark.parametrize("half", ["keys", "values"])
+@pytest.mark.parametrize("policies", [(Policy.Breakable, Policy.Disabled), FULL])
+def test_keys_or_values_that_no_result_shows_are_compared(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy], half: str
+) -> None:
+    """A replay spoils the last row's key or value after it was read: only the next pass would be wrong."""
+    right = capture.PhaseGraphs.replay
+
+    def spoiling(self: capture.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        results = right(self, inputs, size)
+        getattr(self._attention.cache, half)[-1].flatten(0, 1)[inputs.metadata.slots[-1]] += 1e-3
+        return results
+
+    monkeypatch.setattr(capture.PhaseGraphs, "replay", spoiling)
+    failure = failure_of(started, *policies)
+    assert failure.code is ExitCode.SelfCheckFailed
+    assert "wrote other KV pages or values" in failure.message
+
+
 def test_attention_over_a_wrong_page_is_caught(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture that froze the block table of another layout: every sequence reads the first one's pages."""
     right = TorchAttention.plan_step
@@ -185,6 +255,78 @@ def test_a_replay_may_differ_from_plain_eager_by_four_times_what_padding_does(
     checker = Checker(Phase.Prefill, Rounding(padding, off), cache, vocab=16, max_model_len=64)
     with contextlib.nullcontext() if right else pytest.raises(SelfCheckFailed, match="padding alone explains"):
         assert list(checker.sizes()) == [8]
+
+
+class WrongAtTheTop(Rounding):
+    """A Subject that is right but in its largest size."""
+
+    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        return (torch.full((inputs.count, 4), 1.5 if size == self.sizes[-1] else 1.0),)
+
+    uncaptured = replay
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_the_largest_size_meets_plain_eager(phase: Phase) -> None:
+    """Graph and captured code agree on something wrong, in the largest of seven sizes only."""
+    sizes = (1, 2, 4, 8, 12, 16, 24)
+    cache = KvCache.allocate(SHAPE, 40, 4, torch.float32)
+    checker = Checker(phase, WrongAtTheTop(0.01, 0.0, sizes), cache, vocab=16, max_model_len=64)
+    checked = checker.sizes()
+    assert [next(checked) for _ in sizes[:-1]] == list(sizes[:-1])
+    with pytest.raises(SelfCheckFailed, match=f"{phase} size 24 with 23 rows: differs from plain eager"):
+        next(checked)
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched(Rounding):
+    """A Subject that keeps what it was replayed on."""
+
+    seen: list[Inputs] = dataclasses.field(default_factory=list)
+
+    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        self.seen.append(inputs)
+        return super(Watched, self).replay(inputs, size)
+
+    uncaptured = replay
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("phase", Phase)
+def test_every_replay_of_the_check_has_a_past_of_more_than_a_page(phase: Phase, page_size: int) -> None:
+    cache = KvCache.allocate(SHAPE, 400, page_size, torch.float32)
+    subject = Watched(0.01, 0.0, tuple(range(1, 24)))
+    list(Checker(phase, subject, cache, vocab=16, max_model_len=64).sizes())
+    assert subject.seen
+    for inputs in subject.seen:
+        past = inputs.metadata.lengths - inputs.metadata.starts.diff()
+        assert int(past.max()) >= page_size
+        assert torch.unique(inputs.metadata.tables[inputs.metadata.tables > 0]).numel() > 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Unwritten(Rounding):
+    """A Subject whose every result is 1, and whose graph writes all of them but those of the last row."""
+
+    results: Tensor = dataclasses.field(default_factory=lambda: torch.ones(8, 4))
+
+    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        self.results[: inputs.count - 1] = 1.0
+        return (self.results[: inputs.count],)
+
+    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        self.results[: inputs.count] = 1.0
+        return (self.results[: inputs.count],)
+
+    def poison_results(self, size: int) -> None:
+        self.results[:size] = torch.nan
+
+
+def test_a_result_that_a_replay_does_not_write_is_caught_though_its_buffer_holds_the_right_one() -> None:
+    cache = KvCache.allocate(SHAPE, 20, 4, torch.float32)
+    checker = Checker(Phase.Prefill, Unwritten(0.0, 0.0), cache, vocab=16, max_model_len=64)
+    with pytest.raises(SelfCheckFailed, match="4 of 28 elements of result 0 differ from the uncaptured code"):
+        list(checker.sizes())
 
 
 def as_given(argument: Tensor) -> Tensor:
@@ -283,24 +425,24 @@ def test_random_weights_do_not_hide_a_wrong_position(
     assert "padding alone explains" in failure.message
 
 
-def test_what_a_failed_check_wrote_into_the_cache_reaches_no_sequence(
+def test_what_a_failed_check_wrote_anywhere_in_the_cache_reaches_no_sequence(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrong graph may leave NaN in any page, and attention over NaN is NaN even where it is masked."""
     prompts = random_prompts(8, longest=6)
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
-    right = breakable.BreakableGraph._break
+    right = capture.PhaseGraphs.replay
 
-    def poisoning(
-        self: breakable.BreakableGraph, layer: int, rows: breakable.Rows, attend: Callable[[int], Tensor]
-    ) -> None:
-        right(self, layer, rows, attend)
-        if self.site.size == 32:
-            self._arena.out.fill_(torch.nan)
+    def poisoning(self: capture.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        results = right(self, inputs, size)
+        cache = self._attention.cache
+        cache.fill(torch.arange(cache.pages), torch.nan)
+        return results
 
-    monkeypatch.setattr(breakable.BreakableGraph, "_break", poisoning)
+    monkeypatch.setattr(capture.PhaseGraphs, "replay", poisoning)
     runner = started(Policy.Breakable, Policy.Disabled, on_capture_failure=OnCaptureFailure.Degrade)
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"
+    assert not runner._engine.attention.cache.keys.isnan().any()
     assert generate(runner, prompts, 8, ignore_eos=True) == expected
 
 

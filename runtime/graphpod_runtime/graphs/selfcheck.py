@@ -143,10 +143,11 @@ class Checker:
         return _Scene(inputs, self.cache, seed)
 
     def _decode(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
-        """Sequences of different lengths, up to a few pages each."""
+        """Sequences of different lengths, up to a few pages each; the first is the longest, so that every graph meets a
+        past of more than one page where the cache has room for one."""
         count = min(count, allocator.available)
         longest = min(self.max_model_len, min(4, allocator.available // count) * self.cache.page_size)
-        lengths = torch.randint(1, longest + 1, (count,), generator=generator).tolist()
+        lengths = [longest, *torch.randint(1, longest + 1, (count - 1,), generator=generator).tolist()]
         return DecodeBatch(tuple(self._sequence(length, allocator, generator) for length in lengths))
 
     def _prefill(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:

@@ -136,6 +136,17 @@ def test_a_start_within_the_prompt_scores_from_there_and_one_at_its_end_nothing(
         assert batch.scores_prompt == (first < 50)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_log_probabilities_of_16_bit_logits_are_computed_in_single_precision(dtype: torch.dtype) -> None:
+    """In 8 bits of mantissa a sum over the vocabulary stops growing, and every log-probability is a multiple of 1/16."""
+    logits = (torch.randn(4, 50_000, generator=torch.Generator().manual_seed(5)) * 2).to(dtype)
+    expected = torch.log_softmax(logits.double(), -1)
+    tokens = [3, 14, 15, 926]
+    for row, token, one in zip(expected, tokens, logprobs.of_logits(logits, tokens, 3), strict=True):
+        assert one.logprob == pytest.approx(float(row[token]), abs=1e-5)
+        assert [value for _, value in one.top] == pytest.approx(row.topk(3).values.tolist(), abs=1e-5)
+
+
 def test_a_preempted_request_scores_every_prompt_token_once(started: Callable[..., Runner]) -> None:
     runner = started()
     prompts = random_prompts(6, shortest=20, longest=40)

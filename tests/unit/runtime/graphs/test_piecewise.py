@@ -98,6 +98,20 @@ def test_the_next_start_finds_the_trace_and_one_of_another_model_does_not(
     assert len(list(cache.iterdir())) == 2
 
 
+def test_a_trace_is_not_used_for_a_model_that_differs_by_a_number_alone(
+    started: Callable[..., Runner], cache: Path, tmp_path: Path
+) -> None:
+    """Shapes, names and code are the same; the epsilon of the norms is a constant in the trace."""
+    started(Policy.Piecewise)
+    other = write_llama(tmp_path / "other", rms_norm_eps=0.03)
+    prompts = random_prompts(6)
+    expected = generate(started(Policy.Disabled, Policy.Disabled, folder=other), prompts, 6, ignore_eos=True)
+    runner = started(Policy.Piecewise, folder=other)
+    assert runner._engine.capturer.traced.traces == 1
+    assert generate(runner, prompts, 6, ignore_eos=True) == expected
+    assert len(list(cache.iterdir())) == 2
+
+
 def test_a_kept_trace_that_is_not_whole_is_passed_over(started: Callable[..., Runner], cache: Path) -> None:
     started(Policy.Piecewise)
     (entry,) = cache.iterdir()

@@ -130,3 +130,27 @@ def test_weights_are_converted_to_the_asked_dtype(tmp_path: Path) -> None:
     model = load_model(tmp_path, torch.bfloat16, 64)
     assert {parameter.dtype for parameter in model.module().parameters()} == {torch.bfloat16}
     assert model.shape.eos_ids == (2,)
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "ids"),
+    [
+        ({"eos_token_id": [7, 8]}, 2, (7, 8)),
+        ({"eos_token_id": 9}, 2, (9,)),
+        ({"eos_token_id": 0}, 2, (0,)),
+        ({"temperature": 0.6}, 2, (2,)),
+        ({"eos_token_id": None}, [3, 4], (3, 4)),
+        (None, 2, (2,)),
+        (None, None, ()),
+    ],
+)
+def test_end_tokens_are_those_of_the_generation_config_else_of_the_config(
+    tmp_path: Path, generation: dict[str, object] | None, config: object, ids: tuple[int, ...]
+) -> None:
+    """Chat models end a turn with a token that only generation_config.json names (Llama-3: 128009 besides 128001)."""
+    write_llama(tmp_path)
+    edit(tmp_path, eos_token_id=config)
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    assert load_model(tmp_path, torch.float32, 64).shape.eos_ids == ids
