@@ -286,7 +286,7 @@ class Watched(Rounding):
 
     def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
         self.seen.append(inputs)
-        return super(Watched, self).replay(inputs, size)
+        return super().replay(inputs, size)
 
     uncaptured = replay
 

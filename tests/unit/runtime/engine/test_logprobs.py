@@ -138,7 +138,7 @@ def test_a_start_within_the_prompt_scores_from_there_and_one_at_its_end_nothing(
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_log_probabilities_of_16_bit_logits_are_computed_in_single_precision(dtype: torch.dtype) -> None:
-    """In 8 bits of mantissa a sum over the vocabulary stops growing, and every log-probability is a multiple of 1/16."""
+    """In 8 bits of mantissa a sum over the vocabulary stops growing, and log-probabilities are multiples of 1/16."""
     logits = (torch.randn(4, 50_000, generator=torch.Generator().manual_seed(5)) * 2).to(dtype)
     expected = torch.log_softmax(logits.double(), -1)
     tokens = [3, 14, 15, 926]
