@@ -52,7 +52,8 @@ def wait_operator(cluster: Kubectl, limit: float = ROLLOUT_LIMIT) -> None:
 
 def image_settings(images: Images) -> list[str]:
     """The chart's values for the operator's and the engine's image."""
-    return [*_image("image", images["operator"]), *_image("engine.image", images["runtime"])]
+    whole = "image.registry="  # references are whole names
+    return [whole, *_image("image", images["operator"]), *_image("engine.image", images["runtime"])]
 
 
 def _image(path: str, image: Image) -> list[str]:

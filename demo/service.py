@@ -12,6 +12,8 @@ HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE.parent / "examples" / "smollm2.yaml"
 NAMESPACE = "graphpod-demo"
 NAME = "smollm2"
+KIND = "inferenceservices.graphpod.dev"
+"""With its group: other projects have a kind of this name."""
 CLAIM = "smollm2-weights"
 SELECTOR = f"graphpod.dev/inferenceservice={NAME}"
 FILLED = "graphpod.dev/filled"  # annotation of the claim: identity of the image whose model is in it, whole
@@ -79,7 +81,7 @@ def wait_condition(cluster: Kubectl, wanted: str, progress: Say, limit: float = 
     """
 
     def reached() -> bool:
-        found = read(cluster, "inferenceservice", NAME, NAMESPACE)
+        found = read(cluster, KIND, NAME, NAMESPACE)
         now = conditions(found)
         progress(_where(found, now))
         refused = now.get("Accepted", {}).get("status") == "False"
@@ -95,7 +97,7 @@ def wait_condition(cluster: Kubectl, wanted: str, progress: Say, limit: float = 
         lambda: _evidence(cluster),
         lambda: trouble(cluster, NAMESPACE, SELECTOR),
     )
-    found = read(cluster, "inferenceservice", NAME, NAMESPACE)
+    found = read(cluster, KIND, NAME, NAMESPACE)
     if found is None:
         raise GaveUp(f"{NAMESPACE}/{NAME} was deleted meanwhile; apply it again")
     return found
@@ -110,7 +112,7 @@ def wait_anew(cluster: Kubectl, limit: float = 60.0) -> None:
     """After a restart: until the service is no longer stalled for what its older pods did."""
     wait(
         f"{NAMESPACE}/{NAME} no longer Stalled",
-        lambda: not stalled(read(cluster, "inferenceservice", NAME, NAMESPACE)),
+        lambda: not stalled(read(cluster, KIND, NAME, NAMESPACE)),
         limit,
         lambda: _evidence(cluster),
     )
@@ -146,6 +148,6 @@ def _where(found: Manifest | None, now: dict[str, Manifest]) -> str:
 
 
 def _evidence(cluster: Kubectl) -> str:
-    service = evidence(cluster, NAMESPACE, f"inferenceservice/{NAME}")
+    service = evidence(cluster, NAMESPACE, f"{KIND}/{NAME}")
     log = cluster.kubectl("logs", "-n", "graphpod-system", "deployment/graphpod-operator", "--tail=25")
     return f"{service}\n--- log of the operator\n{log}"

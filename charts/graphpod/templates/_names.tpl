@@ -14,10 +14,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{/* (dict "image" values "tag" default): repository:tag, or repository@digest. */}}
+{{/* (dict "root" . "image" values "tag" default): REGISTRY/REPOSITORY:TAG, or …@DIGEST. A repository that names a
+registry itself (its first part has a dot or a colon, or is localhost) gets no other. */}}
 {{- define "graphpod.image" -}}
-{{- if .image.digest }}{{ .image.repository }}@{{ .image.digest }}
-{{- else }}{{ .image.repository }}:{{ .image.tag | default .tag }}
+{{- $registry := (.root.Values.global | default dict).imageRegistry | default .root.Values.image.registry }}
+{{- $whole := or (not $registry) (regexMatch "^([^/]*[.:][^/]*|localhost)/" .image.repository) }}
+{{- $name := ternary .image.repository (printf "%s/%s" (trimSuffix "/" $registry) .image.repository) $whole }}
+{{- if .image.digest }}{{ $name }}@{{ .image.digest }}
+{{- else }}{{ $name }}:{{ .image.tag | default .tag }}
 {{- end }}
 {{- end }}
 

@@ -1,7 +1,6 @@
 """The chart as helm 3 and helm 4 render it, and what they refuse."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,25 +8,9 @@ import yaml
 
 from testbed import Cluster
 from testbed.golang import KUBERNETES
+from tests.api.chart.rendered import CHART, NAMESPACE, objects, render, run
 
-CHART = Path("charts/graphpod")
 GOLDEN = Path(__file__).with_name("golden.yaml")
-NAMESPACE = "graphpod-system"
-
-
-def run(helm: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([helm, *args], capture_output=True, text=True, timeout=120)
-
-
-def render(helm: Path, *settings: str) -> subprocess.CompletedProcess[str]:
-    wanted = ["--namespace", NAMESPACE, "--kube-version", KUBERNETES]
-    return run(helm, "template", "graphpod", str(CHART), *wanted, *(f"--set={setting}" for setting in settings))
-
-
-def objects(rendered: str) -> list[dict]:
-    """In an order of our own: the two helms differ in theirs."""
-    found = [document for document in yaml.safe_load_all(rendered) if document]
-    return sorted(found, key=lambda document: (document["kind"], document["metadata"]["name"]))
 
 
 def test_lint_is_clean(helm: Path) -> None:

@@ -50,7 +50,9 @@ def test_nothing_is_guessed() -> None:
 )
 def test_a_reference_becomes_the_charts_values(reference: str, repository: str, tag: str, digest: str) -> None:
     image = Image(reference, reference)
-    assert image_settings({"operator": image, "runtime": image}) == [
+    whole, *rest = image_settings({"operator": image, "runtime": image})
+    assert whole == "image.registry="
+    assert rest == [
         f"{path}.{key}={value}"
         for path in ("image", "engine.image")
         for key, value in (("repository", repository), ("tag", tag), ("digest", digest))

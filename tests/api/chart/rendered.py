@@ -1,0 +1,40 @@
+"""The chart as a helm renders it, without a cluster."""
+
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from testbed.golang import KUBERNETES
+
+CHART = Path("charts/graphpod")
+NAMESPACE = "graphpod-system"
+
+
+def run(helm: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([helm, *args], capture_output=True, text=True, timeout=120)
+
+
+def render(helm: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    wanted = ["--namespace", NAMESPACE, "--kube-version", KUBERNETES]
+    return run(helm, "template", "graphpod", str(CHART), *wanted, *(f"--set={setting}" for setting in settings))
+
+
+def objects(rendered: str) -> list[dict]:
+    """In an order of our own: the two helms differ in theirs."""
+    found = [document for document in yaml.safe_load_all(rendered) if document]
+    return sorted(found, key=lambda document: (document["kind"], document["metadata"]["name"]))
+
+
+def one(helm: Path, kind: str, *settings: str) -> dict:
+    """The only object of a kind that these settings render."""
+    done = render(helm, *settings)
+    assert done.returncode == 0, done.stderr
+    (found,) = [found for found in objects(done.stdout) if found["kind"] == kind]
+    return found
+
+
+def container(helm: Path, *settings: str) -> dict:
+    """The operator's container with these settings."""
+    (found,) = one(helm, "Deployment", *settings)["spec"]["template"]["spec"]["containers"]
+    return found
