@@ -6,6 +6,8 @@
 # image holds (testbed/sbom.py) comes before our own code, so that a change of code makes only the last layers anew.
 ARG VERSION=0.1.0
 ARG SOURCE_DATE_EPOCH=1795219200
+# Which build of torch the image `runtime` has: cpu, or cuda where no index offers the build without CUDA.
+ARG TORCH=cpu
 
 FROM graphpod.dev/base:bookworm AS base
 RUN echo 'graphpod:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd && echo 'graphpod:x:65532:' >> /etc/group
@@ -27,11 +29,11 @@ RUN $INSTALL -r /locks/operator.txt
 # since kopf looks at a few of them, but uncompiled.
 RUN rm -rf $SITE/bin $SITE/kubernetes/client/api && $COMPILE -x '/kubernetes/client/models/' $SITE
 
-FROM installer AS runtime-libraries
-# PyTorch's CPU index, used only where no folder with the wheel is mounted at /wheels.
+FROM installer AS cpu-libraries
+# PyTorch's CPU index, which is asked where no folder with the wheel is mounted at /wheels. Empty: the configured ones have it.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY locks/runtime-cpu.txt /locks/
-RUN if [ -d /wheels ]; then from="--find-links /wheels"; else from="--extra-index-url $TORCH_INDEX"; fi \
+RUN if [ -d /wheels ]; then from="--find-links /wheels"; elif [ -n "$TORCH_INDEX" ]; then from="--extra-index-url $TORCH_INDEX"; fi \
  && $INSTALL $from -r /locks/runtime-cpu.txt
 # Headers and static libraries of torch serve a compiler, and there is none.
 RUN rm -rf $SITE/bin $SITE/torch/include $SITE/torch/share $SITE/torch/test $SITE/torch/lib/*.a \
@@ -44,6 +46,8 @@ RUN $INSTALL -r /locks/runtime-cuda.txt \
  && rm -rf $SITE/bin $SITE/torch/include $SITE/torch/share $SITE/torch/test \
  && find $SITE -name '*.a' -delete \
  && $COMPILE -x '/torch/testing/_internal/|/flashinfer/data/' $SITE
+
+FROM ${TORCH}-libraries AS runtime-libraries
 
 FROM base AS operator-root
 COPY --from=operator-libraries /usr/local/lib/python3.11/dist-packages /usr/local/lib/python3.11/dist-packages

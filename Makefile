@@ -9,11 +9,10 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-# A folder with the CPU wheel of torch; where it is absent, PyTorch's CPU index, which the Dockerfile names.
-TORCH_WHEELS ?= ../shared/wheels
-TORCH_INDEX := $(shell sed -n 's/^ARG TORCH_INDEX=//p' Dockerfile)
-TORCH_FROM := $(if $(wildcard $(TORCH_WHEELS)),--find-links $(TORCH_WHEELS),--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match)
+# Where torch comes from: testbed/torch_build.py decides. TORCH_WHEELS: a folder with its CPU wheel; TORCH=cpu|cuda picks
+# the build. Both are for the whole run: image builds read them, too.
 export TORCH_WHEELS
+export TORCH
 # The machine's own certificates: a package index may be behind one that only this machine knows.
 export UV_SYSTEM_CERTS ?= 1
 
@@ -39,12 +38,12 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator bench-operator-growth bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools
+.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator bench-operator-growth bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-demo: venv $(if $(CLUSTER),,tools) ## from nothing to an answer on a cluster made for it; CLUSTER=current: on your own
+demo: venv ## from nothing to an answer on a cluster made for it; CLUSTER=current: on your own
 	@$(RUN) -m demo up $(DEMO_CLUSTER) $(call option,images,IMAGES) $(call option,load,LOAD) \
 		$(call option,operator-image,OPERATOR_IMAGE) $(call option,runtime-image,RUNTIME_IMAGE) \
 		$(call option,demo-weights-image,WEIGHTS_IMAGE) $(call option,storage-class,CLASS)
@@ -113,44 +112,53 @@ endurance: venv tools ## what takes the operator minutes: half an hour of quiet,
 mutation: venv ## how many small faults in the policy its tests find; results in benchmarks/results
 	@$(RUN) benchmarks/policy_mutation.py "$$(mktemp -d)"
 
-images: venv tools ## container images, as OCI layouts in the cache
+images: venv packages ## container images, as OCI layouts in the cache
 	@$(RUN) -m testbed.images build operator runtime
 
-images-demo: venv tools ## operator, runtime and the weights of the demo, as `make demo CLUSTER=current` needs them
+images-demo: venv packages ## operator, runtime and the weights of the demo, as `make demo CLUSTER=current` needs them
 	@weights="$$($(RUN) -m demo.weights | tail -n 1)"; \
 		$(RUN) -m testbed.images build operator runtime demo-weights --weights "$$weights"
 
-images-check: venv tools ## build operator and runtime twice from nothing and compare them byte by byte
+images-check: venv packages ## build operator and runtime twice from nothing and compare them byte by byte
 	@$(RUN) -m testbed.reproducible operator runtime
 
 # flashinfer's kernels built ahead of time: a folder or .tgz laid out as its own cache; without it the image has none.
-KERNELS ?= $(wildcard ../shared/gpu/flashinfer-0.6.13-sm90a.tgz)
-images-cuda: venv tools ## the image for NVIDIA GPUs, and a look inside; needs 30 GB of disk while it runs
+KERNELS ?=
+images-cuda: venv packages ## the image for NVIDIA GPUs, and a look inside; needs 30 GB of disk while it runs
 	@$(RUN) -m testbed.cuda_image $(if $(KERNELS),--kernels $(KERNELS))
 
 crd: venv ## crds/, docs/reference/ and the chart's copies, from the operator's code
 	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; \
 		cp crds/*.yaml operator/graphpod_operator/rbac*.yaml charts/graphpod/files/)
 
-lock: venv ## locks/ from pyproject.toml
-	$(call step,locks,grep -oE 'uv>=[^"]*' pyproject.toml | $(COMPILE) - -o locks/uv.txt; \
+lock: venv ## locks/ from pyproject.toml; needs torch's CPU wheel
+	$(call step,locks,from="$$($(RUN) -m testbed.torch_build options)"; \
+		grep -oE 'uv>=[^"]*' pyproject.toml | $(COMPILE) - -o locks/uv.txt; \
 		$(COMPILE) pyproject.toml --extra operator -o locks/operator.txt; \
-		$(COMPILE) pyproject.toml --extra runtime -c locks/cpu.in $(TORCH_FROM) -o locks/runtime-cpu.txt; \
+		$(COMPILE) pyproject.toml --extra runtime -c locks/cpu.in $$from -o locks/runtime-cpu.txt; \
 		$(COMPILE) pyproject.toml --extra gpu -c locks/cuda.in -o locks/runtime-cuda.txt; \
-		$(COMPILE) pyproject.toml --extra dev -c locks/cpu.in $(TORCH_FROM) -o locks/dev.txt)
+		$(COMPILE) pyproject.toml --extra dev -c locks/cpu.in $$from -o locks/dev.txt; \
+		$(COMPILE) pyproject.toml --extra dev -c locks/cuda.in -o locks/dev-cuda.txt)
 
 tools: venv ## Debian packages and Kubernetes binaries
 	@$(RUN) -m testbed build
 
+packages: venv ## the Debian packages alone
+	@$(RUN) -m testbed build --packages
+
 venv: $(VENV)/.installed ## the Python environment in .venv
 
-$(VENV)/.installed: locks/dev.txt locks/uv.txt pyproject.toml
+$(VENV)/.installed: locks/dev.txt locks/dev-cuda.txt locks/uv.txt pyproject.toml $(VENV)/.torch
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
 		|| { echo 'error: $(PYTHON) is not Python 3.11, for which the locks are: make PYTHON=/path/to/python3.11 …' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2> /dev/null || { echo 'venv: installing the Debian package python3-venv …'; \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv > /dev/null; }
-	@echo "venv: installing $$(grep -c == locks/dev.txt) packages from locks/dev.txt …"
 	$(call step,venv,[ -x $(RUN) ] || $(PYTHON) -m venv $(VENV); \
 		[ -x $(VENV)/bin/uv ] || $(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/uv.txt; \
-		$(VENV)/bin/uv pip sync --quiet --python $(RUN) --require-hashes $(TORCH_FROM) locks/dev.txt; \
-		$(VENV)/bin/uv pip install --quiet --python $(RUN) --no-deps --editable .; touch $@)
+		$(RUN) -m testbed.torch_build install; touch $@)
+
+# What TORCH asked for last time: another build is another environment.
+$(VENV)/.torch: FORCE
+	@mkdir -p $(VENV); [ "$(TORCH)" = "$$(cat $@ 2> /dev/null || echo none)" ] || echo '$(TORCH)' > $@
+.PHONY: FORCE
+FORCE:

@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
     build = verbs.add_parser("build", help="build the binaries and install the Debian packages that are missing")
     build.add_argument("tools", nargs="*", metavar="TOOL", help=f"only these, of: {', '.join(golang.BY_NAME)}")
+    build.add_argument("--packages", action="store_true", help="only the Debian packages")
     build.add_argument("--check", action="store_true", help="only ask each cached binary for its version")
     build.set_defaults(action=_build)
 
@@ -115,6 +116,8 @@ def _build(args: argparse.Namespace) -> int:
     steps = Steps(print)
     with steps.step("Debian packages"):
         packages.ensure()
+    if args.packages:
+        return 0
     with steps.step("binaries"):
         places = golang.build(names)
     print(f"build: {len(places)} binaries ready in {steps.seconds:.1f} s, under {cache_root()}/bin")

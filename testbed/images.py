@@ -16,10 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed import base_image, packed
+from testbed import base_image, packed, torch_build
 from testbed.command import run
 from testbed.errors import TestbedError
 from testbed.image_store import Report, Store, default_store
+from testbed.torch_build import Build, Way
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = ("Dockerfile", ".dockerignore", "testbed/sbom.py", "locks/base.txt")
@@ -42,7 +43,7 @@ class Image:
     sources: tuple[str, ...]
     goal: int | None = None
     contexts: tuple[str, ...] = ()  # folders from elsewhere that the target is built with, by name
-    wheels: bool = False  # torch may come from a folder of wheels
+    torch: bool = False  # has torch in the build that this machine can have
 
 
 IMAGES = {
@@ -61,7 +62,7 @@ IMAGES = {
             "The inference engine, for CPUs",
             ("locks/runtime-cpu.txt", "policy/graphpod_policy", "runtime/graphpod_runtime"),
             1_500_000_000,
-            wheels=True,
+            torch=True,
         ),
         Image(
             "runtime-cuda",
@@ -82,6 +83,20 @@ IMAGES = {
 }
 
 
+def described(target: str, torch: Build | None = None) -> Image:
+    """The image as this machine builds it: with the build of torch that `TORCH` asks for, else the installed one's.
+
+    Raises `TestbedError` for a target that does not exist.
+    """
+    if target not in IMAGES:
+        raise TestbedError(f"no image is called {target!r}; there are: {', '.join(IMAGES)}")
+    image, torch = IMAGES[target], torch or torch_build.asked_for(os.environ) or torch_build.installed()
+    if not image.torch or torch is Build.CPU:
+        return image
+    sources = tuple(torch.runtime_lock if name == Build.CPU.runtime_lock else name for name in image.sources)
+    return replace(image, title=f"{image.title}, with torch's CUDA build", sources=sources, goal=None)
+
+
 def build(
     target: str,
     report: Report = print,
@@ -95,11 +110,9 @@ def build(
     `weights` is the model folder that `demo-weights` carries, under its own name; `kernels` a folder of flashinfer's
     kernels built ahead of time (`cached_ops`), without which `runtime-cuda` cannot use flashinfer.
     """
-    if target not in IMAGES:
-        raise TestbedError(f"no image is called {target!r}; there are: {', '.join(IMAGES)}")
+    image, store, began = described(target), store or default_store(), time.monotonic()
     if (weights is not None) != (target == "demo-weights"):
         raise TestbedError("the image demo-weights, and no other, is built with a model's folder (--weights FOLDER)")
-    image, store, began = IMAGES[target], store or default_store(), time.monotonic()
     contexts = {name: place for name, place in (("weights", weights), ("kernels", kernels)) if place}
     folder = _folder(image, ROOT, store, contexts)
     if folder.exists():
@@ -122,7 +135,7 @@ def build(
 
 def build_anew(target: str, store: Store | None = None) -> packed.Packed:
     """The image built once more without any layer of before. It must be the same; nothing of it is kept as a file."""
-    image, store = IMAGES[target], store or default_store()
+    image, store = described(target), store or default_store()
     with store.locked(print), tempfile.TemporaryDirectory(prefix="graphpod-image-") as place:
         context = Path(place) / "context"
         copy(image, ROOT, context)
@@ -243,9 +256,7 @@ def _build(image: Image, context: Path, store: Store, contexts: Mapping[str, Pat
     ]
     if CERTIFICATES.is_dir():  # a package index may be behind a certificate that only this machine knows
         command += ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"]
-    wheels = Path(os.environ.get("TORCH_WHEELS") or ROOT.parent / "shared" / "wheels").resolve()
-    if image.wheels and wheels.is_dir():
-        command += ["--volume", f"{wheels}:/wheels:ro"]
+    command += _package_sources(image, context.parent)
     for name in image.contexts:
         place = contexts.get(name, context.parent / "nothing")
         place.mkdir(exist_ok=True)
@@ -256,6 +267,30 @@ def _build(image: Image, context: Path, store: Store, contexts: Mapping[str, Pat
         store.build([*command, context], store.images / f"{image.target}.log")
     except TestbedError as e:
         raise TestbedError(f"image {image.target}: {e}") from e
+
+
+def _package_sources(image: Image, place: Path) -> list[str | Path]:
+    """Options that let the pip of a build look where this machine's pip and uv look; nothing of it is in the image.
+
+    `place`: a folder that lives as long as the build.
+    """
+    indexes = torch_build.configured(os.environ)
+    folders = {link: f"/links{n}" for n, link in enumerate(indexes.links) if Path(link).is_dir()}
+    inside = replace(indexes, links=tuple(folders.get(link, link) for link in indexes.links))
+    settings = place / "pip.conf"
+    settings.write_text(inside.pip_conf())
+    options: list[str | Path] = ["--volume", f"{settings}:/etc/pip.conf:ro"]
+    for link, folder in folders.items():
+        options += ["--volume", f"{Path(link).resolve()}:{folder}:ro"]
+    if image.torch:
+        cpu = Build.CPU.runtime_lock in image.sources
+        found = torch_build.choice(os.environ, Build.CPU if cpu else Build.CUDA)
+        options += ["--build-arg", f"TORCH={found.build.value}"]
+        if found.way is Way.FOLDER:
+            options += ["--volume", f"{found.folder}:/wheels:ro"]
+        if found.way is not Way.INDEX:
+            options += ["--build-arg", "TORCH_INDEX="]
+    return options
 
 
 def main(argv: Sequence[str]) -> int:

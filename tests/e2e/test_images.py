@@ -73,7 +73,7 @@ def test_the_list_of_contents_names_exactly_the_debian_packages(target: str) -> 
 def test_the_list_of_contents_names_exactly_the_python_packages_with_hashes_of_the_lock(target: str) -> None:
     there = distributions(target)
     assert named(target, "pypi") == there
-    (lock,) = (name for name in images.IMAGES[target].sources if name.startswith("locks/"))
+    (lock,) = (name for name in images.described(target).sources if name.startswith("locks/"))
     locked = set(re.findall("sha256:([0-9a-f]{64})", Path(lock).read_text()))
     hashes = {c["name"]: c.get("hashes") for c in sbom(target)["components"] if c["name"] in there}
     assert {name for name, found in hashes.items() if not found or found[0]["content"] not in locked} == set()
@@ -106,7 +106,8 @@ def test_no_layer_tells_when_it_was_built(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_size_is_within_its_goal(target: str) -> None:
-    assert built(target).size <= images.IMAGES[target].goal
+    goal = images.described(target).goal
+    assert goal is None or built(target).size <= goal
 
 
 def test_labels_say_what_the_image_is() -> None:

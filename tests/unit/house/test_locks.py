@@ -9,7 +9,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
-LOCKS = {"operator.txt": "operator", "runtime-cpu.txt": "runtime", "runtime-cuda.txt": "gpu", "dev.txt": "dev"}
+LOCKS = {
+    "operator.txt": "operator",
+    "runtime-cpu.txt": "runtime",
+    "runtime-cuda.txt": "gpu",
+    "dev.txt": "dev",
+    "dev-cuda.txt": "dev",
+}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ \\]+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 
 
@@ -62,6 +68,14 @@ def test_torch_of_the_gpu_is_the_same_version_built_for_cuda() -> None:
     cpu, cuda = pins("runtime-cpu.txt"), pins("runtime-cuda.txt")
     assert cpu["torch"] == f"{cuda['torch']}+cpu"
     assert {"nvidia-cublas", "nvidia-nccl-cu13", "triton"} <= cuda.keys()
+
+
+def test_the_environment_with_torch_for_cuda_is_the_other_one_in_everything_else() -> None:
+    cpu, cuda = pins("dev.txt"), pins("dev-cuda.txt")
+    assert cpu["torch"] == f"{cuda['torch']}+cpu"
+    assert {name: cuda.get(name) for name in cpu if name != "torch"} == {
+        name: version for name, version in cpu.items() if name != "torch"
+    }
 
 
 def test_flashinfer_brings_no_compilers_and_no_kernels_for_other_chips() -> None:
