@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphpod_policy import ConfigError, EngineConfig, ExitCode, Policy, __version__
-from graphpod_runtime.arguments import POLICIES, number, one_of
-from graphpod_runtime.front.local import DEFAULT_CONTEXT, LocalError, local_config
+from graphpod_policy import ConfigError, ExitCode, __version__
+from graphpod_runtime.arguments import number
+from graphpod_runtime.front.local import LocalError, LocalOptions, add_local_options, local_config
 
 COMMANDS = {
     "serve": "serve the OpenAI API from an engine.json, or from a model folder on this machine",
@@ -55,7 +55,7 @@ def _serve(arguments: Sequence[str]) -> int:
         path = options.config
         if path is None:
             try:
-                config = _local(options)
+                config = local_config(LocalOptions.of(options))
             except LocalError as error:
                 print(f"graphpod-engine serve: {error}", file=sys.stderr)
                 return error.code
@@ -74,18 +74,6 @@ def _serve(arguments: Sequence[str]) -> int:
                 api_key_file=options.api_key_file,
             )
         )
-
-
-def _local(options: argparse.Namespace) -> EngineConfig:
-    return local_config(
-        options.model,
-        name=options.name,
-        dtype=options.dtype,
-        max_model_len=options.max_model_len,
-        max_batch=options.max_batch,
-        prefill=options.prefill,
-        decode=options.decode,
-    )
 
 
 def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -113,13 +101,7 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     group = parser.add_argument_group("with --model")
     local = (
         group.add_argument("--name", help="the name clients ask for (default: the folder's)"),
-        group.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32", help="default: %(default)s"),
-        group.add_argument(
-            "--max-model-len", type=int, metavar="TOKENS", help=f"default: the model's own, at most {DEFAULT_CONTEXT}"
-        ),
-        group.add_argument("--max-batch", type=int, default=8, metavar="SEQUENCES", help="default: %(default)s"),
-        group.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
-        group.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
+        *add_local_options(group),
     )
     options = parser.parse_args(arguments)
     if options.config is not None:

@@ -6,15 +6,15 @@ import sys
 import time
 from pathlib import Path
 
-from graphpod_policy import ConfigError, EngineConfig, ExitCode, Policy
-from graphpod_runtime.arguments import POLICIES, number, one_of
+from graphpod_policy import ConfigError, ExitCode
+from graphpod_runtime.arguments import number
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import Answer, PromptTooLong, answers, refuse_misfits
 from graphpod_runtime.engine.journal import Journal
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.scheduler import DoesNotFit
 from graphpod_runtime.engine.sequence import LEAST, Logprob, LogprobRequest, Sampling
-from graphpod_runtime.front.local import LocalError, local_config
+from graphpod_runtime.front.local import LocalError, LocalOptions, add_local_options, local_config
 from graphpod_runtime.front.tokenizer import TemplateError, Tokenizer, TokenizerInvalid
 from graphpod_runtime.graphs.report import Report
 from graphpod_runtime.models.base import ModelInvalid
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.time()
     try:
         read_shape(options.model)  # an unknown architecture is told before a missing tokenizer
-        config = local_config(options.model, dtype=options.dtype, prefill=options.prefill, decode=options.decode)
+        config = local_config(LocalOptions.of(options))
         tokenizer = Tokenizer(options.model)
         prompts = [_encode(tokenizer, text, plain=options.plain) for text in options.prompt]
         refuse_misfits(prompts, options.max_tokens, config.max_model_len)
@@ -113,9 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--temperature", type=_temperature, default=0.0, help="0 is greedy, at most 2")
     parser.add_argument("--top-p", type=number(float, LEAST, 1.0), default=1.0, help="above 0, at most 1")
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--dtype", choices=EngineConfig.DTYPES, default="float32", help="default: %(default)s")
-    parser.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES)
-    parser.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES)
+    add_local_options(parser)
     parser.add_argument("--json", action="store_true", help="tokens and the warm-up report as one JSON object")
     group = parser.add_argument_group("with --json")
     group.add_argument(

@@ -1,9 +1,29 @@
 """`serve --model DIR`: an engine configuration for a folder on this machine, resolved as the operator would."""
 
+import argparse
 import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from graphpod_policy import EngineConfig, ExitCode, Features, GraphRequest, ModelConfig, Policy, not_built, resolve
+from graphpod_policy import (
+    Device,
+    EngineConfig,
+    ExitCode,
+    Features,
+    GraphRequest,
+    ModelConfig,
+    Policy,
+    not_built,
+    resolve,
+)
+from graphpod_runtime.arguments import POLICIES, one_of
+from graphpod_runtime.front.gpu import Gpus, usable_gpus
+
+AUTO = "auto"
+DTYPES: dict[Device, str] = {Device.Cuda: "bfloat16", Device.Cpu: "float32"}
+"""`--dtype auto`, as in the API: the engine's 16-bit type on a GPU, where half the bytes are half the time."""
 
 DEFAULT_CONTEXT = 2048
 """Tokens, when the model allows more and nobody asked."""
@@ -17,31 +37,91 @@ class LocalError(ValueError):
         self.code = code
 
 
-def local_config(
-    model: Path,
-    *,
-    name: str | None = None,
-    dtype: str = "float32",
-    max_model_len: int | None = None,
-    max_batch: int = 8,
-    prefill: Policy = Policy.Auto,
-    decode: Policy = Policy.Auto,
-) -> EngineConfig:
-    """The configuration; LocalError for a folder without config.json or a policy that is not built."""
-    positions = _positions(model)
-    features = Features(
-        max_model_len=min(positions, DEFAULT_CONTEXT) if max_model_len is None else max_model_len, max_batch=max_batch
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """What the command line says of the engine. `max_model_len` is tokens, `max_batch` sequences; `device` and `dtype`
+    may be "auto".
+    """
+
+    model: Path
+    name: str | None = None
+    device: str = AUTO
+    dtype: str = AUTO
+    max_model_len: int | None = None
+    max_batch: int = 8
+    prefill: Policy = Policy.Auto
+    decode: Policy = Policy.Auto
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> "LocalOptions":
+        """Those that `add_local_options` has added."""
+        return cls(
+            model=options.model,
+            name=getattr(options, "name", None),
+            device=options.device,
+            dtype=options.dtype,
+            max_model_len=options.max_model_len,
+            max_batch=options.max_batch,
+            prefill=options.prefill,
+            decode=options.decode,
+        )
+
+
+def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Action, ...]:
+    """The options of `serve --model` and `generate` alike."""
+    return (
+        parser.add_argument(
+            "--device", choices=(AUTO, *Device), default=AUTO, help="auto: a GPU where there is one, else the CPU"
+        ),
+        parser.add_argument(
+            "--dtype", choices=(AUTO, *EngineConfig.DTYPES), default=AUTO, help="auto: bfloat16 on a GPU, else float32"
+        ),
+        parser.add_argument(
+            "--max-model-len",
+            type=int,
+            metavar="TOKENS",
+            help=f"prompt and answer; default: the model's own, at most {DEFAULT_CONTEXT}",
+        ),
+        parser.add_argument("--max-batch", type=int, default=8, metavar="SEQUENCES", help="default: %(default)s"),
+        parser.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
+        parser.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
     )
-    request = GraphRequest(prefill=prefill, decode=decode)
+
+
+def local_config(options: LocalOptions, find_gpus: Callable[[], Gpus] = usable_gpus) -> EngineConfig:
+    """The configuration; LocalError for a folder without config.json or a policy that is not built. What `--device
+    auto` has chosen, and why, goes to standard error.
+    """
+    positions = _positions(options.model)
+    device = _device(options.device, find_gpus)
+    features = Features(
+        device=device,
+        gpus=1 if device is Device.Cuda else 0,
+        max_model_len=min(positions, DEFAULT_CONTEXT) if options.max_model_len is None else options.max_model_len,
+        max_batch=options.max_batch,
+    )
+    request = GraphRequest(prefill=options.prefill, decode=options.decode)
     if missing := not_built(features, request):
         raise LocalError(ExitCode.FeatureNotBuilt, "; ".join(entry.message for entry in missing))
     return EngineConfig.of(
         features,
         request,
         resolve(features, request),
-        model=ModelConfig(name or model.resolve().name, str(model.resolve())),
-        dtype=dtype,
+        model=ModelConfig(options.name or options.model.resolve().name, str(options.model.resolve())),
+        dtype=DTYPES[device] if options.dtype == AUTO else options.dtype,
     )
+
+
+def _device(asked: str, find_gpus: Callable[[], Gpus]) -> Device:
+    """`asked`, or for "auto" a GPU where one can be used. An explicit GPU is not looked for: the engine's start says
+    what is wrong with it.
+    """
+    if asked != AUTO:
+        return Device(asked)
+    found = find_gpus()
+    device = Device.Cuda if found.count else Device.Cpu
+    print(f"graphpod-engine: --device auto: {device} ({found.because})", file=sys.stderr)
+    return device
 
 
 def _positions(model: Path) -> int:
