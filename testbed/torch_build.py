@@ -230,7 +230,7 @@ def install(environ: Mapping[str, str]) -> None:
     print(f"venv: {found}")
     print(f"venv: installing {lock.read_text().count('==')} packages from {lock.relative_to(ROOT)} …")
     uv("sync", "--require-hashes", *options, lock)
-    uv("install", "--no-deps", "--editable", *options, ROOT)
+    uv("install", "--no-deps", *options, "--editable", ROOT)
 
 
 def uv(verb: str, *words: str | Path) -> None:
