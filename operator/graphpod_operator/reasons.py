@@ -32,8 +32,9 @@ class Reason(Enum):
         "remove the annotation graphpod.dev/paused to have changes applied again", notice=Notice.Normal,
     )  # fmt: skip
     SpecInvalid = Row(
-        _A, _F, "the stored spec does not fit this operator's API", "the spec is edited",
-        "edit the field it names", stalled=True, notice=Notice.Warning,
+        _A, _F, "the stored spec does not fit this operator's API, or the API server refuses the Deployment for a part "
+        "that comes from spec.resources or spec.placement", "the spec is edited",
+        "edit the field it names; the pods that run stay as they are", stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     FeatureNotBuilt = Row(
         _A, _F, "the spec asks for a feature this version does not have", "the field is removed or changed",
@@ -65,7 +66,8 @@ class Reason(Enum):
     )  # fmt: skip
     ApplyRefused = Row(
         _A, _F, "the API server refused one of the objects", "the object is accepted",
-        "mend what the server names, or delete that object: it is made again", notice=Notice.Warning,
+        "fix what the server names; the operator retries, at most every 5 min, and what runs stays as it is",
+        notice=Notice.Warning,
     )  # fmt: skip
     PreviousDeleting = Row(
         _A, _U, "objects of a deleted InferenceService of this name are still being removed", "they are gone",
@@ -137,6 +139,10 @@ class Reason(Enum):
     AdmissionRefused = Row(
         _W, _F, "an admission webhook of the cluster refuses the pods", "a pod is created",
         "change what it names, or ask who runs that webhook", notice=Notice.Warning,
+    )  # fmt: skip
+    PlacementRefused = Row(
+        _W, _F, "the cluster has no PriorityClass or RuntimeClass of the name in spec.placement", "a pod is created",
+        "correct that field of spec.placement, or create the class", stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     VolumeElsewhere = Row(
         (*_W, *_S), _F, "the model's volume can be had on nodes only where the pod may not run or has no room",

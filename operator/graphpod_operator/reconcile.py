@@ -16,6 +16,7 @@ from graphpod_operator import contest, events, handover, prune
 from graphpod_operator.access import Access
 from graphpod_operator.api import API_VERSION, KIND
 from graphpod_operator.api_status import ConditionStatus, Status
+from graphpod_operator.blame import blamed
 from graphpod_operator.clock import Clock
 from graphpod_operator.conditions import ConditionType
 from graphpod_operator.degrade import Step
@@ -33,6 +34,7 @@ from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.progress import Progress
 from graphpod_operator.reasons import Reason
 from graphpod_operator.recollect import Recollection
+from graphpod_operator.refused_bodies import RefusedBodies
 from graphpod_operator.render.images import Images
 from graphpod_operator.resource import AUTOSCALERS, OPTIONAL, Resource
 from graphpod_operator.status import status
@@ -95,6 +97,7 @@ class Reconciler:
         self._ending: dict[Key, str] = {}
         """Services (by uid) whose namespace is being deleted; none of them comes back."""
         self._recollection = Recollection(cluster)
+        self._refused = RefusedBodies()
         self._executor = Executor(cluster, store, meters, kinds)
 
     def reread(self, keys: Iterable[Key]) -> None:
@@ -115,6 +118,7 @@ class Reconciler:
             self._pruned.pop(key, None)
             self._made.pop(key, None)
             self._ending.pop(key, None)
+            self._refused.forget(key)
             return None
         if self._ending.get(key) == found.uid:
             return None
@@ -140,13 +144,18 @@ class Reconciler:
                 elif isinstance(outcome, Desired):
                     if outcome.steps_down and outcome.deaths is not None and any(map(_rolls_out, done)):
                         await self._tell_step(found, outcome.deaths.steps[-1])
+                    self._refused.forget(key)
                     again = await self._prune(found, outcome)
             except Terminating:
                 # the service goes with its namespace, and nobody reads a status that says so
                 self._ending[key] = found.uid
                 return None
             except ServerRefused as error:
-                stopped, failure = not_applied(str(error)), error
+                stopped = not_applied(str(error))
+                if stopped.reason.row.stalled:
+                    again = self._refused.again(key, self._clock.monotonic())
+                else:
+                    failure = error
         seen = await self._observe(key, held_up)
         # a pod that served before this operator began is heard first, lest a restart make its service look unproved
         unheard = any(_is_unheard(found, pod, seen.readings.get(pod.uid)) for pod in seen.pods)
@@ -236,7 +245,7 @@ class Reconciler:
                 if drift and await self._gives_way(found, (wanted.resource, found.uid, wanted.name), str(wanted)):
                     continue
             with _apart(write, held_up):
-                await self._executor.carry_out(write, drift)
+                await self._carry_out(found, write, drift)
                 done.append(write)
             if drift and isinstance(write, Repair) and _rolls_out(write):
                 what = "the Deployment was changed and is put back"
@@ -244,6 +253,18 @@ class Reconciler:
         there = (wanted for wanted in desired.children if wanted.resource not in held_up)
         self._made[found.key] = found.uid, frozenset((wanted.resource, wanted.name) for wanted in there)
         return done
+
+    async def _carry_out(self, found: Service, write: Write, drift: bool) -> None:
+        """Carry out one write, unless the server refused the same for a fault of the spec a short while ago."""
+        if not isinstance(write, Create | Repair):
+            return await self._executor.carry_out(write, drift)
+        self._refused.check(found.key, write.wanted, self._clock.monotonic())
+        try:
+            await self._executor.carry_out(write, drift)
+        except ServerRefused as error:
+            if blamed(str(error)) is not None:
+                self._refused.note(found.key, write.wanted, error, self._clock.monotonic())
+            raise
 
     async def _gives_way(
         self, found: Service, what: Hashable, words: str, longest: float = contest.LONGEST_PAUSE

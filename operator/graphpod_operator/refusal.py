@@ -8,6 +8,7 @@ from graphpod_operator.reasons import Reason
 
 BY_WORDS: tuple[tuple[str, Reason], ...] = (
     (r"exceeded quota|failed quota", Reason.QuotaExceeded),
+    (r"no PriorityClass with name|RuntimeClass \S+ not found", Reason.PlacementRefused),
     (r"violates PodSecurity", Reason.PodSecurityRefused),
     (r"(maximum|minimum) \S+ usage per |max limit to request ratio", Reason.LimitRangeExceeded),
     (r"admission webhook .* denied", Reason.AdmissionRefused),

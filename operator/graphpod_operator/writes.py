@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from graphpod_operator import observe
 from graphpod_operator.api import KIND
+from graphpod_operator.blame import blamed
 from graphpod_operator.observe import is_ours
 from graphpod_operator.plan import Desired, Refused, Wanted
 from graphpod_operator.reasons import Reason
-from graphpod_operator.render import podtemplate
 from graphpod_operator.render.subject import Body
 from graphpod_operator.resource import AT_TIMES, Resource
 
@@ -69,8 +69,7 @@ Write = Create | Repair | Remove | HandOver
 
 def not_applied(message: str) -> Refused:
     """What it means that the API server refused one of the children, with the server's words."""
-    reason = Reason.PodTemplateInvalid if podtemplate.is_blamed(message) else Reason.ApplyRefused
-    return Refused(reason, message)
+    return Refused(*(blamed(message) or (Reason.ApplyRefused, message)))
 
 
 Look = Callable[[Resource, str, str], observe.Child | None]

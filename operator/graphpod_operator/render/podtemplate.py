@@ -1,18 +1,13 @@
-"""What `spec.podTemplate` adds to a pod, in the server's normal form; and which refusals are about it."""
+"""What `spec.podTemplate` adds to a pod, in the server's normal form; and what a pod mounts of others."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graphpod_operator import quantity
 from graphpod_operator.api_pod import EnvVar, Volume, VolumeMount
 from graphpod_operator.render.subject import Body
-
-_OUR_PATHS = re.compile(
-    r"spec\.template\.(annotations|labels|metadata|spec\.(volumes|containers\[.*?\]\.(env|volumeMounts)))"
-)
 
 
 def variable(wanted: EnvVar) -> Body:
@@ -56,11 +51,6 @@ def mounted(volumes: Iterable[Body]) -> Iterator[str]:
             asked = one.get(source)
             if isinstance(asked, dict) and field in asked and not asked.get("optional") and one["name"] != "config":
                 yield f"{kind} {asked[field]}"
-
-
-def is_blamed(message: str) -> bool:
-    """Whether the API server's refusal of a Deployment names a part that only `spec.podTemplate` can get wrong."""
-    return _OUR_PATHS.search(message) is not None
 
 
 def _source(source: dict[str, Any]) -> dict[str, Any]:

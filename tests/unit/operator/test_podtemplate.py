@@ -68,7 +68,6 @@ def test_a_name_of_the_operators_is_refused_by_field(pod: dict[str, Any], words:
         ('… is invalid: spec.template.spec.containers[0].env[7].valueFrom: Invalid value: ""', "PodTemplateInvalid"),
         ('… typed patch object (…): .spec.template.spec.volumes[name="x"].foo: not declared', "PodTemplateInvalid"),
         ('… typed patch object (…): .spec.template.spec.containers[name="engine"].env[name="X"]', "PodTemplateInvalid"),
-        ("… is invalid: spec.template.spec.containers[0].resources.requests: Invalid value", "ApplyRefused"),
         ("… is forbidden: exceeded quota", "ApplyRefused"),
     ],
 )
