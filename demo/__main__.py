@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 def bring_up(ground: Ground, source: Source) -> None:
     began = time.monotonic()
     with stage("tools") as now:
+        source.begin(now.say)
         now.note(ground.tools(now.say))
     with stage("cluster") as now:
         now.note(ground.prepare(now.say))

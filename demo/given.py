@@ -7,6 +7,7 @@ from pathlib import Path
 
 from demo import images
 from demo.ground import Image, Images, Say
+from testbed import packages
 from testbed.command import run
 from testbed.errors import TestbedError
 from testbed.images import IMAGES, save
@@ -37,6 +38,9 @@ class Registry:
                 "with OPERATOR_IMAGE=…, RUNTIME_IMAGE=… and WEIGHTS_IMAGE=…; on kind: LOAD=kind (docs/install.md)"
             )
 
+    def begin(self, say: Say) -> None:
+        """Nothing is built."""
+
     def provide(self, say: Say) -> Images:
         return {target: self._image(target) for target in images.TARGETS}
 
@@ -61,6 +65,9 @@ class Kind:
                 "give IMAGES=… instead, or choose kind's context with `kubectl config use-context`"
             )
         return cls(context.removeprefix(KIND))
+
+    def begin(self, say: Say) -> None:
+        packages.ensure(say)
 
     def provide(self, say: Say) -> Images:
         program = shutil.which("kind")

@@ -58,5 +58,8 @@ class Ground(Kubectl, Protocol):
 class Source(Protocol):
     """Where the images come from: `images.Nodes`, `given.Registry`, `given.Kind`."""
 
+    def begin(self, say: Say) -> None:
+        """Starts what takes long, as long as something else is done before `provide`."""
+
     def provide(self, say: Say) -> Images:
         """Builds and loads what it has to, so that pods can name the references it returns."""

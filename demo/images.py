@@ -1,13 +1,13 @@
 """Our images: built and loaded where the demo does that, and pods that still run an older one of the same tag."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from demo.ahead import Ahead
 from demo.ground import Image, Kubectl, Say
 from demo.objects import evidence, listed, read, wait
 from demo.trouble import AGAIN, stuck, trouble
 from demo.weights import model_folder
-from testbed import Cluster, images, packed
+from testbed import Cluster, images, packages, packed
 
 TARGETS = ("operator", "runtime", "demo-weights")
 RUNS = "graphpod.dev/demo-image"  # annotation of a Deployment: identity of the image its pods were started with
@@ -22,20 +22,26 @@ def layouts(say: Say) -> dict[str, Path]:
 
 def provide(cluster: Cluster, say: Say) -> dict[str, Image]:
     """Build what changed, load what is missing."""
-    found = layouts(say)
-    for layout in found.values():
-        cluster.load(layout, say)
-    return built(found)
+    nodes = Nodes(cluster)
+    nodes.begin(say)
+    return nodes.provide(say)
 
 
-@dataclass(frozen=True)
 class Nodes:
     """Images built here and loaded into every node of a testbed."""
 
-    cluster: Cluster
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def begin(self, say: Say) -> None:
+        packages.ensure(say)
+        self._layouts = Ahead(layouts)
 
     def provide(self, say: Say) -> dict[str, Image]:
-        return provide(self.cluster, say)
+        found = self._layouts.wait(say)
+        for layout in found.values():
+            self._cluster.load(layout, say)
+        return built(found)
 
 
 def built(found: dict[str, Path]) -> dict[str, Image]:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from testbed import packed
-from testbed.command import run
+from testbed.command import TIED, run
 from testbed.errors import TestbedError
 from testbed.paths import cache_root
 from testbed.process import tail
@@ -43,7 +43,7 @@ class Store:
 
     def build(self, arguments: Sequence[str | Path], log: Path) -> None:
         """`buildah build arguments`, its words in `log`. Raises `TestbedError` with their end."""
-        command = [str(word) for word in (*self._command("buildah"), "build", *arguments)]
+        command = [str(word) for word in (*TIED, *self._command("buildah"), "build", *arguments)]
         with log.open("w") as out:
             try:
                 done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, timeout=BUILD_LIMIT)
