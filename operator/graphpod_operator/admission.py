@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from graphpod_operator.allowed import Allowed
 from graphpod_operator.api import Spec
 from graphpod_operator.api_model import first_mistake
 from graphpod_operator.explain import Explanation, explain
@@ -22,22 +23,26 @@ MOST = 15
 """Warnings of one answer; the API server passes on 4096 characters in all."""
 
 
+ALL = Allowed()
+"""No list restricts anything."""
+
+
 class NotAReview(ValueError):
     """What was posted is no AdmissionReview of an InferenceService."""
 
 
-def answer(review: object) -> dict[str, Any]:
+def answer(review: object, allowed: Allowed = ALL) -> dict[str, Any]:
     """The AdmissionReview that answers `review`: allowed, with warnings. Raises NotAReview."""
     request = review.get("request") if isinstance(review, Mapping) else None
     if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str):
         raise NotAReview("expected an AdmissionReview with a request and its uid")
     response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
-    if told := list(_warnings(request)):
+    if told := list(_warnings(request, allowed)):
         response["warnings"] = told
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
 
 
-def _warnings(request: Mapping[str, Any]) -> Iterator[str]:
+def _warnings(request: Mapping[str, Any], allowed: Allowed) -> Iterator[str]:
     new, old = request.get("object") or {}, request.get("oldObject") or {}
     if new.get("spec") == old.get("spec"):
         return  # a label, say: who wrote the spec has read the warnings
@@ -49,6 +54,8 @@ def _warnings(request: Mapping[str, Any]) -> Iterator[str]:
         yield _cut(f"refused: {'.'.join(['spec', *map(str, place)])}: {what}")
         return
     name, namespace = metadata.get("name") or "unnamed", metadata.get("namespace") or ""
+    if (broken := allowed.breach(spec, namespace)) is not None:
+        yield _cut(f"refused: {broken}")
     told = list(_told(explain(Manifest("", name, namespace, spec, new))))
     yield from told[:MOST]
     if len(told) > MOST:

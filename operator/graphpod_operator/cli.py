@@ -13,6 +13,8 @@ from pathlib import Path
 
 from graphpod_operator import explain_command
 from graphpod_operator.access import Access, AccessInvalid
+from graphpod_operator.allowed import DEFAULT, EXAMPLE, Allowed, AllowedInvalid
+from graphpod_operator.installation import Installation
 from graphpod_operator.render.images import Images
 from graphpod_operator.resource import OPTIONAL
 from graphpod_policy import __version__
@@ -92,6 +94,19 @@ def _parser() -> argparse.ArgumentParser:
         "that routes may lead through (default: none is made)",
     )
     run.add_argument(
+        "--allowed",
+        type=_allowed,
+        default=DEFAULT,
+        metavar="JSON",
+        help=f"what services may use, such as {EXAMPLE}; * stands for any text, an absent list allows everything "
+        "(default: the volume types of pod-security `restricted` and image; everything else)",
+    )
+    run.add_argument(
+        "--no-fixed-user",
+        action="store_true",
+        help="leave user and groups of new pods to the cluster, as OpenShift demands (default: 65532)",
+    )
+    run.add_argument(
         "--without-kind",
         action="append",
         default=[],
@@ -127,6 +142,13 @@ def _access(text: str) -> Access:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _allowed(text: str) -> Allowed:
+    try:
+        return Allowed.read(text)
+    except AllowedInvalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _run_operator(arguments: argparse.Namespace) -> int:
     import asyncio
     import logging
@@ -152,6 +174,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
         admin_url=arguments.admin_url or adminport.DEFAULT_URL,
         prometheus=arguments.prometheus_url,
         access=arguments.network_policy,
+        installed=Installation(arguments.allowed, fixed_user=not arguments.no_fixed_user),
         without=tuple(kind for kind in OPTIONAL if kind.kind in arguments.without_kind),
         webhook=Webhook(arguments.webhook_port, certificates) if certificates is not None else None,
     )

@@ -33,6 +33,7 @@ from graphpod_operator.cluster import (
 )
 from graphpod_operator.feed import Feed, fill
 from graphpod_operator.follow import Follower
+from graphpod_operator.installation import RESTRICTED, Installation
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.lease import Leadership
 from graphpod_operator.metrics import CONTROLLER, Meters, Result
@@ -75,6 +76,8 @@ class Settings:
     """Where KEDA asks for the pods' load; empty: services that ask for KEDA are refused."""
     access: Access | None = None
     """Who may reach the pods; None: no NetworkPolicy is made, and one that was is deleted."""
+    installed: Installation = RESTRICTED
+    """What services may use, and how their pods are made."""
     without: tuple[Resource, ...] = ()
     """Optional kinds to leave alone."""
 
@@ -128,7 +131,7 @@ async def run(settings: Settings) -> None:
         reconciler.reread(service.key for service in store.services())
         queue_all()
 
-    async with _connections(meters) as (wire, session), warning(settings.webhook):
+    async with _connections(meters) as (wire, session), warning(settings.webhook, settings.installed.allowed):
         clock = SystemClock()
         # what failed while nothing could be written may be waiting for minutes
         leadership = Leadership(
@@ -148,6 +151,7 @@ async def run(settings: Settings) -> None:
             kinds,
             prometheus=settings.prometheus,
             access=settings.access,
+            installed=settings.installed,
         )
         resync = Resync(cluster, feed, settings.namespaces, kinds, done=reread)
         follower = Follower(

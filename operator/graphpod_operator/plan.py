@@ -16,6 +16,7 @@ from graphpod_operator.api_model import first_mistake
 from graphpod_operator.api_running import ScalingProvider, Updates
 from graphpod_operator.engineconfig import EngineFile, engine_file
 from graphpod_operator.features import features, graph_request, missing
+from graphpod_operator.installation import PERMISSIVE, Installation
 from graphpod_operator.observe import is_ours
 from graphpod_operator.ownership import desired_fields, fingerprint, marked
 from graphpod_operator.reasons import Reason
@@ -133,12 +134,14 @@ def desire(
     remembered: str | None = None,
     prometheus: str | None = None,
     access: Access | None = None,
+    installed: Installation = PERMISSIVE,
 ) -> Desired | Refused:
     """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label;
     `failed_start` says whether one of its pods has failed to start and goes on trying; `absent` are the optional kinds
     that are not there; `pods` are all of its pods, and `remembered` what its Deployment keeps of starts that died in a
     capture; `prometheus` is where KEDA asks for the pods' load, empty when the operator was not told, None where
-    that is not known and taken as told; `access` says who may reach the pods, None that everybody may.
+    that is not known and taken as told; `access` says who may reach the pods, None that everybody may;
+    `installed` is what else the operator's installer decides.
 
     A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
     for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
@@ -151,8 +154,19 @@ def desire(
         field = ".".join(["spec", *map(str, place)])
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {what}")
-    subject = Subject(found.key.name, found.key.namespace, found.uid, spec, found.queue, prometheus or "", access)
+    subject = Subject(
+        found.key.name,
+        found.key.namespace,
+        found.uid,
+        spec,
+        found.queue,
+        prometheus or "",
+        access,
+        installed.fixed_user,
+    )
     fresh, policy = _render(subject, images)
+    if (broken := installed.allowed.breach(spec, found.key.namespace)) is not None:
+        return Refused(Reason.NotAllowed, broken, policy)
     if (refused := _without_keda(spec, absent, prometheus)) is not None:
         return replace(refused, policy=policy)
     kept = _kept(found, revisions)

@@ -44,6 +44,12 @@ class Reason(Enum):
         _A, _F, "a rule excludes the asked policy and graph.onUnsupported is Fail", "graph or the feature is changed",
         "choose another policy or set graph.onUnsupported: Degrade", stalled=True, notice=Notice.Warning,
     )  # fmt: skip
+    NotAllowed = Row(
+        _A, _F, "the spec uses a volume type, a Gateway, a hostname or an image that the operator's installer does not "
+        "allow; the pods that run stay as they are", "the spec or the list is changed",
+        "change that field, or ask the operator's admin to extend that list of the chart", stalled=True,
+        notice=Notice.Warning,
+    )  # fmt: skip
     PodTemplateInvalid = Row(
         _A, _F, "spec.podTemplate claims a name of the operator's, or the API server refuses the Deployment for a part "
         "that stands there", "spec.podTemplate is corrected",

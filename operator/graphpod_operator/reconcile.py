@@ -23,6 +23,7 @@ from graphpod_operator.degrade import Step
 from graphpod_operator.diagnose import prepares_until
 from graphpod_operator.executor import Executor
 from graphpod_operator.feed import owned_by
+from graphpod_operator.installation import PERMISSIVE, Installation
 from graphpod_operator.kinds import Gone, Kinds
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Child, Key, Pod, Service, is_ours
@@ -72,6 +73,7 @@ class Reconciler:
         kinds: Kinds,
         prometheus: str = "",
         access: Access | None = None,
+        installed: Installation = PERMISSIVE,
     ) -> None:
         self._cluster = cluster
         self._warmups = warmups
@@ -82,6 +84,7 @@ class Reconciler:
         self._kinds = kinds
         self._prometheus = prometheus
         self._access = access
+        self._installed = installed
         self._recent = events.Recent()
         self._progress = Progress()
         self._contests = contest.Contests()
@@ -178,7 +181,18 @@ class Reconciler:
         ours = deployment is not None and is_ours(found, deployment)
         remembered = deployment.deaths if deployment is not None and ours else None
         absent, access = self._kinds.absent, self._access
-        return desire(found, self._image, memories, failed_start, absent, pods, remembered, self._prometheus, access)
+        return desire(
+            found,
+            self._image,
+            memories,
+            failed_start,
+            absent,
+            pods,
+            remembered,
+            self._prometheus,
+            access,
+            self._installed,
+        )
 
     async def _desire_live(self, found: Service, memories: tuple[Child, ...]) -> Desired | Refused:
         """The same by fresh lists: a weaker plan restarts every pod, so it is not decided by what a watch told last."""

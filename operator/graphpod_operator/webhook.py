@@ -9,11 +9,13 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
 from graphpod_operator.admission import NotAReview, answer
+from graphpod_operator.allowed import Allowed
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +51,17 @@ class Webhook:
 
 
 @contextlib.asynccontextmanager
-async def warning(webhook: Webhook | None) -> AsyncIterator[None]:
-    """Serve meanwhile, if there is a webhook. Raises OSError without a certificate or where the port is taken."""
+async def warning(webhook: Webhook | None, allowed: Allowed) -> AsyncIterator[None]:
+    """Serve meanwhile, if there is a webhook, which warns of what is not `allowed`. Raises OSError without a
+    certificate or where the port is taken.
+    """
     if webhook is None:
         yield
         return
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     webhook.load(context)
     app = web.Application(client_max_size=BODY_MAX)
-    app.add_routes([web.post(PATH, _review)])
+    app.add_routes([web.post(PATH, partial(_review, allowed))])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     renewal = asyncio.create_task(_renew(webhook, context))
@@ -69,9 +73,9 @@ async def warning(webhook: Webhook | None) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
-async def _review(request: web.Request) -> web.Response:
+async def _review(allowed: Allowed, request: web.Request) -> web.Response:
     try:
-        return web.json_response(answer(json.loads(await request.read())))
+        return web.json_response(answer(json.loads(await request.read()), allowed))
     except ValueError as error:
         kind = "not JSON: " if not isinstance(error, NotAReview) else ""
         return web.Response(status=400, text=f"{kind}{error}\n")

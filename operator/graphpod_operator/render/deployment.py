@@ -139,9 +139,7 @@ def _pod(subject: Subject, plan: Plan, config_hash: str, images: Images) -> Body
             "terminationGracePeriodSeconds": ACCEPT_SECONDS + spec.rollout.drain_seconds + EXIT_SECONDS,
             "securityContext": {
                 "runAsNonRoot": True,
-                "runAsUser": USER,
-                "runAsGroup": USER,
-                "fsGroup": USER,
+                **({"runAsUser": USER, "runAsGroup": USER, "fsGroup": USER} if subject.fixed_user else {}),
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },

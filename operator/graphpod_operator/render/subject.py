@@ -48,6 +48,8 @@ class Subject:
     """Where KEDA asks for the pods' load."""
     access: Access | None = None
     """Who may reach the pods; None: everybody."""
+    fixed_user: bool = True
+    """Whether the pods name their user and groups, or leave them to the cluster."""
 
     @property
     def selector(self) -> dict[str, str]:

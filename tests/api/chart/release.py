@@ -15,7 +15,7 @@ from tests.eventually import Eventually
 CHART = Path("charts/graphpod")
 DEPLOYMENT = "graphpod-operator"
 CRD = "inferenceservices.graphpod.dev"
-PASSED_ON = ("--network-policy=", "--without-kind=", "--prometheus-url=")
+PASSED_ON = ("--network-policy=", "--without-kind=", "--prometheus-url=", "--allowed=", "--no-fixed-user")
 """Of the container's arguments, those that a process outside a cluster takes as they are."""
 NOWHERE = "http://127.0.0.1:9/{namespace}/{name}"  # no container runs here, so no admin port is ever read
 

@@ -40,7 +40,10 @@ def running_operator(
 ) -> Iterator[Operator]:
     """One process for all tests of the folder. What it must do in none of them is looked for at the end."""
     grant(crd_cluster)
-    operator = Operator(crd_cluster, admin_ports.url, tmp_path_factory.mktemp("operator") / "log")
+    # tests look at what services may ask for; the lists of what they may use have tests of their own
+    operator = Operator(
+        crd_cluster, admin_ports.url, tmp_path_factory.mktemp("operator") / "log", arguments=("--allowed={}",)
+    )
     operator.start()
     yield operator
     assert operator.stop() == 0, operator.tail()

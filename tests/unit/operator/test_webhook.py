@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from graphpod_operator import webhook
+from graphpod_operator.allowed import Allowed
 from graphpod_operator.webhook import PATH, Webhook, warning
 from stubs.certificate import make
 from tests.api.operator.process import free_port
@@ -29,7 +30,7 @@ async def test_a_renewed_certificate_is_taken_without_a_restart(
     monkeypatch.setattr(webhook, "RELOAD_SECONDS", 0.01)
     renew(tmp_path)
     port = free_port()
-    async with warning(Webhook(port, tmp_path)):
+    async with warning(Webhook(port, tmp_path), Allowed()):
         before = await asyncio.to_thread(shown, port)
         renew(tmp_path)
         async with asyncio.timeout(10):
@@ -41,7 +42,7 @@ async def test_what_is_no_review_is_answered_with_400(tmp_path: Path) -> None:
     renew(tmp_path)
     port = free_port()
     trust = ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
-    async with warning(Webhook(port, tmp_path)), aiohttp.ClientSession() as session:
+    async with warning(Webhook(port, tmp_path), Allowed()), aiohttp.ClientSession() as session:
         for body in (b"{", b"[]"):
             async with session.post(f"https://127.0.0.1:{port}{PATH}", data=body, ssl=trust) as answer:
                 assert answer.status == 400
@@ -49,10 +50,10 @@ async def test_what_is_no_review_is_answered_with_400(tmp_path: Path) -> None:
 
 async def test_without_a_certificate_the_operator_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        async with warning(Webhook(free_port(), tmp_path)):
+        async with warning(Webhook(free_port(), tmp_path), Allowed()):
             pass
 
 
 async def test_without_a_webhook_nothing_is_served() -> None:
-    async with warning(None):
+    async with warning(None, Allowed()):
         pass

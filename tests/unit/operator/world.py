@@ -5,6 +5,7 @@ from typing import Any
 
 from graphpod_operator.access import Access
 from graphpod_operator.feed import Feed, fill
+from graphpod_operator.installation import PERMISSIVE, Installation
 from graphpod_operator.kinds import Kinds
 from graphpod_operator.metrics import Meters
 from graphpod_operator.observe import Key, Pod
@@ -65,9 +66,18 @@ class World:
         self.optional = Kinds(self.discovery, self.cluster, self.feed)
         self.reconciler = self.make_reconciler()
 
-    def make_reconciler(self, access: Access | None = None) -> Reconciler:
+    def make_reconciler(self, access: Access | None = None, installed: Installation = PERMISSIVE) -> Reconciler:
         return Reconciler(
-            self.cluster, self.warmups, self.store, self.meters, self.clock, IMAGES, self.optional, PROMETHEUS, access
+            self.cluster,
+            self.warmups,
+            self.store,
+            self.meters,
+            self.clock,
+            IMAGES,
+            self.optional,
+            PROMETHEUS,
+            access,
+            installed,
         )
 
     def successor(self) -> "World":

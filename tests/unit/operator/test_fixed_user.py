@@ -1,0 +1,45 @@
+"""Pods without user ids, for clusters that assign them: new pods only, by the pinned form of a service (contract 2)."""
+
+from typing import Any
+
+from graphpod_operator import observe
+from graphpod_operator.installation import Installation
+from graphpod_operator.plan import Desired, desire
+from graphpod_operator.reasons import Reason
+from graphpod_operator.resource import Resource
+from tests.unit.operator.objects import IMAGES, inference_service
+from tests.unit.operator.test_rendering import memory, runs, the
+
+ASSIGNED = Installation(fixed_user=False)
+IDS = {"runAsUser", "runAsGroup", "fsGroup"}
+
+
+def planned(installed: Installation, *revisions: observe.Child, **annotations: str) -> Desired:
+    raw = inference_service()
+    raw["metadata"]["annotations"] = annotations
+    wanted = desire(observe.Service.of(raw), IMAGES, revisions, installed=installed)
+    assert isinstance(wanted, Desired)
+    return wanted
+
+
+def context(wanted: Desired) -> dict[str, Any]:
+    found: dict[str, Any] = the(wanted, Resource.Deployment)["spec"]["template"]["spec"]["securityContext"]
+    return found
+
+
+def test_the_cluster_may_assign_the_user_of_new_pods() -> None:
+    assert context(planned(Installation())).keys() >= IDS
+    assigned = context(planned(ASSIGNED))
+    assert assigned.keys().isdisjoint(IDS)
+    assert assigned["runAsNonRoot"] is True
+
+
+def test_a_running_service_keeps_its_user_until_it_adopts_the_new_form() -> None:
+    before = planned(Installation())
+    kept = memory(the(before, Resource.ControllerRevision))
+    after = planned(ASSIGNED, kept)
+    assert runs(after) == runs(before)
+    (news,) = after.news
+    assert news.reason is Reason.NewEngine
+    offered = news.what.split()[1].rstrip(":")
+    assert context(planned(ASSIGNED, kept, **{"graphpod.dev/adopt": offered})).keys().isdisjoint(IDS)
