@@ -10,7 +10,7 @@ import torch
 
 from graphpod_policy import Device, KvCacheDtype
 from graphpod_runtime.compiled import proof
-from graphpod_runtime.models.base import Model
+from graphpod_runtime.models.base import Heard, Model, unheard
 from graphpod_runtime.models.random import random_model
 from graphpod_runtime.models.registry import ARCHITECTURES
 
@@ -107,9 +107,9 @@ def subjects(device: Device) -> tuple[Subject, ...]:
     )
 
 
-def load(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device) -> Model:
+def load(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device, read: Heard = unheard) -> Model:
     """Is a LoadModel: the same weights on every device, drawn on the host."""
-    model = random_model(folder, dtype, max_model_len, device)
+    model = random_model(folder, dtype, max_model_len, device, read)
     generator = torch.Generator().manual_seed(0)
     for parameter in model.module().parameters():
         noise = torch.randn(parameter.shape, generator=generator)
@@ -118,9 +118,9 @@ def load(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.dev
     return model
 
 
-def nudged(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device) -> Model:
+def nudged(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device, read: Heard = unheard) -> Model:
     """As `load`, every weight a unit or two in the last place off, up or down."""
-    model = load(folder, dtype, max_model_len, device)
+    model = load(folder, dtype, max_model_len, device, read)
     generator = torch.Generator().manual_seed(1)
     for parameter in model.module().parameters():
         parameter.data.copy_(proof.nudged(parameter.data.cpu(), generator))

@@ -10,11 +10,13 @@ from pydantic import Field
 from graphpod_operator.api_model import (
     ApiModel,
     Boolean,
+    Duration,
     Integer,
     Keyed,
     ObjectName,
     PositiveQuantity,
     Rule,
+    lasting,
 )
 from graphpod_policy import AllToAll, AttentionBackend, KvCacheDtype, Quantization, SpeculativeMethod
 
@@ -167,6 +169,12 @@ class Engine(ApiModel):
         False,
         description="The whole model through torch.compile; graph.compile does it by halves of a layer, which is what "
         "graphs are made from. Default: false.",
+    )
+    start_timeout: Annotated[Duration, lasting("1m", "168h")] | None = Field(
+        None,
+        description="Longest start of a container until it is Ready (30m, 4h), in whole minutes; then the kubelet "
+        "restarts it. The engine itself ends a start earlier that makes no progress. Default: ten times the estimate, "
+        "at least 1h; status.graph.budgetSeconds has it.",
     )
     deterministic: Boolean = Field(
         False, description="Same tokens for the same request whatever else runs in the batch. Default: false."

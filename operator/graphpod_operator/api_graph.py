@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from graphpod_operator.api_model import ATOMIC, ApiModel, Duration, Integer, PositiveQuantity, Rule, Ruled
+from graphpod_operator.api_model import ATOMIC, ApiModel, Integer, PositiveDuration, PositiveQuantity, Rule, Ruled
 from graphpod_policy import CompileMode, OnCaptureFailure, OnUnsupported, Policy
 
 MAX_SIZES = 128
@@ -48,7 +48,7 @@ class CaptureBudget(ApiModel):
     memory: PositiveQuantity | None = Field(
         None, description="Bytes of the graphs of both phases (a quantity). Default: what the ladders take."
     )
-    time: Duration | None = Field(
+    time: PositiveDuration | None = Field(
         None, description="Time of the captures of both phases (90s, 5m). Default: what the ladders take."
     )
 

@@ -202,6 +202,24 @@ def _is_quantity(text: str) -> str:
 Duration = Annotated[str, Field(max_length=16, pattern=duration.PATTERN)]
 """One number and one unit: 200ms, 90s, 5m."""
 
+
+def lasting(least: str, most: str) -> Ruled:
+    """A rule that a Duration lies between two others."""
+    return Ruled(
+        Rule(
+            f"duration(self) >= duration('{least}') && duration(self) <= duration('{most}')",
+            f"must be from {least} to {most}",
+            lambda text: duration.seconds(least) <= duration.seconds(text) <= duration.seconds(most),
+        )
+    )
+
+
+PositiveDuration = Annotated[
+    Duration,
+    Ruled(Rule("self.matches('[1-9]')", "must be above 0", lambda text: duration.seconds(text) > 0)),
+]
+"""Of a duration that makes no sense as 0."""
+
 _QUANTITY = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,

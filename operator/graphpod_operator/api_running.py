@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from graphpod_operator.api_model import ApiModel, Boolean, Duration, Integer, PositiveQuantity, Rule
+from graphpod_operator.api_model import ApiModel, Boolean, Integer, PositiveDuration, PositiveQuantity, Rule
 
 
 class ScalingProvider(StrEnum):
@@ -95,8 +95,10 @@ class Updates(StrEnum):
 class Slo(ApiModel):
     """What is promised to clients; alerts and histogram buckets follow from it."""
 
-    ttft: Duration | None = Field(None, description="Time to the first token (300ms, 2s). Default: not promised.")
-    itl: Duration | None = Field(None, description="Time between tokens (50ms). Default: not promised.")
+    ttft: PositiveDuration | None = Field(
+        None, description="Time to the first token (300ms, 2s). Default: not promised."
+    )
+    itl: PositiveDuration | None = Field(None, description="Time between tokens (50ms). Default: not promised.")
 
 
 class Monitoring(ApiModel):

@@ -116,7 +116,7 @@ class GraphStatus(StatusModel):
         None, description="Name of the engine configuration, a hash of its bytes. Absent while the spec is refused."
     )
     resolver_revision: Word = Field(description="Revision of the rules that made the plan.")
-    budget_seconds: Count = Field(description="Longest time a pod may take to start, in seconds.")
+    budget_seconds: Count = Field(description="Longest start of a container, in seconds (spec.engine.startTimeout).")
     capture_deaths: Count = Field(
         0,
         description="Starts of the running plan that died in a capture; more than spec.graph.retries make it weaker.",

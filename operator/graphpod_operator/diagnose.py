@@ -125,19 +125,27 @@ class Diagnosis:
         return self.pod.ended.code if self.pod.ended is not None and told_by_exit else None
 
 
-def diagnose(
-    pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading], now: str | None = None, needs: str = ""
-) -> Diagnosis | None:
-    """The most specific failure among the pods, or None while nothing is known to be wrong.
-
-    `now` (RFC 3339) judges pods that are not prepared for long; `needs` names the objects that they mount.
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is known beside the pods: the time (RFC 3339), what they mount of others in words, and the seconds after
+    which the kubelet ends a start.
     """
-    known = ((pod, _of(pod, readings.get(pod.uid)) or _unprepared(pod, now, needs)) for pod in pods)
-    found = [diagnosis for _, diagnosis in known if diagnosis is not None]
+
+    now: str
+    mounts: str
+    start_limit: int
+
+
+def diagnose(
+    pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading], expected: Expected | None = None
+) -> Diagnosis | None:
+    """The most specific failure among the pods, or None while nothing is known to be wrong."""
+    known = (_of(pod, readings.get(pod.uid), expected) or _unprepared(pod, expected) for pod in pods)
+    found = [diagnosis for diagnosis in known if diagnosis is not None]
     return min(found, key=lambda one: (one.overcome, PRECEDENCE.index(one.reason)), default=None)
 
 
-def _of(pod: Pod, reading: Reading | NoReading | None) -> Diagnosis | None:
+def _of(pod: Pod, reading: Reading | NoReading | None, expected: Expected | None) -> Diagnosis | None:
     if pod.deleting or pod.ready:
         return None
     if (unplaced := unscheduled(pod)) is not None:
@@ -148,7 +156,7 @@ def _of(pod: Pod, reading: Reading | NoReading | None) -> Diagnosis | None:
     if state is State.Ready:
         return None
     if pod.ended is not None:
-        last = _ended(pod, pod.ended)
+        last = _ended(pod, pod.ended, expected)
         # where it died nobody knows: one that died twice has to serve before anything else is said of it
         return replace(last, overcome=pod.restarts < DEATHS_BORNE and _is_past(last.reason, state))
     if isinstance(reading, Reading) and state is State.Failed and reading.failure is not None:
@@ -164,14 +172,14 @@ def prepares_until(pods: Iterable[Pod], now: str) -> float | None:
     return min((seconds for seconds in left if seconds > 0), default=None)
 
 
-def _unprepared(pod: Pod, now: str | None, needs: str) -> Diagnosis | None:
+def _unprepared(pod: Pod, expected: Expected | None) -> Diagnosis | None:
     """Why a pod's containers cannot be made: its node's events say it, which we have no right to read."""
-    if now is None or pod.deleting or pod.gone is not None or pod.unprepared is None:
+    if expected is None or pod.deleting or pod.gone is not None or pod.unprepared is None:
         return None
-    if _age(pod.unprepared, now) < PREPARED_SECONDS:
+    if _age(pod.unprepared, expected.now) < PREPARED_SECONDS:
         return None
     what = "its node has neither mounted its volumes nor made its sandbox for over a minute"
-    return Diagnosis(Reason.PodNotPrepared, f"{what}; it mounts {needs}" if needs else what, pod)
+    return Diagnosis(Reason.PodNotPrepared, f"{what}; it mounts {expected.mounts}" if expected.mounts else what, pod)
 
 
 def _age(since: str, now: str) -> float:
@@ -219,7 +227,7 @@ def _refused(reason: Reason, word: str, message: str, pod: Pod) -> Diagnosis:
     return Diagnosis(reason, f"{word}: {message}", pod)
 
 
-def _ended(pod: Pod, ended: Ended) -> Diagnosis:
+def _ended(pod: Pod, ended: Ended, expected: Expected | None) -> Diagnosis:
     if ended.reason == "OOMKilled":
         return Diagnosis(Reason.OutOfMemory, "the kernel ended the engine: out of memory", pod)
     if ended.reason in _NOT_BEGUN:
@@ -230,4 +238,6 @@ def _ended(pod: Pod, ended: Ended) -> Diagnosis:
         return Diagnosis(Reason.CrashLoop, f"the engine ended with exit code {ended.code}{said}", pod)
     # the engine's first line reads `<Reason>: <cause>`; the reason stands in the condition already
     what = ended.message.removeprefix(f"{ExitCode(ended.code).name}: ")
+    if reason is Reason.ProbeFailed and expected is not None:
+        what = f"{what or 'the kubelet stopped the engine'}; a start may take {expected.start_limit} s"
     return Diagnosis(reason, what or reason.row.set_when, pod)

@@ -13,6 +13,7 @@ from typing import Any
 from graphpod_operator import features
 from graphpod_operator.engineconfig import engine_file
 from graphpod_operator.manifest import Manifest
+from graphpod_operator.render.deployment import start_ceiling
 from graphpod_policy import (
     CompileMode,
     Decision,
@@ -62,6 +63,11 @@ class Explanation:
     def final(self) -> Plan:
         """The plan with all that is known."""
         return self.there or self.plan
+
+    @property
+    def start_limit(self) -> int:
+        """Seconds after which the kubelet ends a start."""
+        return start_ceiling(self.manifest.spec, self.plan)
 
     @property
     def verdict(self) -> Verdict:
@@ -125,6 +131,7 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "budget": {
             "captureSeconds": final.budget.capture_seconds,
             "startSeconds": final.budget.start_seconds,
+            "limitSeconds": explanation.start_limit,
         },
         "decisions": [decision_dict(decision) for decision in final.decisions],
         "gates": [{"rule": name, "because": GATES[name].because, "hint": GATES[name].hint} for name in final.gates],

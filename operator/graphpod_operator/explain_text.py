@@ -60,7 +60,7 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
     lines = [paint(Ink.Strong, f"{manifest.namespace}/{manifest.name}") + f"  ({manifest.source})", ""]
     for phase in Phase:
         lines += [*_phase(phase, explanation, paint), ""]
-    lines += _block("start", [_start(final)])
+    lines += _block("start", [_start(explanation)])
     lines += _block("engine", [_engine(explanation)])
     if final.gates:
         lines += _block("at run time", ["one batch runs eagerly, and is counted under this name, when:"])
@@ -136,15 +136,12 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
-def _start(plan: Plan) -> str:
-    ceiling = plan.budget
-    if not any(row.sizes for row in plan.phases.values()):
-        return (
-            f"Ready within {ceiling.start_seconds} s of the engine's start or the pod is stopped; nothing is captured"
-        )
+def _start(explanation: Explanation) -> str:
+    budget, captures = explanation.final.budget, any(row.sizes for row in explanation.final.phases.values())
+    part = f", {budget.capture_seconds} s of it for each time that graphs are captured" if captures else ""
     return (
-        f"Ready within {ceiling.start_seconds} s of the engine's start or the pod is stopped; "
-        f"captures may take {ceiling.capture_seconds} s of it"
+        f"Ready within {budget.start_seconds} s by the estimate{part}; "
+        f"the kubelet ends a start after {seconds_text(explanation.start_limit)} (spec.engine.startTimeout)"
     )
 
 

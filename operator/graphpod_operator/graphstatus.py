@@ -35,9 +35,10 @@ def graph_status(
     pods: Iterable[Pod],
     readings: Mapping[str, Reading | NoReading],
     deaths: int = 0,
+    start_limit: int | None = None,
 ) -> GraphStatus:
     """The graphs of the pods that run the planned configuration; without one, the plan alone. `deaths` counts the
-    starts that died in a capture.
+    starts that died in a capture, `start_limit` is the longest start in seconds, where one is planned.
     """
     answered = [
         (pod, reading)
@@ -61,7 +62,7 @@ def graph_status(
         pods=_differing(ended),
         config_hash=config_hash,
         resolver_revision=policy.resolver_revision,
-        budget_seconds=policy.budget.start_seconds,
+        budget_seconds=start_limit or policy.budget.start_seconds,
         capture_deaths=deaths,
     )
 

@@ -23,7 +23,7 @@ from graphpod_operator.reasons import Reason
 from graphpod_operator.render import podtemplate, scaling
 from graphpod_operator.render.configmap import config_map
 from graphpod_operator.render.controllerrevision import MADE_FROM, UNDEGRADED, controller_revision
-from graphpod_operator.render.deployment import deployment, workload
+from graphpod_operator.render.deployment import deployment, start_limit, workload
 from graphpod_operator.render.disruption import FLOOR, disruption_budget
 from graphpod_operator.render.images import Images
 from graphpod_operator.render.monitor import pod_monitor
@@ -95,8 +95,17 @@ class Desired:
     @property
     def mounts(self) -> str:
         """The objects of others that its pods mount, in words."""
-        made = next(child.body for child in self.children if child.resource is Resource.Deployment)
-        return ", ".join(podtemplate.mounted(made["spec"]["template"]["spec"]["volumes"]))
+        return ", ".join(podtemplate.mounted(self._workload["template"]["spec"]["volumes"]))
+
+    @property
+    def start_limit(self) -> int:
+        """Seconds after which the kubelet ends a start."""
+        return start_limit(self._workload)
+
+    @property
+    def _workload(self) -> Body:
+        spec: Body = next(child.body["spec"] for child in self.children if child.resource is Resource.Deployment)
+        return spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class Reason(Enum):
     )  # fmt: skip
     ProbeFailed = Row(
         _W, _F, "the kubelet stopped the engine because its startup or liveness probe failed (exit code 0)",
-        "the pod serves", "look at kubectl describe pod; raise spec.resources if the node is slow",
+        "the pod serves", "if it made progress raise spec.engine.startTimeout, else see kubectl describe pod",
         notice=Notice.Warning,
     )  # fmt: skip
     Restarting = Row(

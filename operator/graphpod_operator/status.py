@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphpod_operator import observe
 from graphpod_operator.api_status import Condition, ConditionStatus, Failure, ServicePhase, Status
 from graphpod_operator.conditions import ROOTS, UPDATES, ConditionType
-from graphpod_operator.diagnose import PRECEDENCE, Diagnosis, diagnose, unscheduled
+from graphpod_operator.diagnose import PRECEDENCE, Diagnosis, Expected, diagnose, unscheduled
 from graphpod_operator.gateways import NO_ROUTE
 from graphpod_operator.graphstatus import graph_status, is_weaker
 from graphpod_operator.observe import Pod
@@ -49,7 +49,7 @@ def status(
     diagnosis = None
     if isinstance(outcome, Desired) and stop is None:
         current = _current(outcome, seen)
-        diagnosis = diagnose(current, seen.readings, now, outcome.mounts)
+        diagnosis = diagnose(current, seen.readings, Expected(now, outcome.mounts, outcome.start_limit))
         if diagnosis is not None and outcome.can_weaken:
             diagnosis = diagnosis.survived()
         findings = _findings(found, outcome, seen, current, diagnosis)
@@ -67,6 +67,7 @@ def status(
         beside = dict.fromkeys((ConditionType.Scheduled, ConditionType.Degraded, *UPDATES), nothing)
     beside[ConditionType.Available] = _available(seen)
     config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
+    limit = outcome.start_limit if isinstance(outcome, Desired) else None
     deaths = len(outcome.deaths.starts) if isinstance(outcome, Desired) and outcome.deaths is not None else 0
     overdue = isinstance(outcome, Desired) and stop is None and _is_overdue(outcome, seen, diagnosis)
     conditions = _conditions(found, findings, beside, now, overdue)
@@ -80,7 +81,9 @@ def status(
         updated_replicas=seen.rollout.updated if seen.rollout else 0,
         ready_replicas=seen.rollout.ready if seen.rollout else 0,
         selector=",".join(f"{key}={value}" for key, value in selector(found.key.name).items()),
-        graph=graph_status(policy, config_hash, seen.pods, seen.readings, deaths) if policy is not None else None,
+        graph=graph_status(policy, config_hash, seen.pods, seen.readings, deaths, limit)
+        if policy is not None
+        else None,
         last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable]),
     )
 

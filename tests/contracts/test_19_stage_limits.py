@@ -5,13 +5,18 @@ plan's estimate for it. Only progress counts: a heart that beats beside a stuck 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from graphpod_policy import Budget, CompileMode, Features, GraphRequest, Policy, resolve
+from graphpod_policy import Budget, CompileMode, Features, GraphRequest, ModelFacts, Policy, resolve
+from graphpod_runtime.engine import start
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.front.watchdog import Watchdog
+from graphpod_runtime.models import base
+from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.wire import Heartbeat
 
 
@@ -68,6 +73,57 @@ def test_a_heart_that_beats_without_progress_does_not_help() -> None:
         clock.now += 1
         subject.heard(Heartbeat(began, "Ready"))
     assert subject.stuck() == "no progress at Ready for 61 s, the limit is 60 s"
+
+
+QWEN_1_5B = ModelFacts("Qwen2ForCausalLM", 28, 1536, 8960, 12, 2, 128, 151936)
+
+
+def test_the_limits_are_those_of_the_model_that_is_loaded_and_not_of_the_one_assumed() -> None:
+    clock, plan = Clock(), resolve(Features(), GraphRequest())
+    assumed, real = Watchdog(plan, clock), Watchdog(plan, clock, QWEN_1_5B)
+    for subject in (assumed, real):
+        subject.heard(Heartbeat(clock.now, "Capturing"))
+    clock.now += 300
+    assert assumed.stuck() == "no progress at Capturing for 300 s, the limit is 60 s"
+    assert real.stuck() is None
+
+
+def test_a_start_of_ten_times_its_estimate_that_makes_progress_is_never_stuck() -> None:
+    """Each pass of a size, each piece of the weights beats; none of them takes the limit of its stage."""
+    clock, plan = Clock(), resolve(Features(), GraphRequest())
+    subject, began = Watchdog(plan, clock), clock.now
+    estimate = plan.budget.start_seconds
+    for stage in ("Import", "Loading", "Capturing", "SelfChecking"):
+        ends = clock.now + 10 * estimate
+        while clock.now < ends:
+            subject.heard(Heartbeat(clock.now, stage))
+            clock.now += 59
+            assert subject.stuck() is None
+    assert clock.now - began > 10 * estimate
+
+
+def test_weights_are_read_in_pieces_and_each_is_heard(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "PIECE_BYTES", 4096)
+    heard = list[None]()
+    whole = load_model(llama_folder, torch.float32, 64)
+    pieces = load_model(llama_folder, torch.float32, 64, read=lambda: heard.append(None))
+    stored = sum(file.stat().st_size for file in llama_folder.glob("*.safetensors"))
+    assert len(heard) > stored / 4096 / 2
+    for one, other in zip(whole.module().parameters(), pieces.module().parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.usefixtures("as_written")
+def test_pieces_of_weights_and_passes_of_a_size_are_progress(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "ALIVE_SECONDS", 0.0)
+    monkeypatch.setattr(base, "PIECE_BYTES", 4096)
+    reports: list[dict[str, Any]] = started(Policy.Breakable, Policy.Full).reports  # type: ignore[attr-defined]
+    loading = [report for report in reports if not any(stage["name"] == "Load" for stage in report["stages"])]
+    assert len(loading) > 20
+    sizes = 4 + 4
+    assert sum(report["state"] == "SelfChecking" for report in reports) > 3 * sizes, "a check has several passes"
 
 
 @pytest.mark.usefixtures("as_written")

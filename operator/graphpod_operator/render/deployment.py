@@ -1,11 +1,11 @@
-"""The Deployment: pods that run the engine, restricted, with a start budget computed from the plan."""
+"""The Deployment: pods that run the engine, restricted, with a longest start that follows from spec and plan."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from graphpod_operator import quantity
+from graphpod_operator import duration, quantity
 from graphpod_operator.api import Spec
 from graphpod_operator.api_running import RolloutStrategy
 from graphpod_operator.engineconfig import cpu_threads
@@ -41,7 +41,13 @@ EXIT_SECONDS = 10
 HISTORY = 2
 """Earlier configurations that a rollback finds as they were."""
 DEADLINE_SLACK = 300
-"""Seconds for image pull and scheduling on top of the start budget, before a rollout counts as stuck."""
+"""Seconds for image pull and scheduling on top of the longest start, before a rollout counts as stuck."""
+LEAST_CEILING = 3600
+"""Seconds that every start may take: the engine's own watchdog ends one that makes no progress, so this only ends one
+whose watchdog is stuck, too.
+"""
+CEILING_FACTOR = 10
+"""A start may take this multiple of its estimate: storage and processors are slower than any that was measured."""
 
 
 UNPINNED = ("replicas", "strategy")
@@ -86,17 +92,20 @@ def workload(subject: Subject, plan: Plan, config_hash: str, images: Images) -> 
     annotations[TEMPLATE_ANNOTATION] = fingerprint(template)
     return {
         "revisionHistoryLimit": HISTORY,
-        "progressDeadlineSeconds": _deadline(plan),
+        "progressDeadlineSeconds": _deadline(spec, plan),
         "selector": {"matchLabels": subject.selector},
         "template": template,
     }
 
 
 def reconfigured(pinned: Body, subject: Subject, plan: Plan, config_hash: str) -> Body:
-    """What `workload` rendered once, for another configuration of the same engine: its name, and the start budget."""
+    """What `workload` rendered once, for another configuration of the same engine: its name, and the longest start."""
     metadata, pod = pinned["template"]["metadata"], pinned["template"]["spec"]
     container = {**pod["containers"][0]}
-    container["startupProbe"] = {**container["startupProbe"], "failureThreshold": _startup_threshold(plan)}
+    container["startupProbe"] = {
+        **container["startupProbe"],
+        "failureThreshold": _patience(subject.spec, plan),
+    }
     config = {"name": "config", "configMap": {"name": subject.config_name(config_hash)}}
     annotations = {**metadata["annotations"], HASH_ANNOTATION: config_hash}
     annotations.pop(TEMPLATE_ANNOTATION, None)
@@ -109,7 +118,7 @@ def reconfigured(pinned: Body, subject: Subject, plan: Plan, config_hash: str) -
         },
     }
     annotations[TEMPLATE_ANNOTATION] = fingerprint(template)
-    return {**pinned, "progressDeadlineSeconds": _deadline(plan), "template": template}
+    return {**pinned, "progressDeadlineSeconds": _deadline(subject.spec, plan), "template": template}
 
 
 def _rolling(spec: Spec) -> dict[str, int]:
@@ -119,14 +128,30 @@ def _rolling(spec: Spec) -> dict[str, int]:
     return {"maxSurge": 1, "maxUnavailable": 0}
 
 
-def _deadline(plan: Plan) -> int:
-    """Seconds without progress after which a rollout counts as stuck. Of the plan alone: no start that was seen."""
-    return _startup_threshold(plan) * STARTUP_PERIOD + DEADLINE_SLACK
+def start_ceiling(spec: Spec, plan: Plan) -> int:
+    """Seconds after which the kubelet ends a start, in whole minutes. Of spec and plan alone: no start that was seen
+    counts (contract 14).
+    """
+    asked = spec.engine.start_timeout
+    seconds = duration.seconds(asked) if asked else max(LEAST_CEILING, CEILING_FACTOR * plan.budget.start_seconds)
+    return math.ceil(seconds / 60) * 60
 
 
-def _startup_threshold(plan: Plan) -> int:
-    """Failed startup probes a pod survives: the plan's start budget, rounded up to minutes."""
-    return math.ceil(plan.budget.start_seconds / 60) * 60 // STARTUP_PERIOD
+def start_limit(pinned: Body) -> int:
+    """Seconds after which the kubelet ends a start of what `workload` rendered."""
+    probe = pinned["template"]["spec"]["containers"][0]["startupProbe"]
+    limit: int = probe["periodSeconds"] * probe["failureThreshold"]
+    return limit
+
+
+def _deadline(spec: Spec, plan: Plan) -> int:
+    """Seconds without progress after which a rollout counts as stuck."""
+    return start_ceiling(spec, plan) + DEADLINE_SLACK
+
+
+def _patience(spec: Spec, plan: Plan) -> int:
+    """Failed startup probes that a pod survives."""
+    return start_ceiling(spec, plan) // STARTUP_PERIOD
 
 
 def _pod(subject: Subject, plan: Plan, config_hash: str, images: Images) -> Body:
@@ -169,7 +194,7 @@ def _container(spec: Spec, plan: Plan, images: Images) -> Body:
                     "limits": _quantities(spec.resources.limits),
                 }
             ),
-            "startupProbe": _probe("/startupz", period=STARTUP_PERIOD, timeout=2, threshold=_startup_threshold(plan)),
+            "startupProbe": _probe("/startupz", period=STARTUP_PERIOD, timeout=2, threshold=_patience(spec, plan)),
             "readinessProbe": _probe("/readyz", period=2, timeout=2, threshold=3),
             "livenessProbe": _probe("/livez", period=10, timeout=5, threshold=6),
             "securityContext": {

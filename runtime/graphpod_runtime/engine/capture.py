@@ -23,7 +23,7 @@ from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, Gr
 from graphpod_runtime.graphs.piecewise import Traced
 from graphpod_runtime.graphs.report import SizeCost
 from graphpod_runtime.graphs.segment import Pool
-from graphpod_runtime.models.base import Attend
+from graphpod_runtime.models.base import Attend, Heard, unheard
 
 
 class PhaseGraphs:
@@ -38,7 +38,9 @@ class PhaseGraphs:
         pool: Pool,
         *,
         check_addresses: bool,
+        passed: Heard = unheard,
     ) -> None:
+        """`passed` hears of every pass of a start, before it begins."""
         self.policy = policy
         self.pool = pool
         self.graphs: dict[int, Graph] = {}
@@ -49,6 +51,7 @@ class PhaseGraphs:
         self._pass = passing
         self._attention = attention
         self._check_addresses = check_addresses
+        self._passed = passed
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -70,6 +73,7 @@ class PhaseGraphs:
 
     def uncaptured(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
         """The very code that `size` captured, run eagerly on the same buffers: what a replay must equal bit for bit."""
+        self._passed()
         self._load(inputs, size)
         with surrounded(Narrowed(size, inputs.count)):
             self._method.code(size)(self._method.attend(size, inputs.count))
@@ -89,6 +93,7 @@ class PhaseGraphs:
         return self._fresh(self._pass.eager, inputs, size)
 
     def _fresh(self, run: Eager, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        self._passed()
         self._attention.plan(inputs.metadata)
         with surrounded(Narrowed(size, inputs.count)):
             return run(inputs, narrowed(self._attention.over, size, inputs.count), size)
@@ -137,6 +142,8 @@ class Capturer:
     counters: Counters
     switches: Switches
     new_pool: Callable[[], Pool]
+    passed: Heard = unheard
+    """Hears of every pass of a start, before it begins."""
     whole: dict[Phase, BreakPoint] = field(default_factory=dict)
     """Each phase's whole pass as a break point, in the debug mode OneBreak."""
     closed: bool = False
@@ -162,6 +169,7 @@ class Capturer:
             self.attention,
             self.new_pool(),
             check_addresses=Mode.Addresses in self.switches.modes,
+            passed=self.passed,
         )
         try:
             with no_collector():

@@ -24,7 +24,7 @@ from graphpod_runtime.graphs.breakable import BreakArena
 from graphpod_runtime.graphs.breaks import BreakPoint, surrounded
 from graphpod_runtime.graphs.piecewise import Traced, traced_in
 from graphpod_runtime.graphs.segment import Pool
-from graphpod_runtime.models.base import Model, ModelInvalid, dtype_of
+from graphpod_runtime.models.base import Heard, Model, ModelInvalid, dtype_of
 
 SCRATCH_VALUE = 100.0
 """What the scratch page holds: finite, because attention over NaN is NaN even where it is masked, and large, so
@@ -33,7 +33,7 @@ that a real row that reads it is wrong beyond doubt."""
 REHEARSED_ROWS = 2
 """Of the pass that shows what breaks take and return: not one, which many a dimension has that is no rows."""
 
-LoadModel = Callable[[Path, torch.dtype, int, torch.device], Model]
+LoadModel = Callable[[Path, torch.dtype, int, torch.device, Heard], Model]
 """(folder, dtype, max_model_len, device) -> the model; raises ModelInvalid."""
 
 
@@ -159,10 +159,12 @@ def _attention(config: EngineConfig, work: Work) -> Chosen:
         raise StartFailure(ExitCode.ConfigInvalid, str(error)) from error
 
 
-def loaded(config: EngineConfig, place: Place, read_model: LoadModel) -> Model:
-    """The weights on `place`. StartFailure when the model cannot be read or its context is too short."""
+def loaded(config: EngineConfig, place: Place, read_model: LoadModel, read: Heard) -> Model:
+    """The weights on `place`; `read` hears of every piece. StartFailure when the model cannot be read or its context is
+    too short.
+    """
     try:
-        model = read_model(Path(config.model.path), dtype_of(config.dtype), config.max_model_len, place.device)
+        model = read_model(Path(config.model.path), dtype_of(config.dtype), config.max_model_len, place.device, read)
     except ModelInvalid as error:
         raise StartFailure(ExitCode.ModelInvalid, str(error)) from error
     if config.max_model_len > model.shape.max_position:

@@ -50,6 +50,9 @@ from graphpod_runtime.graphs.report import Attention, PhaseReport, Report, Stage
 from graphpod_runtime.models.base import Model
 from graphpod_runtime.models.loader import load_model
 
+ALIVE_SECONDS = 1.0
+"""Between two reports of the same stage and size, at least."""
+
 
 @dataclass(slots=True)
 class Started:
@@ -84,6 +87,8 @@ class Starter:
         self.counters = counters
         self._started_at = started_at
         self._send = report
+        self._told = 0.0
+        """When it was told last (time.monotonic)."""
         self._read_model = load
         # The engine's own resolution starts from the operator's plan as an explicit request.
         self._plan: Plan = config.resolved()
@@ -136,7 +141,7 @@ class Starter:
             torch.set_num_threads(config.threads)
         place = place_of(config.features.device)
         with self._stage(Stage.Load):
-            model = loaded(config, place, self._read_model)
+            model = loaded(config, place, self._read_model, self._alive)
         with self._stage(Stage.Buffers):
             parts = Parts.made(config, place, model)
             report.attention = Attention(parts.attention.name, parts.attention_because)
@@ -154,6 +159,7 @@ class Starter:
             counters=self.counters,
             switches=switches,
             new_pool=parts.new_pool,
+            passed=self._alive,
             whole=parts.whole_passes(config.page_size) if Mode.OneBreak in switches.modes else {},
         )
         walk = Walk(config, plan, parts, capturer, self.counters, switches, report, self._tell)
@@ -253,4 +259,10 @@ class Starter:
         self._tell()
 
     def _tell(self) -> None:
+        self._told = time.monotonic()
         self._send(self.report)
+
+    def _alive(self) -> None:
+        """Something within a stage has got on: that is told, too, but not more often than once a second."""
+        if time.monotonic() - self._told >= ALIVE_SECONDS:
+            self._tell()

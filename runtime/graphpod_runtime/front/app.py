@@ -2,17 +2,19 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from graphpod_policy import ConfigError, ExitCode, Phase
+from graphpod_policy import ConfigError, ExitCode, ModelFacts, Phase
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.ending import Ended, Ending, tell
@@ -66,6 +68,14 @@ def in_capture(ending: Ending, status: Status) -> Ending:
     return Ending(code, f"while {doing}: {ending.message}")
 
 
+def _model(folder: Path) -> ModelFacts | None:
+    """What the model's config.json says; None where it cannot be read: the engine says why when it loads it."""
+    try:
+        return ModelFacts.of(json.loads((folder / "config.json").read_bytes()))
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
 class Front:
     """The parts of one front process, wired."""
 
@@ -76,7 +86,8 @@ class Front:
         self._exporter = Exporter(self._metrics, status)
         self._gate = Gate(status, self._metrics, key)
         plan = status.config.resolved()
-        self._watchdog = Watchdog(plan)
+        self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
+        self._began = time.monotonic()
         self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND)
         self._asked = asyncio.Event()
         self._stuck: Ending | None = None
@@ -151,7 +162,9 @@ class Front:
         await self._asked.wait()
         if not self._status.started:
             self._status.draining = True
-            return Ending(ExitCode.Drained, "told to end before Ready")
+            took = time.monotonic() - self._began
+            told = f"told to end before Ready, at {self._status.state} {took:.0f} s after the start"
+            return Ending(ExitCode.Drained, told, early=True)
         seconds = self._options.accept_seconds
         if seconds is None:
             seconds = 0.0 if self._hurry else draining.ACCEPT_SECONDS

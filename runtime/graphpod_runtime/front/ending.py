@@ -22,6 +22,8 @@ class Ending:
     message: str
     crashed: bool = False
     """The engine process ended by a signal of its own, without a word: it knew nothing of it."""
+    early: bool = False
+    """It was told to end before it was Ready: by the kubelet's startup probe, unless its pod goes."""
 
     @property
     def line(self) -> str:
@@ -39,10 +41,10 @@ class Ended(Exception):
 
 def tell(ending: Ending, path: Path | None) -> int:
     """Logs the ending and writes its line to `path` (None: where the kubelet reads it); returns the exit code."""
-    if ending.code is ExitCode.Drained:
-        log.info("%s", ending.line)
+    drained = ending.code is ExitCode.Drained
+    log.log(logging.INFO if drained else logging.ERROR, "%s", ending.line)
+    if drained and not ending.early:
         return ending.code
-    log.error("%s", ending.line)
     target = path or (KUBELET_FILE if KUBELET_FILE.exists() else None)
     if target is not None:
         try:

@@ -1,13 +1,14 @@
 """Is the engine getting on? Every stage has a limit on the time without progress (contract: max(60 s, 3 × estimate)).
 
-Progress is what the engine's heartbeats carry: a stage ended, a size captured, a turn of the serving loop. A dead
+Progress is what the engine's heartbeats carry: a stage ended, some weights read, a pass of a capture or of its check
+begun, a size done, a turn of the serving loop. A dead
 heart shows the same way: its last progress grows old.
 """
 
 import time
 from collections.abc import Callable
 
-from graphpod_policy import Phase, Plan
+from graphpod_policy import Facts, ModelFacts, Phase, Plan, refine
 from graphpod_runtime.wire import Heartbeat
 
 FLOOR_SECONDS = 60.0
@@ -17,11 +18,18 @@ FACTOR = 3.0
 class Watchdog:
     """Judges heartbeats. Reading it changes nothing."""
 
-    def __init__(self, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, plan: Plan, clock: Callable[[], float] = time.monotonic, model: ModelFacts | None = None
+    ) -> None:
+        """`model` as its config.json describes it: what a plan was estimated with may have been much smaller."""
         self._clock = clock
         self._stage = "Import"
         self._progress = clock()
-        self._limits = _limits(plan)
+        self.limits = _limits(plan)
+        """Seconds without progress that each stage may take."""
+        if model is not None:
+            real = _limits(refine(plan, Facts(model=model)))
+            self.limits = {stage: max(limit, real[stage]) for stage, limit in self.limits.items()}
 
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat has come."""
@@ -29,7 +37,7 @@ class Watchdog:
 
     def stuck(self) -> str | None:
         """What is stuck, for how long and beyond which limit; None when all is well."""
-        silent, limit = self._clock() - self._progress, self._limits.get(self._stage, FLOOR_SECONDS)
+        silent, limit = self._clock() - self._progress, self.limits.get(self._stage, FLOOR_SECONDS)
         if silent <= limit:
             return None
         return f"no progress at {self._stage} for {silent:.0f} s, the limit is {limit:.0f} s"

@@ -1,5 +1,6 @@
 """What the engine asks of a model: three calls, and the shape that memory and attention are sized from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -12,6 +13,15 @@ from graphpod_runtime.layers.rope import Stretch
 
 HOST = torch.device("cpu")
 """Where tensors are unless somebody says otherwise."""
+PIECE_BYTES = 64 << 20
+"""Weights are taken in pieces of this size at most: at 1 MB/s, a piece a minute, reading is seen to go on."""
+
+Heard = Callable[[], None]
+"""Is called whenever something has got on."""
+
+
+def unheard() -> None:
+    """A Heard that nobody listens to."""
 
 
 class ModelInvalid(Exception):
@@ -155,9 +165,14 @@ class Target:
         """The rows to fill."""
         return self.parameter.data[self.first : self.first + self.rows]
 
-    def fill(self, tensor: Tensor) -> None:
-        """Takes `tensor`, which has the shape of `view`."""
-        self.view.copy_(tensor)
+    def fill(self, tensor: Tensor, read: Heard = unheard) -> None:
+        """Takes `tensor`, which has the shape of `view`, piece by piece; `read` is called after each: a mapped tensor
+        is read from storage as it is copied.
+        """
+        rows = max(1, PIECE_BYTES * self.rows // max(1, tensor.nbytes))
+        for piece, into in zip(tensor.split(rows), self.view.split(rows), strict=True):
+            into.copy_(piece)
+            read()
         if self.plus:
             self.view.add_(self.plus)
 

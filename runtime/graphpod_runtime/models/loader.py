@@ -8,7 +8,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from graphpod_runtime.models.base import HOST, Model, ModelInvalid
+from graphpod_runtime.models.base import HOST, Heard, Model, ModelInvalid, unheard
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.kv_scales import KvScales
 from graphpod_runtime.models.registry import ARCHITECTURES, build
@@ -17,8 +17,16 @@ IGNORED = ("rotary_emb.inv_freq",)
 """Suffixes of tensors that old checkpoints carry and that are computed here."""
 
 
-def load_model(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device = HOST) -> Model:
-    """The model in `folder`, weights as `dtype` on `device`. ModelInvalid names file and tensor of what is wrong."""
+def load_model(
+    folder: Path,
+    dtype: torch.dtype,
+    max_model_len: int,
+    device: torch.device = HOST,
+    read: Heard = unheard,
+) -> Model:
+    """The model in `folder`, weights as `dtype` on `device`. ModelInvalid names file and tensor of what is wrong.
+    `read` is called after each piece of a tensor, however slow the storage is.
+    """
     if not folder.is_dir():
         raise ModelInvalid(f"{folder}: no such folder; check the model's path and that its volume is mounted")
     shape = read_shape(folder)
@@ -45,7 +53,7 @@ def load_model(folder: Path, dtype: torch.dtype, max_model_len: int, device: tor
                 f"{file}: {stored_name} has shape {list(tensor.shape)}, config.json says {list(view.shape)}; "
                 "the two are of different models"
             )
-        targets[name].fill(tensor)
+        targets[name].fill(tensor, read)
         missing.discard(name)
     if missing:
         raise ModelInvalid(

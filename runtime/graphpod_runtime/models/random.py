@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from graphpod_runtime.models.base import HOST, Model
+from graphpod_runtime.models.base import HOST, Heard, Model, unheard
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.registry import build
 
@@ -12,7 +12,9 @@ DEVIATION = 0.02
 """Of matrices: what trained models start from. Norm weights are 1, biases 0."""
 
 
-def random_model(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device = HOST) -> Model:
+def random_model(
+    folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device = HOST, read: Heard = unheard
+) -> Model:
     """As `load_model`, but only config.json is read; the same folder gives the same weights on the same device."""
     shape = read_shape(folder)
     with device:
@@ -24,4 +26,5 @@ def random_model(folder: Path, dtype: torch.dtype, max_model_len: int, device: t
             parameter.data.normal_(0, DEVIATION, generator=generator)
         else:
             parameter.data.fill_(0.0 if name.endswith("bias") else 1.0)
+        read()
     return model

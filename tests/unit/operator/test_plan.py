@@ -232,20 +232,6 @@ def test_status_never_enters_a_child() -> None:
     assert [child.body for child in told.children] == [child.body for child in planned().children]
 
 
-def container(**spec: Any) -> dict[str, Any]:
-    deployment = next(child.body for child in planned(**spec).children if child.resource is Resource.Deployment)
-    found: dict[str, Any] = deployment["spec"]["template"]["spec"]["containers"][0]
-    return found
-
-
-def test_the_startup_probe_covers_the_start_budget_in_whole_minutes() -> None:
-    budget = planned().policy.budget.start_seconds
-    probe = container()["startupProbe"]
-    covered = probe["failureThreshold"] * probe["periodSeconds"]
-    assert covered % 60 == 0
-    assert 0 <= covered - budget < 60
-
-
 @pytest.mark.parametrize(
     ("spec", "surge", "unavailable"),
     [({}, 1, 0), ({"rollout": {"strategy": "Replace"}}, 0, 1), ({"rollout": {"strategy": "Surge"}}, 1, 0)],

@@ -4,9 +4,16 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator import observe
+from graphpod_operator.api import Spec
+from graphpod_operator.plan import Refused, desire
+from graphpod_operator.render.deployment import reconfigured, start_limit
+from graphpod_operator.render.subject import Subject
 from graphpod_operator.resource import Resource
-from tests.unit.operator.objects import NAMESPACE, pod, report
+from graphpod_policy import Phase, Plan, weaken
+from tests.unit.operator.objects import IMAGES, NAMESPACE, UID, inference_service, pod, report
 from tests.unit.operator.objects import planned as plan_of
+from tests.unit.operator.told import seen, the
 from tests.unit.operator.world import HASH, World
 
 MINUTE = 60
@@ -16,6 +23,8 @@ SPECS: list[dict[str, Any]] = [
     {"graph": {"decode": "Disabled"}},
     {"graph": {"prefill": "Disabled", "decode": "Disabled"}},
     {"graph": {"sizes": {"prefill": [4096]}}},
+    {"engine": {"startTimeout": "90s"}},
+    {"engine": {"startTimeout": "4h"}},
 ]
 
 
@@ -25,20 +34,55 @@ def deployment(spec: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_the_startup_probe_is_the_plans_budget_in_whole_minutes(spec: dict[str, Any]) -> None:
+def weaker(spec: dict[str, Any]) -> tuple[Subject, Plan, str]:
+    """What `reconfigured` wants of a service whose decode was weakened."""
+    body = {"model": {"uri": "pvc://weights/model"}, **spec}
+    subject = Subject("demo", NAMESPACE, UID, Spec.model_validate(body), None, "", None)
+    return subject, weaken(plan_of(**spec).policy, Phase.Decode, "CaptureFailed", "it died"), "other"
+
+
+def ceiling(spec: dict[str, Any]) -> int:
     probe = deployment(spec)["template"]["spec"]["containers"][0]["startupProbe"]
-    seconds = probe["periodSeconds"] * probe["failureThreshold"]
-    budget = plan_of(**spec).policy.budget.start_seconds
+    seconds: int = probe["periodSeconds"] * probe["failureThreshold"]
+    return seconds
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_the_ceiling_is_generous_where_nobody_set_it(spec: dict[str, Any]) -> None:
+    """Progress decides: the engine's own watchdog ends a start that makes none."""
+    seconds, estimate = ceiling(spec), plan_of(**spec).policy.budget.start_seconds
     assert seconds % MINUTE == 0
-    assert budget <= seconds < budget + MINUTE
+    if "startTimeout" not in spec.get("engine", {}):
+        assert seconds >= max(60 * MINUTE, 10 * estimate)
+
+
+@pytest.mark.parametrize(("asked", "seconds"), [("1m", 60), ("90s", 120), ("1.5m", 120), ("4h", 14400)])
+def test_a_start_timeout_is_kept_in_whole_minutes(asked: str, seconds: int) -> None:
+    spec = {"engine": {"startTimeout": asked}}
+    assert ceiling(spec) == seconds
+    assert plan_of(**spec).start_limit == seconds
+    degraded = reconfigured(deployment(spec), *weaker(spec))
+    assert start_limit(degraded) == seconds, "a weaker plan of the operator keeps it"
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_a_rollout_may_take_a_whole_start_before_it_counts_as_stuck(spec: dict[str, Any]) -> None:
     found = deployment(spec)
-    assert found["progressDeadlineSeconds"] > plan_of(**spec).policy.budget.start_seconds
+    assert found["progressDeadlineSeconds"] > ceiling(spec)
     assert "progressDeadlineSeconds" not in found["template"]["spec"]
+
+
+@pytest.mark.parametrize("text", ["0s", "59s", "169h", "1e3s", "soon"])
+def test_a_start_timeout_of_no_sense_is_refused_by_name(text: str) -> None:
+    refused = desire(observe.Service.of(inference_service(engine={"startTimeout": text})), IMAGES)
+    assert isinstance(refused, Refused)
+    assert refused.what.startswith("spec.engine.startTimeout")
+
+
+def test_the_status_has_the_longest_start() -> None:
+    graph = the(seen(), engine={"startTimeout": "4h"}).graph
+    assert graph is not None
+    assert graph.budget_seconds == 14400
 
 
 async def test_a_hundred_different_start_times_leave_every_object_as_it_is(world: World) -> None:

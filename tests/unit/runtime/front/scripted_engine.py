@@ -24,9 +24,14 @@ SENT_SECONDS = 1.0
 """In which a report leaves the process: no capture dies as quickly as a script could."""
 
 
+SLOW_STEPS, SLOW_SECONDS = 16, 0.5
+"""Of a capture that goes on: together more than its limit."""
+
+
 class ScriptedRunner:
-    """Satisfies the loop's Runner without a model. Scripts: "" serves; "fail", "hang", "crash" and "segfault" are
-    starts that do not reach Ready; "raise" fails in its first pass, "stick" never comes back from it.
+    """Satisfies the loop's Runner without a model. Scripts: "" serves; "slow" too, after a slow capture; "fail",
+    "hang", "crash" and "segfault" are starts that do not reach Ready; "raise" fails in its first pass, "stick" never
+    comes back from it.
     """
 
     def __init__(self, config: EngineConfig, report: Callable[[Report], None], began: float) -> None:
@@ -44,6 +49,11 @@ class ScriptedRunner:
             raise StartFailure(ExitCode.CaptureFailed, "prefill size 8: injected; lower the ladder")
         if self._script == "hang":
             time.sleep(3600)
+        if self._script == "slow":
+            report.state = State.Capturing
+            for _ in range(SLOW_STEPS):
+                self._report(report)
+                time.sleep(SLOW_SECONDS)
         if self._script == "crash":
             os._exit(3)
         if self._script == "segfault":

@@ -4,6 +4,7 @@ import concurrent.futures
 import http.client
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,11 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
-from graphpod_policy import ExitCode, ServingConfig
+from graphpod_policy import EngineConfig, ExitCode, ServingConfig
+from graphpod_runtime.front import watchdog
 
 from .conftest import Front, engine_json, eventually, write_model
+from .scripted_engine import SLOW_SECONDS, SLOW_STEPS
 
 Start = Callable[..., Front]
 # Minutes of tokens: whatever a test sees end was ended.
@@ -183,6 +186,23 @@ def test_an_engine_that_fails_in_a_pass_says_why(own_front: Start) -> None:
     assert front.ended() == ExitCode.EngineDied
     assert cause(front) == "EngineDied: RuntimeError: the device fell off the bus"
     assert "Traceback" in front.log.read_text()
+
+
+def test_a_start_that_is_slow_and_goes_on_is_not_ended(own_front: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    front = own_front(script="slow", stuck_seconds=2.0)
+    monkeypatch.setattr(watchdog, "FLOOR_SECONDS", 2.0)
+    plan = EngineConfig.parse(front.log.with_name("engine.json").read_bytes()).resolved()
+    limit = watchdog.Watchdog(plan).limits["Capturing"]
+    assert SLOW_STEPS * SLOW_SECONDS > 2 * limit > 8 * SLOW_SECONDS
+    assert front.get("/readyz").status_code == 200
+
+
+def test_a_start_that_is_told_to_end_says_where_it_was_and_for_how_long(own_front: Start) -> None:
+    front = own_front(script="hang", ready=False)
+    front.eventually("the engine loads", lambda: front.get("/warmup").json()["stages"] == [])
+    front.process.terminate()
+    assert front.ended() == 0
+    assert re.fullmatch(r"Drained: told to end before Ready, at Loading \d+ s after the start", cause(front))
 
 
 def test_a_pass_that_never_ends_is_stuck_and_its_stack_is_in_the_log(own_front: Start) -> None:
