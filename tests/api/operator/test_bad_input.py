@@ -156,7 +156,7 @@ def test_a_feature_that_is_not_built_is_told_by_its_field_and_nothing_is_made(
     assert place.names("deployments,services,configmaps,serviceaccounts") == []
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_is_accepted_by_the_server(door: Door, example: Path) -> None:
     judged = door.judge(yaml.safe_load(example.read_text())["spec"])
     assert judged.refusal is None

@@ -15,7 +15,7 @@ def load(path: Path) -> dict:
     return yaml.safe_load(path.read_text())
 
 
-@pytest.mark.parametrize("path", sorted(Path("examples").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(Path("examples").rglob("*.yaml")), ids=lambda path: path.name)
 def test_every_example_is_a_valid_service(path: Path) -> None:
     example = load(path)
     assert (example["apiVersion"], example["kind"]) == (API_VERSION, KIND)

@@ -19,7 +19,7 @@ from graphpod_policy import Phase, resolve
 from tests.unit.operator.objects import UID
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 GOLDENS = Path(__file__).with_name("explain")
 
 PLAIN = """\
@@ -56,7 +56,7 @@ def test_every_example_is_explained_as_its_golden_says(
 ) -> None:
     """With UPDATE_GOLDENS=1 in the environment the output is written instead; read the diff before you commit it."""
     monkeypatch.chdir(ROOT)
-    code = cli.main(["explain", "-f", f"examples/{example.name}"])
+    code = cli.main(["explain", "-f", str(example.relative_to(ROOT))])
     told = capsys.readouterr().out + f"exit code {code}\n"
     golden = GOLDENS / f"{example.stem}.txt"
     if os.environ.get("UPDATE_GOLDENS"):
