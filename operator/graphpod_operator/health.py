@@ -14,6 +14,7 @@ from aiohttp import web
 from graphpod_operator.metrics import Meters
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.resync import Trust
+from graphpod_operator.sockets import listen
 
 LOOP_LATE_SECONDS = 10.0
 KEY_BUSY_SECONDS = 300.0
@@ -71,7 +72,7 @@ async def serve(
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "0.0.0.0", port).start()
+    await web.SockSite(runner, listen(port)).start()
     return runner
 
 

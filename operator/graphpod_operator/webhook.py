@@ -16,6 +16,7 @@ from aiohttp import web
 
 from graphpod_operator.admission import NotAReview, answer
 from graphpod_operator.allowed import Allowed
+from graphpod_operator.sockets import listen
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ async def warning(webhook: Webhook | None, allowed: Allowed) -> AsyncIterator[No
     await runner.setup()
     renewal = asyncio.create_task(_renew(webhook, context))
     try:
-        await web.TCPSite(runner, "0.0.0.0", webhook.port, ssl_context=context).start()
+        await web.SockSite(runner, listen(webhook.port), ssl_context=context).start()
         yield
     finally:
         renewal.cancel()

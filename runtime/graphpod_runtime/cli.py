@@ -81,7 +81,7 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="engine.json, as the operator writes it")
     source.add_argument("--model", type=Path, metavar="DIR", help="a model folder; resolves a configuration for it")
-    parser.add_argument("--host", default="0.0.0.0", help="default: %(default)s")
+    parser.add_argument("--host", help="address to listen on; default: every one, IPv4 and IPv6")
     parser.add_argument(
         "--http-port",
         type=number(int, 0, 65535),

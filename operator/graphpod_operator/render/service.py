@@ -11,12 +11,13 @@ API_PATH = "/v1"
 
 
 def service(subject: Subject) -> Body:
-    """A ClusterIP Service: port 80 to the pods' `http` port."""
+    """A ClusterIP Service: port 80 to the pods' `http` port, over IPv4 and IPv6 where the cluster has both."""
     return subject.child(
         Resource.Service,
         subject.name,
         spec={
             "type": "ClusterIP",
+            "ipFamilyPolicy": "PreferDualStack",
             "selector": subject.selector,
             "ports": [{"name": "http", "port": PORT, "protocol": "TCP", "targetPort": "http"}],
         },

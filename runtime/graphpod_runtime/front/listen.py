@@ -5,6 +5,7 @@ queue for a moment instead of being refused. So this module imports the standard
 """
 
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,23 +14,46 @@ if TYPE_CHECKING:
     import uvicorn
 
 BACKLOG = 2048
+EVERY_IPV4, EVERY_IPV6 = "0.0.0.0", "::"
+NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
+"""What the kernel answers where IPv6 is switched off."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; port 0 takes a free one. OSError names host and port."""
+def listen(host: str | None, port: int) -> socket.socket:
+    """A listening TCP socket; port 0 takes a free one. Without a host, on every address of this machine: IPv4 and IPv6,
+    or IPv4 alone where the kernel has no IPv6. OSError names host and port.
+    """
+    if host is not None:
+        return _listen(host, port)
+    try:
+        return _listen(EVERY_IPV6, port)
+    except OSError as error:
+        if error.errno not in NO_IPV6:
+            raise
+    return _listen(EVERY_IPV4, port)
+
+
+def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if host == EVERY_IPV6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the node's bindv6only says
         bound.bind((host, port))
         bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
-        raise OSError(
-            f"cannot listen on {host}:{port}: {error.strerror}; give another --host, --http-port or --admin-port"
-        ) from error
+        options = "--host, --http-port or --admin-port"
+        what = f"cannot listen on {address(host, port)}: {error.strerror}; give another {options}"
+        raise OSError(error.errno, what) from error
     bound.setblocking(False)
     return bound
+
+
+def address(host: str, port: int) -> str:
+    """Host and port as a URL has them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def server(app: Any) -> "uvicorn.Server":

@@ -14,15 +14,17 @@ from types import FrameType
 
 from graphpod_policy.exits import ExitCode
 from graphpod_runtime.front.ending import Ending, tell
-from graphpod_runtime.front.listen import listen
+from graphpod_runtime.front.listen import address, listen
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What the command line says. `engine_command` replaces the engine process, for tests."""
+    """What the command line says. `host` None is every address, IPv4 and IPv6. `engine_command` replaces the engine
+    process, for tests.
+    """
 
     config: Path
-    host: str = "0.0.0.0"
+    host: str | None = None
     http_port: int = 8000
     admin_port: int = 8001
     termination_log: Path | None = None
@@ -42,9 +44,9 @@ def serve(options: ServeOptions) -> int:
         http = listen(options.host, options.http_port)
         admin = listen(options.host, options.admin_port)
     except OSError as error:
-        return tell(Ending(ExitCode.ConfigInvalid, str(error)), options.termination_log)
+        return tell(Ending(ExitCode.ConfigInvalid, error.strerror or str(error)), options.termination_log)
     logging.getLogger("graphpod.front").info(
-        "listening: http %s:%d, admin %s:%d", *http.getsockname()[:2], *admin.getsockname()[:2]
+        "listening: http %s, admin %s", *(address(*bound.getsockname()[:2]) for bound in (http, admin))
     )
 
     from graphpod_runtime.front.app import run
