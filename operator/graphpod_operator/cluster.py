@@ -16,14 +16,31 @@ import aiohttp
 import msgspec
 from kubernetes.aio import client, config
 
+from graphpod_operator import bounds
+from graphpod_operator.bounds import Page
 from graphpod_operator.ownership import FIELD_MANAGER
-from graphpod_operator.port import ApiError, Conflict, Expired, Listing, Raw, Refused, T, Terminating, Unavailable
+from graphpod_operator.port import (
+    ApiError,
+    Conflict,
+    Expired,
+    Listing,
+    Raw,
+    Refused,
+    T,
+    Terminating,
+    TimedOut,
+    Unavailable,
+)
 from graphpod_operator.resource import Resource
 
 REQUEST_TIMEOUT = 30.0
 """Seconds one request may take."""
 PAGE = 200
 """Objects per page of a list: some megabytes."""
+ERROR_BYTES = 64 * 1024
+"""Of an answer that says no: it may repeat the object that it refuses."""
+SAID = 2048
+"""Characters of the server's words that are kept."""
 OWN_PAGE = 1000
 """Services per page. Of a custom kind, a page that goes on from another took Kubernetes 1.36 four times as long for
 each object as a first page (1000 services, 2026-11-22).
@@ -41,6 +58,8 @@ BOOKMARK each minute.
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 JSON = "application/json"
+METADATA = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Of a list: nothing of an object but its metadata."""
 
 _UNTYPED = "failed to create typed patch object"
 """An apply with a field of the wrong name or type is answered with a 500; asking again would not help."""
@@ -71,18 +90,8 @@ async def connect(answered: Answered) -> Wire:
     return Wire(client.ApiClient(configuration), answered)
 
 
-class PageMetadata(msgspec.Struct, rename={"version": "resourceVersion", "more": "continue"}):
-    """Of a page: the version of its list, and what to ask for the next one with; empty on the last."""
-
-    version: str
-    more: str = ""
-
-
-class Page(msgspec.Struct):
-    """A page of a list, whose objects are still as they came."""
-
-    metadata: PageMetadata
-    items: list[msgspec.Raw]
+class TooLong(Unavailable):
+    """An answer was not read to its end."""
 
 
 class Wire:
@@ -107,23 +116,23 @@ class Wire:
         seconds: float = REQUEST_TIMEOUT,
         fence: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """One request; the decoded answer. Raises the port's errors, never the client's, and what `fence` raises:
-        it is asked last of all before the request leaves.
+        """One request; the decoded answer, of an object that breaks a bound its outline. Raises the port's errors,
+        never the client's, and what `fence` raises: it is asked last of all before the request leaves.
         """
         limit = aiohttp.ClientTimeout(total=seconds, connect=min(seconds, CONNECT_TIMEOUT))
         async with self._answer(method, path, query, body, content, limit, fence) as response:
-            text = await response.read()
-        return _decoded(text, f"{method} {path}", dict[str, Any])
+            text = await _read(response, f"{method} {path}")
+        return _decoded(text, f"{method} {path}", bounds.read)
 
-    async def page(self, path: str, query: Mapping[str, str]) -> Page:
-        """A page of a list. Raises the port's errors."""
+    async def page(self, path: str, query: Mapping[str, str], accept: str = JSON) -> Page:
+        """A page of a list. Raises the port's errors; TooLong where it has more than ANSWER_BYTES."""
         limit = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT, connect=CONNECT_TIMEOUT)
-        async with self._answer("GET", path, query, None, JSON, limit) as response:
-            return _decoded(await response.read(), f"GET {path}", Page)
+        async with self._answer("GET", path, query, None, JSON, limit, accept=accept) as response:
+            return _decoded(await _read(response, f"GET {path}"), f"GET {path}", Page.of)
 
     async def lines(self, path: str, query: Mapping[str, str], silent: float, tell: Callable[[bytes], None]) -> None:
         """A GET, of which each line is told as it comes, until the answer ends or is silent for so many seconds. Raises
-        the port's errors.
+        the port's errors; Expired at a line of more than ANSWER_BYTES, as a list takes it in.
         """
         limit = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT, sock_read=silent)
         async with self._answer("GET", path, query, None, JSON, limit) as response:
@@ -133,6 +142,8 @@ class Wire:
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
                         tell(line)
+                    if len(rest) > bounds.ANSWER_BYTES:
+                        raise Expired(0, f"GET {path}: an event of more than {bounds.ANSWER_BYTES} bytes")
 
     @asynccontextmanager
     async def _answer(
@@ -144,6 +155,7 @@ class Wire:
         content: str,
         limit: aiohttp.ClientTimeout,
         fence: Callable[[], None] = lambda: None,
+        accept: str = JSON,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer that says yes, still to be read; what goes wrong meanwhile is raised as the port's errors."""
         # without the body, which the client would copy field by field
@@ -151,7 +163,8 @@ class Wire:
             method,
             path,
             query_params=list((query or {}).items()),
-            header_params={"Content-Type": content, "Accept": JSON},
+            # what is packed tells nothing of its size
+            header_params={"Content-Type": content, "Accept": accept, "Accept-Encoding": "identity"},
             auth_settings=["BearerToken"],
         )
         fence()
@@ -159,7 +172,7 @@ class Wire:
         try:
             called = await self._api.call_api(*prepared[:3], body, _request_timeout=limit)
             async with called.response as response:
-                text = await response.read() if response.status >= 400 else b""
+                text = await _beginning(response) if response.status >= 400 else b""
                 self._answered(str(response.status), method)
                 answered = True
                 if response.status >= 400:
@@ -170,7 +183,8 @@ class Wire:
                 raise
             if not answered:
                 self._answered("<error>", method)
-            raise Unavailable(
+            late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
+            raise (TimedOut if late else Unavailable)(
                 0, f"{method} {path}: the API server did not answer: {error or type(error).__name__}"
             ) from error
 
@@ -251,7 +265,7 @@ class KubernetesWatches:
         }
 
         def told(line: bytes) -> None:
-            event = _decoded(line, what, dict[str, Any])
+            event = _decoded(line, what, bounds.event)
             if event["type"] == "ERROR":
                 raise _error(event["object"].get("code") or 500, what, event["object"])
             tell(event["type"], event["object"])
@@ -279,16 +293,25 @@ class KubernetesCluster:
         self, resource: Resource, namespace: str | None, selector: str, keep: Callable[[Raw], T]
     ) -> Listing[T]:
         """What `keep` makes of every object of a kind that a label selector matches, in one namespace or (None) in all.
-        Of a page the text is held, and one body at a time.
+        Of a page the text is held, and one body at a time. A page that is too long is asked for again with half as many
+        objects; of one object that is too long by itself, the metadata.
         """
         path, size = _path(resource, namespace), OWN_PAGE if resource is Resource.InferenceService else PAGE
-        query = {"limit": str(size)} | ({"labelSelector": selector} if selector else {})
+        limit, query = size, {"labelSelector": selector} if selector else {}
         kept: list[T] = []
         while True:
-            page = await self._wire.page(path, query)
+            too_long: dict[str, str] = {}
+            try:
+                page = await self._wire.page(path, {"limit": str(limit), **query})
+            except TooLong as error:
+                if limit > 1:
+                    limit //= 2
+                    continue
+                page = await self._wire.page(path, {"limit": "1", **query}, METADATA)
+                too_long, limit = {bounds.BREACH: f"the object is too long to be read: {error}"}, size
             for begin in range(0, len(page.items), PAGE):
-                turn = (_decoded(item, f"GET {path}", dict[str, Any]) for item in page.items[begin : begin + PAGE])
-                kept += map(keep, turn)
+                turn = (_decoded(bytes(item), f"GET {path}", bounds.read) for item in page.items[begin : begin + PAGE])
+                kept += (keep({**one, **too_long} if too_long else one) for one in turn)
                 await asyncio.sleep(0)  # leases and probes have their turn
             if not page.metadata.more:
                 return Listing(tuple(kept), int(page.metadata.version))
@@ -334,25 +357,45 @@ def _path(resource: Resource, namespace: str | None, name: str | None = None) ->
     return f"{root}{scope}/{resource.plural}" + (f"/{name}" if name is not None else "")
 
 
-def _decoded(text: bytes | msgspec.Raw, what: str, as_: type[D]) -> D:
+async def _read(response: aiohttp.ClientResponse, what: str) -> bytes:
+    """The text of an answer. Raises TooLong once it has more than ANSWER_BYTES."""
+    text = bytearray()
+    async for chunk in response.content.iter_any():
+        text += chunk
+        if len(text) > bounds.ANSWER_BYTES:
+            raise TooLong(0, f"{what}: the answer has more than {bounds.ANSWER_BYTES} bytes")
+    return bytes(text)
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """The first ERROR_BYTES of an answer."""
+    text = bytearray()
+    async for chunk in response.content.iter_any():
+        text += chunk
+        if len(text) > ERROR_BYTES:
+            break
+    return bytes(text[:ERROR_BYTES])
+
+
+def _decoded(text: bytes, what: str, reader: Callable[[bytes], D]) -> D:
     try:
-        return msgspec.json.decode(text, type=as_)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Unavailable(0, f"{what}: what answered is no API server: {bytes(text)[:80]!r}") from error
+        return reader(text)
+    except ValueError as error:  # msgspec's own among them
+        raise Unavailable(0, f"{what}: what answered is no API server: {text[:80]!r}") from error
 
 
 def _said(text: bytes) -> Raw:
     """The Status that an answer is, or one made of a text that is none."""
     try:
         status: Raw = msgspec.json.decode(text, type=dict)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return {"message": text.decode(errors="replace")[:200]}
     return status
 
 
 def _error(status: int, what: str, told: Raw) -> ApiError:
     """What a Status comes to that answers `what`."""
-    message, details = told.get("message") or "", told.get("details") or {}
+    message, details = str(told.get("message") or "")[:SAID], told.get("details") or {}
     said = f"{message} ({status} to {what})"  # a condition has room for the beginning only
     if status == 409:
         return Conflict(status, said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,8 @@ from graphpod_operator.render.subject import MANAGED_BY, OWNER_LABEL
 from graphpod_operator.resource import Resource
 from graphpod_operator.store import Address, Store, address
 from graphpod_operator.warmup import Warmups
+
+log = logging.getLogger(__name__)
 
 SELECTOR = "=".join(MANAGED_BY)
 """Label selector of children and pods; services themselves are watched whole."""
@@ -115,6 +118,8 @@ class Feed:
         before = self._store.known(item)
         if not self._store.observe(item):
             return
+        if item.breach is not None and (before is None or before.breach is None):
+            log.warning("an object is skipped", extra={"child": _name(item), "why": item.breach})
         if isinstance(item, Service):
             # each event of it counts: to touch it is how a user asks for a look
             self._queue.add(item.key, first=not (isinstance(before, Service) and item.asks_as(before)))

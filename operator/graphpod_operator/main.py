@@ -38,7 +38,7 @@ from graphpod_operator.kinds import Kinds
 from graphpod_operator.lease import Leadership
 from graphpod_operator.metrics import CONTROLLER, Meters, Result
 from graphpod_operator.observe import Key
-from graphpod_operator.port import ApiError, Cluster, Conflict
+from graphpod_operator.port import ApiError, Cluster, Conflict, TimedOut
 from graphpod_operator.queue import KeyQueue
 from graphpod_operator.reconcile import HeldUp, Reconciler
 from graphpod_operator.render.images import Images
@@ -127,6 +127,10 @@ async def run(settings: Settings) -> None:
         for service in store.services():
             queue.add(service.key)
 
+    def renewed_late() -> None:
+        queue.wake()
+        queue_all()
+
     def reread() -> None:
         reconciler.reread(service.key for service in store.services())
         queue_all()
@@ -135,7 +139,7 @@ async def run(settings: Settings) -> None:
         clock = SystemClock()
         # what failed while nothing could be written may be waiting for minutes
         leadership = Leadership(
-            KubernetesLeases(wire), settings.lease_namespace, settings.identity, clock, renewed_late=queue_all
+            KubernetesLeases(wire), settings.lease_namespace, settings.identity, clock, renewed_late=renewed_late
         )
         cluster = KubernetesCluster(wire, leadership.fence)
         warmups = Warmups(HttpAdminPort(session, settings.admin_url), queue.add)
@@ -262,7 +266,8 @@ async def _turn(parts: Parts, key: Key) -> None:
         meters.count("workqueue_retries_total", name=CONTROLLER)
         result = Result.Conflict
     except Exception as error:
-        told = {"error": error, "seconds": round(queue.add_failed(key), 1)}
+        pause = queue.add_failed(key, rests=isinstance(error, TimedOut))
+        told = {"error": error, "seconds": round(pause, 1)}
         if isinstance(error, HeldUp):
             _come_back(queue, key, error.pause)
         log.error("reconcile failed; trying again", extra=told, exc_info=not isinstance(error, ApiError))

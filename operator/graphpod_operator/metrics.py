@@ -23,12 +23,15 @@ CONTROLLER = "inferenceservice"
 """Value of the labels `controller` and `name`."""
 
 SERVICES = "graphpod_operator_inferenceservices"
+SKIPPED = "graphpod_operator_object_skipped"
+SKIPPED_NAMED = 64
+"""Series of it at most: whoever may write an object could make any number."""
 DEPTH = "workqueue_depth"
 WORKERS = "controller_runtime_active_workers"
 LEADING = "leader_election_master_status"
 UNFINISHED = "workqueue_unfinished_work_seconds"
 LONGEST = "workqueue_longest_running_processor_seconds"
-COUNTED_ON_SCRAPE = (SERVICES, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
+COUNTED_ON_SCRAPE = (SERVICES, SKIPPED, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
 """Gauges that are counted from store, queue and Lease when asked for, so they cannot drift."""
 
 
@@ -115,6 +118,7 @@ class _Counted(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One family for each of COUNTED_ON_SCRAPE."""
         yield self._family(SERVICES, self._services())
+        yield self._family(SKIPPED, self._skipped())
         yield self._family(DEPTH, {(CONTROLLER,): self._queue.depth})
         yield self._family(WORKERS, {(CONTROLLER,): self._queue.active})
         yield self._family(UNFINISHED, {(CONTROLLER,): sum(self._queue.busy_seconds())})
@@ -130,6 +134,10 @@ class _Counted(Collector):
             )
             for status in (service.status for service in self._store.services())
         )
+
+    def _skipped(self) -> dict[tuple[str, ...], float]:
+        places = sorted((place[0].kind, *place[1:]) for place in self._store.all_skipped())
+        return dict.fromkeys(places[:SKIPPED_NAMED], 1)
 
     @staticmethod
     def _family(name: str, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:

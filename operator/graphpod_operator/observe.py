@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphpod_operator.api import KIND
+from graphpod_operator import bounds
+from graphpod_operator.api import GROUP, KIND
+from graphpod_operator.api_status import MESSAGE_MAX
 from graphpod_operator.gateways import Route
 from graphpod_operator.ownership import claims, fingerprint, mark, owned_fields
 from graphpod_operator.port import Raw
@@ -61,11 +63,14 @@ class Service:
     """The Kueue queue that its pods wait in."""
     adopt: str | None = None
     """The revision that its user takes over from this operator."""
+    breach: str | None = None
+    """Which bound it breaks; its spec was not read then."""
 
     @classmethod
     def of(cls, raw: Raw) -> Service:
         """The projection of an InferenceService."""
-        metadata = raw["metadata"]
+        metadata, spec = raw["metadata"], raw.get("spec") or {}
+        breach = raw.get(bounds.BREACH) or bounds.breach(spec)
         annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
         return cls(
             key=Key(metadata["namespace"], metadata["name"]),
@@ -73,11 +78,12 @@ class Service:
             version=int(metadata["resourceVersion"]),
             generation=metadata.get("generation", 1),
             deleting="deletionTimestamp" in metadata,
-            spec=raw.get("spec") or {},
+            spec=spec if breach is None else {},
             status=raw.get("status") or {},
             paused=annotations.get(PAUSED_ANNOTATION) == "true",
             queue=labels.get(QUEUE_LABEL),
             adopt=annotations.get(ADOPT_ANNOTATION),
+            breach=breach,
         )
 
     def asks_as(self, other: Service) -> bool:
@@ -152,13 +158,39 @@ class Kept:
     def of(cls, raw: Raw) -> Kept:
         """The memory in a ControllerRevision."""
         data = raw.get("data")
-        return cls(raw.get("revision", 0), zlib.compress(msgspec.json.encode(data), _QUICK), unreadable(data))
+        trouble = unreadable(data)
+        texts = {} if trouble or data is None else {name: text for name, text in data.items() if isinstance(text, str)}
+        return cls(raw.get("revision", 0), zlib.compress(msgspec.json.encode(texts), _QUICK), trouble)
 
     @property
     def data(self) -> Mapping[str, str]:
         """What was kept; only of one that is without trouble."""
         data: Mapping[str, str] = msgspec.json.decode(zlib.decompress(self.packed))
         return data
+
+
+class Owner(NamedTuple):
+    """A controlling owner. Its group counts: others have kinds of our kind's name."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, metadata: Raw) -> Owner | None:
+        """The owner among an object's that controls it."""
+        for owner in metadata.get("ownerReferences") or ():
+            if owner.get("controller"):
+                return cls(owner["apiVersion"].rpartition("/")[0], owner["kind"], owner["name"], owner["uid"])
+        return None
+
+    def is_service(self, name: str) -> bool:
+        """Whether it is, or was, an InferenceService of ours of this name."""
+        return (self.group, self.kind, self.name) == (GROUP, KIND, name)
+
+    def __str__(self) -> str:
+        return f"{self.kind}{'.' if self.group else ''}{self.group} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +204,8 @@ class Child:
     version: int
     key: Key | None
     """The service its label names."""
-    controller: tuple[str, str, str] | None
-    """(kind, name, uid) of its controlling owner."""
+    controller: Owner | None
+    """Its controlling owner."""
     deleting: bool
     owned: str
     """Fingerprint of the fields that are ours."""
@@ -190,6 +222,8 @@ class Child:
     """What is remembered, at a Deployment, of starts that died in a capture."""
     route: Route | None = None
     """What an HTTPRoute leads to, and what gateways say of it."""
+    breach: str | None = None
+    """Which bound it breaks; nothing but its metadata was read then."""
 
     @property
     def edited(self) -> bool:
@@ -198,7 +232,14 @@ class Child:
 
     @classmethod
     def of(cls, resource: Resource, raw: Raw) -> Child:
-        """The projection of a child."""
+        """The projection of a child. Whatever stands in it, this raises nothing: anybody may write one."""
+        try:
+            return cls._of(resource, raw)
+        except (RecursionError, AttributeError, LookupError, TypeError, ValueError) as error:
+            return cls._of(resource, bounds.stripped(raw, f"the object cannot be read: {error}"[:MESSAGE_MAX]))
+
+    @classmethod
+    def _of(cls, resource: Resource, raw: Raw) -> Child:
         metadata = raw["metadata"]
         name = (metadata.get("labels") or {}).get(OWNER_LABEL)
         return cls(
@@ -208,7 +249,7 @@ class Child:
             uid=metadata["uid"],
             version=int(metadata["resourceVersion"]),
             key=Key(metadata["namespace"], name) if name else None,
-            controller=_controller(metadata),
+            controller=Owner.of(metadata),
             deleting="deletionTimestamp" in metadata,
             owned=fingerprint(owned_fields(raw)),
             applied=mark(raw),
@@ -219,6 +260,7 @@ class Child:
             trouble=_trouble(raw) if resource in AUTOSCALERS else None,
             deaths=(metadata.get("annotations") or {}).get(DEATHS_ANNOTATION),
             route=Route.of(raw) if resource is Resource.HTTPRoute else None,
+            breach=raw.get(bounds.BREACH),
         )
 
 
@@ -264,6 +306,8 @@ class Pod:
     """Since when (RFC 3339) its node mounts its volumes and makes its sandbox; None once that is done, or unknown."""
     ended: Ended | None
     """How the engine container's current or previous run ended."""
+    breach: str | None = None
+    """Which bound it breaks; nothing but its metadata was read then."""
 
     @property
     def failed_start(self) -> bool:
@@ -302,6 +346,7 @@ class Pod:
             waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
             unprepared=prepared.get("lastTransitionTime") if prepared.get("status") == "False" else None,
             ended=_ended(ended) if ended else None,
+            breach=raw.get(bounds.BREACH),
         )
 
 
@@ -317,13 +362,6 @@ def project(resource: Resource, raw: Raw) -> Projection:
     return Child.of(resource, raw)
 
 
-def _controller(metadata: Raw) -> tuple[str, str, str] | None:
-    for owner in metadata.get("ownerReferences") or ():
-        if owner.get("controller"):
-            return owner["kind"], owner["name"], owner["uid"]
-    return None
-
-
 def _trouble(raw: Raw) -> str | None:
     """The message of the first condition of an autoscaler that says that it cannot do its work."""
     told = (raw.get("status") or {}).get("conditions") or ()
@@ -335,8 +373,8 @@ def _pod_owner(metadata: Raw) -> Key | None:
     """The service a pod runs for: its label, if the ReplicaSet that controls it is one of that service's Deployment."""
     labels = metadata.get("labels") or {}
     name, template = labels.get(OWNER_LABEL), labels.get("pod-template-hash")
-    controller = _controller(metadata)
-    if not name or controller is None or controller[:2] != ("ReplicaSet", f"{name}-{template}"):
+    controller = Owner.of(metadata)
+    if not name or controller is None or controller[:3] != ("apps", "ReplicaSet", f"{name}-{template}"):
         return None
     return Key(metadata["namespace"], name)
 
@@ -354,4 +392,5 @@ def _ended(terminated: Raw) -> Ended:
 
 def is_ours(found: Service, live: Child) -> bool:
     """Whether a live object is controlled by this very service, and stays."""
-    return live.controller == (KIND, found.key.name, found.uid) and not live.deleting
+    owner = live.controller
+    return owner is not None and owner.is_service(found.key.name) and owner.uid == found.uid and not live.deleting

@@ -156,6 +156,8 @@ def desire(
     for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
     itself stands in no rendering, so a feature that is not built is refused beside a kept one too.
     """
+    if found.breach is not None:
+        return Refused(Reason.SpecTooLarge, found.breach)
     try:
         spec = Spec.model_validate(found.spec)
     except ValidationError as error:

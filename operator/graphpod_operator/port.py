@@ -33,6 +33,10 @@ class Unavailable(ApiError):
     """No answer, or one that says to come back later (429, 5xx)."""
 
 
+class TimedOut(Unavailable):
+    """The request was sent, and no answer came in time: the API server may be at it still."""
+
+
 class Conflict(ApiError):
     """409: another writer owns a field, or the object is no longer the one that was meant."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 
 from graphpod_operator import degrade, observe
-from graphpod_operator.api import KIND, Spec
+from graphpod_operator.api import GROUP, KIND, Spec
 from graphpod_operator.ownership import owned_fields
 from graphpod_operator.port import Raw
 from graphpod_operator.render.configmap import KEY
@@ -65,7 +65,7 @@ def rebuilt(
         uid="",
         version=0,
         key=found.key,
-        controller=(KIND, found.key.name, found.uid),
+        controller=observe.Owner(GROUP, KIND, found.key.name, found.uid),
         deleting=False,
         owned="",
         applied="",

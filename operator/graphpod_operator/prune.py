@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from graphpod_operator import observe
+from graphpod_operator import bounds, observe
 from graphpod_operator.observe import is_ours
 from graphpod_operator.plan import Desired
 from graphpod_operator.port import Raw
@@ -62,8 +62,10 @@ def _left_over(found: observe.Service, desired: Desired, children: Iterable[obse
     ]
 
 
-def named_by(raw: Raw) -> str:
-    """The configuration that a pod, or a ReplicaSet's template of one, names."""
+def named_by(raw: Raw) -> str | None:
+    """The configuration that a pod, or a ReplicaSet's template of one, names; None of one that was not read."""
+    if bounds.BREACH in raw:
+        return None
     raw = (raw.get("spec") or {}).get("template") or raw
     annotations: Mapping[str, str] = (raw.get("metadata") or {}).get("annotations") or {}
     return annotations.get(HASH_ANNOTATION, "")

@@ -4,7 +4,9 @@ time, and comes back if it was added while being worked on.
 Keys of what a user has just asked for go before those that come back because something was reported: of four that are
 taken, three are such ones while there are any, so that neither waits for the other's end.
 
-A failed key returns after a pause that doubles from 1 s to 5 min, with jitter. All state changes happen between two
+A failed key returns after a pause that doubles from 1 s to 5 min, with jitter. Where the API server did not answer in
+time, it is at work on that request still, and its own reports would bring the key back sooner each time: such a key
+*rests*, and only its user, or `wake`, brings it back before the pause ends. All state changes happen between two
 awaits of one event loop, so there is no lock.
 """
 
@@ -43,6 +45,8 @@ class KeyQueue:
         self._busy: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._resting: set[Key] = set()
+        """Keys that wait for their timer, whatever is reported."""
         self._arrival = asyncio.Event()
         self._added = added
         self._waited = waited
@@ -51,6 +55,12 @@ class KeyQueue:
         """Put a key in, once; a key being worked on enters again when its work ends. `first`: a user waits for it, also
         where it is in already for another reason.
         """
+        if key in self._resting and key in self._timers and not first:
+            return
+        self._enter(key, first)
+
+    def _enter(self, key: Key, first: bool = False) -> None:
+        self._resting.discard(key)
         self._cancel_timer(key)
         promoted = first and key not in self._asked
         if first:
@@ -71,16 +81,27 @@ class KeyQueue:
         if timer is not None and timer.when() <= loop.time() + seconds:
             return
         self._cancel_timer(key)
-        self._timers[key] = loop.call_later(seconds, self.add, key)
+        self._timers[key] = loop.call_later(seconds, self._enter, key)
 
-    def add_failed(self, key: Key) -> float:
-        """Put a key in after the pause its failures have earned; the pause in seconds."""
+    def add_failed(self, key: Key, *, rests: bool = False) -> float:
+        """Put a key in after the pause its failures have earned; the pause in seconds. `rests`: not sooner, but for its
+        user.
+        """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 16))
         pause *= 1 - JITTER * random.random()
         self.add_after(key, pause)
+        if rests:
+            self._resting.add(key)
+            if key not in self._asked:
+                self._dirty.pop(key, None)
         return pause
+
+    def wake(self) -> None:
+        """The API server answers again: keys that rest enter at once."""
+        for key in tuple(self._resting):
+            self._enter(key)
 
     def add_conflicted(self, key: Key) -> None:
         """Put a key in whose work met a newer object than it knew: at once the first time, then as one that failed."""
@@ -93,6 +114,7 @@ class KeyQueue:
     def forget(self, key: Key) -> None:
         """The key succeeded: its next failure counts as the first."""
         self._failures.pop(key, None)
+        self._resting.discard(key)
 
     async def take(self) -> Key:
         """The next key; the caller must call `done` with it."""

@@ -36,6 +36,11 @@ class Reason(Enum):
         "that comes from spec.resources or spec.placement", "the spec is edited",
         "edit the field it names; the pods that run stay as they are", stalled=True, notice=Notice.Warning,
     )  # fmt: skip
+    SpecTooLarge = Row(
+        _A, _F, "the object is larger, or nested deeper, than the operator reads: 512 KiB, and of the spec 4096 values "
+        "and 32 levels", "the object is within that", "take out what it names, or delete the object",
+        stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
     FeatureNotBuilt = Row(
         _A, _F, "the spec asks for a feature this version does not have", "the field is removed or changed",
         "kubectl explain says of each field what is built", stalled=True, notice=Notice.Warning,
@@ -389,6 +394,12 @@ class Reason(Enum):
     MemoryUnreadable = Row(
         (), _T, "a ControllerRevision of the service is none that the operator made; the service goes on without it",
         "told once by each run of the operator", "delete it", notice=Notice.Warning,
+    )  # fmt: skip
+
+    ObjectSkipped = Row(
+        (), _T, "an object with the service's label is larger, or nested deeper, than the operator reads, or cannot be "
+        "read: nothing but its metadata counts", "told at most once in ten minutes",
+        "look at it by kubectl get -o yaml, and delete it: what is the operator's is made again", notice=Notice.Warning,
     )  # fmt: skip
 
     # Reconciling

@@ -130,6 +130,9 @@ class Reconciler:
         outcome = self._desire(found, memories, deployment, self._store.pods(key))
         for trouble in self._recollection.none(found, memories):
             await self._tell(found, events.warning(Reason.MemoryUnreadable, trouble))
+        if skipped := self._store.skipped(key):
+            rest = f", and {len(skipped) - 1} more" if len(skipped) > 1 else ""
+            await self._tell(found, events.warning(Reason.ObjectSkipped, f"{skipped[0]}{rest}"))
         if (lost := await self._recollection.lost(found, memories, deployment, outcome)) is not None:
             memories = (*memories, lost)
             outcome = self._desire(found, memories, deployment, self._store.pods(key))
@@ -307,8 +310,10 @@ class Reconciler:
             return (await self._cluster.list(resource, found.key.namespace, owned_by(found.key.name), keep)).items
 
         named = [await fresh(resource, prune.named_by) for resource in (Resource.ReplicaSet, Resource.Pod)]
+        if any(None in names for names in named):
+            return PRUNE_SECONDS  # what was not read may name any
         maps, revisions = [await fresh(resource, partial(Child.of, resource)) for resource in prune.PRUNED]
-        lists = prune.Lists(maps, revisions, frozenset(chain(*named)))
+        lists = prune.Lists(maps, revisions, frozenset(filter(None, chain(*named))))
         doomed = prune.superfluous(found, desired, lists)
         for child in doomed:
             await self._executor.delete(child, "no longer named")
@@ -326,9 +331,8 @@ class Reconciler:
         where = key.namespace, key.name
         deployment = self._store.child(Resource.Deployment, *where)
         service = self._store.service(key)
-        ours = (
-            deployment is not None and service is not None and (deployment.controller or ("", "", ""))[2] == service.uid
-        )
+        owner = deployment.controller if deployment is not None else None
+        ours = owner is not None and service is not None and owner.uid == service.uid
 
         def ours_of(kind: Resource) -> Child | None:
             child = self._store.child(kind, *where)

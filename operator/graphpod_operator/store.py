@@ -36,6 +36,8 @@ class Store:
         self._items: dict[Address, Projection] = {}
         self._of_service: dict[Key, set[Address]] = {}
         self._deleted: OrderedDict[str, int] = OrderedDict()
+        self._skipped: dict[Address, str] = {}
+        """Objects that break a bound, and which."""
 
     def observe(self, item: Projection) -> bool:
         """Take in a report. False when it is older than, or the same as, what is known."""
@@ -105,6 +107,19 @@ class Store:
         """Every InferenceService."""
         return (item for item in self._items.values() if isinstance(item, Service))
 
+    def skipped(self, key: Key) -> list[str]:
+        """The objects of a service that break a bound, and which, in words."""
+        places = sorted(self._of_service.get(key, set()).intersection(self._skipped), key=lambda place: place[2])
+        return [
+            f"{place[0].kind} {place[2]}: {self._skipped[place]}"
+            for place in places
+            if place[0] is not Resource.InferenceService
+        ]
+
+    def all_skipped(self) -> tuple[Address, ...]:
+        """Every object that breaks a bound."""
+        return tuple(self._skipped)
+
     def child(self, resource: Resource, namespace: str, name: str) -> Child | None:
         """One child by name, whoever owns it."""
         found = self._items.get((resource, namespace, name))
@@ -126,12 +141,15 @@ class Store:
         if (known := self._items.get(place)) is not None:
             self._drop(known)
         self._items[place] = item
+        if item.breach is not None:
+            self._skipped[place] = item.breach
         if item.key is not None:
             self._of_service.setdefault(item.key, set()).add(place)
 
     def _drop(self, item: Projection) -> None:
         place = address(item)
         del self._items[place]
+        self._skipped.pop(place, None)
         if item.key is not None and (places := self._of_service.get(item.key)) is not None:
             places.discard(place)
             if not places:

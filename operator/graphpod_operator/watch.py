@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
+import aiohttp
 import kopf
 
+from graphpod_operator.bounded_response import bounded
 from graphpod_operator.feed import Feed
 from graphpod_operator.resource import Resource
 
@@ -67,10 +70,12 @@ def settings() -> kopf.OperatorSettings:
     return chosen
 
 
-def registry(feed: Feed, listed: Callable[[], None]) -> kopf.OperatorRegistry:
-    """A handler that puts every event into the feed; `listed` is called for objects of a fresh list."""
+def registry(feed: Feed, listed: Callable[[], None], too_long: Callable[[], bool]) -> kopf.OperatorRegistry:
+    """A handler that puts every event into the feed; `listed` is called for objects of a fresh list, `too_long` for one
+    that is to be asked for in shorter pages, which it can promise.
+    """
     handlers = kopf.OperatorRegistry()
-    kopf.on.login(registry=handlers)(_login)
+    kopf.on.login(registry=handlers)(_login(bounded(too_long)))
     kopf.on.event(SERVICES.group, SERVICES.version, SERVICES.plural, registry=handlers)(_handler(feed, listed))
     return handlers
 
@@ -84,10 +89,11 @@ async def run(feed: Feed, namespaces: tuple[str, ...], listed: Callable[[], None
     failures = 0
     while True:
         began = asyncio.get_running_loop().time()
+        chosen = settings()
         try:
             await kopf.operator(
-                registry=registry(feed, listed),
-                settings=settings(),
+                registry=registry(feed, listed, partial(_shorten, chosen)),
+                settings=chosen,
                 clusterwide=not namespaces,
                 namespaces=namespaces,
             )
@@ -116,5 +122,31 @@ def _handler(feed: Feed, listed: Callable[[], None]) -> Callable[..., Coroutine[
     return on_event
 
 
-def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+def _shorten(chosen: kopf.OperatorSettings) -> bool:
+    """Have kopf ask for pages of half as many objects. Whether they were not of one object already."""
+    size = chosen.watching.chunk_size or 1
+    chosen.watching.chunk_size = max(1, size // 2)
+    return size > 1
+
+
+def _login(responses: type[aiohttp.ClientResponse]) -> Callable[..., Coroutine[Any, Any, kopf.AiohttpSession | None]]:
+    async def login(**kwargs: Any) -> kopf.AiohttpSession | None:
+        """The connection that kopf would make, but for the class of its responses."""
+        found = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        if found is None:
+            return None
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context()),
+            headers={**found.as_http_headers(), "Accept-Encoding": "identity"},
+            proxy=found.proxy_url,
+            trust_env=found.trust_env,
+            response_class=responses,
+        )
+        return kopf.AiohttpSession(
+            server=found.server,
+            default_namespace=found.default_namespace,
+            expiration=found.expiration,
+            aiohttp_session=session,
+        )
+
+    return login

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from graphpod_operator import observe
-from graphpod_operator.api import KIND
 from graphpod_operator.blame import blamed
 from graphpod_operator.observe import is_ours
 from graphpod_operator.plan import Desired, Refused, Wanted
@@ -106,9 +105,10 @@ def _removals(found: observe.Service, desired: Desired, look: Look) -> Iterator[
 
 def foreign(found: observe.Service, wanted: Wanted, live: observe.Child) -> Refused | None:
     """Why a live object may not be written: it is not controlled by this very service, or it is going away."""
-    if live.controller is not None and live.controller[:2] == (KIND, found.key.name):
-        if live.controller[2] != found.uid or live.deleting:
+    owner = live.controller
+    if owner is not None and owner.is_service(found.key.name):
+        if owner.uid != found.uid or live.deleting:
             return Refused(Reason.PreviousDeleting, f"{wanted} is still there")
         return None
-    owner = f"controlled by {live.controller[0]} {live.controller[1]}" if live.controller else "not made by graphpod"
-    return Refused(Reason.NameCollision, f"{wanted} exists and is {owner}; it was left untouched")
+    whose = f"controlled by {owner}" if owner is not None else "not made by graphpod"
+    return Refused(Reason.NameCollision, f"{wanted} exists and is {whose}; it was left untouched")

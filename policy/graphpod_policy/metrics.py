@@ -90,6 +90,7 @@ METRICS: tuple[Metric, ...] = (
     # operator
     Metric("graphpod_operator_build_info", _G, _O, ("version", "resolver_revision"), "Always 1; what this operator was built from."),
     Metric("graphpod_operator_inferenceservices", _G, _O, ("ready", "prefill", "decode"), "Services by Ready condition and effective policies, counted from the store."),
+    Metric("graphpod_operator_object_skipped", _G, _O, ("kind", "namespace", "name"), "1 for each object that is larger or nested deeper than the operator reads; at most 64 of them are named."),
     Metric("graphpod_operator_drift_corrections_total", _C, _O, ("kind",), "Children found different from the plan and put back."),
     Metric("graphpod_operator_apply_conflicts_total", _C, _O, ("kind",), "Applies refused because another writer owns a field."),
     Metric("graphpod_operator_warmup_reads_total", _C, _O, ("result",), "Readings of the warm-up endpoint of a pod: ok, mismatch, unreachable."),

@@ -39,7 +39,7 @@ def unreadable(data: Any) -> str | None:
         named = template["metadata"]["annotations"][HASH_ANNOTATION]
     except KeyError as error:
         return f"it has no {error.args[0]}"
-    except (AttributeError, IndexError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, TypeError, ValueError, RecursionError) as error:
         return f"it holds something else: {error}"
     if not (isinstance(made_from, str) and isinstance(image, str) and isinstance(graph, dict)):
         return "it holds something else"

@@ -70,7 +70,9 @@ def pod(
                 "graphpod.dev/config-hash": config_hash,
                 "graphpod.dev/template": plain_template() if template is None else template,
             },
-            "ownerReferences": [{"kind": "ReplicaSet", "name": "demo-abc", "uid": "rs", "controller": True}],
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "demo-abc", "uid": "rs", "controller": True}
+            ],
         },
         "status": {
             "podIP": "10.0.0.1",

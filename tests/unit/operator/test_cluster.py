@@ -7,7 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from graphpod_operator.cluster import OWN_PAGE, PAGE, KubernetesCluster, KubernetesWatches, Page, PageMetadata
+from graphpod_operator.bounds import Page, PageMetadata
+from graphpod_operator.cluster import OWN_PAGE, PAGE, KubernetesCluster, KubernetesWatches
 from graphpod_operator.port import ApiError, Expired, Raw, Unavailable
 from graphpod_operator.resource import Resource
 

@@ -45,7 +45,7 @@ def as_live(wanted: Wanted, **changes: Any) -> observe.Child:
             "uid": f"uid-{wanted.resource.kind}",
             "version": 1,
             "key": None,
-            "controller": ("InferenceService", "demo", UID),
+            "controller": observe.Owner("graphpod.dev", "InferenceService", "demo", UID),
             "deleting": False,
             "owned": wanted.owned,
             "applied": wanted.owned,
@@ -284,12 +284,13 @@ def test_a_spec_that_cannot_run_is_refused_by_reason_and_field(
     ("controller", "reason"),
     [
         (None, Reason.NameCollision),
-        (("ReplicaSet", "demo", "x"), Reason.NameCollision),
-        (("InferenceService", "other", "x"), Reason.NameCollision),
-        (("InferenceService", "demo", "an earlier uid"), Reason.PreviousDeleting),
+        (observe.Owner("apps", "ReplicaSet", "demo", "x"), Reason.NameCollision),
+        (observe.Owner("apps", "InferenceService", "other", "x"), Reason.NameCollision),
+        (observe.Owner("graphpod.dev", "InferenceService", "demo", "an earlier uid"), Reason.PreviousDeleting),
+        (observe.Owner("serving.kserve.io", "InferenceService", "demo", UID), Reason.NameCollision),
     ],
 )
-def test_a_child_of_somebody_else_stops_every_write(controller: tuple[str, str, str] | None, reason: Reason) -> None:
+def test_a_child_of_somebody_else_stops_every_write(controller: observe.Owner | None, reason: Reason) -> None:
     desired = planned()
     found = observe.Service.of(inference_service())
 

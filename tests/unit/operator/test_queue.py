@@ -154,3 +154,37 @@ async def test_what_a_user_asked_for_while_it_was_in_work_goes_first_when_that_e
     queue.add(B)
     queue.done(A)
     assert [await queue.take(), await queue.take()] == [A, B]
+
+
+async def test_a_key_that_rests_comes_back_for_its_user_or_when_woken_not_for_what_is_reported() -> None:
+    queue = KeyQueue()
+    queue.add(A)
+    await queue.take()
+    queue.add(A)  # reported while it is worked on
+    queue.add_failed(A, rests=True)
+    queue.done(A)
+    queue.add(A)
+    assert queue.depth == 0
+    queue.add(A, first=True)
+    assert await queue.take() == A
+
+    queue.add_failed(A, rests=True)
+    queue.done(A)
+    queue.add(A)
+    assert queue.depth == 0
+    queue.wake()
+    assert await queue.take() == A
+    queue.forget(A)
+    queue.done(A)
+    queue.add(A)
+    assert queue.depth == 1
+
+
+async def test_a_key_that_rests_comes_back_after_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphpod_operator.queue.FIRST_PAUSE", 0.01)
+    queue = KeyQueue()
+    queue.add(A)
+    await queue.take()
+    queue.add_failed(A, rests=True)
+    queue.done(A)
+    assert await asyncio.wait_for(queue.take(), 5) == A

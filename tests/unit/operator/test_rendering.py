@@ -20,7 +20,13 @@ from tests import specs
 from tests.unit.operator.objects import IMAGE, IMAGES, UID, inference_service
 
 NEWER = "graphpod.dev/runtime:newer"
-OURS = {"kind": "InferenceService", "name": "demo", "uid": UID, "controller": True}
+OURS = {
+    "apiVersion": "graphpod.dev/v1alpha1",
+    "kind": "InferenceService",
+    "name": "demo",
+    "uid": UID,
+    "controller": True,
+}
 Manifest = dict[str, Any]
 
 
