@@ -109,8 +109,10 @@ traffic: venv tools images ## ask and stream all through both rollouts, a killed
 endurance: venv tools ## what takes the operator minutes: half an hour of quiet, watches frozen for good, faults by chance
 	@$(RUN) -m pytest -q -m slow tests/api/operator
 
-mutation: venv ## how many small faults in the policy its tests find; results in benchmarks/results
-	@$(RUN) benchmarks/policy_mutation.py "$$(mktemp -d)"
+# One part alone: python -m benchmarks.mutation --help
+mutation: venv ## small faults in engine, operator, front and policy: do the tests find them? results in benchmarks/results
+	@status=0; $(RUN) -m benchmarks.mutation --table --drawn 60 --json benchmarks/results/mutation.json || status=$$?; \
+		$(RUN) -m benchmarks.mutation.policy "$$(mktemp -d)" || status=$$?; exit $$status
 
 images: venv packages ## container images, as OCI layouts in the cache
 	@$(RUN) -m testbed.images build operator runtime

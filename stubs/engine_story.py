@@ -156,6 +156,7 @@ class Story:
             "attention": ATTENTION if any(name == "Load" for name, _ in scene.stages) else None,
             "stages": [{"name": name, "seconds": round(seconds, 3)} for name, seconds in scene.stages],
             "kv": {"pages": scene.pages, "pageSize": self.page_size, "tokens": scene.pages * self.page_size},
+            "warnings": [],
             "failure": scene.failure and {"reason": scene.failure[0], "message": scene.failure[1]},
         }
 

@@ -118,8 +118,8 @@ class CompileCache:
     def _found(self, name: str, key: str) -> Any:
         """The package of `key`, if one is there that can be used."""
 
-        def opened(path: Path) -> Any:
-            package = _opened(path)
+        def opened(content: bytes) -> Any:
+            package = _opened(content, name)
             if package.get_metadata().get(KEY) != key:
                 raise Unusable("it was compiled for something else")
             return package
@@ -136,13 +136,18 @@ class CompileCache:
             path = Path(folder, f"{name}.pt2")
             write_package(function, examples, rows, path, {KEY: key})
             self.compiled()
-            self._entries.keep(f"{name}-{key}", path.read_bytes(), path.suffix)
-            return _opened(path)
+            content = path.read_bytes()
+        self._entries.keep(f"{name}-{key}", content, path.suffix)
+        return _opened(content, name)
 
 
-def _opened(path: Path) -> Any:
-    # For one thread, on whatever device of the type there is.
-    return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", True, 1, -1)
+def _opened(content: bytes, name: str) -> Any:
+    # Torch reads a package from a path: from one in a folder of our own, which is no longer needed once it is loaded.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"{name}.pt2")
+        path.write_bytes(content)
+        # For one thread, on whatever device of the type there is.
+        return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", True, 1, -1)
 
 
 def _key(device: torch.device, text: str, examples: tuple[Argument, ...], rows: tuple[int, ...]) -> str:

@@ -1,9 +1,13 @@
 """A folder of what one start makes and later ones need not: compiled functions, traces. One file each.
 
-An entry is code that runs in the engine, so it is used only if its content is the one that its name tells and nobody
-but the engine's own user and root can have written it. Entries appear by renaming, so any number of engines may share
-a folder. In one that others may write, too, an entry could still be exchanged between that look and its loading: name
-a folder that only engines can write.
+An entry is code that runs in the engine. It is used only if its content has the digest in its name, if it belongs to
+the engine's own user or to root, and if neither its group nor others can write it: in a pod the group is fsGroup, which
+every container of the pod has, and every pod that mounts the same claim with that number. What was checked is what is
+loaded: an entry is opened once, and a folder that others can write lets them remove entries, not change what runs.
+Entries appear by renaming, so any number of engines may share a folder.
+
+The kubelet gives fsGroup write access to all that a volume holds when it first mounts it (OnRootMismatch): entries from
+before are made again then, and stay usable from then on.
 """
 
 import contextlib
@@ -43,14 +47,13 @@ class Entries:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def found(self, name: str, load: Callable[[Path], Loaded]) -> Loaded | None:
-        """What `load` makes of an entry of `name`; None when there is none that can be used. `load` may raise Unusable,
-        OSError or RuntimeError: then a line in the log says why, and the entry is passed over.
+    def found(self, name: str, load: Callable[[bytes], Loaded]) -> Loaded | None:
+        """What `load` makes of the content of an entry of `name`; None when there is none that can be used. `load` may
+        raise Unusable, OSError or RuntimeError: then a line in the log says why, and the entry is passed over.
         """
         for path in sorted(self._folder.glob(f"{name}-*")):
             try:
-                _check(path)
-                return load(path)
+                return load(_checked(path))
             except (OSError, RuntimeError, Unusable) as error:
                 logger.warning("%s cannot be used and is made again: %s", path, error)
         return None
@@ -71,15 +74,21 @@ class Entries:
                 partial.unlink(missing_ok=True)
 
 
-def _check(path: Path) -> None:
-    status = path.stat()
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
-        raise Unusable(
-            f"it is of user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}: another user can have written it, "
-            "and it is code"
-        )
-    if _digest(path.read_bytes()) != path.stem.rpartition("-")[2]:
+def _checked(path: Path) -> bytes:
+    """The content of an entry that nobody but the engine's user and root can have written. Unusable for any other."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Unusable("it is no file")
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise Unusable(
+                f"user {status.st_uid} owns it with mode {stat.S_IMODE(status.st_mode):o}: others than this engine's "
+                f"user {os.geteuid()} can have written it, and it is code; chmod 644 it if you trust it"
+            )
+        content = file.read()
+    if _digest(content) != path.stem.rpartition("-")[2]:
         raise Unusable("its content is not what its name says")
+    return content
 
 
 def _digest(content: bytes) -> str:

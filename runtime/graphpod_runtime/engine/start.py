@@ -10,6 +10,7 @@ checked, and only then is the engine Ready.
 What the parts are is `parts.py`, how a policy captures `methods.py`, what a failure leads to `walk.py`.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from graphpod_policy import (
     refine,
 )
 from graphpod_runtime.attention.base import Backend as AttentionBackend
+from graphpod_runtime.cache.kv import cache_dtype, quantises
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.entries import folder_of
 from graphpod_runtime.engine import duties, kv_room
@@ -48,7 +50,10 @@ from graphpod_runtime.graphs.dispatch import Ladder, gates_of
 from graphpod_runtime.graphs.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.graphs.report import Attention, PhaseReport, Report, Stage, State
 from graphpod_runtime.models.base import Model
+from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
+
+logger = logging.getLogger("graphpod.engine")
 
 ALIVE_SECONDS = 1.0
 """Between two reports of the same stage and size, at least."""
@@ -142,6 +147,7 @@ class Starter:
         place = place_of(config.features.device)
         with self._stage(Stage.Load):
             model = loaded(config, place, self._read_model, self._alive)
+            self._warn(model)
         with self._stage(Stage.Buffers):
             parts = Parts.made(config, place, model)
             report.attention = Attention(parts.attention.name, parts.attention_because)
@@ -197,6 +203,14 @@ class Starter:
             switches.modes,
             cache,
         )
+
+    def _warn(self, model: Model) -> None:
+        """Reports and logs what makes answers worse than the model's own."""
+        if not quantises(cache_dtype(self.config)):
+            return
+        if (warning := warning_of(model.unscaled_layers, model.shape.layers)) is not None:
+            self.report.warnings = (warning,)
+            logger.warning("model %s: %s", self.config.model.name, warning)
 
     def _refined(self, parts: Parts) -> Plan:
         """The plan, weakened by what model, device and memory show. StartFailure when that or a duty forbids it."""

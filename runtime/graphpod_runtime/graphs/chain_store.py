@@ -40,9 +40,9 @@ class ChainStore:
         return f"chain-{key}"
 
 
-def _loaded(path: Path) -> Chain:
+def _loaded(content: bytes) -> Chain:
     try:
-        chain = pickle.loads(path.read_bytes())
+        chain = pickle.loads(content)
     except (pickle.UnpicklingError, EOFError, ImportError, AttributeError) as error:
         raise Unusable(f"it is of other code: {error}") from error
     if not isinstance(chain, Chain):

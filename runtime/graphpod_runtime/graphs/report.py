@@ -111,6 +111,8 @@ class Report:
     """Known once the model is."""
     kv_pages: int = 0
     page_size: int = 0
+    warnings: tuple[str, ...] = ()
+    """What may make answers worse than the model's own, for people."""
     failure: tuple[str, str] | None = None
     """Reason and message."""
 
@@ -148,5 +150,6 @@ class Report:
             "stages": [{"name": stage.value, "seconds": round(seconds, 3)} for stage, seconds in self.stages.items()],
             "attention": self.attention and self.attention._asdict(),
             "kv": {"pages": self.kv_pages, "pageSize": self.page_size, "tokens": self.kv_pages * self.page_size},
+            "warnings": list(self.warnings),
             "failure": self.failure and {"reason": self.failure[0], "message": self.failure[1]},
         }

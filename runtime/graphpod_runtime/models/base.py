@@ -125,6 +125,8 @@ class Model(Protocol):
 
     kv_scales: tuple[KvScale, ...]
     """Of each layer, final once the weights are loaded; only an FP8 KV cache has them."""
+    unscaled_layers: tuple[int, ...]
+    """Layers whose scales are 1 because the checkpoint gives none."""
 
     @property
     def shape(self) -> ModelShape: ...

@@ -124,6 +124,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.shape = shape
         self.kv_scales = (KvScale(),) * shape.layers
+        self.unscaled_layers = tuple(range(shape.layers))
         self.embedding = nn.Parameter(torch.empty(shape.vocab, shape.hidden, dtype=dtype), requires_grad=False)
         with torch.device("cpu"):
             self._embedding_scale = float(torch.tensor(shape.embedding_scale, dtype=dtype))

@@ -34,3 +34,18 @@ class KvScales:
     def by_layer(self) -> tuple[KvScale, ...]:
         """All of them, once all tensors are read."""
         return tuple(KvScale(**given) for given in self._given)
+
+    def missing(self) -> tuple[int, ...]:
+        """Layers without a scale for their keys, or for their values."""
+        return tuple(layer for layer, given in enumerate(self._given) if len(given) < len(HALVES["kv"]))
+
+
+def warning_of(missing: tuple[int, ...], layers: int) -> str | None:
+    """What a user of an FP8 cache should know when a checkpoint gives no scale for the layers `missing`."""
+    if not missing:
+        return None
+    return (
+        f"the checkpoint has no FP8 KV scales for {len(missing)} of {layers} layers (first layer {missing[0]}): they "
+        "are 1, so that keys and values beyond ±448 are cut off and small ones are rounded coarsely. Add k_scale and "
+        "v_scale to the checkpoint by calibrating it, or set spec.engine.kvCacheDtype to Auto"
+    )

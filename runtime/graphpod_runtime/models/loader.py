@@ -60,7 +60,7 @@ def load_model(
             f"{folder}: {len(missing)} of {len(targets)} tensors are missing, first {min(missing)}; "
             "copy the model again"
         )
-    model.kv_scales = scales.by_layer()
+    model.kv_scales, model.unscaled_layers = scales.by_layer(), scales.missing()
     return model
 
 

@@ -1,6 +1,7 @@
 """Code that one engine compiled serves the next one; what is not whole or not ours is compiled again."""
 
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.compiled import cache as cache_module
+from graphpod_runtime.compiled import entries as entries_module
 from graphpod_runtime.compiled import jit
 from graphpod_runtime.compiled.cache import CompileCache, CompiledCode
-from graphpod_runtime.compiled.entries import folder_of
+from graphpod_runtime.compiled.entries import Entries, folder_of
 from graphpod_runtime.graphs.errors import CompileFailed
 
 HOST = torch.device("cpu")
@@ -184,7 +186,7 @@ def test_code_that_computes_something_else_is_not_used(filled: Path) -> None:
         CompileCache(filled, HOST).code("scaled", "scaled", otherwise, EXAMPLES, ROWS)
 
 
-@pytest.mark.parametrize("damage", ["cut short", "of another name", "written by anybody"])
+@pytest.mark.parametrize("damage", ["cut short", "of another name", "0666", "0664", "0646", "a link"])
 def test_an_entry_that_is_not_whole_or_not_ours_is_passed_over_with_a_line_in_the_log(
     filled: Path, tmp_path: Path, no_compiler: list[str], caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
@@ -192,9 +194,11 @@ def test_an_entry_that_is_not_whole_or_not_ours_is_passed_over_with_a_line_in_th
     content = entry.read_bytes()
     if damage == "cut short":
         (tmp_path / entry.name).write_bytes(content[: len(content) // 2])
-    elif damage == "written by anybody":
+    elif damage.isdigit():
         (tmp_path / entry.name).write_bytes(content)
-        (tmp_path / entry.name).chmod(0o666)
+        (tmp_path / entry.name).chmod(int(damage, 8))
+    elif damage == "a link":
+        (tmp_path / entry.name).symlink_to(entry)
     else:
         _, _, digest = entry.stem.rpartition("-")
         key = cache_module._key(HOST, "another", EXAMPLES, ROWS)
@@ -202,6 +206,48 @@ def test_an_entry_that_is_not_whole_or_not_ours_is_passed_over_with_a_line_in_th
     with caplog.at_level(logging.WARNING), pytest.raises(CompileFailed, match="to be compiled"):
         code_of(CompileCache(tmp_path, HOST), "another" if damage == "of another name" else "scaled")
     assert "cannot be used and is made again" in caplog.text
+
+
+def test_entries_in_a_folder_that_a_pods_group_can_write_are_used_as_the_engine_keeps_them(tmp_path: Path) -> None:
+    """A volume with fsGroup: its folder is setgid and writable by the group. What the engine keeps there is not."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    folder.chmod(0o2775)
+    umask = os.umask(0o002)
+    try:
+        Entries(folder).keep("chain", b"ours", ".pickle")
+    finally:
+        os.umask(umask)
+    (entry,) = folder.iterdir()
+    assert entry.stat().st_mode & 0o777 == 0o644
+    assert Entries(folder).found("chain", bytes) == b"ours"
+    entry.chmod(0o664)  # as the kubelet does with what lies in a volume that it mounts for the first time
+    assert Entries(folder).found("chain", bytes) is None
+    Entries(folder).keep("chain", b"ours", ".pickle")
+    assert Entries(folder).found("chain", bytes) == b"ours", "it takes the place of the one that is not trusted"
+
+
+def test_an_entry_of_another_user_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Entries(tmp_path).keep("chain", b"theirs", ".pickle")
+    (entry,) = tmp_path.iterdir()
+    own = os.stat_result(entry.stat())
+    foreign = os.stat_result([*own[:4], 12345, *own[5:]])
+    monkeypatch.setattr(entries_module.os, "fstat", lambda file: foreign)
+    loaded: list[bytes] = []
+    assert Entries(tmp_path).found("chain", loaded.append) is None
+    assert loaded == []
+
+
+def test_what_is_loaded_is_what_was_checked_though_the_entry_is_exchanged_meanwhile(tmp_path: Path) -> None:
+    Entries(tmp_path).keep("chain", b"ours", ".pickle")
+    (entry,) = tmp_path.iterdir()
+
+    def load(content: bytes) -> bytes:
+        entry.unlink()
+        entry.write_bytes(b"another's")
+        return content
+
+    assert Entries(tmp_path).found("chain", load) == b"ours"
 
 
 def test_a_folder_that_cannot_be_written_costs_the_next_start_only(

@@ -1,5 +1,6 @@
 """What a configuration asks of attention and of the KV cache is what runs, or the start ends and says why."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,6 +124,46 @@ def test_scales_are_those_of_the_checkpoint(
 ) -> None:
     give_scales(write_llama(tmp_path), given)
     assert load_model(tmp_path, torch.float32, 64).kv_scales == (expected,) * 3
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({}, "3 of 3 layers (first layer 0)"),
+        ({"k_scale": 0.5}, "3 of 3 layers (first layer 0)"),
+        ({"kv_scale": 0.5}, None),
+        ({"k_scale": 0.5, "v_scale": 0.25}, None),
+    ],
+)
+def test_an_fp8_cache_without_scales_is_reported_and_logged(
+    tmp_path: Path,
+    started: Callable[..., Runner],
+    caplog: pytest.LogCaptureFixture,
+    given: dict[str, float],
+    missing: str | None,
+) -> None:
+    give_scales(write_llama(tmp_path), given)
+    with caplog.at_level(logging.WARNING):
+        warnings = started(*EAGER, folder=tmp_path, **FP8).report.as_dict()["warnings"]
+    if missing is None:
+        assert warnings == []
+        return
+    (warning,) = warnings
+    assert missing in warning
+    assert "set spec.engine.kvCacheDtype to Auto" in warning
+    assert f"model tiny: {warning}" in caplog.messages
+    caplog.clear()
+    assert started(*EAGER, folder=tmp_path).report.as_dict()["warnings"] == []
+    assert not any("FP8 KV scales" in message for message in caplog.messages)
+
+
+def test_layers_without_a_scale_are_named_one_by_one(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    for name in ("k_scale", "v_scale"):
+        tensors[f"model.layers.1.self_attn.{name}"] = torch.tensor(0.5)
+    save_file(tensors, folder / "model.safetensors")
+    assert load_model(folder, torch.float32, 64).unscaled_layers == (0, 2)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), [1.0, 2.0]])

@@ -15,7 +15,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "benchmarks/results/policy_mutation.json"
 MUTMUT = "3.8.1"
 GOAL = 0.90
