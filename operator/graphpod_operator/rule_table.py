@@ -16,7 +16,8 @@ WIDTH = 110
 
 MEANING: dict[Severity, str] = {
     Severity.Unsupported: "cannot work; a request for it degrades or fails, as graph.onUnsupported says",
-    Severity.Unproven: "Auto avoids it; asked for by name it runs, and the decision says Forced",
+    Severity.Unproven: "Auto avoids it; requested explicitly it runs and the decision says Forced, or the service is "
+    "refused with FeatureNotBuilt where this version does not have it",
     Severity.Adjust: "changes sizes, compiling or what the engine has to do",
     Severity.Gate: "asked of every batch at run time; a refused batch runs eagerly and is counted under the rule's id",
 }
