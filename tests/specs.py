@@ -37,8 +37,8 @@ BESIDE: dict[str, Any] = {"spec.model.cache": {"uri": "hf://org/name"}}
 
 TEXTS = (
     "", "a", "b", "A b", "-a", "a/b", "/", "/a/b", "/a/", "/a/../b", "/model/x", "/etc", "a\n", "é", "0", "-1", "1.5",
-    "1e3", "1K", "1Gi", "0Gi", "1Ei", "0.0000000001", "999999999999999", "1000000000000000", "5s", "200ms", "1d", "0s", "59s", "1m", "1.5h", "168h", "169h",
-    "0.001ms", "pvc://c",
+    "1e3", "1K", "1Gi", "0Gi", "1Ei", "0.0000000001", "999999999999999", "1000000000000000",
+    "5s", "200ms", "1d", "0s", "59s", "1m", "1.5h", "168h", "169h", "0.001ms", "pvc://c",
     "pvc://c/", "pvc://c/d", "pvc://c/.d", "pvc://c\n", "hf://o/n@r", "http://x", "HOME", "config", "graphpod.dev/x",
 )  # fmt: skip
 OTHERS: tuple[Any, ...] = (None, True, 1, 1.5, [], [None], {}, {"a": "b"})

@@ -1,4 +1,4 @@
-"""What lies in examples/ works today; what lies in examples/planned/ is refused, and its first lines say what is missing."""
+"""examples/ works today; examples/planned/ is refused, and the first lines of each file say what is missing."""
 
 from pathlib import Path
 
