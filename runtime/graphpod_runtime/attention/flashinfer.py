@@ -5,7 +5,7 @@ layer. A captured step freezes the launch, so its planner works in fixed buffers
 chooses a split whose grid is the same for every batch of the size.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from graphpod_runtime.attention.staging import PinnedRing
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.graphs.buffers import Buffers, Slot
+from graphpod_runtime.graphs.errors import SelfCheckFailed
 from graphpod_runtime.kernels.rows import rows_for
 from graphpod_runtime.models.base import KvScale, ModelShape
 
@@ -26,9 +27,6 @@ WORKSPACE, PLAN_WORKSPACE = 256 << 20, 8 << 20
 runs, and passes run one after the other on the device. The host may be ahead, so it writes plans into a ring."""
 LAYOUT = "NHD"
 """[pages, page_size, kv_heads, head_dim], as our cache."""
-CACHE_AT, SCALE_AT = 4, 23
-"""Where the keys stand among the arguments of a planner's kernel, the values after them, and where the scale of
-query · key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +71,70 @@ class _Module:
         self.arguments = arguments
 
 
-def _frozen(planner: Any, q: Tensor, cache: tuple[Tensor, Tensor], out: Tensor) -> tuple[Any, tuple[Any, ...]]:
-    """The kernel that `planner.run` would call, and its arguments: finding them takes longer than the call, and only
-    the cache and its scale differ from layer to layer.
+class _Marked(float):
+    """A scale that is found among arguments by being this very object."""
+
+
+class Frozen(NamedTuple):
+    """A kernel, the arguments of a call, and where those stand that differ from layer to layer: keys, values, and the
+    scale of query · key."""
+
+    kernel: Callable[..., None]
+    arguments: list[Any]
+    at: tuple[int, int, int]
+
+    def run(self, keys: Tensor, values: Tensor, scale: float) -> None:
+        """The call of another layer."""
+        self.arguments[self.at[0]], self.arguments[self.at[1]], self.arguments[self.at[2]] = keys, values, scale
+        self.kernel(*self.arguments)
+
+
+def frozen(planner: Any, q: Tensor, cache: tuple[Tensor, Tensor], out: Tensor) -> Frozen:
+    """The kernel that `planner.run` would call with its arguments: finding them takes longer than the call.
+
+    What differs from layer to layer is found by identity, wherever this flashinfer passes it. RuntimeError when one of
+    the three is not passed exactly once, as it was given.
     """
-    module, keeper = planner._cached_module, _Module()
-    planner._cached_module = keeper
+    module, scale, keeper = planner._cached_module, planner._sm_scale, _Module()
+    marked = _Marked(scale)
+    planner._cached_module, planner._sm_scale = keeper, marked
     try:
         planner.run(q, cache, out=out)
     finally:
-        planner._cached_module = module
-    if keeper.arguments[SCALE_AT] != planner._sm_scale:
-        raise RuntimeError(f"this flashinfer passes its kernels other arguments: {keeper.arguments[SCALE_AT:]}")
-    return module.paged_run, keeper.arguments
+        planner._cached_module, planner._sm_scale = module, scale
+    found: list[int] = []
+    for name, wanted in (("keys", cache[0]), ("values", cache[1]), ("scale", marked)):
+        places = [index for index, argument in enumerate(keeper.arguments) if argument is wanted]
+        if len(places) != 1:
+            raise RuntimeError(
+                f"this flashinfer passes the {name} of a layer to its kernels {len(places)} times, not once, among "
+                f"{len(keeper.arguments)} arguments; install the version in pyproject.toml, or set "
+                "spec.engine.attention to Torch"
+            )
+        found += places
+    return Frozen(module.paged_run, list(keeper.arguments), (found[0], found[1], found[2]))
+
+
+class Launches:
+    """The launch that was planned for each captured size. A graph holds it; a plan that needs another cannot be run by
+    the graph, whose kernels would read the plan's arrays at places where it has not put them."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[int, ...]] = {}
+
+    def same(self, size: int, planned: Iterable[int]) -> None:
+        """Keeps the first launch of `size`. SelfCheckFailed for a later one that differs."""
+        launch = tuple(int(number) for number in planned)
+        captured = self._of.setdefault(size, launch)
+        if launch != captured:
+            raise SelfCheckFailed(
+                f"decode size {size}: flashinfer planned the launch {list(launch)} for a graph that holds "
+                f"{list(captured)}; set spec.graph.decode to Breakable, or spec.engine.attention to Torch"
+            )
+
+    def forget(self) -> None:
+        """Graphs of before are gone."""
+        self._of.clear()
 
 
 class FlashInferAttention:
@@ -110,6 +159,7 @@ class FlashInferAttention:
         )
         self._decode = self._decode_planner()
         self._steps: dict[int, Any] = {}
+        self._launches = Launches()
 
     def bind(self, cache: KvCache) -> None:
         self.cache = cache
@@ -124,6 +174,7 @@ class FlashInferAttention:
         ]
         # Their launches were planned for another cache.
         self._steps.clear()
+        self._launches.forget()
 
     def reserve(self, rows: int, pages: int) -> Buffers:
         self._pages_of_one = pages
@@ -159,6 +210,7 @@ class FlashInferAttention:
             self._steps[size] = self._decode_planner(size)
         self._planned = self._steps[size]
         self._plan(self._planned, None, Pages.of(tables, lengths, self.cache.page_size))
+        self._launches.same(size, self._planned._plan_info)
 
     def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
         # Without a place for its result, flashinfer would make one and fill it with zeros.
@@ -168,13 +220,12 @@ class FlashInferAttention:
 
     def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
         write = self._rows.writer(k, v, self._slots)
-        attend, arguments = _frozen(self._planned, q, self._layers[0].pages, out.view(q.shape))
-        before, between, after = arguments[:CACHE_AT], arguments[CACHE_AT + 2 : SCALE_AT], arguments[SCALE_AT + 1 :]
+        kernel = frozen(self._planned, q, self._layers[0].pages, out.view(q.shape))
 
         def run(layer: int) -> Tensor:
             own = self._layers[layer]
             write(*own.slots, own.stored)
-            attend(*before, *own.pages, *between, own.softmax, *after)
+            kernel.run(*own.pages, own.softmax)
             return out if own.stored.value == 1.0 else out.mul_(own.stored.value)
 
         return run
