@@ -12,6 +12,24 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: graphpod
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "graphpod.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "graphpod.name" .) }}
+{{- end }}
+
+{{/* Of pods: what pod-security `restricted` asks for. */}}
+{{- define "graphpod.podSecurityContext" -}}
+runAsNonRoot: true
+{{- if .Values.podSecurity.fixedUser }}
+runAsUser: 65532
+runAsGroup: 65532
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
 {{- end }}
 
 {{/* (dict "root" . "image" values "tag" default): REGISTRY/REPOSITORY:TAG, or …@DIGEST. A repository that names a
@@ -22,6 +40,14 @@ registry itself (its first part has a dot or a colon, or is localhost) gets no o
 {{- $name := ternary .image.repository (printf "%s/%s" (trimSuffix "/" $registry) .image.repository) $whole }}
 {{- if .image.digest }}{{ $name }}@{{ .image.digest }}
 {{- else }}{{ $name }}:{{ .image.tag | default .tag }}
+{{- end }}
+{{- end }}
+
+{{/* The Secret with the webhook's certificate. */}}
+{{- define "graphpod.webhookSecret" -}}
+{{- if eq .Values.webhook.certificate "Secret" }}
+{{- required "webhook.certificate=Secret needs webhook.secret.name: a Secret of this namespace with tls.crt and tls.key" .Values.webhook.secret.name }}
+{{- else }}{{ include "graphpod.name" . }}-webhook
 {{- end }}
 {{- end }}
 
