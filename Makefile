@@ -82,11 +82,11 @@ SCALE ?= --services 1000 --json --page --gate
 bench-operator: venv tools ## the operator with 1000 services: time, memory, writes, restart, failover; about five minutes idle
 	@$(RUN) -m benchmarks.operator_scale $(SCALE)
 
-bench-operator-growth: venv tools ## how much longer do 5000 services take than 1000? about twenty minutes idle
+bench-operator-growth: venv tools ## how much longer do 5000 services take than 1000? about 50 minutes idle
 	@status=0; $(RUN) -m benchmarks.operator_scale.growth --json --gate || status=$$?; \
 		$(RUN) -m benchmarks.operator_scale.page; exit $$status
 
-bench-operator-gates: venv tools ## that, and five runs with 1000: results, picture, page and gates; 50 minutes idle
+bench-operator-gates: venv tools ## that, and five runs with 1000: results, picture, page and gates; 80 minutes idle
 	@status=0; $(RUN) -m benchmarks.operator_scale.growth --json --gate || status=$$?; \
 		$(RUN) -m benchmarks.operator_scale --services 1000 --runs 5 --floor --json --gate --set-gates \
 			--png benchmarks/results/operator_scale.png || status=$$?; \

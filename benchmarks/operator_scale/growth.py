@@ -1,7 +1,8 @@
 """What five times as many services cost, us and a bare client: `python -m benchmarks.operator_scale.growth`.
 
 A machine that others use too is now faster and now slower, for minutes: times that are divided by each other are
-measured one after another, the smaller number before the larger and after it.
+measured one after another, the smaller number before the larger and after it. That is one run; a promise is about the
+median of three.
 
 The API server alone takes more than five times as long for five times as many: each time it gives a Service an address
 it counts, twice, all that it has given (`Allocator.Used` in Kubernetes 1.36). How much that is, two things show: a
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
 from benchmarks.operator_scale import report
@@ -28,8 +30,10 @@ from tests.clusters import cluster_name
 
 RESULTS = Path("benchmarks/results/operator_growth.json")
 TIMES = 5
-MOST = 5.5
-"""The most that TIMES as many services may take, in times of the smaller number."""
+RUNS = 3
+"""Runs whose median a promise is about."""
+MOST_CPU = 5.4
+"""The most of the operator's own CPU time that TIMES as many services may take, in times of the smaller number."""
 T = TypeVar("T", Applied, Floor)
 
 
@@ -48,6 +52,12 @@ class Server(StrEnum):
         return _FLAGS[self]
 
     @property
+    def most(self) -> float | None:
+        """The most wall-clock time that TIMES as many services may take there, in times of the smaller number; None
+        where nothing is promised: what is measured there explains the others."""
+        return _MOST[self]
+
+    @property
     def what(self) -> str:
         """The server, as a sentence's subject."""
         return _WHAT[self]
@@ -59,6 +69,7 @@ _FLAGS: dict[Server, tuple[str, ...]] = {
     Server.Emulating: (_EMULATED,),
     Server.Bitmap: (_EMULATED, "--feature-gates=MultiCIDRServiceAllocator=false"),
 }
+_MOST: dict[Server, float | None] = {Server.AsItComes: 6.0, Server.Emulating: None, Server.Bitmap: 5.5}
 _WHAT = {
     Server.AsItComes: "the API server as it comes",
     Server.Emulating: "an API server that emulates an older one",
@@ -107,18 +118,6 @@ class Growth:
         """How many times as long a bare client takes."""
         return _ratio(*(stage.floor.fill_seconds for stage in self.stages))
 
-    @property
-    def holds(self) -> bool:
-        """Whether the operator grows no faster than promised."""
-        return self.times <= MOST
-
-    def __str__(self) -> str:
-        return (
-            f"{self.many.services} services take {self.times:.2f} times as long as {self.before.services} and "
-            f"{self.cpu_times:.2f} times the operator's CPU time, a bare client {self.floor_times:.2f} times as long: "
-            f"promised is {MOST}, which {'holds' if self.holds else 'does not hold'}"
-        )
-
     @classmethod
     def load(cls, raw: dict[str, Any]) -> "Growth":
         """One that was saved."""
@@ -130,9 +129,57 @@ class Growth:
         )
 
 
-def load(raw: dict[str, Any]) -> dict[Server, Growth]:
+@dataclass(frozen=True)
+class Runs:
+    """All runs with one API server. Times are medians over them."""
+
+    server: Server
+    runs: tuple[Growth, ...]
+
+    @property
+    def times(self) -> float:
+        return median(run.times for run in self.runs)
+
+    @property
+    def cpu_times(self) -> float:
+        return median(run.cpu_times for run in self.runs)
+
+    @property
+    def floor_times(self) -> float:
+        return median(run.floor_times for run in self.runs)
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the operator grows no faster than promised; None where nothing is promised, or runs are missing."""
+        most = self.server.most
+        if most is None or len(self.runs) < RUNS:
+            return None
+        return self.times <= most and self.cpu_times <= MOST_CPU
+
+    @property
+    def breaks(self) -> bool:
+        """Whether something is promised that is not shown to hold."""
+        return self.server.most is not None and not self.holds
+
+    def __str__(self) -> str:
+        first, count = self.runs[0], len(self.runs)
+        counted = "one run" if count == 1 else f"the median of {count} runs"
+        found = (
+            f"{first.many.services} services take {self.times:.2f} times as long as {first.before.services} and "
+            f"{self.cpu_times:.2f} times the operator's CPU time, a bare client {self.floor_times:.2f} times as long "
+            f"({counted})"
+        )
+        if self.server.most is None:
+            return f"{found}: nothing is promised here"
+        promise = f"promised is at most {self.server.most:g} and {MOST_CPU:g}, by the median of {RUNS} runs"
+        if self.holds is None:
+            return f"{found}: {promise}, {RUNS - count} of which are still to be made"
+        return f"{found}: {promise}, which {'holds' if self.holds else 'does not hold'}"
+
+
+def load(raw: dict[str, Any]) -> dict[Server, Runs]:
     """What a command found that was saved, by the API server."""
-    return {server: Growth.load(raw["growth"][server]) for server in Server}
+    return {server: Runs(server, tuple(map(Growth.load, raw["growth"][server]["runs"]))) for server in Server}
 
 
 def measured(count: int, name: str, server: Server) -> Growth:
@@ -154,18 +201,25 @@ def measured(count: int, name: str, server: Server) -> Growth:
 def main() -> int:
     options = _options()
     print(f"controller manager and scheduler: {' '.join(RATED)}; {' '.join(TUNED)}", flush=True)
-    found: dict[Server, Growth] = {}
+    runs: dict[Server, list[Growth]] = {server: [] for server in Server}
     with compiled():
-        for server in Server:
-            print(f"{server.what} {' '.join(server.flags)}".rstrip(), flush=True)
-            found[server] = measured(options.services, cluster_name(options.name), server)
+        for number in range(options.runs):
+            for server in Server:
+                # What only explains the others is measured once.
+                if number == 0 or server.most is not None:
+                    print(f"run {number + 1}: {server.what} {' '.join(server.flags)}".rstrip(), flush=True)
+                    runs[server].append(measured(options.services, cluster_name(options.name), server))
+    found = {server: Runs(server, tuple(made)) for server, made in runs.items()}
     for server, growth in found.items():
         print(f"{server.what}: {growth}")
     if options.json is not None:
         made = report.provenance(" ".join(["python -m benchmarks.operator_scale.growth", *sys.argv[1:]]))
-        growths = {server: {"flags": server.flags} | asdict(growth) for server, growth in found.items()}
+        growths = {
+            server: {"flags": server.flags, "runs": [asdict(run) for run in growth.runs]}
+            for server, growth in found.items()
+        }
         options.json.write_text(json.dumps(made | {"growth": growths}, indent=1) + "\n")
-    return int(options.gate and not all(growth.holds for growth in found.values()))
+    return int(options.gate and any(growth.breaks for growth in found.values()))
 
 
 def _options() -> argparse.Namespace:
@@ -178,7 +232,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--json", type=Path, nargs="?", const=RESULTS, metavar="FILE", help=f"write results ({RESULTS})"
     )
-    parser.add_argument("--gate", action="store_true", help="fail when the promise does not hold")
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="default: %(default)s, which gates need")
+    parser.add_argument("--gate", action="store_true", help="fail when a promise is not shown to hold")
     parser.add_argument("--name", default="opscale", help="of the testbed, default: %(default)s")
     return parser.parse_args()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.operator_scale import growth, report
-from benchmarks.operator_scale.growth import TIMES, Growth, Server
+from benchmarks.operator_scale.growth import TIMES, Runs, Server
 from benchmarks.operator_scale.report import ROWS, Found
 from graphpod_operator.markdown import table
 
@@ -54,7 +54,7 @@ def _part(found: Found) -> str:
 
 def _growth(raw: dict[str, Any]) -> str:
     found = growth.load(raw)
-    loads = ", ".join(f"{stage.load:g}" for grown in found.values() for stage in grown.stages)
+    loads = ", ".join(f"{stage.load:g}" for grown in found.values() for run in grown.runs for stage in run.stages)
     return (
         f"## {TIMES} times as many\n\n{_made(raw, loads)} These are the loads before the operator's runs. "
         f"Planned and applied, or written by a bare client, while no "
@@ -63,17 +63,19 @@ def _growth(raw: dict[str, Any]) -> str:
     ) + "\n".join(_grown(server, grown) for server, grown in found.items())
 
 
-def _grown(server: Server, found: Growth) -> str:
-    head = ("services", "first create → last child", "operator's CPU", "RSS at its peak", "a bare client")
+def _grown(server: Server, found: Runs) -> str:
+    head = ("run", "services", "first create → last child", "operator's CPU", "RSS at its peak", "a bare client")
     rows = [
         (
+            str(number),
             str(stage.services),
             f"{stage.applied.applied_seconds:.1f} s",
             f"{stage.applied.applied_cpu:.1f} s",
             f"{stage.applied.applied_peak / 1e6:.0f} MB",
             f"{stage.floor.fill_seconds:.1f} s",
         )
-        for stage in found.stages
+        for number, run in enumerate(found.runs, 1)
+        for stage in run.stages
     ]
     flags = " ".join(f"`{flag}`" for flag in server.flags)
     where = f"{server.what[0].upper()}{server.what[1:]}" + (f", by {flags}" if flags else "")
