@@ -80,6 +80,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_kv_cache_usage_ratio", _G, _E, (), "KV pages in use over all pages, 0 to 1."),
     Metric("graphpod_kv_cache_capacity_tokens", _G, _E, (), "Tokens the KV cache can hold."),
     Metric("graphpod_preemptions_total", _C, _E, (), "Requests set back to the queue because pages ran out."),
+    Metric("graphpod_nonfinite_logits_total", _C, _E, (), "Requests ended because the model's logits had a NaN or an infinity where a token was wanted."),
     Metric("graphpod_prompt_tokens_total", _C, _E, ("model_name",), "Prompt tokens accepted."),
     Metric("graphpod_generation_tokens_total", _C, _E, ("model_name",), "Tokens generated."),
     Metric("graphpod_requests_total", _C, _E, ("model_name", "finish_reason"), "Requests ended: stop, length, abort, error, rejected."),

@@ -44,6 +44,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    top_k: int = 0
+    min_p: float = 0.0
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):

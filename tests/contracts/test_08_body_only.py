@@ -13,7 +13,7 @@ from torch import Tensor
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sampler import draw
+from graphpod_runtime.engine.sampler import SamplingBatch
 from graphpod_runtime.engine.sequence import Sampling
 from graphpod_runtime.models.base import Model
 from graphpod_runtime.models.decoder import DecoderBody
@@ -104,11 +104,14 @@ def test_other_samplers_draw_from_the_steps_logits(
 ) -> None:
     drawn: list[int] = []
 
-    def noting(logits: torch.Tensor, sampling: Sampling, position: int) -> int:
-        drawn.append(draw(logits, sampling, position))
-        return drawn[-1]
+    tokens = SamplingBatch.tokens
 
-    monkeypatch.setattr("graphpod_runtime.engine.runner.draw", noting)
+    def noting(self: SamplingBatch, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
+        result = tokens(self, logits, chosen, positions)
+        drawn.extend(result.tolist())
+        return result
+
+    monkeypatch.setattr(SamplingBatch, "tokens", noting)
     runner = started()
     sampling = Sampling(temperature=1.0, top_p=0.9, seed=3)
     (answer,) = generate(runner, [[5, 6, 7]], 8, sampling, ignore_eos=True)

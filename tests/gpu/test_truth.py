@@ -26,10 +26,10 @@ def forced_logits(runner: Runner, texts: list[list[int]], starts: list[int], bat
     seen: list[Tensor] = []
     sample = runner._sample
 
-    def keeping(sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor) -> list[int]:
+    def keeping(sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> list[int]:
         assert torch.equal(chosen, logits.argmax(-1))
         seen.append(logits.float().cpu())
-        return sample(sequences, logits, chosen)
+        return sample(sequences, logits, chosen, positions)
 
     runner._sample = keeping  # type: ignore[method-assign]
     found = []

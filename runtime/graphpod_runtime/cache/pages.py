@@ -15,6 +15,7 @@ class PageAllocator:
         self.capacity = pages - 1
         self._free = list(range(pages - 1, SCRATCH_PAGE, -1))
         self._taken: set[int] = set()
+        self._unclean: set[int] = set()
 
     @property
     def available(self) -> int:
@@ -34,10 +35,19 @@ class PageAllocator:
         self._taken.update(pages)
         return pages
 
-    def free(self, pages: list[int]) -> None:
-        """Gives `pages` back; ValueError for a page that is not taken (a double free would alias two sequences)."""
+    def free(self, pages: list[int], *, clean: bool = True) -> None:
+        """Gives `pages` back; ValueError for a page that is not taken (a double free would alias two sequences). What
+        is not `clean` may hold NaN and has to be zeroed before its next owner writes to it.
+        """
         for page in pages:
             if page not in self._taken:
                 raise ValueError(f"page {page} is not taken: freed twice, or never handed out")
             self._taken.remove(page)
             self._free.append(page)
+        if not clean:
+            self._unclean.update(pages)
+
+    def take_unclean(self) -> list[int]:
+        """The pages to zero now, ascending; whoever asks zeroes them."""
+        pages, self._unclean = sorted(self._unclean), set()
+        return pages

@@ -4,8 +4,9 @@ from collections.abc import Sequence as List
 from dataclasses import dataclass
 
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.sequence import Logprob, LogprobRequest, Sampling, Sequence
+from graphpod_runtime.engine.scheduler import Limits, Progress, Scheduler
+from graphpod_runtime.engine.sequence import Logprob, LogprobRequest, Sampling, Sequence, outside
+from graphpod_runtime.wire import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,14 @@ def answers(
     """The answer to each prompt, at most `max_tokens`.
 
     What runs when is what a server would do that got all prompts at once. PromptTooLong names a prompt that is empty
-    or leaves no room in maxModelLen, before anything has run; DoesNotFit is for one that the whole cache cannot hold.
+    or leaves no room in maxModelLen, NotInModel a token id that the model does not have, both before anything has run;
+    DoesNotFit is for one that the whole cache cannot hold. NoToken: all have run, and one had logits that are not
+    finite.
     """
     refuse_misfits(prompts, max_tokens, runner.config.max_model_len)
+    for prompt in prompts:
+        if (message := outside(prompt, runner.vocabulary)) is not None:
+            raise NotInModel(message)
     scheduler = Scheduler(runner.pages, Limits.of(runner.config, max_queue=len(prompts)), runner.eos_ids)
     sequences = [
         Sequence(
@@ -49,10 +55,15 @@ def answers(
     logprobs: dict[str, list[Logprob]] = {sequence.id: [] for sequence in sequences}
     for sequence in sequences:
         scheduler.submit(sequence)
+    failed: list[Progress] = []
     while (batch := scheduler.next()) is not None:
         for progress in scheduler.advance(batch, runner.forward(batch)):
+            if progress.finish is FinishReason.Error:
+                failed.append(progress)
             if progress.logprob is not None:
                 logprobs[progress.sequence.id].append(progress.logprob)
+    if failed:
+        raise NoToken(f"prompt {failed[0].sequence.id}: {failed[0].message}")
     return [
         Answer(
             tuple(sequence.tokens[sequence.prompt_len :]),
@@ -73,6 +84,14 @@ def generate(
     """The tokens of `answers`."""
     found = answers(runner, prompts, max_tokens, sampling, ignore_eos=ignore_eos)
     return [list(answer.tokens) for answer in found]
+
+
+class NotInModel(ValueError):
+    """A token id that the model's embedding does not have."""
+
+
+class NoToken(ArithmeticError):
+    """The model gave logits that are not finite."""
 
 
 class PromptTooLong(ValueError):

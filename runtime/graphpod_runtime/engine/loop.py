@@ -7,7 +7,7 @@ from typing import Protocol
 from graphpod_policy import EngineConfig
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.scheduler import DoesNotFit, Limits, Pages, Progress, QueueFull, Scheduler
-from graphpod_runtime.engine.sequence import Batch, LogprobRequest, Sampling, Sequence, Yielded
+from graphpod_runtime.engine.sequence import Batch, LogprobRequest, Sampling, Sequence, Yielded, outside
 from graphpod_runtime.wire import (
     Abort,
     Command,
@@ -34,6 +34,7 @@ class Runner(Protocol):
     config: EngineConfig
     counters: Counters
     eos_ids: tuple[int, ...]
+    vocabulary: int
 
     @property
     def pages(self) -> Pages: ...
@@ -93,6 +94,8 @@ class Loop:
     def _obey(self, command: Command) -> list[Event]:
         match command:
             case Submit():
+                if (message := outside(command.prompt, self._runner.vocabulary)) is not None:
+                    return [Finished(command.id, FinishReason.Error, message)]
                 try:
                     self.scheduler.submit(_sequence(command))
                 except QueueFull as error:
@@ -112,7 +115,11 @@ class Loop:
         counters.set("graphpod_requests_waiting", scheduler.waiting)
         counters.set("graphpod_kv_cache_usage_ratio", scheduler.usage)
         counters.set("graphpod_kv_cache_capacity_tokens", self._capacity_tokens)
-        counters.add("graphpod_preemptions_total", scheduler.preemptions - counters.value("graphpod_preemptions_total"))
+        for name, total in (
+            ("graphpod_preemptions_total", scheduler.preemptions),
+            ("graphpod_nonfinite_logits_total", scheduler.nonfinite),
+        ):
+            counters.add(name, total - counters.value(name))
         self._told = time.monotonic()
         return CountersEvent(counters.snapshot())
 
@@ -123,7 +130,7 @@ def _sequence(command: Submit) -> Sequence:
         tokens=list(command.prompt),
         prompt_len=len(command.prompt),
         max_tokens=command.max_tokens,
-        sampling=Sampling(command.temperature, command.top_p, command.seed),
+        sampling=Sampling(command.temperature, command.top_p, command.seed, command.top_k, command.min_p),
         stop_ids=tuple(command.stop_ids),
         ignore_eos=command.ignore_eos,
         wants=LogprobRequest(command.logprobs, command.prompt_logprobs),
@@ -132,6 +139,8 @@ def _sequence(command: Submit) -> Sequence:
 
 def _events(progress: Progress) -> list[Event]:
     sequence, events = progress.sequence, list[Event]()
+    if progress.finish is FinishReason.Error:
+        return [Finished(sequence.id, FinishReason.Error, progress.message)]
     first = len(sequence.tokens) == sequence.prompt_len + 1
     prompt = sequence.prompt_logprobs if first else []
     # A stop token ends the text, it is not part of it.

@@ -9,7 +9,7 @@ from pathlib import Path
 from graphpod_policy import ConfigError, ExitCode
 from graphpod_runtime.arguments import number
 from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import Answer, PromptTooLong, answers, refuse_misfits
+from graphpod_runtime.engine.generate import Answer, NotInModel, NoToken, PromptTooLong, answers, refuse_misfits
 from graphpod_runtime.engine.journal import Journal
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.scheduler import DoesNotFit
@@ -38,12 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
         runner = Runner(config, journal.note)
         runner.start()
         ready = time.time()
-        sampling = Sampling(options.temperature, options.top_p, options.seed)
+        sampling = Sampling(options.temperature, options.top_p, options.seed, options.top_k, options.min_p)
         wants = LogprobRequest(options.logprobs, options.prompt_logprobs)
         found = answers(runner, prompts, options.max_tokens, sampling, wants)
     except StartFailure as failure:
         return failure.code  # the journal has told it
-    except (ModelInvalid, TokenizerInvalid) as error:
+    except (ModelInvalid, TokenizerInvalid, NotInModel, NoToken) as error:
         print(f"{ExitCode.ModelInvalid.name}: {error}", file=sys.stderr)
         return ExitCode.ModelInvalid
     except LocalError as error:
@@ -112,6 +112,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-tokens", type=number(int, 1), default=128, metavar="N", help="default: %(default)s")
     parser.add_argument("--temperature", type=_temperature, default=0.0, help="0 is greedy, at most 2")
     parser.add_argument("--top-p", type=number(float, LEAST, 1.0), default=1.0, help="above 0, at most 1")
+    parser.add_argument("--top-k", type=number(int, 0), default=0, help="0, the default: all tokens")
+    parser.add_argument("--min-p", type=number(float, 0.0, 1.0), default=0.0, help="of the likeliest, 0 to 1")
     parser.add_argument("--seed", type=int)
     add_local_options(parser)
     parser.add_argument("--json", action="store_true", help="tokens and the warm-up report as one JSON object")

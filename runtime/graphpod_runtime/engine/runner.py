@@ -20,7 +20,7 @@ from graphpod_runtime.engine.inputs import Inputs, inputs_of
 from graphpod_runtime.engine.logprobs import of_hidden, of_logits
 from graphpod_runtime.engine.parts import LoadModel
 from graphpod_runtime.engine.poison import Poison
-from graphpod_runtime.engine.sampler import draw, greedy
+from graphpod_runtime.engine.sampler import Sampler, greedy
 from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Logprob, PrefillBatch, Sequence, Yielded
 from graphpod_runtime.engine.start import Started, Starter
 from graphpod_runtime.engine.switches import Mode
@@ -34,6 +34,8 @@ class Runner:
 
     pages: PageAllocator
     eos_ids: tuple[int, ...]
+    vocabulary: int
+    """Rows of the model's embedding: token ids are below it."""
 
     def __init__(
         self,
@@ -66,7 +68,8 @@ class Runner:
         """Load, capture, check, size; returns when Ready. StartFailure says why it cannot be."""
         self._engine: Started = self._starter.run()
         self.pages = PageAllocator(self._engine.attention.cache.pages)
-        self.eos_ids = self._engine.model.shape.eos_ids
+        self.eos_ids, self.vocabulary = self._engine.model.shape.eos_ids, self._engine.model.shape.vocab
+        self._sampler = Sampler(self._engine.device)
         self._engine.model.body.register_forward_pre_hook(self._count_eager_pass)
         if Mode.Poison in self._engine.modes:
             engine = self._engine
@@ -75,6 +78,7 @@ class Runner:
     @torch.no_grad()
     def forward(self, batch: Batch) -> Yielded:
         """The next token of each sequence of `batch`, and the log-probabilities that were asked for."""
+        self._clean_pages()
         if self._poison is not None:
             self._poison.spoil(batch)
         inputs = inputs_of(batch, self.config.page_size, self._engine.device)
@@ -85,7 +89,7 @@ class Runner:
             self._running = None
         if isinstance(batch, DecodeBatch):
             logits, chosen, *_ = results
-            tokens = self._sample(batch.sequences, logits, chosen)
+            tokens = self._sample(batch.sequences, logits, chosen, inputs.positions + 1)
             return Yielded(tokens, _answers(batch.sequences, logits, tokens))
         return self._tail(batch, inputs, results[0])
 
@@ -95,9 +99,10 @@ class Runner:
         tokens = [-1] * len(inputs.yields)
         answers: tuple[Logprob | None, ...] = ()
         if ending:
-            logits = self._engine.model.head(_picked(hidden, [inputs.yields[index] for index in ending]))
+            rows = _on(hidden.device, [inputs.yields[index] for index in ending])
+            logits = self._engine.model.head(hidden[rows])
             sequences = tuple(batch.chunks[index].sequence for index in ending)
-            drawn = self._sample(sequences, logits, greedy(logits))
+            drawn = self._sample(sequences, logits, greedy(logits), inputs.positions[rows] + 1)
             for index, token in zip(ending, drawn, strict=True):
                 tokens[index] = token
             if found := _answers(sequences, logits, drawn):
@@ -115,7 +120,7 @@ class Runner:
         ]
         following = [chunk.sequence.tokens[position] for chunk in batch.chunks for position in chunk.scored]
         top = max(chunk.sequence.wants.prompt or 0 for chunk in batch.chunks)
-        scored = iter(of_hidden(self._engine.model, _picked(hidden, rows), following, top))
+        scored = iter(of_hidden(self._engine.model, hidden[_on(hidden.device, rows)], following, top))
         return tuple(
             tuple(_cut(next(scored), chunk.sequence.wants.prompt) for _ in chunk.scored) for chunk in batch.chunks
         )
@@ -147,12 +152,16 @@ class Runner:
         """How often compiled code had none for its arguments, and ran as it was written."""
         return 0 if self._engine.cache is None else self._engine.cache.uncompiled
 
-    def _sample(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor) -> list[int]:
-        tokens: list[int] = chosen.tolist()
-        for index, sequence in enumerate(sequences):
-            if sequence.sampling.temperature > 0:
-                tokens[index] = draw(logits[index].cpu(), sequence.sampling, len(sequence.tokens))
-        return tokens
+    def _sample(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> list[int]:
+        """As Sampler.tokens. The copy of the tokens is the one time that the host waits for the device."""
+        return self._sampler.tokens(sequences, logits, chosen, positions).tolist()
+
+    def _clean_pages(self) -> None:
+        """Zeroes the pages that may hold NaN before a sequence writes to them: attention over NaN is NaN even where it
+        is masked."""
+        if pages := self.pages.take_unclean():
+            cache = self._engine.attention.cache
+            cache.fill(_on(cache.device, pages), 0.0)
 
     def _count_eager_pass(self, body: nn.Module, arguments: object) -> None:
         """Hook on the body. It does not ask what was dispatched: a replay that runs the model's code counts, too."""
@@ -160,18 +169,21 @@ class Runner:
             self.counters.add("graphpod_eager_passes_total", phase=self._running.value)
 
 
-def _picked(tensor: Tensor, rows: list[int]) -> Tensor:
-    """These rows of `tensor`. The host does not wait for the device: what follows is in line while it computes."""
-    return tensor[torch.tensor(rows).to(tensor.device, non_blocking=True)]
+def _on(device: torch.device, rows: list[int]) -> Tensor:
+    """`rows` on `device`. The host does not wait for the device: what follows is in line while it computes."""
+    return torch.tensor(rows).to(device, non_blocking=True)
 
 
 def _answers(sequences: tuple[Sequence, ...], logits: Tensor, tokens: list[int]) -> tuple[Logprob | None, ...]:
-    """Log-probabilities of `tokens` [rows], drawn from logits [rows, vocab], where asked for; empty if nowhere."""
-    wanted = [index for index, sequence in enumerate(sequences) if sequence.wants.answer is not None]
+    """Log-probabilities of `tokens` [rows], drawn from logits [rows, vocab], where asked for; empty if nowhere. A row
+    that gave no token has none."""
+    wanted = [
+        index for index, sequence in enumerate(sequences) if sequence.wants.answer is not None and tokens[index] >= 0
+    ]
     if not wanted:
         return ()
     top = max(sequences[index].wants.answer or 0 for index in wanted)
-    rows = logits if len(wanted) == len(sequences) else _picked(logits, wanted)
+    rows = logits if len(wanted) == len(sequences) else logits[_on(logits.device, wanted)]
     found = dict(zip(wanted, of_logits(rows, [tokens[index] for index in wanted], top), strict=True))
     return tuple(
         _cut(found[index], sequence.wants.answer) if index in found else None

@@ -1,36 +1,94 @@
-"""From logits to the next token."""
+"""From logits to the next token: greedy rows cost an argmax, the others are drawn together on the device."""
+
+import operator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.sequence import Sampling
+from graphpod_runtime.engine.sequence import Sampling, Sequence
+from graphpod_runtime.kernels.draw import Draws, draw
 
 
 def greedy(logits: Tensor) -> Tensor:
-    """logits [rows, vocab] -> [rows]; the first of equal maxima."""
-    return logits.argmax(dim=-1)
+    """logits [rows, vocab] -> [rows]; the first of equal maxima, -1 where the largest is not finite: such a row has a
+    NaN, an infinity, or nothing but negative infinities."""
+    best, tokens = logits.max(dim=-1)
+    return tokens.masked_fill(best.isfinite().logical_not(), -1)
 
 
-def draw(logits: Tensor, sampling: Sampling, position: int) -> int:
-    """One token from logits [vocab]. With a seed the draw depends on seed and position alone, so it is the same
-    in any batch and after a preemption.
-    """
-    if sampling.temperature == 0:
-        return int(greedy(logits))
-    # In float64 and below the maximum, so that no temperature above 0 overflows and no top_p above 0 is lost.
-    logits = logits.double()
-    probabilities = torch.softmax((logits - logits.max()) / sampling.temperature, dim=-1)
-    if sampling.top_p < 1:
-        probabilities = _nucleus(probabilities, sampling.top_p)
-    generator = None
-    if sampling.seed is not None:
-        generator = torch.Generator().manual_seed((sampling.seed * 0x9E3779B97F4A7C15 + position) % 2**63)
-    return int(torch.multinomial(probabilities, 1, generator=generator))
+def draws_of(samplings: list[Sampling], device: torch.device) -> Draws:
+    """What `draw` reads, on `device`. ValueError for one without a seed."""
+    if any(sampling.seed is None for sampling in samplings):
+        raise ValueError("a row without a seed cannot be drawn; Sampling.seeded gives it one")
+    whole = torch.tensor([(_word64(sampling.seed or 0), sampling.top_k or 2**31) for sampling in samplings])
+    real = torch.tensor(
+        [(sampling.steepness, sampling.top_p, sampling.farthest) for sampling in samplings], dtype=torch.float64
+    )
+    seeds, top_k = whole.to(device, non_blocking=True).unbind(1)
+    steepness, top_p, farthest = real.to(device, non_blocking=True).unbind(1)
+    return Draws(
+        seeds,
+        steepness.float(),
+        top_k,
+        top_p,
+        farthest.float(),
+        cuts_k=any(sampling.top_k for sampling in samplings),
+        cuts_p=any(sampling.top_p < 1 for sampling in samplings),
+        cuts_far=any(sampling.min_p > 0 for sampling in samplings),
+    )
 
 
-def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """Zeroes all but the smallest set of most likely tokens whose mass reaches `top_p`."""
-    ordered, order = probabilities.sort(descending=True)
-    before = ordered.cumsum(-1) - ordered
-    kept = torch.where(before < top_p, ordered, 0.0)
-    return torch.zeros_like(probabilities).scatter_(-1, order, kept)
+def _word64(seed: int) -> int:
+    """The low 64 bits, signed."""
+    return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingBatch:
+    """How the rows of one batch choose their tokens. It holds as long as the batch has the same members."""
+
+    sequences: tuple[Sequence, ...]
+    rows: Tensor | None
+    """Those that draw; None: all do."""
+    draws: Draws | None
+    """None: no row draws."""
+
+    @classmethod
+    def of(cls, sequences: tuple[Sequence, ...], device: torch.device) -> "SamplingBatch":
+        """On `device`; the host does not wait for it."""
+        drawing = [index for index, sequence in enumerate(sequences) if not sequence.sampling.greedy]
+        if not drawing:
+            return cls(sequences, None, None)
+        rows = None
+        if len(drawing) < len(sequences):
+            rows = torch.tensor(drawing).to(device, non_blocking=True)
+        return cls(sequences, rows, draws_of([sequences[index].sampling for index in drawing], device))
+
+    def serves(self, sequences: tuple[Sequence, ...]) -> bool:
+        """Whether these are its members, in its order."""
+        mine = self.sequences
+        return len(mine) == len(sequences) and all(map(operator.is_, mine, sequences))
+
+    def tokens(self, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
+        """The next token of each row of logits [rows, vocab]; `chosen` are the greedy ones, `positions` the indexes of
+        the next tokens in their sequences, both [rows]. -1 for a row without finite logits."""
+        if self.draws is None:
+            return chosen
+        if self.rows is None:
+            return draw(logits, positions, self.draws)
+        return chosen.index_copy(0, self.rows, draw(logits[self.rows], positions[self.rows], self.draws))
+
+
+class Sampler:
+    """The sampler of one engine: it remembers the latest batch's parameters on the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._latest = SamplingBatch((), None, None)
+
+    def tokens(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
+        """As SamplingBatch.tokens, of the rows of `sequences`."""
+        if not self._latest.serves(sequences):
+            self._latest = SamplingBatch.of(sequences, self._device)
+        return self._latest.tokens(logits, chosen, positions)

@@ -1,10 +1,16 @@
 """Which sequences run in the next pass: queues and pages, no device and no I/O.
 
-A sequence waits, is prefilled in chunks, then decodes with all others until it ends. Prefill goes first and is never
-mixed with decode. Pages are taken optimistically: a prompt's when it is admitted, one more each time decoding crosses
-a page. When none is left the newest sequence is set back to the queue and computed again later, prompt and generated
-tokens alike. The oldest is never set back, and `submit` refuses what the whole cache cannot hold, so some sequence
-always advances.
+A sequence waits, is prefilled in chunks, then decodes with all others until it ends. Prefill and decode are never mixed
+in one pass. Prefill goes first, but while sequences decode there is at most one prefill pass, of at most prefill_chunk
+tokens, between two decode passes: whatever arrives, a sequence that decodes gets a token in every two passes, until it
+ends or is set back.
+
+Pages are taken optimistically: a prompt's when it is admitted, one more each time decoding crosses a page. When none is
+left the newest sequence is set back to the queue and computed again later, prompt and generated tokens alike. The
+oldest is never set back, and `submit` refuses what the whole cache cannot hold, so some sequence always advances.
+
+A row whose logits are not finite ends its sequence alone, with an error. Its pages are given back as not clean, and so
+are those of a prompt that goes before any of its rows was looked at.
 """
 
 from collections import deque
@@ -24,7 +30,7 @@ class Pages(Protocol):
     @property
     def available(self) -> int: ...
     def take(self, count: int) -> list[int]: ...
-    def free(self, pages: list[int]) -> None: ...
+    def free(self, pages: list[int], *, clean: bool = True) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +51,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One new token of a sequence; `finish` is set when it was the last, `logprob` when it was asked for."""
+    """One new token of a sequence; `finish` is set when it was the last, `logprob` when it was asked for. An Error has
+    no token and a `message`.
+    """
 
     sequence: Sequence
     token: int
     finish: FinishReason | None
     logprob: Logprob | None = None
+    message: str | None = None
 
 
 class QueueFull(Exception):
@@ -67,12 +76,16 @@ class Scheduler:
     def __init__(self, pages: Pages, limits: Limits, eos_ids: tuple[int, ...]) -> None:
         self.limits = limits
         self.preemptions = 0
+        self.nonfinite = 0
+        """Sequences that ended because their logits were not finite."""
         self._pages = pages
         self._eos_ids = frozenset(eos_ids)
         self._open: dict[str, Sequence] = {}
         self._waiting: deque[Sequence] = deque()
         self._prefilling: list[Sequence] = []
         self._decoding: list[Sequence] = []
+        self._decode_is_due = False
+        """The latest pass was prefill."""
 
     @property
     def busy(self) -> bool:
@@ -120,18 +133,26 @@ class Scheduler:
         sequence = self._open.get(id)
         if sequence is None:
             return False
+        clean = sequence not in self._prefilling
         for queue in (self._waiting, self._prefilling, self._decoding):
             if sequence in queue:
                 queue.remove(sequence)
-        self._close(sequence)
+        self._close(sequence, clean=clean)
         return True
 
     def next(self) -> Batch | None:
         """The next pass, or None when nothing is open."""
-        return self._next_prefill() or self._next_decode()
+        due, self._decode_is_due = self._decode_is_due, False
+        if due and (batch := self._next_decode()) is not None:
+            return batch
+        if (prefill := self._next_prefill()) is not None:
+            self._decode_is_due = True
+            return prefill
+        return self._next_decode()
 
     def advance(self, batch: Batch, yielded: Yielded) -> list[Progress]:
-        """Takes what `batch` yielded, one token a chunk or sequence, and ends what is complete."""
+        """Takes what `batch` yielded, one token a chunk or sequence, and ends what is complete. A token below 0 where
+        one was due means that the row's logits were not finite."""
         tokens = yielded.tokens
         logprobs = yielded.answers or (None,) * len(tokens)
         if isinstance(batch, DecodeBatch):
@@ -178,25 +199,34 @@ class Scheduler:
             sequence = self._decoding[index]
             if self._pages_for(len(sequence.tokens)) > len(sequence.pages):
                 if not self._pages.available:
-                    self._preempt(self._decoding.pop())
+                    # Whatever is in its prompt still was admitted after everything that decodes.
+                    if self._prefilling:
+                        self._preempt(self._prefilling.pop(), clean=False)
+                    else:
+                        self._preempt(self._decoding.pop())
                     continue
                 sequence.pages += self._pages.take(1)
             index += 1
         return DecodeBatch(tuple(self._decoding)) if self._decoding else None
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: Sequence, *, clean: bool = True) -> None:
         """Back to the head of the queue, without pages."""
         self.preemptions += 1
-        self._release(sequence)
+        self._release(sequence, clean=clean)
         sequence.computed = 0
         self._waiting.appendleft(sequence)
 
     def _append(self, sequence: Sequence, token: int, logprob: Logprob | None) -> Progress:
+        if token < 0:
+            self.nonfinite += 1
+            self._decoding.remove(sequence)
+            self._close(sequence, clean=False)
+            return Progress(sequence, token, FinishReason.Error, message=_not_finite(sequence))
         sequence.tokens.append(token)
         finish = self._finish(sequence, token)
         if finish is not None:
             self._decoding.remove(sequence)
-            self._close(sequence)
+            self._close(sequence, clean=True)
         return Progress(sequence, token, finish, logprob)
 
     def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
@@ -207,12 +237,12 @@ class Scheduler:
             return FinishReason.Length
         return None
 
-    def _close(self, sequence: Sequence) -> None:
+    def _close(self, sequence: Sequence, *, clean: bool) -> None:
         del self._open[sequence.id]
-        self._release(sequence)
+        self._release(sequence, clean=clean)
 
-    def _release(self, sequence: Sequence) -> None:
-        self._pages.free(sequence.pages)
+    def _release(self, sequence: Sequence, *, clean: bool) -> None:
+        self._pages.free(sequence.pages, clean=clean)
         sequence.pages = []
 
     def _chunk(self, sequence: Sequence, budget: int) -> Chunk:
@@ -220,3 +250,10 @@ class Scheduler:
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.page_size)
+
+
+def _not_finite(sequence: Sequence) -> str:
+    return (
+        f"the model gave no finite logits (NaN, or infinity) after {len(sequence.tokens)} tokens, so there is no next "
+        "token; only this request ends. Check the weights, and whether spec.dtype is wide enough for this model"
+    )

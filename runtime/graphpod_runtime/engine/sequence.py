@@ -1,18 +1,47 @@
 """One request's state, and the batches that one forward pass runs."""
 
-from dataclasses import dataclass, field
+import math
+import secrets
+from dataclasses import dataclass, field, replace
 
 LEAST = 1e-5
 """A temperature or top_p below it draws the likeliest token anyway, and single precision would divide by its 0."""
+STEEPEST = 1e30
+"""The largest inverse temperature, and the inverse of the smallest one: single precision holds both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. Temperature 0 is greedy; without a seed draws are not repeatable."""
+    """How the next token is chosen. The filters apply after the temperature, in this order: top_k likeliest tokens
+    (0: all), the likeliest ones that together have `top_p` of the mass (1: all), those with at least `min_p` of the
+    likeliest one's probability (0: all).
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
+    """64 bits. A Sequence draws one at random when there is none."""
+    top_k: int = 0
+    min_p: float = 0.0
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is chosen, the first of equal ones."""
+        return self.temperature == 0 or self.top_k == 1
+
+    @property
+    def steepness(self) -> float:
+        """1 / temperature, within what single precision can hold."""
+        return min(STEEPEST, 1 / max(self.temperature, 1 / STEEPEST))
+
+    @property
+    def farthest(self) -> float:
+        """How far below the likeliest token's log-probability min_p cuts."""
+        return -math.log(self.min_p) if self.min_p > 0 else math.inf
+
+    def seeded(self) -> "Sampling":
+        """The same with a seed, a random one where it has none."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbits(63))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +89,10 @@ class Sequence:
     """Of the prompt's tokens from max(1, wants.prompt_start) on, as far as they are known. What a preemption makes
     compute again is not scored again."""
 
+    def __post_init__(self) -> None:
+        # Once, when the request is admitted: what a preemption makes compute again has the same text.
+        self.sampling = self.sampling.seeded()
+
     @property
     def unscored(self) -> int:
         """Position of the first prompt token whose log-probability is wanted and not known; the prompt's length when
@@ -67,6 +100,16 @@ class Sequence:
         if self.wants.prompt is None:
             return self.prompt_len
         return min(self.prompt_len, max(1, self.wants.prompt_start) + len(self.prompt_logprobs))
+
+
+def outside(tokens: list[int], vocabulary: int) -> str | None:
+    """Why a model of ids 0 to vocabulary - 1 cannot read `tokens`; None when it can. On a device such an id reads
+    memory that is not the embedding's, or ends the process.
+    """
+    if not tokens or (min(tokens) >= 0 and max(tokens) < vocabulary):
+        return None
+    at, token = next((at, token) for at, token in enumerate(tokens) if not 0 <= token < vocabulary)
+    return f"token id {token} at position {at} of the prompt is not in the model, whose ids are 0 to {vocabulary - 1}"
 
 
 @dataclass(frozen=True, slots=True)

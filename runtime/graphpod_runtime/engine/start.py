@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from graphpod_policy import (
     Backend,
@@ -44,11 +43,14 @@ from graphpod_runtime.engine.inputs import dummy_inputs
 from graphpod_runtime.engine.logprobs import of_hidden, rows_at_once
 from graphpod_runtime.engine.parts import LoadModel, Parts, loaded
 from graphpod_runtime.engine.passes import Pass
+from graphpod_runtime.engine.sampler import draws_of
+from graphpod_runtime.engine.sequence import Sampling
 from graphpod_runtime.engine.switches import FaultKind, Mode, Switches
 from graphpod_runtime.engine.walk import Walk
 from graphpod_runtime.graphs.dispatch import Ladder, gates_of
 from graphpod_runtime.graphs.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.graphs.report import Attention, PhaseReport, Report, Stage, State
+from graphpod_runtime.kernels.draw import draw
 from graphpod_runtime.models.base import Model
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
@@ -148,6 +150,7 @@ class Starter:
         with self._stage(Stage.Load):
             model = loaded(config, place, self._read_model, self._alive)
             self._warn(model)
+            report.vocabulary = model.shape.vocab
         with self._stage(Stage.Buffers):
             parts = Parts.made(config, place, model)
             report.attention = Attention(parts.attention.name, parts.attention_because)
@@ -238,13 +241,16 @@ class Starter:
         inputs = dummy_inputs(Phase.Prefill, config.prefill_chunk, config.page_size, parts.device)
         attention.plan(inputs.metadata)
 
-        def prefill() -> Tensor:
-            """The largest chunk, of requests that want log-probabilities of their prompts; logits of their answers."""
+        def prefill() -> object:
+            """The largest chunk, of requests that want log-probabilities of their prompts; logits of their answers,
+            and tokens drawn with every filter."""
             hidden = parts.passes[Phase.Prefill].eager(inputs, attention.run, inputs.count)[0]
             logits = model.head(hidden[-config.max_batch :])
             scored = hidden[-rows_at_once(model.shape.vocab) :]
             of_hidden(model, scored, [0] * scored.shape[0], 1)
-            return logits
+            rows = logits.shape[0]
+            draws = draws_of([Sampling(1.0, 0.9, seed=0, top_k=50, min_p=0.01)] * rows, parts.device)
+            return logits, draw(logits, inputs.positions[-rows:], draws)
 
         allocate = partial(parts.new_cache, config)
         cache = kv_room.cache(config, model.shape, parts.place, allocate, prefill, decode_bytes)

@@ -21,6 +21,8 @@ class Options:
     max_tokens: tuple[int, ...]
     temperature: float
     top_p: float
+    top_k: int
+    min_p: float
     seed: int | None
     stops: tuple[str, ...]
     stop_ids: tuple[int, ...]
@@ -119,6 +121,8 @@ class Generation:
             max_tokens=options.max_tokens[index],
             temperature=options.temperature,
             top_p=options.top_p,
+            top_k=options.top_k,
+            min_p=options.min_p,
             seed=options.seed,
             stop_ids=list(options.stop_ids),
             ignore_eos=options.ignore_eos,

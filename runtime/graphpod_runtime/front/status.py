@@ -56,6 +56,12 @@ class Status:
         kv_tokens = self.report["kv"]["tokens"]
         return min(self.config.max_model_len, kv_tokens) if kv_tokens else self.config.max_model_len
 
+    @property
+    def vocabulary(self) -> int:
+        """Token ids that the model can read are below this; a tokenizer may have more or fewer, and gaps. 0 until the
+        engine has loaded the model."""
+        return int(self.report["vocabulary"])
+
     def warmup(self) -> dict[str, Any]:
         """The body of GET /warmup."""
         return {"podUID": self.pod_uid, "configHash": self.config_hash, **self.report}

@@ -58,11 +58,6 @@ class Tokenizer:
         }
         self._template = _template(folder, config)
 
-    @property
-    def vocabulary(self) -> int:
-        """Token ids are below this."""
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
-
     def encode(self, text: str) -> list[int]:
         """The tokens of a plain prompt, with those that the model's own template adds (a begin token)."""
         return self._tokenizer.encode(text).ids

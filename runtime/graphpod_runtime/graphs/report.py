@@ -113,6 +113,8 @@ class Report:
     page_size: int = 0
     warnings: tuple[str, ...] = ()
     """What may make answers worse than the model's own, for people."""
+    vocabulary: int = 0
+    """Rows of the model's embedding; known once the model is."""
     failure: tuple[str, str] | None = None
     """Reason and message."""
 
@@ -151,5 +153,6 @@ class Report:
             "attention": self.attention and self.attention._asdict(),
             "kv": {"pages": self.kv_pages, "pageSize": self.page_size, "tokens": self.kv_pages * self.page_size},
             "warnings": list(self.warnings),
+            "vocabulary": self.vocabulary,
             "failure": self.failure and {"reason": self.failure[0], "message": self.failure[1]},
         }

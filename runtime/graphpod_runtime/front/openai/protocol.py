@@ -22,8 +22,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "repetition_penalty": (1,),
-    "top_k": (0, -1),
-    "min_p": (0,),
     "min_tokens": (0,),
     "allowed_token_ids": ([],),
     "bad_words": ([],),
@@ -87,6 +85,9 @@ class GenerationRequest(BaseModel):
     model: str
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1, lt=2**31, strict=True)
+    """0 and -1: no cut, as vLLM has it."""
+    min_p: float | None = Field(None, ge=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
     stop_token_ids: Annotated[Tokens, Field(max_length=MAX_STOPS)] | None = None

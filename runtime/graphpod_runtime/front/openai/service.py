@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from graphpod_runtime.engine.sequence import LEAST
+from graphpod_runtime.engine.sequence import LEAST, outside
 from graphpod_runtime.front.engine_client import EngineClient
 from graphpod_runtime.front.generation import Generation, Options
 from graphpod_runtime.front.metrics import FrontMetrics
@@ -74,15 +74,13 @@ class Service:
         the request's arrival. ApiError 400 for a prompt that is empty, foreign to the vocabulary or too long; `param`
         is the prompt's field.
         """
-        limit, vocabulary = self.status.context_tokens, self.tokenizer.vocabulary
+        limit, vocabulary = self.status.context_tokens, self.status.vocabulary
         budgets = []
         for prompt in prompts:
             if not prompt:
                 raise invalid(f"{param} is empty; it needs at least one token", param=param)
-            if bad := [token for token in prompt if not 0 <= token < vocabulary]:
-                raise invalid(
-                    f"{param} holds token id {bad[0]}; the vocabulary has ids 0 to {vocabulary - 1}", param=param
-                )
+            if (message := outside(prompt, vocabulary)) is not None:
+                raise invalid(f"{param}: {message}", param=param)
             budget = max(1, limit - len(prompt)) if max_tokens is None else max_tokens
             if len(prompt) + budget > limit:
                 raise too_long(limit, len(prompt), budget, param)
@@ -92,6 +90,8 @@ class Service:
             max_tokens=tuple(budgets),
             temperature=temperature if temperature >= LEAST else 0.0,
             top_p=1.0 if request.top_p is None else max(LEAST, request.top_p),
+            top_k=max(0, request.top_k or 0),
+            min_p=request.min_p or 0.0,
             seed=request.seed,
             stops=request.stops,
             stop_ids=tuple(request.stop_token_ids or ()),

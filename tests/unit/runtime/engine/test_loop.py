@@ -19,7 +19,7 @@ class CountingRunner:
     def __init__(self) -> None:
         self.config = config()
         self.counters = Counters()
-        self.eos_ids = (END,)
+        self.eos_ids, self.vocabulary = (END,), 100
         self.pages = PageAllocator(41)
 
     def start(self) -> None:

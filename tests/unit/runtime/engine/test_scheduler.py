@@ -1,6 +1,7 @@
 """The scheduler over a real page allocator and invented tokens."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,6 +109,77 @@ def test_when_pages_run_out_the_newest_is_set_back_and_computed_again() -> None:
     assert len(new.tokens) == 28
 
 
+def test_what_arrives_in_every_pass_leaves_every_second_pass_to_those_that_decode() -> None:
+    """It once had one token in 2000 passes."""
+    subject = scheduler(pages=300, limits=replace(LIMITS, max_model_len=4000, max_queue=600))
+    old = sequence("old", 2, max_tokens=1000)
+    subject.submit(old)
+    step(subject)
+    for number in range(600):
+        subject.submit(sequence(str(number), 7, max_tokens=1))
+        step(subject)
+        assert len(old.tokens) - old.prompt_len == 1 + (number // 2 + 1)
+
+
+def test_chunks_of_a_long_prompt_take_turns_with_decode_passes() -> None:
+    subject = scheduler()
+    subject.submit(sequence("short", 2, max_tokens=20))
+    step(subject)
+    subject.submit(sequence("long", 20, max_tokens=2))
+    kinds = [type(step(subject)[0]) for _ in range(8)]
+    assert kinds == [DecodeBatch, PrefillBatch] * 3 + [DecodeBatch] * 2
+
+
+def test_a_prompt_on_its_way_is_set_back_before_anything_that_decodes() -> None:
+    """Its chunks wait for decode passes, in which those that decode need pages."""
+    limits = Limits(max_model_len=64, max_batch=2, prefill_chunk=4, page_size=1, max_queue=2)
+    subject = scheduler(pages=40, limits=limits)
+    old, new = sequence("old", 4, max_tokens=30), sequence("new", 32, max_tokens=2)
+    subject.submit(old)
+    step(subject)
+    subject.submit(new)
+    while not subject.preemptions:
+        step(subject)
+    assert (new.pages, new.computed) == ([], 0)
+    assert old.pages
+    ended: dict[str, Any] = {}
+    while subject.busy:
+        ended |= step(subject)[1]
+    assert ended == {"old": FinishReason.Length, "new": FinishReason.Length}
+
+
+def test_a_row_without_a_token_ends_its_sequence_alone_and_its_pages_are_not_clean() -> None:
+    allocator = PageAllocator(31)
+    subject = Scheduler(allocator, LIMITS, (END,))
+    sequences = [sequence(id, 2) for id in "abc"]
+    for one in sequences:
+        subject.submit(one)
+    step(subject)
+    owned = sorted(sequences[1].pages)
+    batch = subject.next()
+    assert isinstance(batch, DecodeBatch)
+    progress = subject.advance(batch, Yielded([9, -1, 9]))
+    assert [entry.finish for entry in progress] == [None, FinishReason.Error, None]
+    assert "no finite logits" in (progress[1].message or "")
+    assert allocator.take_unclean() == owned
+    assert allocator.take_unclean() == []
+    assert (subject.nonfinite, subject.running) == (1, 2)
+    assert -1 not in sequences[1].tokens
+
+
+@pytest.mark.parametrize(("passes", "clean"), [(0, True), (1, False), (3, True)])
+def test_pages_of_a_prompt_that_goes_before_its_end_are_not_clean(passes: int, clean: bool) -> None:
+    """None of its rows was looked at."""
+    allocator = PageAllocator(31)
+    subject, one = Scheduler(allocator, LIMITS, (END,)), sequence("one", 14)
+    subject.submit(one)
+    for _ in range(passes):
+        step(subject)
+    owned = sorted(one.pages)
+    subject.abort("one")
+    assert allocator.take_unclean() == ([] if clean else owned)
+
+
 @pytest.mark.parametrize("passes", [0, 1, 3, 5])
 def test_abort_frees_every_page_at_every_stage(passes: int) -> None:
     subject = scheduler()
@@ -158,10 +230,16 @@ def test_no_page_leaks_and_every_request_ends_once(pages: int, events: list[Any]
     finished: list[str] = []
     submitted: list[str] = []
 
+    latest: list[Batch] = []
+
     def one_pass() -> None:
+        decode = bool(subject._decoding)
         batch = subject.next()
         if batch is None:
             return
+        if latest and isinstance(latest[-1], PrefillBatch) and decode:
+            assert isinstance(batch, DecodeBatch), "two prefill passes in turn while a sequence decodes"
+        latest.append(batch)
         if isinstance(batch, PrefillBatch):
             assert 0 < sum(chunk.end - chunk.start for chunk in batch.chunks) <= LIMITS.prefill_chunk
             ran = [chunk.sequence for chunk in batch.chunks]
@@ -174,7 +252,7 @@ def test_no_page_leaks_and_every_request_ends_once(pages: int, events: list[Any]
                 assert entry.computed == len(entry.tokens) - 1
                 assert len(entry.pages) * LIMITS.page_size >= len(entry.tokens)
         assert len({entry.id for entry in ran}) == len(ran) <= LIMITS.max_batch
-        for progress in subject.advance(batch, Yielded([ends.choice([END, 5, 6, 7, 8]) for _ in ran])):
+        for progress in subject.advance(batch, Yielded([ends.choice([END, 5, 6, 7, 8, -1]) for _ in ran])):
             if progress.finish:
                 finished.append(progress.sequence.id)
                 del live[progress.sequence.id]

@@ -4,12 +4,10 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-import torch
 
 from graphpod_policy import Policy
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sampler import draw
 from graphpod_runtime.engine.sequence import Chunk, PrefillBatch, Sampling, Sequence
 from graphpod_runtime.graphs.addresses import AddressChanged
 from tests.unit.runtime.conftest import random_prompts
@@ -62,24 +60,6 @@ def test_a_seed_gives_the_same_text_alone_and_in_a_batch(started: Callable[..., 
     assert together == alone
     other = generate(runner, prompts, 8, Sampling(temperature=1.0, top_p=0.9, seed=12), ignore_eos=True)
     assert other != together
-
-
-def test_draws_follow_temperature_and_top_p() -> None:
-    logits = torch.tensor([2.0, 1.0, 0.0, -1.0])
-    assert draw(logits, Sampling(), 0) == 0
-    seeds = range(400)
-    cut = {draw(logits, Sampling(1.0, 0.7, seed), 5) for seed in seeds}
-    assert cut == {0, 1}  # 0.64 and 0.24: the first two reach 0.7
-    shares = torch.bincount(torch.tensor([draw(logits, Sampling(1.0, 1.0, seed), 5) for seed in seeds]), minlength=4)
-    assert torch.allclose(shares / len(seeds), torch.softmax(logits, 0), atol=0.1)
-    assert {draw(logits, Sampling(1.0, 0.1, seed), 5) for seed in seeds} == {0}
-
-
-@pytest.mark.parametrize("sampling", [Sampling(1e-40, seed=3), Sampling(5e-324, seed=3), Sampling(1.0, 5e-324, seed=3)])
-def test_the_smallest_temperature_and_top_p_draw_the_most_likely_token(sampling: Sampling) -> None:
-    """Requests may ask for them; a draw that raised would end the engine."""
-    logits = torch.randn(100, generator=torch.Generator().manual_seed(1)) * 20
-    assert draw(logits, sampling, 5) == int(logits.argmax())
 
 
 def test_prompts_that_do_not_fit_are_refused(started: Callable[..., Runner]) -> None:

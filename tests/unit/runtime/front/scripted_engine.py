@@ -19,6 +19,8 @@ from graphpod_runtime.front.status import first_report
 from graphpod_runtime.graphs.report import Report, Stage, State
 
 END = 256
+VOCABULARY = 260
+"""Rows of an embedding: some have no token."""
 PASS_SECONDS = 0.001
 SENT_SECONDS = 1.0
 """In which a report leaves the process: no capture dies as quickly as a script could."""
@@ -37,7 +39,7 @@ class ScriptedRunner:
     def __init__(self, config: EngineConfig, report: Callable[[Report], None], began: float) -> None:
         self.config = config
         self.counters = Counters()
-        self.eos_ids = (END,)
+        self.eos_ids, self.vocabulary = (END,), VOCABULARY
         self.pages = PageAllocator(1 + config.max_batch * -(-config.max_model_len // config.page_size))
         self._report = report
         self._script = os.environ.get("GRAPHPOD_SCRIPT", "")
@@ -61,7 +63,7 @@ class ScriptedRunner:
             self._report(report)
             time.sleep(SENT_SECONDS)
             os.kill(os.getpid(), signal.SIGSEGV)
-        report.stages[Stage.Load] = 0.25
+        report.stages[Stage.Load], report.vocabulary = 0.25, VOCABULARY
         report.state, report.kv_pages = State.Ready, self.pages.capacity
         for phase in Phase:
             planned: PhasePlan = self.config.phase(phase)

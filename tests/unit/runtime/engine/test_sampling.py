@@ -1,0 +1,182 @@
+"""A request's text depends on its seed and its logits, not on what runs with it; a batch pays only for what it uses."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphpod_policy import Phase, Policy
+from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine import sampler
+from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.sampler import SamplingBatch, greedy
+from graphpod_runtime.engine.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.sequence import LogprobRequest, Sampling, Sequence
+from graphpod_runtime.kernels.draw import draw
+from tests.unit.runtime.conftest import random_prompts
+
+REQUESTS = 200
+TOKENS = 9
+KINDS = (
+    Sampling(1.0),
+    Sampling(0.8, 0.95),
+    Sampling(1.2, top_k=20),
+    Sampling(1.5, min_p=0.05),
+    Sampling(0.7, 0.9, top_k=40, min_p=0.01),
+    Sampling(),
+)
+"""Requests of a batch take turns: every batch mixes them, greedy ones included."""
+BIG = {"max_batch": 32, "decode_sizes": (1, 4, 16, 32)}
+
+
+def requests(count: int = REQUESTS, tokens: int = TOKENS) -> list[Sequence]:
+    """Requests of every kind, each with a seed of its own."""
+    prompts = random_prompts(count, longest=40)
+    return [
+        Sequence(
+            str(index), prompt, len(prompt), tokens, replace(KINDS[index % len(KINDS)], seed=index), ignore_eos=True
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+
+
+def texts(runner: Runner, sequences: list[Sequence]) -> dict[str, list[int]]:
+    """What each request is answered when all are submitted at once; preemptions are in the runner's `preempted`."""
+    scheduler = Scheduler(runner.pages, Limits.of(runner.config, len(sequences)), runner.eos_ids)
+    for sequence in sequences:
+        scheduler.submit(sequence)
+    while (batch := scheduler.next()) is not None:
+        scheduler.advance(batch, runner.forward(batch))
+    runner.preempted = scheduler.preemptions  # type: ignore[attr-defined]
+    return {sequence.id: sequence.tokens[sequence.prompt_len :] for sequence in sequences}
+
+
+def groups(sequences: list[Sequence]) -> Iterator[list[Sequence]]:
+    """In groups of 1, 2, 3 … 32 and again."""
+    first, size = 0, 1
+    while first < len(sequences):
+        yield sequences[first : first + size]
+        first, size = first + size, size % 32 + 1
+
+
+def test_200_requests_have_one_text_alone_in_batches_of_1_to_32_and_preempted(
+    started: Callable[..., Runner],
+) -> None:
+    runner = started(**BIG)
+    alone: dict[str, list[int]] = {}
+    for sequence in requests():
+        alone |= texts(runner, [sequence])
+    together: dict[str, list[int]] = {}
+    sizes = set()
+    for group in groups(requests()):
+        sizes.add(len(group))
+        together |= texts(runner, group)
+    assert together == alone
+    assert len(sizes) >= 19
+    assert texts(runner, requests()) == alone  # 32 of 200 at once: each next to others that begin and end
+    runner.pages = PageAllocator(40)
+    assert texts(runner, requests()) == alone
+    assert runner.preempted > 10  # type: ignore[attr-defined]
+
+
+def test_no_graph_and_no_prompt_in_chunks_changes_a_text(started: Callable[..., Runner]) -> None:
+    expected = texts(started(**BIG), requests(24))
+    for changes in (BIG, {"max_batch": 5, "prefill_chunk": 7}):
+        assert texts(started(Policy.Disabled, Policy.Disabled, **changes), requests(24)) == expected
+
+
+def test_a_request_without_a_seed_gets_one_when_it_is_admitted_and_keeps_it() -> None:
+    first, second = (Sequence("a", [1], 1, 1, Sampling(1.0)) for _ in range(2))
+    assert first.sampling.seed is not None
+    assert first.sampling.seed != second.sampling.seed
+    assert Sequence("a", [1], 1, 1, Sampling(1.0, seed=0)).sampling.seed == 0
+
+
+def test_two_requests_without_a_seed_have_two_texts(started: Callable[..., Runner]) -> None:
+    runner = started(Policy.Disabled, Policy.Disabled)
+    one, other = generate(runner, [[5, 6, 7]] * 2, 12, Sampling(2.0), ignore_eos=True)
+    assert one != other
+
+
+def test_a_batch_in_which_nobody_samples_pays_the_argmax_it_has(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> Tensor:
+        raise AssertionError("a greedy batch was drawn from")
+
+    monkeypatch.setattr(sampler, "draw", refused)
+    greedy_ones = [Sampling(), Sampling(0.0, 0.5, 7), Sampling(1.0, top_k=1)]
+    sequences = [Sequence(str(index), [5, 6], 2, 4, one) for index, one in enumerate(greedy_ones)]
+    found = texts(started(Policy.Disabled, Policy.Disabled), sequences)
+    assert found["0"] == found["1"] == found["2"]
+
+
+def test_rows_that_do_not_sample_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def noting(logits: Tensor, *rest: object) -> Tensor:
+        drawn.append(logits.shape[0])
+        return draw(logits, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sampler, "draw", noting)
+    members = tuple(
+        Sequence(str(index), [5], 1, 4, one)
+        for index, one in enumerate([Sampling(), Sampling(1.0, seed=1), Sampling(), Sampling(1.0, 0.9, seed=2)])
+    )
+    logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
+    positions = torch.tensor([3, 4, 5, 6])
+    batch = SamplingBatch.of(members, logits.device)
+    tokens = batch.tokens(logits, greedy(logits), positions)
+    assert drawn == [2]
+    assert tokens[[0, 2]].tolist() == logits[[0, 2]].argmax(-1).tolist()
+    for row in (1, 3):
+        alone = SamplingBatch.of(members[row : row + 1], logits.device)
+        one = slice(row, row + 1)
+        assert tokens[one].tolist() == alone.tokens(logits[one], greedy(logits[one]), positions[one]).tolist()
+
+
+def test_parameters_travel_only_when_the_members_change(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    right = sampler.draws_of
+
+    def noting(samplings: list[Sampling], device: torch.device) -> object:
+        made.append(len(samplings))
+        return right(samplings, device)
+
+    monkeypatch.setattr(sampler, "draws_of", noting)
+    runner = started(Policy.Disabled, Policy.Disabled)
+    short = Sequence("short", [5, 6], 2, 5, Sampling(1.0, seed=1), ignore_eos=True)
+    long = Sequence("long", [7, 8], 2, 12, Sampling(1.0, seed=2), ignore_eos=True)
+    texts(runner, [short, long])
+    # The prompts' pass and the steps of both have the same members, then one goes on alone.
+    assert made == [2, 1]
+    assert runner.counters.value("graphpod_forward_passes_total", phase=Phase.Decode) == 11
+
+
+def test_log_probabilities_are_of_the_rows_that_want_them(started: Callable[..., Runner]) -> None:
+    """Values, in a batch of mixed wishes: those of the rows that want none are different ones."""
+    prompts = random_prompts(4, shortest=5, seed=3)
+    wanted = LogprobRequest(answer=2)
+
+    def run(*indexes: int, wishes: dict[int, LogprobRequest]) -> dict[int, list[float]]:
+        runner = started(Policy.Disabled, Policy.Disabled)
+        scheduler = Scheduler(runner.pages, Limits.of(runner.config, 4), runner.eos_ids)
+        values: dict[int, list[float]] = {index: [] for index in indexes}
+        for index in indexes:
+            prompt, wants = prompts[index], wishes.get(index, LogprobRequest())
+            scheduler.submit(Sequence(str(index), list(prompt), len(prompt), 4, ignore_eos=True, wants=wants))
+        while (batch := scheduler.next()) is not None:
+            for progress in scheduler.advance(batch, runner.forward(batch)):
+                if progress.logprob is not None:
+                    values[int(progress.sequence.id)].append(progress.logprob.logprob)
+        return values
+
+    mixed = run(0, 1, 2, 3, wishes={1: wanted, 3: wanted})
+    assert mixed[0] == mixed[2] == []
+    for index in (1, 3):
+        assert mixed[index] == pytest.approx(run(index, wishes={index: wanted})[index], abs=1e-4)
