@@ -101,6 +101,21 @@ def test_the_answers_ran_on_graphs_and_none_fell_back(pod: Front) -> None:
     assert (prefills, decodes, fallbacks, eager) == (1, 5, 0, 0)
 
 
+def test_every_sampling_field_reaches_the_sampler(pod: Front, llama: tuple[Path, LlamaForCausalLM]) -> None:
+    """A filter that leaves the likeliest token alone gives the greedy text at any temperature; without one, seeds do
+    not agree, and one seed does with itself."""
+
+    def text(**fields: float) -> str:
+        body = {"model": "tiny", "prompt": PROMPTS[0], "max_tokens": 20, "temperature": 2.0} | fields
+        return str(pod.post("/v1/completions", body).json()["choices"][0]["text"])
+
+    likeliest = greedy(llama[1], PROMPTS[0], 20)
+    for fields in ({"top_k": 1}, {"min_p": 1.0}, {"top_p": 1e-9}, {"temperature": 1e-9}):
+        assert text(seed=5, **fields) == likeliest
+    assert text(seed=5) == text(seed=5)
+    assert len({text(seed=5), text(seed=6), likeliest}) == 3
+
+
 def test_warmup_says_what_was_captured_and_that_it_is_true(pod: Front) -> None:
     warmup = pod.get("/warmup").json()
     assert (warmup["state"], warmup["backend"]) == ("Ready", "Recorder")
