@@ -14,12 +14,8 @@ from graphpod_operator.api_status import (
     SizeCounts,
 )
 from graphpod_operator.observe import Pod
-from graphpod_operator.warmup import DecisionRead, NoReading, Reading, State
+from graphpod_operator.warmup import STRENGTH, DecisionRead, NoReading, Reading, State
 from graphpod_policy import Backend, Decision, Phase, Plan, Policy
-from graphpod_policy.resolve import candidates
-
-STRENGTH: dict[Phase, tuple[Policy, ...]] = {phase: candidates(phase, Policy.Full) for phase in Phase}
-"""Strongest first, as the resolver searches."""
 
 MAX_PODS = 64
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
+from pydantic import ValidationError
 
 from graphpod_operator import bounds
 from graphpod_operator.api import GROUP, KIND
-from graphpod_operator.api_status import MESSAGE_MAX
+from graphpod_operator.api_status import MESSAGE_MAX, Status
 from graphpod_operator.gateways import Route
 from graphpod_operator.ownership import claims, fingerprint, mark, owned_fields
 from graphpod_operator.port import Raw
@@ -79,7 +80,7 @@ class Service:
             generation=metadata.get("generation", 1),
             deleting="deletionTimestamp" in metadata,
             spec=spec if breach is None else {},
-            status=raw.get("status") or {},
+            status=_believed(raw.get("status") or {}),
             paused=annotations.get(PAUSED_ANNOTATION) == "true",
             queue=labels.get(QUEUE_LABEL),
             adopt=annotations.get(ADOPT_ANNOTATION),
@@ -89,6 +90,17 @@ class Service:
     def asks_as(self, other: Service) -> bool:
         """Whether its user asks for the same as in `other`: all but version and status, which is ours, are equal."""
         return replace(self, version=other.version, status=other.status) == other
+
+
+def _believed(status: Any) -> Raw:
+    """A status as it was read; one that no operator wrote so, by an edit or from a backup of another version, counts as
+    none, and is written anew.
+    """
+    try:
+        Status.model_validate(status)
+    except ValidationError:
+        return {}
+    return cast(Raw, status)
 
 
 class ReplicasClaim(NamedTuple):

@@ -8,6 +8,7 @@ third of the sizes more is done, or a minute has passed. So a start costs few wr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ DETAIL_SECONDS = 5.0
 CAPTURE_SECONDS = 60.0
 CAPTURE_STEP = 1 / 3
 """Part of all planned sizes."""
+
+_CAPTURED = re.compile(r"([0-9]{1,9})/([1-9][0-9]{0,8})")
 
 Status = Mapping[str, Any]
 
@@ -80,5 +83,6 @@ def _without_counts(status: Status) -> dict[str, Any]:
 
 
 def _ratio(status: Status) -> float:
-    captured, _, planned = str((status.get("graph") or {}).get("captured", "0/0")).partition("/")
-    return int(captured) / int(planned) if int(planned or 0) else 0.0
+    """The part of its sizes that is captured; 0 where the text, which anybody may have written, tells none."""
+    found = _CAPTURED.fullmatch(str((status.get("graph") or {}).get("captured")))
+    return int(found[1]) / int(found[2]) if found is not None else 0.0

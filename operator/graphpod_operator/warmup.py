@@ -1,7 +1,10 @@
 """What `/warmup` of a pod's admin port says: the engine's own word on its graphs.
 
-A reading counts only if it names the pod's uid and the configuration hash of the pod's template; anything else is
-`NoReading`, with the cause. A terminal reading is kept for its (pod, container) and not asked for again until the
+A reading counts only if it names the pod's uid and the configuration hash of the pod's template, and says nothing that
+no engine can say: a policy that its phase cannot run, a number below 0 or without end. Anything else is `NoReading`,
+with the cause: whatever a pod answers, the status that is made of it is one that the API server takes.
+
+A terminal reading is kept for its (pod, container) and not asked for again until the
 container restarts or a resync asks.
 
 A reconcile does not wait for a pod that is slow to answer: it goes on with what is known, and the answer, when it
@@ -15,13 +18,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
+from typing import Annotated, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from graphpod_operator.api_model import Boolean, Integer
 from graphpod_operator.observe import Key, Pod
 from graphpod_policy import Backend, Outcome, Phase, Policy, Stage
+from graphpod_policy.resolve import candidates
+
+STRENGTH: dict[Phase, tuple[Policy, ...]] = {phase: candidates(phase, Policy.Full) for phase in Phase}
+"""The policies that a phase can run, strongest first, as the resolver searches."""
 
 CONCURRENCY = 32
 """Reads that run at a time. Pods that gave no reading last time have as many of their own, to hold up nobody else."""
@@ -45,12 +53,17 @@ class Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
 
+Count = Annotated[Integer, Field(ge=0, le=1_000_000)]
+Seconds = Annotated[float, Field(ge=0, le=10_000_000, strict=True, allow_inf_nan=False)]
+Word = Annotated[str, Field(max_length=253)]
+
+
 class SizesRead(Wire):
     """Sizes planned, captured and failed."""
 
-    planned: int = 0
-    captured: int = 0
-    failed: int = 0
+    planned: Count = 0
+    captured: Count = 0
+    failed: Count = 0
 
 
 class PhaseRead(Wire):
@@ -58,14 +71,14 @@ class PhaseRead(Wire):
 
     effective: Policy
     sizes: SizesRead = SizesRead()
-    capture_seconds: float = 0.0
-    self_check: str = "NotRun"
+    capture_seconds: Seconds = 0.0
+    self_check: Word = "NotRun"
 
 
 class DecisionRead(Wire):
     """One decision of the engine's resolver."""
 
-    rule: str
+    rule: Word
     phase: Phase
     stage: Stage
     outcome: Outcome
@@ -76,21 +89,30 @@ class DecisionRead(Wire):
 class FailureRead(Wire):
     """Why the start failed."""
 
-    reason: str
+    reason: Word
     message: str = ""
 
 
 class Reading(Wire):
     """One answer of `/warmup`."""
 
-    pod_uid: str = Field(alias="podUID")
-    config_hash: str
+    pod_uid: Word = Field(alias="podUID")
+    config_hash: Word
     backend: Backend
     state: State
-    terminal: bool
+    terminal: Boolean
     graph: Mapping[Phase, PhaseRead] = {}
-    decisions: tuple[DecisionRead, ...] = ()
+    decisions: tuple[DecisionRead, ...] = Field((), max_length=256)
     failure: FailureRead | None = None
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        for phase, read in self.graph.items():
+            if read.effective not in STRENGTH[phase]:
+                raise ValueError(f"graph.{phase}.effective is {read.effective}, which {phase} cannot run")
+        if self.state is State.Ready and self.graph.keys() != set(Phase):
+            raise ValueError("graph must have both phases once the state is Ready")
+        return self
 
 
 POLL_SECONDS = 2.0
@@ -245,9 +267,10 @@ class Warmups:
         except Unreachable as error:
             return NoReading(Missing.Unreachable, str(error))
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            return NoReading(Missing.Mismatch, f"pod {pod.name} answered no warm-up report: {field}: {first['msg']}")
+            first = error.errors(include_url=False)[0]
+            what = ".".join(str(part)[:64] for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+            said = ": ".join(filter(None, what))
+            return NoReading(Missing.Mismatch, f"pod {pod.name} answered no warm-up report: {said}")
         if (reading.pod_uid, reading.config_hash) != (pod.uid, pod.config_hash):
             return NoReading(
                 Missing.Mismatch,
