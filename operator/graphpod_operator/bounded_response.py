@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
+import msgspec
 
 from graphpod_operator import bounds
 
@@ -38,7 +39,10 @@ def bounded(too_long: Callable[[], bool]) -> type[aiohttp.ClientResponse]:
                     what = f"a list of more than {bounds.ANSWER_BYTES} bytes"
                     # of the two, kopf takes the first for a cut and lists again, and ends its watch for the second
                     raise aiohttp.ClientPayloadError(what) if too_long() else ValueError(what)
-            page = bounds.Page.of(bytes(text))
+            try:
+                page = bounds.Page.of(bytes(text))
+            except msgspec.ValidationError:  # no list: what the API server serves, which kopf asks for first
+                return msgspec.json.decode(text)
             return {
                 "metadata": {"resourceVersion": page.metadata.version, "continue": page.metadata.more},
                 "items": [bounds.read(bytes(item)) for item in page.items],

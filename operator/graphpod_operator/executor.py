@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from graphpod_operator.kinds import Gone, Kinds
 from graphpod_operator.metrics import Meters
-from graphpod_operator.observe import Child, Service, is_ours
+from graphpod_operator.observe import Child, Key, Service, is_ours
 from graphpod_operator.ownership import HOLDER
 from graphpod_operator.plan import Refused, Wanted
 from graphpod_operator.port import Cluster, Conflict
@@ -31,13 +31,17 @@ class Executor:
         self._store = store
         self._meters = meters
         self._kinds = kinds
-        self._normalised: dict[tuple[Resource, str, str], tuple[str, str]] = {}
-        """Of children that the API server stored otherwise than they were applied: both fingerprints."""
+        self._normalised: dict[tuple[Resource, str, str], tuple[str, str, Key | None]] = {}
+        """Of children that the API server stored otherwise than they were applied: both fingerprints, and whose."""
+
+    def forget(self, key: Key) -> None:
+        """The service is gone."""
+        self._normalised = {place: known for place, known in self._normalised.items() if known[2] != key}
 
     def look(self, resource: Resource, namespace: str, name: str) -> Child | None:
         """A child by name, as the planner compares it."""
         live = self._store.child(resource, namespace, name)
-        wanted, stored = self._normalised.get((resource, namespace, name), ("", ""))
+        wanted, stored, _ = self._normalised.get((resource, namespace, name), ("", "", None))
         same = live is not None and wanted and live.owned == stored
         return replace(live, owned=wanted, applied=wanted) if live is not None and same else live
 
@@ -138,7 +142,7 @@ class Executor:
         if stored.owned != wanted.owned:
             # never true for what `render` makes (tested); if a server differs, it must not become an endless loop
             log.warning("the API server changed fields we applied; taking its form", extra=_told(wanted))
-            self._normalised[wanted.resource, wanted.namespace, wanted.name] = (wanted.owned, stored.owned)
+            self._normalised[wanted.resource, wanted.namespace, wanted.name] = (wanted.owned, stored.owned, stored.key)
         if drift:
             self._meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
             log.info("child put back", extra=_told(wanted))

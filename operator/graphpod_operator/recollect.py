@@ -24,19 +24,24 @@ class Recollection:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._told: set[str] = set()
+        self._told: dict[Key, set[str]] = {}
         """Memories (by uid) that are none and were told of."""
         self._sought: dict[Key, tuple[_From, Child | None]] = {}
         """What a look for a lost memory found, and what it went by: one that cannot be written stays lost."""
+
+    def forget(self, key: Key) -> None:
+        """The service is gone."""
+        self._told.pop(key, None)
+        self._sought.pop(key, None)
 
     def none(self, found: Service, memories: Iterable[Child]) -> list[str]:
         """Which of a service's memories are none, and why, in words; each is told once."""
         said = []
         for memory in memories:
             trouble = memory.kept.trouble if memory.kept is not None else None
-            if trouble is None or memory.uid in self._told or not is_ours(found, memory):
+            if trouble is None or memory.uid in self._told.get(found.key, ()) or not is_ours(found, memory):
                 continue
-            self._told.add(memory.uid)
+            self._told.setdefault(found.key, set()).add(memory.uid)
             child = f"ControllerRevision {memory.name}"
             log.warning("a memory is none", extra={"child": child, "why": trouble})
             said.append(f"{child}: {trouble}")

@@ -107,6 +107,16 @@ class Reconciler:
         """Ask the pods of these services again at their next reconcile, also those whose warm-up has ended."""
         self._reread.update(keys)
 
+    def _forget(self, key: Key) -> None:
+        """The service is gone: nothing is kept of it."""
+        for memory in (self._said, self._waits, self._pruned, self._made, self._ending):
+            memory.pop(key, None)
+        self._reread.discard(key)
+        self._progress.forget(key)
+        self._recollection.forget(key)
+        self._executor.forget(key)
+        self._refused.forget(key)
+
     async def reconcile(self, key: Key) -> float | None:
         """Bring one service in order. Returns the seconds after which it is to be looked at again, or None; that is 0
         when its user changed it meanwhile.
@@ -115,13 +125,7 @@ class Reconciler:
         """
         found = self._store.service(key)
         if found is None or found.deleting:
-            self._progress.forget(key)
-            self._said.pop(key, None)
-            self._reread.discard(key)
-            self._pruned.pop(key, None)
-            self._made.pop(key, None)
-            self._ending.pop(key, None)
-            self._refused.forget(key)
+            self._forget(key)
             return None
         if self._ending.get(key) == found.uid:
             return None

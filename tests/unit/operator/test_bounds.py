@@ -324,6 +324,13 @@ async def test_what_kopf_reads_is_within_its_bounds(server: Server) -> None:
         ]
         assert page["metadata"] == {"resourceVersion": "9", "continue": ""}
 
+        async def groups(request: web.Request) -> web.StreamResponse:
+            return web.json_response({"kind": "APIGroupList", "groups": [{"name": "a"}]})
+
+        server.handler = groups
+        async with await session.get(f"{server.url}/apis") as response:
+            assert await response.json() == {"kind": "APIGroupList", "groups": [{"name": "a"}]}
+
         async def lines(request: web.Request) -> web.StreamResponse:
             return web.Response(body=events(*items))
 
