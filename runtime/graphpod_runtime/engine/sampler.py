@@ -21,12 +21,15 @@ def draws_of(samplings: list[Sampling], device: torch.device) -> Draws:
     """What `draw` reads, on `device`. ValueError for one without a seed."""
     if any(sampling.seed is None for sampling in samplings):
         raise ValueError("a row without a seed cannot be drawn; Sampling.seeded gives it one")
-    whole = torch.tensor([(_word64(sampling.seed or 0), sampling.top_k or 2**31) for sampling in samplings])
-    real = torch.tensor(
-        [(sampling.steepness, sampling.top_p, sampling.farthest) for sampling in samplings], dtype=torch.float64
+    whole = torch.tensor(
+        [[_word64(one.seed or 0) for one in samplings], [one.top_k or 2**31 for one in samplings]], dtype=torch.int64
     )
-    seeds, top_k = whole.to(device, non_blocking=True).unbind(1)
-    steepness, top_p, farthest = real.to(device, non_blocking=True).unbind(1)
+    real = torch.tensor(
+        [[one.steepness for one in samplings], [one.top_p for one in samplings], [one.farthest for one in samplings]],
+        dtype=torch.float64,
+    )
+    seeds, top_k = whole.to(device, non_blocking=True)
+    steepness, top_p, farthest = real.to(device, non_blocking=True)
     return Draws(
         seeds,
         steepness.float(),

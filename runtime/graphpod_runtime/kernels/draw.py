@@ -15,6 +15,9 @@ edge. Tokens that are tied at an edge stay together, so no filter depends on the
 - min-p: -log(min_p), because a token's probability is exp(-distance) of the best one's.
 """
 
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
@@ -33,7 +36,7 @@ WORKING_BYTES = 32 << 20
 
 
 class Draws(NamedTuple):
-    """How each row draws, [rows] each, and which filters any of them uses: the others cost nothing."""
+    """How each row draws, contiguous [rows] each, and which filters any of them uses: the others cost nothing."""
 
     seeds: Tensor
     """int64."""
@@ -54,11 +57,29 @@ class Draws(NamedTuple):
         return Draws(*(part[first:end] for part in self[:5]), *self[5:])
 
 
+Draw = Callable[[Tensor, Tensor, Draws], Tensor]
+
+
 def draw(logits: Tensor, positions: Tensor, draws: Draws) -> Tensor:
     """A token for each row of logits [rows, vocab]: a pure function of the row, its parameters, its seed and
     positions [rows], the index that the token will have in its sequence. -1 for a row whose largest logit is not
     finite.
     """
+    return _drawer(logits.device.type)(logits, positions, draws)
+
+
+@cache
+def _drawer(device: str) -> Draw:
+    """The fastest one for a type of device."""
+    if device != "cuda" or find_spec("triton") is None:
+        return draw_by_torch
+    from graphpod_runtime.kernels.draw_triton import draw
+
+    return draw
+
+
+def draw_by_torch(logits: Tensor, positions: Tensor, draws: Draws) -> Tensor:
+    """`draw` for any device."""
     rows, vocab = logits.shape
     size = max(1, WORKING_BYTES // (4 * vocab))
     if rows <= size:
