@@ -33,6 +33,8 @@ WEAKER = {
     "prefill": {"Breakable": "Piecewise", "Piecewise": "Disabled"},
     "decode": {"Full": "Breakable", "Breakable": "Disabled"},
 }
+AUTO = {"maxModelLen": 2048, "maxBatch": 8}
+"""What a stub derives where the configuration says Auto (null), as an engine on a CPU does."""
 ATTENTION = {"kernels": "torch", "because": "a stub attends to nothing"}
 SEGMENTS = {"Full": 1, "Breakable": 31, "Piecewise": 31}  # of a model with 30 layers
 POOL_BYTES = 1 << 20  # of one size
@@ -109,6 +111,8 @@ class Story:
     page_size: int
     ready_at: float | None
     end: End | None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """What it serves, reported once its KV cache is there."""
     silent_at: float | None = None
     mute: bool = False
     """/warmup never answers."""
@@ -155,7 +159,9 @@ class Story:
             "decisions": [dict(decision) for decision in scene.decisions],
             "attention": ATTENTION if any(name == "Load" for name, _ in scene.stages) else None,
             "stages": [{"name": name, "seconds": round(seconds, 3)} for name, seconds in scene.stages],
+            "limits": dict(self.limits) if scene.pages else None,
             "kv": {"pages": scene.pages, "pageSize": self.page_size, "tokens": scene.pages * self.page_size},
+            "vocabulary": 0,
             "warnings": [],
             "failure": scene.failure and {"reason": scene.failure[0], "message": scene.failure[1]},
         }
@@ -180,6 +186,11 @@ def tell(config: bytes, fault: str, seconds: float) -> Story:
 def _told(config: str, fault: str, seconds: float) -> Story:
     """Thousands of services differ in their names alone: they share one story."""
     return _Start(json.loads(config), parse(fault), seconds).told()
+
+
+def _limits(config: Mapping[str, Any]) -> dict[str, Any]:
+    auto = [name for name in AUTO if config[name] is None]
+    return {name: config[name] or value for name, value in AUTO.items()} | {"auto": auto}
 
 
 class _Ended(Exception):
@@ -239,6 +250,7 @@ class _Start:
             page_size=self.config["pageSize"],
             ready_at=self.ready_at,
             end=end,
+            limits=_limits(self.config),
             silent_at=self.silent_at,
             mute=any(one.at == "warmup" for one in self._all(Kind.Silent)),
             lie=next((one.at for one in self._all(Kind.Lying)), ""),
@@ -271,8 +283,8 @@ class _Start:
             self.phases["decode"] = replace(self.phases["decode"], captured=0, segments=0, seconds=0.0, failed=0)
         with self._stage("KvSizing"):
             self._pass("KvSizing")
-            per_sequence = -(-self.config["maxModelLen"] // self.config["pageSize"])
-            self.pages = self.config["maxBatch"] * per_sequence
+            limits = _limits(self.config)
+            self.pages = limits["maxBatch"] * -(-limits["maxModelLen"] // self.config["pageSize"])
         with self._stage("DecodeCapture"):
             self._capture("decode", "DecodeCapture")
         self._reach("SelfChecking")

@@ -19,6 +19,7 @@ from graphpod_operator.api_model import (
     lasting,
 )
 from graphpod_policy import AllToAll, AttentionBackend, KvCacheDtype, Quantization, SpeculativeMethod
+from graphpod_policy.limits import MOST_CONTEXT
 
 DRAFTED = (SpeculativeMethod.DraftModel, SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3)
 """Methods that take weights of their own."""
@@ -137,10 +138,22 @@ class Engine(ApiModel):
         None,
         description="Element type of weights and activations. Default: bfloat16 with GPUs, float32 without.",
     )
-    max_model_len: Integer = Field(
-        2048, ge=16, le=1_048_576, description="Longest prompt plus answer, in tokens. Default: 2048."
+    max_model_len: Integer | None = Field(
+        None,
+        ge=16,
+        le=MOST_CONTEXT,
+        description="Longest prompt plus answer, in tokens. Default: Auto, derived by each pod: on a GPU the model's "
+        "own length as far as the KV cache holds one such context (2048 with torch's attention), on a CPU the "
+        "model's own length up to 2048. status.engine.maxModelLen has the value.",
     )
-    max_batch: Integer = Field(8, ge=1, le=1024, description="Most requests decoded in one pass. Default: 8.")
+    max_batch: Integer | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Most requests decoded in one pass; with parallelism.data, of each rank. Default: Auto, derived by "
+        "each pod: on a GPU 256, less on one of under 60 GiB or with torch's attention; 8 on a CPU. "
+        "status.engine.maxBatch has the value.",
+    )
     prefill_chunk: Integer | None = Field(
         None,
         ge=16,

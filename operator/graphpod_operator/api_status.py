@@ -123,6 +123,15 @@ class GraphStatus(StatusModel):
     )
 
 
+class EngineStatus(StatusModel):
+    """What the pods serve. What the spec leaves to them (Auto) each pod derives: the smallest value over the pods."""
+
+    max_model_len: Count = Field(description="Longest prompt plus answer, in tokens.")
+    max_batch: Count = Field(description="Most requests decoded in one pass.")
+    kv_tokens: Count = Field(description="Tokens that the KV cache of one pod holds.")
+    display: Word = Field(description="The three in words, for the printer column.")
+
+
 class ServicePhase(StrEnum):
     """How it stands, in one word."""
 
@@ -178,4 +187,7 @@ class Status(StatusModel):
         None, description="Label selector of the pods, for autoscalers."
     )
     graph: GraphStatus | None = Field(None, description="What was asked of CUDA graphs, and what runs.")
+    engine: EngineStatus | None = Field(
+        None, description="What the pods serve: context, batch and KV cache. Absent until the warm-up of one has ended."
+    )
     last_failure: Failure | None = Field(None, description="The last unresolved failure of a pod.")

@@ -40,6 +40,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("Age", "date", ".metadata.creationTimestamp", "Time since creation."),
     Column("Model", "string", ".spec.model.uri", "Where the weights are.", 1),
     Column("URL", "string", ".status.url", "Address of the OpenAI API inside the cluster.", 1),
+    Column("Capacity", "string", ".status.engine.display", "Context, batch and KV tokens that the pods serve.", 1),
     Column("Revision", "string", ".status.graph.configHash", "Hash of the engine's configuration.", 1),
 )
 

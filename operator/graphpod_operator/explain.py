@@ -25,6 +25,7 @@ from graphpod_policy import (
     PhasePlan,
     Plan,
     Policy,
+    limits,
     refine,
     resolve,
 )
@@ -127,6 +128,7 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         **{phase.value: phase_dict(phase, explanation) for phase in Phase},
         "backend": final.backend.value,
         "compile": final.compile.value,
+        "limits": limits_dict(final),
         "prefillChunk": final.prefill_chunk,
         "budget": {
             "captureSeconds": final.budget.capture_seconds,
@@ -139,6 +141,20 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "notes": list(explanation.notes),
         "configHash": explanation.config_hash,
         "resolverRevision": final.resolver_revision,
+    }
+
+
+def limits_dict(final: Plan) -> dict[str, Any]:
+    """Context and batch as a pod would derive them, as far as the plan's facts tell; `maxModelLen` null: the model's
+    own.
+    """
+    features, facts = final.features, final.facts
+    known = features.max_model_len is not None or features.device is Device.Cpu or facts.model is not None
+    written = {"maxModelLen": features.max_model_len, "maxBatch": features.max_batch}
+    return {
+        "maxModelLen": limits.context(features, facts) if known else None,
+        "maxBatch": limits.batch(features, facts, final.phases[Phase.Decode].sizes),
+        "auto": [name for name, value in written.items() if value is None],
     }
 
 

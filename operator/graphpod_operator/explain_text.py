@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 
-from graphpod_operator.explain import Explanation, Verdict
+from graphpod_operator.explain import Explanation, Verdict, limits_dict
 from graphpod_policy import Backend, Cost, Decision, Outcome, Phase, Plan, Policy
 from graphpod_policy.rules import GATES, is_about_built
 
@@ -60,6 +60,7 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
     lines = [paint(Ink.Strong, f"{manifest.namespace}/{manifest.name}") + f"  ({manifest.source})", ""]
     for phase in Phase:
         lines += [*_phase(phase, explanation, paint), ""]
+    lines += _block("serves", [_serves(final)])
     lines += _block("start", [_start(explanation)])
     lines += _block("engine", [_engine(explanation)])
     if final.gates:
@@ -134,6 +135,14 @@ def bytes_text(amount: int) -> str:
 def seconds_text(seconds: float) -> str:
     """Seconds or minutes, as one reads it."""
     return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _serves(plan: Plan) -> str:
+    told = limits_dict(plan)
+    auto = dict.fromkeys(told["auto"], " (Auto)")
+    context = told["maxModelLen"] or "the model's own length"
+    fits = ", as far as the KV cache holds it" if "maxModelLen" in auto else ""
+    return f"context {context}{auto.get('maxModelLen', '')}{fits}; batch {told['maxBatch']}{auto.get('maxBatch', '')}"
 
 
 def _start(explanation: Explanation) -> str:

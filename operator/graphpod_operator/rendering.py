@@ -36,6 +36,13 @@ ELSEWHERE: tuple[tuple[str, ...], ...] = (
 """Fields of the spec that no pod is rendered from."""
 
 
+FIRST_DEFAULTS: dict[tuple[str, ...], int] = {("engine", "maxModelLen"): 2048, ("engine", "maxBatch"): 8}
+"""Fields that are Auto today and had these defaults, which the API server wrote into every service. A service that has
+them keeps the fingerprint it had.
+"""
+AUTO = "Auto"
+
+
 @dataclass(frozen=True)
 class Rendering:
     """`engine` are the bytes of engine.json, `workload` is the Deployment's part that the pods come from, `policy` the
@@ -99,10 +106,13 @@ def revision(made_from: str, engine: str, workload: str) -> str:
 def made_from(spec: Spec, queue: str | None) -> str:
     """Fingerprint of what a rendering is made from: the spec as written, without what is at its default.
 
-    So a field that a later version adds leaves it as it is. The default of a field never changes within a version of
-    the API.
+    So a field that a later version adds leaves it as it is. FIRST_DEFAULTS are the defaults that have changed.
     """
     written = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for (struct, name), default in FIRST_DEFAULTS.items():
+        value = written.setdefault(struct, {}).setdefault(name, AUTO)
+        if value == default:
+            _remove(written, (struct, name))
     for path in ELSEWHERE:
         _remove(written, path)
     return hashlib.sha256(canonical({"spec": written, "queue": queue}).encode()).hexdigest()[:16]

@@ -9,6 +9,7 @@ from graphpod_operator import observe
 from graphpod_operator.api_status import Condition, ConditionStatus, Failure, ServicePhase, Status
 from graphpod_operator.conditions import ROOTS, UPDATES, ConditionType
 from graphpod_operator.diagnose import PRECEDENCE, Diagnosis, Expected, diagnose, unscheduled
+from graphpod_operator.enginestatus import engine_status
 from graphpod_operator.gateways import NO_ROUTE
 from graphpod_operator.graphstatus import graph_status, is_weaker
 from graphpod_operator.observe import Pod
@@ -84,6 +85,7 @@ def status(
         graph=graph_status(policy, config_hash, seen.pods, seen.readings, deaths, limit)
         if policy is not None
         else None,
+        engine=engine_status(config_hash, seen.pods, seen.readings),
         last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable]),
     )
 

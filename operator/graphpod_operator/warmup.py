@@ -56,6 +56,7 @@ class Wire(BaseModel):
 Count = Annotated[Integer, Field(ge=0, le=1_000_000)]
 Seconds = Annotated[float, Field(ge=0, le=10_000_000, strict=True, allow_inf_nan=False)]
 Word = Annotated[str, Field(max_length=253)]
+Amount = Annotated[Integer, Field(ge=0, le=1 << 40)]
 
 
 class SizesRead(Wire):
@@ -86,6 +87,20 @@ class DecisionRead(Wire):
     hint: str = ""
 
 
+class LimitsRead(Wire):
+    """What the pod serves: tokens of one request, requests of one pass. `auto` names the fields it derived."""
+
+    max_model_len: Amount
+    max_batch: Amount
+    auto: Annotated[tuple[Word, ...], Field(max_length=8)] = ()
+
+
+class KvRead(Wire):
+    """The KV cache, in tokens that sequences can own."""
+
+    tokens: Amount = 0
+
+
 class FailureRead(Wire):
     """Why the start failed."""
 
@@ -103,6 +118,8 @@ class Reading(Wire):
     terminal: Boolean
     graph: Mapping[Phase, PhaseRead] = {}
     decisions: tuple[DecisionRead, ...] = Field((), max_length=256)
+    limits: LimitsRead | None = None
+    kv: KvRead = KvRead()
     failure: FailureRead | None = None
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 Operator, engine and command line share this package, so what is planned and what is explained cannot drift.
 """
 
+from graphpod_policy import limits
 from graphpod_policy.built import BUILT_COMPILE, BUILT_POLICIES, FEATURES, NotBuilt, not_built
 from graphpod_policy.config import (
     ConfigError,
@@ -90,6 +91,7 @@ __all__ = [
     "SpeculativeMethod",
     "Stage",
     "config_hash",
+    "limits",
     "not_built",
     "refine",
     "refusing_gate",

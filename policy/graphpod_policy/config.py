@@ -101,15 +101,16 @@ class ServingConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """One engine. `max_model_len`, `prefill_chunk` and `page_size` are tokens, `max_batch` is sequences,
-    `kv_cache_bytes` bytes (None: what is free after capture, at most max_batch full contexts),
+    """One engine. `max_model_len`, `prefill_chunk` and `page_size` are tokens, `max_batch` is sequences (None: Auto,
+    derived by each pod, see `limits`), `kv_cache_bytes` bytes (None: what is free after capture, at most max_batch full
+    contexts),
     `threads` compute threads (None: as many as the container may use).
     """
 
     model: ModelConfig
     dtype: str
-    max_model_len: int
-    max_batch: int
+    max_model_len: int | None
+    max_batch: int | None
     prefill_chunk: int
     page_size: int
     graph: GraphConfig
@@ -124,8 +125,8 @@ class EngineConfig:
         if self.dtype not in self.DTYPES:
             raise ConfigError(f"dtype: {self.dtype!r} is not one of {', '.join(self.DTYPES)}")
         for name in ("max_model_len", "max_batch", "prefill_chunk", "page_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{_camel(name)}: must be at least 1, is {getattr(self, name)}")
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ConfigError(f"{_camel(name)}: must be at least 1, is {value}")
         for phase in Phase:
             sizes = self.phase(phase).sizes
             if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):

@@ -48,6 +48,8 @@ class ModelFacts:
     experts: int = 0
     """Experts of each layer; 0: a dense model."""
     multimodal: bool = False
+    max_position: int | None = None
+    """Most tokens of one sequence that the model knows; None: its configuration does not say."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "ModelFacts":
@@ -71,6 +73,7 @@ class ModelFacts:
             vocab=_count(text, "vocab_size"),
             experts=_count(text, "num_experts", _count(text, "n_routed_experts", 0)),
             multimodal="vision_config" in config or "audio_config" in config,
+            max_position=_count(text, "max_position_embeddings", 0) or None,
         )
 
     @property
@@ -100,7 +103,9 @@ class ModelFacts:
 class Facts:
     """All that is known beyond the spec; None: not known. `attention_layers` were found in the loaded model,
     `configured_layers` are what its configuration gives this stage of the pipeline; `gpu_memory_bytes` is the memory
-    of one GPU, `free_bytes` what captures may take of it (or of the host's memory on a CPU).
+    of one GPU, `free_bytes` what captures may take of it (or of the host's memory on a CPU). `reads_whole_tables`: a
+    captured decode step attends over the whole block table of every sequence, whatever its length (torch's attention on
+    a GPU).
     """
 
     attention_layers: int | None = None
@@ -108,6 +113,7 @@ class Facts:
     model: ModelFacts | None = None
     gpu_memory_bytes: int | None = None
     free_bytes: int | None = None
+    reads_whole_tables: bool = False
 
 
 NOTHING_KNOWN = Facts()

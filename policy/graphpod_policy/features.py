@@ -22,7 +22,8 @@ from graphpod_policy.words import (
 class Features:
     """The features of one service, as its spec says them. A default means: not used.
 
-    `max_model_len` is in tokens (prompt and answer), `max_batch` in sequences that decode together,
+    `max_model_len` is in tokens (prompt and answer), `max_batch` in sequences that decode together (None: Auto, see
+    `limits`),
     `prefill_chunk` in tokens of one prefill pass (None: the largest prefill size); sizes ending in `_bytes`
     are bytes; `tensor` to `context` count devices or parts, 1 means undivided; `gpus` are those of one pod.
     """
@@ -30,8 +31,8 @@ class Features:
     device: Device = Device.Cpu
     gpus: int = 0
     nodes: int = 1
-    max_model_len: int = 2048
-    max_batch: int = 8
+    max_model_len: int | None = None
+    max_batch: int | None = None
     prefill_chunk: int | None = None
 
     tensor: int = 1

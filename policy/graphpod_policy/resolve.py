@@ -14,10 +14,10 @@ from graphpod_policy.ladder import Ladder
 from graphpod_policy.plan import Decision, PhasePlan, Plan
 from graphpod_policy.rules import BY_NAME, GATES, speaking
 from graphpod_policy.search import Search
-from graphpod_policy.sizing import Allowance, asked_ladder, budget_cut, device_cut, prefill_chunk
+from graphpod_policy.sizing import Allowance, asked_ladder, budget_cut, device_cut, pass_cut, prefill_chunk
 from graphpod_policy.words import Backend, CompileMode, Device, Outcome, Phase, Policy, Severity, Stage
 
-RESOLVER_REVISION = "2026-11-21.6"
+RESOLVER_REVISION = "2026-11-22.1"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {
@@ -107,6 +107,8 @@ def refine(plan: Plan, facts: Facts) -> Plan:
         sizes: Ladder = ()
         if policy is not Policy.Disabled:
             sizes, changes = device_cut(current.sizes, case, plan.prefill_chunk)
+            search.resize(case, changes)
+            sizes, changes = pass_cut(sizes, case)
             search.resize(case, changes)
             sizes, changes = budget_cut(sizes, case, allowance)
             search.resize(case, changes)

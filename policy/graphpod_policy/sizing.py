@@ -3,6 +3,7 @@
 from math import inf, lcm
 from typing import NamedTuple
 
+from graphpod_policy import limits
 from graphpod_policy.cost import COMPILE_SECONDS, Cost, ladder_costs
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.ladder import (
@@ -31,7 +32,7 @@ def prefill_chunk(features: Features, request: GraphRequest) -> int:
     """Most tokens of one prefill pass: the user's, else the largest asked size, else the device's default."""
     default = CPU_PREFILL_MAX if features.device is Device.Cpu else memory_row(None).prefill
     asked = features.prefill_chunk or (max(request.prefill_sizes) if request.prefill_sizes else default)
-    return min(asked, features.max_model_len * features.max_batch)
+    return min(asked, limits.context(features) * limits.batch(features))
 
 
 def default_ladder(phase: Phase, features: Features, chunk: int) -> Ladder:
@@ -39,22 +40,18 @@ def default_ladder(phase: Phase, features: Features, chunk: int) -> Ladder:
     if phase is Phase.Prefill:
         return prefill_ladder(chunk)
     if features.device is Device.Cpu:
-        return cpu_decode_ladder(features.max_batch)
-    most = min(features.max_batch, memory_row(None).decode)
+        return cpu_decode_ladder(limits.batch(features))
+    most = min(limits.batch(features), memory_row(None).decode)
     return decode_ladder(most) if features.speculative is None else verify_ladder(most)
 
 
 def asked_ladder(case: Case, asked: Ladder | None, chunk: int) -> tuple[Ladder, Changes]:
     """The sizes of a phase that fit one pass, rounded as rules ask, and what was changed. None: the default ladder."""
-    changes: list[Change] = []
     phase = case.phase
-    most = chunk if phase is Phase.Prefill else case.features.max_batch
+    most = chunk if phase is Phase.Prefill else limits.batch(case.features)
     sizes = default_ladder(phase, case.features, chunk) if asked is None else tuple(sorted(set(asked)))
-    fitting = tuple(size for size in sizes if size <= most)
-    if fitting != sizes:
-        dropped = ", ".join(str(size) for size in sizes if size > most)
-        told = f"one {phase} pass holds at most {most} {UNITS[phase]}: dropped {dropped}"
-        changes.append((BY_NAME["LadderClamp"], told))
+    fitting, clamped = _clamped(sizes, phase, most)
+    changes = list(clamped)
     multiples = [(rule, rule.multiple(case)) for rule in speaking(case, Severity.Adjust) if rule.multiple is not None]
     rounded = aligned(fitting, lcm(*(multiple for _, multiple in multiples)), most)
     changes += [
@@ -65,24 +62,46 @@ def asked_ladder(case: Case, asked: Ladder | None, chunk: int) -> tuple[Ladder, 
     return rounded, tuple(changes)
 
 
+def pass_cut(sizes: Ladder, case: Case) -> tuple[Ladder, Changes]:
+    """A prefill ladder without the sizes that no pass can have, once the model's own length is known and the service
+    says none.
+    """
+    features, facts = case.features, case.facts
+    if case.phase is not Phase.Prefill or features.max_model_len is not None:
+        return sizes, ()
+    return _clamped(sizes, case.phase, limits.context(features, facts) * limits.batch(features, facts))
+
+
 def device_cut(sizes: Ladder, case: Case, chunk: int) -> tuple[Ladder, Changes]:
     """A default ladder without the sizes that this device's row of the memory table does not have; a ladder of the
     user's own is left alone.
     """
-    phase, facts = case.phase, case.facts
+    phase, features, facts = case.phase, case.features, case.facts
     default, _ = asked_ladder(case, None, chunk)
-    if case.features.device is Device.Cpu or sizes != default[: len(sizes)]:
+    if features.device is Device.Cpu or sizes != default[: len(sizes)]:
         return sizes, ()
     row = memory_row(facts.gpu_memory_bytes)
     if phase is Phase.Prefill:
         latent = facts.model is not None and facts.model.latent_attention
         most = min(row.prefill, LATENT_ATTENTION_MAX) if latent else row.prefill
+    elif features.max_batch is None:
+        most = limits.batch(features, facts)
     else:
-        most = row.decode_split if case.features.tensor >= 4 else row.decode
+        most = row.decode_split if features.tensor >= 4 else row.decode
     kept = tuple(size for size in sizes if size <= most)
     if kept == sizes:
         return sizes, ()
     return kept, ((BY_NAME["LadderDevice"], f"{BY_NAME['LadderDevice'].because}: at most {most} {UNITS[phase]}"),)
+
+
+def _clamped(sizes: Ladder, phase: Phase, most: int) -> tuple[Ladder, Changes]:
+    """`sizes` that one pass of at most `most` rows can have."""
+    fitting = tuple(size for size in sizes if size <= most)
+    if fitting == sizes:
+        return sizes, ()
+    dropped = ", ".join(str(size) for size in sizes if size > most)
+    told = f"one {phase} pass holds at most {most} {UNITS[phase]}: dropped {dropped}"
+    return fitting, ((BY_NAME["LadderClamp"], told),)
 
 
 class Allowance(NamedTuple):

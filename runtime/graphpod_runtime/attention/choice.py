@@ -21,10 +21,13 @@ class AttentionUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A backend, and why it is this one, for people."""
+    """A backend, and why it is this one, for people. `reads_whole_tables`: a captured step attends over the whole block
+    table of every sequence.
+    """
 
     backend: Backend
     because: str
+    reads_whole_tables: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
     scaled_dot_product_attention, which does all work.
     """
     if asked is Asked.Torch:
-        return Chosen(TorchAttention(work.shape), f"{FIELD} is Torch")
+        return _torch(work, f"{FIELD} is Torch")
     if asked not in (Asked.Auto, Asked.FlashInfer, Asked.Fa3):
         raise AttentionUnavailable(
             f"{FIELD}: {asked} is not built in this version; use one of Auto, Torch, FlashInfer, Fa3"
@@ -59,8 +62,12 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
             return Chosen(FlashInferAttention(work.shape, work.dtype, work.device, prefill), because)
         obstacle = no_fa3
     if asked is Asked.Auto:
-        return Chosen(TorchAttention(work.shape), obstacle)
+        return _torch(work, obstacle)
     raise AttentionUnavailable(f"{FIELD}: {asked} cannot be served: {obstacle}; set it to Auto or Torch")
+
+
+def _torch(work: Work, because: str) -> Chosen:
+    return Chosen(TorchAttention(work.shape), because, reads_whole_tables=work.device.type == "cuda")
 
 
 def _obstacle(work: Work) -> str | None:

@@ -12,13 +12,14 @@ from graphpod_runtime.graphs.memory import MARGIN
 from graphpod_runtime.models.base import ModelShape
 
 
-def pages_of_one(config: EngineConfig) -> int:
-    """Pages of one sequence of maxModelLen tokens."""
-    return -(-config.max_model_len // config.page_size)
+def pages_of(tokens: int, page_size: int) -> int:
+    """Pages of one sequence of `tokens`."""
+    return -(-tokens // page_size)
 
 
 def cache(
     config: EngineConfig,
+    least_context: int,
     shape: ModelShape,
     place: Place,
     allocate: Callable[[int], KvCache],
@@ -27,18 +28,19 @@ def cache(
 ) -> KvCache:
     """What `allocate` makes of a number of pages, the scratch page beside those that sequences can own: as many as
     kvCacheMemory says; else what stays free beside the decode graphs (`decode_bytes`) and the measured peak of
-    `eager_prefill`, at most maxBatch full contexts.
+    `eager_prefill`, at most maxBatch full contexts, at least one of `least_context` tokens.
 
     What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
-    StartFailure when not even one full context fits, or not what kvCacheMemory asks for.
+    StartFailure when not even that fits, or not what kvCacheMemory asks for.
     """
-    one_page, least = page_bytes(shape, config.page_size, cache_dtype(config)), pages_of_one(config)
+    one_page = page_bytes(shape, config.page_size, cache_dtype(config))
+    least, whole = (pages_of(tokens, config.page_size) for tokens in (least_context, config.max_model_len))
     reserve = place.peak_of(eager_prefill) + decode_bytes
     if config.kv_cache_bytes is not None:
         room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
     else:
         room = int(place.available_bytes() * (1 - MARGIN)) - reserve
-        count = min(config.max_batch * least, room // one_page)
+        count = min(config.max_batch * whole, room // one_page)
     while count >= least:
         made = _allocated(config, allocate, count)
         missing = reserve - place.available_bytes()
@@ -53,7 +55,7 @@ def cache(
     raise StartFailure(
         ExitCode.ConfigInvalid,
         f"the KV cache has room for {max(0, count)} pages ({max(0, room)} bytes), one sequence of maxModelLen "
-        f"{config.max_model_len} needs {least} of {one_page} bytes; "
+        f"{least_context} needs {least} of {one_page} bytes; "
         "raise the memory limit or kvCacheMemory, or lower maxModelLen",
     )
 

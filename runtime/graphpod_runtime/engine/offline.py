@@ -6,8 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from graphpod_policy import ConfigError, ExitCode
+from graphpod_policy import ConfigError, ExitCode, Facts, limits
 from graphpod_runtime.arguments import number
+from graphpod_runtime.engine.facts import model_facts
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import Answer, NotInModel, NoToken, PromptTooLong, answers, refuse_misfits
 from graphpod_runtime.engine.journal import Journal
@@ -29,11 +30,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     began = time.time()
     try:
-        read_shape(options.model)  # an unknown architecture is told before a missing tokenizer
+        shape = read_shape(options.model)  # an unknown architecture is told before a missing tokenizer
         config = local_config(LocalOptions.of(options))
         tokenizer = Tokenizer(options.model)
         prompts = [_encode(tokenizer, text, plain=options.plain) for text in options.prompt]
-        refuse_misfits(prompts, options.max_tokens, config.max_model_len)
+        longest = limits.context(config.feature_set(), Facts(model=model_facts(shape)))
+        refuse_misfits(prompts, options.max_tokens, longest)
         journal = Journal(lambda line: print(line, file=sys.stderr, flush=True))
         runner = Runner(config, journal.note)
         runner.start()

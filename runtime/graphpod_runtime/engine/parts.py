@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphpod_policy import EngineConfig, ExitCode, Phase
+from graphpod_policy import EngineConfig, ExitCode, Phase, limits
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
@@ -53,8 +53,10 @@ class Parts:
     """Layers that call attention, counted in the rehearsal."""
 
     @classmethod
-    def made(cls, config: EngineConfig, place: Place, model: Model) -> "Parts":
-        """Attention over a scratch cache of one page, and buffers for the largest pass, beside `model` on `place`."""
+    def made(cls, config: EngineConfig, place: Place, model: Model, chosen: Chosen) -> "Parts":
+        """The `chosen` attention over a scratch cache of one page, and buffers for the largest pass of `config`, beside
+        `model` on `place`.
+        """
         dtype = dtype_of(config.dtype)
         addresses = Addresses()
         addresses.register_module(model.module())
@@ -67,7 +69,6 @@ class Parts:
             Phase.Decode: DecodePass(model, rows[Phase.Decode], place.device),
         }
         breaks = BreakArena(model.shape, max(rows.values()), dtype, place.device)
-        chosen = _attention(config, Work(model.shape, dtype, cache_dtype(config), place.device))
         parts = cls(
             place=place,
             model=model,
@@ -84,7 +85,8 @@ class Parts:
                 addresses.register(f"{phase}.{name}", tensor)
         for name, tensor in parts.breaks.tensors().items():
             addresses.register(name, tensor)
-        for name, tensor in parts.attention.reserve(rows[Phase.Decode], kv_room.pages_of_one(config)):
+        pages = kv_room.pages_of(config.max_model_len, config.page_size)
+        for name, tensor in parts.attention.reserve(rows[Phase.Decode], pages):
             addresses.register(f"attention.{name}", tensor)
         return parts
 
@@ -152,7 +154,9 @@ def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, de
     return len(layers)
 
 
-def _attention(config: EngineConfig, work: Work) -> Chosen:
+def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
+    """The attention that `config` asks for. StartFailure when it cannot be had."""
+    work = Work(model.shape, dtype_of(config.dtype), cache_dtype(config), place.device)
     try:
         return attention_for(work, config.features.attention)
     except AttentionUnavailable as error:
@@ -163,11 +167,12 @@ def loaded(config: EngineConfig, place: Place, read_model: LoadModel, read: Hear
     """The weights on `place`; `read` hears of every piece. StartFailure when the model cannot be read or its context is
     too short.
     """
+    longest = limits.context(config.feature_set())
     try:
-        model = read_model(Path(config.model.path), dtype_of(config.dtype), config.max_model_len, place.device, read)
+        model = read_model(Path(config.model.path), dtype_of(config.dtype), longest, place.device, read)
     except ModelInvalid as error:
         raise StartFailure(ExitCode.ModelInvalid, str(error)) from error
-    if config.max_model_len > model.shape.max_position:
+    if config.max_model_len is not None and config.max_model_len > model.shape.max_position:
         raise StartFailure(
             ExitCode.ConfigInvalid,
             f"maxModelLen {config.max_model_len} is more than the {model.shape.max_position} positions of "

@@ -67,6 +67,7 @@ class Runner:
     def start(self) -> None:
         """Load, capture, check, size; returns when Ready. StartFailure says why it cannot be."""
         self._engine: Started = self._starter.run()
+        self.config = self._starter.config
         self.pages = PageAllocator(self._engine.attention.cache.pages)
         self.eos_ids, self.vocabulary = self._engine.model.shape.eos_ids, self._engine.model.shape.vocab
         self._sampler = Sampler(self._engine.device)

@@ -24,24 +24,26 @@ from graphpod_policy import (
     CompileMode,
     EngineConfig,
     ExitCode,
+    Facts,
     Phase,
     Plan,
     not_built,
     refine,
 )
+from graphpod_policy.limits import least_context
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.cache.kv import cache_dtype, quantises
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.entries import folder_of
-from graphpod_runtime.engine import duties, kv_room
+from graphpod_runtime.engine import derived, duties, kv_room
 from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
 from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.device import place_of
-from graphpod_runtime.engine.facts import facts_of
+from graphpod_runtime.engine.facts import facts_of, known_of
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.inputs import dummy_inputs
 from graphpod_runtime.engine.logprobs import of_hidden, rows_at_once
-from graphpod_runtime.engine.parts import LoadModel, Parts, loaded
+from graphpod_runtime.engine.parts import LoadModel, Parts, attention_of, loaded
 from graphpod_runtime.engine.passes import Pass
 from graphpod_runtime.engine.sampler import draws_of
 from graphpod_runtime.engine.sequence import Sampling
@@ -80,7 +82,7 @@ class Started:
 
 class Starter:
     """One start. It reports after every stage and every captured size. `config` is the given one with the chunk that
-    the engine's own plan allows.
+    the engine's own plan allows, once Ready with what it leaves to the pod (Auto) derived.
     """
 
     def __init__(
@@ -136,25 +138,29 @@ class Starter:
         raise failure
 
     def _run(self) -> Started:
-        config, report = self.config, self.report
+        asked, report = self.config, self.report
         if self._started_at is not None:
             report.stages[Stage.Import] = time.time() - self._started_at
         self._tell()
-        missing = not_built(config.feature_set(), config.planned_request())
+        missing = not_built(asked.feature_set(), asked.planned_request())
         if missing:
             raise StartFailure(ExitCode.FeatureNotBuilt, "; ".join(entry.message for entry in missing))
         switches = Switches.read()
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
-        place = place_of(config.features.device)
+        if asked.threads is not None:
+            torch.set_num_threads(asked.threads)
+        place = place_of(asked.features.device)
         with self._stage(Stage.Load):
-            model = loaded(config, place, self._read_model, self._alive)
+            model = loaded(asked, place, self._read_model, self._alive)
             self._warn(model)
             report.vocabulary = model.shape.vocab
         with self._stage(Stage.Buffers):
-            parts = Parts.made(config, place, model)
+            chosen = attention_of(asked, place, model)
+            known = known_of(model.shape, place, chosen)
+            config = derived.widest(asked, known)
+            parts = Parts.made(config, place, model, chosen)
             report.attention = Attention(parts.attention.name, parts.attention_because)
-            plan = self._refined(parts)
+            plan = self._refined(facts_of(asked, parts, known))
+            config = replace(config, max_batch=derived.batch(asked, known, plan))
         cache = None
         if plan.compile is not CompileMode.Nothing:
             cache = CompileCache(folder_of(), parts.device, partial(self._compiled, switches))
@@ -182,7 +188,9 @@ class Starter:
             walk.capture(Phase.Decode)
             decode_bytes = walk.drop(Phase.Decode)
         with self._stage(Stage.KvSizing):
-            self._allocate_cache(parts, decode_bytes)
+            kv_tokens = self._allocate_cache(config, least_context(asked.feature_set(), known), parts, decode_bytes)
+            self.config = replace(config, max_model_len=derived.context(asked, known, kv_tokens))
+            report.limits = derived.served(asked, self.config)
         with self._stage(Stage.DecodeCapture):
             walk.capture(Phase.Decode)
         report.state = State.SelfChecking
@@ -215,9 +223,9 @@ class Starter:
             self.report.warnings = (warning,)
             logger.warning("model %s: %s", self.config.model.name, warning)
 
-    def _refined(self, parts: Parts) -> Plan:
+    def _refined(self, facts: Facts) -> Plan:
         """The plan, weakened by what model, device and memory show. StartFailure when that or a duty forbids it."""
-        plan = refine(self._plan, facts_of(self.config, parts))
+        plan = refine(self._plan, facts)
         self.report.decisions = plan.decisions
         if (refused := plan.refused) is not None:
             raise StartFailure(
@@ -236,8 +244,9 @@ class Starter:
             raise CompileFailed(f"{function}: injected fault")
         self._tell()
 
-    def _allocate_cache(self, parts: Parts, decode_bytes: int) -> None:
-        config, model, attention = self.config, parts.model, parts.attention
+    def _allocate_cache(self, config: EngineConfig, least: int, parts: Parts, decode_bytes: int) -> int:
+        """Makes the KV cache, for at least one sequence of `least` tokens; the tokens that sequences can own."""
+        model, attention = parts.model, parts.attention
         inputs = dummy_inputs(Phase.Prefill, config.prefill_chunk, config.page_size, parts.device)
         attention.plan(inputs.metadata)
 
@@ -253,9 +262,10 @@ class Starter:
             return logits, draw(logits, inputs.positions[-rows:], draws)
 
         allocate = partial(parts.new_cache, config)
-        cache = kv_room.cache(config, model.shape, parts.place, allocate, prefill, decode_bytes)
+        cache = kv_room.cache(config, least, model.shape, parts.place, allocate, prefill, decode_bytes)
         self.report.kv_pages = cache.pages - 1
         parts.bind(cache)
+        return self.report.kv_pages * config.page_size
 
     def _ladders(self, walk: Walk, switches: Switches) -> dict[Phase, Ladder]:
         return {

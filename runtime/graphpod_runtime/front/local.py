@@ -15,6 +15,7 @@ from graphpod_policy import (
     GraphRequest,
     ModelConfig,
     Policy,
+    limits,
     not_built,
     resolve,
 )
@@ -24,9 +25,6 @@ from graphpod_runtime.front.gpu import Gpus, usable_gpus
 AUTO = "auto"
 DTYPES: dict[Device, str] = {Device.Cuda: "bfloat16", Device.Cpu: "float32"}
 """`--dtype auto`, as in the API: the engine's 16-bit type on a GPU, where half the bytes are half the time."""
-
-DEFAULT_CONTEXT = 2048
-"""Tokens, when the model allows more and nobody asked."""
 
 
 class LocalError(ValueError):
@@ -48,7 +46,7 @@ class LocalOptions:
     device: str = AUTO
     dtype: str = AUTO
     max_model_len: int | None = None
-    max_batch: int = 8
+    max_batch: int | None = None
     prefill: Policy = Policy.Auto
     decode: Policy = Policy.Auto
 
@@ -80,7 +78,8 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             "--max-model-len",
             type=int,
             metavar="TOKENS",
-            help=f"prompt and answer; default: the model's own, at most {DEFAULT_CONTEXT}",
+            help="prompt and answer; default: the model's own, as far as the KV cache holds it; "
+            f"at most {limits.SMALL_CONTEXT} on a CPU",
         ),
         parser.add_argument("--max-batch", type=int, default=8, metavar="SEQUENCES", help="default: %(default)s"),
         parser.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
@@ -92,12 +91,12 @@ def local_config(options: LocalOptions, find_gpus: Callable[[], Gpus] = usable_g
     """The configuration; LocalError for a folder without config.json or a policy that is not built. What `--device
     auto` has chosen, and why, goes to standard error.
     """
-    positions = _positions(options.model)
+    _look_at(options.model)
     device = _device(options.device, find_gpus)
     features = Features(
         device=device,
         gpus=1 if device is Device.Cuda else 0,
-        max_model_len=min(positions, DEFAULT_CONTEXT) if options.max_model_len is None else options.max_model_len,
+        max_model_len=options.max_model_len,
         max_batch=options.max_batch,
     )
     request = GraphRequest(prefill=options.prefill, decode=options.decode)
@@ -124,15 +123,15 @@ def _device(asked: str, find_gpus: Callable[[], Gpus]) -> Device:
     return device
 
 
-def _positions(model: Path) -> int:
-    """The most tokens of one sequence that the model knows."""
+def _look_at(model: Path) -> None:
+    """LocalError unless the folder has a model's configuration."""
     path = model / "config.json"
     if not path.is_file():
         missing = "no config.json" if model.is_dir() else "no such folder"
         raise LocalError(ExitCode.ModelInvalid, f"{model}: {missing}; give the folder of a Hugging Face style model")
     try:
         config = json.loads(path.read_bytes())
-        return int(config.get("text_config", config)["max_position_embeddings"])
+        int(config.get("text_config", config)["max_position_embeddings"])
     except KeyError as error:
         raise LocalError(ExitCode.ModelInvalid, f"{path}: field {error} is missing; copy the model again") from error
     except (OSError, ValueError, AttributeError, TypeError) as error:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_policy import EngineConfig, Phase, config_hash
+from graphpod_policy import EngineConfig, Phase, config_hash, limits
 from graphpod_runtime.graphs.report import PhaseReport, Report, State
 
 
@@ -52,9 +52,19 @@ class Status:
 
     @property
     def context_tokens(self) -> int:
-        """Most tokens of one request: the model's limit, or the whole KV cache when that is smaller."""
-        kv_tokens = self.report["kv"]["tokens"]
-        return min(self.config.max_model_len, kv_tokens) if kv_tokens else self.config.max_model_len
+        """Most tokens of one request: what the engine serves, or the whole KV cache when that is smaller. Before the
+        engine knows, the most that the configuration allows.
+        """
+        served, kv_tokens = self.report["limits"], self.report["kv"]["tokens"]
+        most: int = served["maxModelLen"] if served else limits.context(self.config.feature_set())
+        return min(most, kv_tokens) if kv_tokens else most
+
+    @property
+    def batch(self) -> int:
+        """Most requests that run together, known as `context_tokens` is."""
+        served = self.report["limits"]
+        most: int = served["maxBatch"] if served else limits.batch(self.config.feature_set())
+        return most
 
     @property
     def vocabulary(self) -> int:

@@ -91,6 +91,20 @@ class PhaseReport:
         }
 
 
+class Limits(NamedTuple):
+    """Tokens of the longest sequence and sequences of the largest batch that this pod serves; `auto` names those that
+    the pod derived, in the API's words.
+    """
+
+    context: int
+    batch: int
+    auto: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the API's words."""
+        return {"maxModelLen": self.context, "maxBatch": self.batch, "auto": list(self.auto)}
+
+
 class Attention(NamedTuple):
     """Whose kernels compute attention, and why theirs."""
 
@@ -109,6 +123,8 @@ class Report:
     stages: dict[Stage, float] = field(default_factory=dict)
     attention: Attention | None = None
     """Known once the model is."""
+    limits: Limits | None = None
+    """Known once the KV cache is."""
     kv_pages: int = 0
     page_size: int = 0
     warnings: tuple[str, ...] = ()
@@ -151,6 +167,7 @@ class Report:
             "decisions": [decision.as_dict() for decision in self.decisions],
             "stages": [{"name": stage.value, "seconds": round(seconds, 3)} for stage, seconds in self.stages.items()],
             "attention": self.attention and self.attention._asdict(),
+            "limits": self.limits and self.limits.as_dict(),
             "kv": {"pages": self.kv_pages, "pageSize": self.page_size, "tokens": self.kv_pages * self.page_size},
             "warnings": list(self.warnings),
             "vocabulary": self.vocabulary,

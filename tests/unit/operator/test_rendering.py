@@ -251,9 +251,28 @@ def test_a_memory_of_somebody_else_is_no_memory(cluster: Cluster) -> None:
 
 def test_a_field_at_its_default_is_as_good_as_absent() -> None:
     written = {"model": {"uri": "pvc://weights/model"}}
-    told = {**written, "replicas": 4, "graph": {"prefill": "Auto", "sizes": {}}, "engine": {"maxBatch": 8}}
+    told = {**written, "replicas": 4, "graph": {"prefill": "Auto", "sizes": {}}, "engine": {"pageSize": 16}}
     assert made_from(Spec.model_validate(written), None) == made_from(Spec.model_validate(told), None)
     assert made_from(Spec.model_validate(written), None) != made_from(Spec.model_validate(written), "gpus")
+
+
+@pytest.mark.parametrize(
+    ("more", "fingerprint"),
+    [
+        ({}, "64eeb5ed5547de0f"),
+        ({"resources": {"limits": {"nvidia.com/gpu": "1"}}}, "e9aba57f9df68dc3"),
+    ],
+)
+def test_a_service_with_the_defaults_that_an_earlier_version_wrote_keeps_its_fingerprint(
+    more: dict[str, Any], fingerprint: str
+) -> None:
+    """The API server stored 2048 and 8 in every service. The fingerprints are those that the earlier version made."""
+    stored = {"model": {"uri": "pvc://weights/model"}, "engine": {"maxModelLen": 2048, "maxBatch": 8}, **more}
+    assert made_from(Spec.model_validate(stored), None) == fingerprint
+    auto = {**stored, "engine": {}}
+    assert made_from(Spec.model_validate(auto), None) != fingerprint
+    one = {**stored, "engine": {"maxModelLen": 2048}}
+    assert made_from(Spec.model_validate(one), None) not in (fingerprint, made_from(Spec.model_validate(auto), None))
 
 
 @pytest.mark.parametrize("path", sorted(path for path, node in specs.fields() if "properties" not in node))

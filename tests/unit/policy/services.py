@@ -29,7 +29,10 @@ from graphpod_policy.search import COMPILE_ORDER
 PREFILL, DECODE = Phase.Prefill, Phase.Decode
 
 CUDA = Features(device=Device.Cuda, gpus=1, max_model_len=8192, max_batch=64)
-"""A plain service on one GPU."""
+"""A service on one GPU that says how long and how many."""
+
+PLAIN = Features(device=Device.Cuda, gpus=1)
+"""A service on one GPU that leaves both to its pods."""
 
 LLAMA = ModelFacts("LlamaForCausalLM", 32, 4096, 14336, 32, 8, 128, 128256)
 
@@ -45,8 +48,8 @@ _USED: dict[str, st.SearchStrategy[Any]] = {
     "device": st.sampled_from(Device),
     "gpus": st.integers(0, 16),
     "nodes": st.integers(1, 4),
-    "max_model_len": st.integers(1, 40_000),
-    "max_batch": st.integers(1, 1024),
+    "max_model_len": st.none() | st.integers(1, 40_000),
+    "max_batch": st.none() | st.integers(1, 1024),
     "prefill_chunk": st.none() | st.integers(1, 20_000),
     "tensor": st.sampled_from([1, 2, 4, 8, 6]),
     "pipeline": st.integers(1, 4),
@@ -106,6 +109,7 @@ models = st.builds(
     vocab=st.integers(1000, 200_000),
     experts=st.integers(0, 64),
     multimodal=st.booleans(),
+    max_position=st.none() | st.integers(1, 200_000),
 )  # fmt: skip
 
 facts = st.builds(
@@ -115,6 +119,7 @@ facts = st.builds(
     model=st.none() | models,
     gpu_memory_bytes=st.none() | st.integers(8 * GIB, 200 * GIB),
     free_bytes=st.none() | st.integers(0, 4 * GIB),
+    reads_whole_tables=st.booleans(),
 )
 
 

@@ -26,7 +26,7 @@ from graphpod_policy import (
     refine,
     resolve,
 )
-from tests.unit.policy.services import CUDA, GIB, LLAMA
+from tests.unit.policy.services import CUDA, GIB, LLAMA, PLAIN
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 
@@ -77,6 +77,12 @@ KNOWN: dict[str, Facts] = {
     "missing layers": Facts(attention_layers=7, configured_layers=8),
 }
 
+PLACES: dict[str, Facts] = {
+    "an H100": Facts(gpu_memory_bytes=80 * GIB, free_bytes=50 * GIB, model=replace(LLAMA, max_position=131072)),
+    "torch's attention": Facts(model=replace(LLAMA, max_position=32768), reads_whole_tables=True),
+    "a short model": Facts(model=replace(LLAMA, max_position=16)),
+}
+
 
 def plans() -> Iterator[tuple[str, Plan]]:
     """Every case by name."""
@@ -88,6 +94,10 @@ def plans() -> Iterator[tuple[str, Plan]]:
             for used in ("nothing", "exchange DeepEp"):
                 plan = resolve(replace(plain, **USED[used]), GraphRequest())
                 yield f"{device}: {used}; {known}", refine(plan, facts)
+    for asked, request in ASKED.items():
+        yield f"cuda: all Auto; {asked}", resolve(PLAIN, request)
+    for known, facts in (KNOWN | PLACES).items():
+        yield f"cuda: all Auto; {known}", refine(resolve(PLAIN, GraphRequest()), facts)
 
 
 def told(plan: Plan) -> str:

@@ -19,6 +19,7 @@ from graphpod_policy import (
     Policy,
     Severity,
     Stage,
+    limits,
     refine,
     resolve,
     weaken,
@@ -47,10 +48,10 @@ def test_every_service_has_a_plan_and_always_the_same(features: Features, reques
         assert row.planned is not Policy.Auto
         assert bool(row.sizes) == (row.planned is not Policy.Disabled)
         assert list(row.sizes) == sorted(set(row.sizes))
-        most = plan.features.max_batch if phase is Phase.Decode else plan.features.max_model_len * features.max_batch
+        most = limits.batch(features) * (limits.context(features) if phase is Phase.Prefill else 1)
         assert all(1 <= size <= most for size in row.sizes)
     assert plan.compile is not CompileMode.Auto
-    assert 1 <= plan.prefill_chunk <= features.max_model_len * features.max_batch
+    assert 1 <= plan.prefill_chunk <= limits.context(features) * limits.batch(features)
     assert plan.budget.start_seconds > 2 * plan.budget.capture_seconds > 0
     assert plan.refused is None or plan.refused in plan.decisions
 
@@ -89,6 +90,7 @@ def _weaker(facts: Facts, data: st.DataObject) -> list[Facts]:
         replace(facts, free_bytes=data.draw(st.integers(0, free))),
         replace(facts, gpu_memory_bytes=data.draw(st.integers(1, total))),
         replace(facts, attention_layers=7, configured_layers=8),
+        replace(facts, reads_whole_tables=True),
     ]
 
 

@@ -42,16 +42,15 @@ class Service:
         if request.model != self.model:
             raise unknown_model(request.model, self.model)
         request.refuse_unbuilt()
-        config = self.status.config
-        places = config.max_batch + config.serving.max_queue
+        running, waiting = self.status.batch, self.status.config.serving.max_queue
+        places = running + waiting
         if prompts > places:
             raise invalid(f"prompt holds {prompts} prompts; this service takes {places} at a time", param="prompt")
         if self.engine.open + prompts > places:
             for _ in range(prompts):
                 self.metrics.finished(FinishReason.Rejected, 0)
             raise unavailable(
-                f"The queue is full: {config.max_batch} requests run and {config.serving.max_queue} wait. "
-                f"Send the request again.",
+                f"The queue is full: {running} requests run and {waiting} wait. Send the request again.",
                 "queue_full",
             )
 

@@ -10,10 +10,11 @@ from graphpod_policy import Duty, ExitCode, Phase, Plan, Policy
 from graphpod_policy import refine as right_refine
 from graphpod_runtime.engine import start
 from graphpod_runtime.engine.device import Host
-from graphpod_runtime.engine.facts import facts_of
+from graphpod_runtime.engine.facts import facts_of, known_of
 from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.parts import Parts, loaded
+from graphpod_runtime.engine.parts import Parts, attention_of, loaded
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.models.base import unheard
 from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.conftest import engine_config
 
@@ -24,15 +25,17 @@ ONE_PAGE = 2 * 3 * 4 * 3 * 16 * 4
 def test_facts_are_of_the_loaded_model_and_of_what_is_free(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphpod_runtime.graphs.memory.available_bytes", lambda: 1_000_000_000)
     config, place = engine_config(llama_folder, Policy.Breakable, Policy.Full), Host()
-    model = loaded(config, place, load_model)
-    facts = facts_of(config, Parts.made(config, place, model))
+    model = loaded(config, place, load_model, unheard)
+    chosen = attention_of(config, place, model)
+    known = known_of(model.shape, place, chosen)
+    facts = facts_of(config, Parts.made(config, place, model, chosen), known)
     assert (facts.attention_layers, facts.configured_layers) == (3, 3)
     assert facts.model is not None
     assert (facts.model.architecture, facts.model.layers, facts.model.vocab) == ("LlamaForCausalLM", 3, 211)
     assert facts.gpu_memory_bytes is None
     assert facts.free_bytes == 900_000_000 - (8 << 20)  # kvCacheMemory
     config = replace(config, kv_cache_bytes=None)
-    facts = facts_of(config, Parts.made(config, place, model))
+    facts = facts_of(config, Parts.made(config, place, model, chosen), known)
     assert facts.free_bytes == 900_000_000 - 128 // 4 * ONE_PAGE  # one full context
 
 

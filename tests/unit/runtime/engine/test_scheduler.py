@@ -288,3 +288,24 @@ def test_no_page_leaks_and_every_request_ends_once(pages: int, events: list[Any]
         assert turns < 2000, "the scheduler does not advance"
     assert sorted(finished) == sorted(submitted)
     assert allocator.available == allocator.capacity
+
+
+def test_256_slots_on_a_cache_of_three_contexts_wait_are_set_back_and_all_end() -> None:
+    """The defaults of a GPU with little memory left: slots are plenty, pages are what is short."""
+    limits = Limits(max_model_len=64, max_batch=256, prefill_chunk=128, page_size=4, max_queue=256)
+    subject = scheduler(pages=3 * 64 // 4, limits=limits)
+    wanted = {str(number): 20 + number % 44 for number in range(300)}
+    for id, prompt in wanted.items():
+        subject.submit(sequence(id, prompt, max_tokens=64))
+    ended: dict[str, Any] = {}
+    most_running = 0
+    for _ in range(50_000):
+        batch, finished = step(subject)
+        if batch is None:
+            break
+        most_running = max(most_running, subject.running)
+        ended |= finished
+    assert ended == dict.fromkeys(wanted, FinishReason.Length)
+    assert subject.preemptions > 0
+    assert 1 < most_running < 10, "pages, not slots, are the limit"
+    assert (subject.usage, subject.waiting, subject.running) == (0, 0, 0)

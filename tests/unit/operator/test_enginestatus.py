@@ -1,0 +1,59 @@
+"""`status.engine`: what the pods serve, the smallest value over them."""
+
+from typing import Any
+
+import pytest
+
+from graphpod_operator.enginestatus import count_text, engine_status
+from graphpod_operator.observe import Pod
+from graphpod_operator.warmup import Reading
+from tests.unit.operator.objects import pod
+
+HASH = "abc"
+BOTH = ["maxModelLen", "maxBatch"]
+
+
+def reading(context: int, batch: int, tokens: int, auto: list[str], **changes: Any) -> Reading:
+    limits = {"maxModelLen": context, "maxBatch": batch, "auto": auto}
+    ready = {"backend": "CudaGraph", "state": "Ready", "terminal": True, "limits": limits, "kv": {"tokens": tokens}}
+    graph = {"prefill": {"effective": "Breakable"}, "decode": {"effective": "Full"}}
+    return Reading.model_validate({"podUID": "u", "configHash": HASH, "graph": graph} | ready | changes)
+
+
+def pods(*names: str) -> list[Pod]:
+    return [Pod.of(pod(name)) for name in names]
+
+
+def test_the_smallest_values_over_the_pods_are_told_in_words_too() -> None:
+    both = pods("a", "b")
+    read = {
+        both[0].uid: reading(40960, 256, 1_210_000, BOTH),
+        both[1].uid: reading(40960, 24, 64_000, BOTH),
+    }
+    status = engine_status(HASH, both, read)
+    assert status is not None
+    assert (status.max_model_len, status.max_batch, status.kv_tokens) == (40960, 24, 64_000)
+    assert status.display == "context 40960 (Auto), batch 24 (Auto), 64000 KV tokens"
+
+
+def test_what_the_spec_says_is_not_called_auto() -> None:
+    (one,) = pods("a")
+    status = engine_status(HASH, [one], {one.uid: reading(40960, 64, 1_210_000, ["maxModelLen"])})
+    assert status is not None
+    assert status.display == "context 40960 (Auto), batch 64, 1.2M KV tokens"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"configHash": "other"}, {"state": "Capturing", "terminal": False}, {"state": "Failed"}, {"limits": None}],
+)
+def test_only_ready_pods_of_the_planned_configuration_count(changes: dict[str, Any]) -> None:
+    (one,) = pods("a")
+    assert engine_status(HASH, [one], {one.uid: reading(1, 1, 1, [], **changes)}) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (99_999, "99999"), (100_000, "100k"), (999_400, "999k"), (123_456_789, "123.5M")]
+)
+def test_counts_are_read_at_a_glance(count: int, text: str) -> None:
+    assert count_text(count) == text

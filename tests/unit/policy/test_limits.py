@@ -1,0 +1,64 @@
+"""Context and batch that a service does not write: what a plan assumes, what a pod derives."""
+
+from dataclasses import replace
+
+import pytest
+
+from graphpod_policy import Facts, Features, GraphRequest, Phase, limits, refine, resolve
+from graphpod_policy.ladder import decode_ladder
+from tests.unit.policy.services import GIB, LLAMA, PLAIN
+
+CPU = Features()
+QWEN = replace(LLAMA, max_position=40960)
+H100 = Facts(gpu_memory_bytes=80 * GIB, model=QWEN)
+
+
+@pytest.mark.parametrize(
+    ("features", "facts", "context", "least", "batch"),
+    [
+        (PLAIN, H100, 40960, 2048, 256),
+        (PLAIN, replace(H100, gpu_memory_bytes=24 * GIB), 40960, 2048, 24),
+        (PLAIN, replace(H100, gpu_memory_bytes=180 * GIB), 40960, 2048, 256),
+        (PLAIN, replace(H100, reads_whole_tables=True), 2048, 2048, 32),
+        (PLAIN, replace(H100, model=replace(QWEN, max_position=512)), 512, 512, 256),
+        (PLAIN, replace(H100, model=LLAMA), limits.MOST_CONTEXT, 2048, 256),
+        (replace(PLAIN, tensor=4), replace(H100, gpu_memory_bytes=40 * GIB), 40960, 2048, 160),
+        (CPU, Facts(model=QWEN), 2048, 2048, 8),
+        (CPU, Facts(model=replace(QWEN, max_position=512)), 512, 512, 8),
+        (replace(PLAIN, max_model_len=8192, max_batch=600), H100, 8192, 8192, 600),
+        (replace(CPU, max_model_len=100, max_batch=3), Facts(model=QWEN), 100, 100, 3),
+    ],
+)
+def test_what_is_not_written_follows_from_the_model_and_its_device(
+    features: Features, facts: Facts, context: int, least: int, batch: int
+) -> None:
+    assert limits.context(features, facts) == context
+    assert limits.least_context(features, facts) == least
+    assert limits.batch(features, facts) == batch
+
+
+def test_a_ladder_of_the_users_own_is_used_to_its_end() -> None:
+    small = replace(H100, gpu_memory_bytes=24 * GIB)
+    plan = refine(resolve(PLAIN, GraphRequest(decode_sizes=(1, 64))), small)
+    assert plan.phases[Phase.Decode].sizes == (1, 64)
+    assert limits.batch(PLAIN, small, plan.phases[Phase.Decode].sizes) == 64
+
+
+def test_a_gpu_plans_graphs_for_every_batch_that_any_pod_could_derive() -> None:
+    plan = resolve(PLAIN, GraphRequest())
+    assert plan.phases[Phase.Decode].sizes == decode_ladder(256)
+    assert plan.phases[Phase.Prefill].sizes[-1] == plan.prefill_chunk == 16384
+
+
+@pytest.mark.parametrize(("memory", "batch"), [(16, 8), (24, 24), (48, 32), (80, 256), (141, 256), (180, 256)])
+def test_the_ladder_of_a_pod_ends_where_its_batch_does(memory: int, batch: int) -> None:
+    facts = replace(H100, gpu_memory_bytes=memory * GIB)
+    sizes = refine(resolve(PLAIN, GraphRequest()), facts).phases[Phase.Decode].sizes
+    assert sizes[-1] == batch == limits.batch(PLAIN, facts, sizes)
+
+
+def test_no_prefill_graph_is_larger_than_the_longest_pass_of_a_short_model() -> None:
+    short = replace(H100, model=replace(QWEN, max_position=8))
+    plan = refine(resolve(PLAIN, GraphRequest()), short)
+    assert plan.phases[Phase.Prefill].sizes[-1] == 8 * 256
+    assert any(decision.rule == "LadderClamp" for decision in plan.decisions)

@@ -1,0 +1,103 @@
+"""What a pod derives where its configuration says Auto: context and batch, from the model, the device and the cache."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphpod_policy import Device, ExitCode, Policy, limits
+from graphpod_runtime.engine import start
+from graphpod_runtime.engine.device import Host
+from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.runner import Runner
+from tests.unit.runtime.conftest import engine_config
+
+POSITIONS = 512
+"""Of the tiny model."""
+PAGE = 4
+"""Tokens of one page of the tests' engines."""
+GIB = 1 << 30
+PEAK = 200_000
+"""Bytes of the largest eager pass, as recorded."""
+
+AUTO = {"max_model_len": None, "max_batch": None, "kv_cache_bytes": None}
+
+
+class RecordedGpu(Host):
+    """A GPU of 24 GiB as start sees it, with `available` bytes left; the recorder captures in its stead."""
+
+    def __init__(self, available: int) -> None:
+        self._available = available
+
+    def memory_bytes(self) -> int:  # type: ignore[override]
+        return 24 * GIB
+
+    def available_bytes(self) -> int:
+        return self._available
+
+    def peak_of(self, run: Callable[[], object]) -> int:
+        run()
+        return PEAK
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
+    """An engine that has not started, on a GPU with so many bytes left."""
+
+    def runner(
+        folder: Path, available: int, prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full
+    ) -> Runner:
+        monkeypatch.setattr(start, "place_of", lambda device: RecordedGpu(available))
+        monkeypatch.setattr(limits, "SMALL_CONTEXT", 64)
+        config = engine_config(folder, prefill, decode, device=Device.Cuda, **AUTO)
+        return Runner(config, lambda report: None)
+
+    return runner
+
+
+def test_a_cpu_keeps_small_limits_within_what_the_model_knows(started: Callable[..., Runner]) -> None:
+    runner = started(**AUTO)
+    assert (runner.config.max_model_len, runner.config.max_batch) == (POSITIONS, limits.CPU_BATCH)
+    report = runner.report.as_dict()
+    assert report["limits"] == {"maxModelLen": POSITIONS, "maxBatch": 8, "auto": ["maxModelLen", "maxBatch"]}
+    assert report["kv"]["tokens"] == POSITIONS * 8
+
+
+def test_what_is_written_is_served_and_not_called_auto(started: Callable[..., Runner]) -> None:
+    runner = started(max_model_len=128, max_batch=8)
+    assert runner.report.as_dict()["limits"] == {"maxModelLen": 128, "maxBatch": 8, "auto": []}
+
+
+def test_a_gpu_serves_the_models_own_length_and_the_batch_of_its_memory(
+    llama_folder: Path, on_gpu: Callable[..., Runner]
+) -> None:
+    runner = on_gpu(llama_folder, GIB)
+    runner.start()
+    assert runner.report.as_dict()["limits"] == {
+        "maxModelLen": POSITIONS,
+        "maxBatch": 24,
+        "auto": ["maxModelLen", "maxBatch"],
+    }
+    assert runner.report.kv_pages == 24 * POSITIONS // PAGE
+
+
+def test_a_cache_too_small_for_one_whole_context_serves_the_longest_that_fits(
+    llama_folder: Path, on_gpu: Callable[..., Runner]
+) -> None:
+    runner = on_gpu(llama_folder, 600_000, Policy.Disabled, Policy.Disabled)
+    runner.start()
+    kv_tokens = runner.report.kv_pages * PAGE
+    assert 64 <= kv_tokens < POSITIONS
+    assert runner.config.max_model_len == kv_tokens
+    assert runner.report.as_dict()["limits"]["maxModelLen"] == kv_tokens
+    prompt = [5 + index % 100 for index in range(kv_tokens - 4)]
+    assert len(generate(runner, [prompt], 4)[0]) == 4
+
+
+def test_a_cache_too_small_for_any_useful_context_ends_the_start(
+    llama_folder: Path, on_gpu: Callable[..., Runner]
+) -> None:
+    with pytest.raises(StartFailure, match="one sequence of maxModelLen 64 needs 16") as caught:
+        on_gpu(llama_folder, 150_000, Policy.Disabled, Policy.Disabled).start()
+    assert caught.value.code is ExitCode.ConfigInvalid

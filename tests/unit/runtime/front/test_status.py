@@ -1,0 +1,31 @@
+"""What the front knows of the engine's limits before and after the engine has derived them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphpod_policy import limits
+from graphpod_runtime.front.status import Status
+from graphpod_runtime.graphs.report import Limits
+
+from .conftest import engine_json
+
+
+def status(folder: Path, **changes: Any) -> Status:
+    return Status.of(engine_json(folder, folder, **changes).read_bytes(), "uid")
+
+
+@pytest.mark.parametrize(("kv_tokens", "context"), [(4_000_000, 40960), (1024, 1024)])
+def test_requests_are_held_to_what_the_engine_derived(tmp_path: Path, kv_tokens: int, context: int) -> None:
+    subject = status(tmp_path, max_model_len=None, max_batch=None)
+    assert (subject.context_tokens, subject.batch) == (limits.SMALL_CONTEXT, limits.CPU_BATCH)
+    derived = Limits(40960, 256, ("maxModelLen", "maxBatch")).as_dict()
+    subject.update(subject.report | {"limits": derived, "kv": {"tokens": kv_tokens}})
+    assert (subject.context_tokens, subject.batch) == (context, 256)
+    assert subject.warmup()["limits"] == {"maxModelLen": 40960, "maxBatch": 256, "auto": ["maxModelLen", "maxBatch"]}
+
+
+def test_what_the_configuration_says_is_known_at_once(tmp_path: Path) -> None:
+    subject = status(tmp_path, max_model_len=300, max_batch=5)
+    assert (subject.context_tokens, subject.batch) == (300, 5)
