@@ -15,7 +15,8 @@ def describe(found: Manifest) -> str:
         count = f"{sizes['captured']}/{sizes['planned']}"
         lines.append(f"  {phase:<8} {words} {count:<9} {state.get('selfCheck', '-')}")
     lines.append(
-        f"  backend {graph['backend']}, configuration {graph['configHash']}, rules {graph['resolverRevision']}"
+        f"  backend {graph.get('backend', 'none')}, configuration {graph['configHash']}, "
+        f"rules {graph['resolverRevision']}"
     )
     for decision in graph.get("decisions", []):
         who = f"{decision['rule']} ({decision['stage']}, {decision['phase']}, {decision['outcome']})"

@@ -6,6 +6,8 @@ cannot reach pod addresses.
 
 from __future__ import annotations
 
+import os
+
 import aiohttp
 
 from graphpod_operator.observe import Pod
@@ -17,6 +19,15 @@ DEFAULT_URL = "http://{ip}:8001"
 TIMEOUT = 2.0
 """Seconds one read may take."""
 MAX_BYTES = 64 * 1024
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong, in few words: a condition has room for no more."""
+    if isinstance(error, TimeoutError):
+        return f"nothing came within {TIMEOUT:g} s"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
 
 
 class HttpAdminPort:
@@ -38,8 +49,7 @@ class HttpAdminPort:
                     body += more
                 status = response.status
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            cause = str(error) or type(error).__name__
-            raise Unreachable(f"pod {pod.name}: {url} gave no answer within {TIMEOUT:g} s ({cause})") from error
+            raise Unreachable(f"pod {pod.name}: no answer from {url}: {_cause(error)}") from error
         if status != 200:
             raise Unreachable(f"pod {pod.name}: {url} answered {status}")
         if len(body) > MAX_BYTES:

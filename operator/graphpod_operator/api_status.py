@@ -91,8 +91,11 @@ class PodPolicies(StatusModel):
 class GraphStatus(StatusModel):
     """What was asked of CUDA graphs, what was planned, and what runs."""
 
-    backend: Backend = Field(description="What captures and replays: CudaGraph, or Recorder on a CPU (no speed-up).")
-    captured: Word = Field(description="Captured over planned sizes of both phases, such as 26/26.")
+    backend: Backend | None = Field(
+        None,
+        description="What captures and replays: CudaGraph, or Recorder on a CPU (no speed-up). Absent: nothing does.",
+    )
+    captured: Word = Field(description="Captured over planned sizes, such as 26/26; eager where none is planned.")
     prefill: PhaseStatus = Field(description="The prefill phase.")
     decode: PhaseStatus = Field(description="The decode phase.")
     decisions: tuple[DecisionStatus, ...] = Field(

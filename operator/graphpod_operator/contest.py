@@ -13,6 +13,8 @@ FREE = 5
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # s; it doubles each time
 STATUS_PAUSE = 5.0
 """The longest for a status, which has to agree with what is within 10 s (contract 13)."""
+LIE_PAUSE = 1.0
+"""The longest for a status that says of a service that it serves where it does not."""
 QUIET_SECONDS = 300.0
 """Without a change by somebody, after which the next one counts as the first."""
 

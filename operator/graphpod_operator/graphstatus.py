@@ -18,6 +18,8 @@ from graphpod_operator.warmup import STRENGTH, DecisionRead, NoReading, Reading,
 from graphpod_policy import Backend, Decision, Phase, Plan, Policy
 
 MAX_PODS = 64
+EAGER = "eager"
+"""Instead of how many sizes are captured, where none is planned."""
 
 
 def is_weaker(phase: Phase, policy: Policy, than: Policy) -> bool:
@@ -49,8 +51,8 @@ def graph_status(
     captured = sum(phase.sizes.captured for phase in phases.values())
     planned = sum(phase.sizes.planned for phase in phases.values())
     return GraphStatus(
-        backend=read[0].backend if read else policy.backend,
-        captured=f"{captured}/{planned}",
+        backend=(read[0].backend if read else policy.backend) if planned else None,
+        captured=f"{captured}/{planned}" if planned else EAGER,
         prefill=phases[Phase.Prefill],
         decode=phases[Phase.Decode],
         decisions=_decisions(policy, read),

@@ -6,6 +6,7 @@ reason that explains most: one that nobody will mend by waiting, then one that i
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 from graphpod_operator.api_status import MESSAGE_MAX, ConditionStatus
@@ -391,6 +392,12 @@ class Reason(Enum):
         "told once in ten minutes", "find out who: kubectl get -o yaml --show-managed-fields", notice=Notice.Warning,
     )  # fmt: skip
 
+    ReplicasIgnored = Row(
+        (), _T, "somebody set spec.replicas, by kubectl scale for one, while spec.autoscaling decides",
+        "told once after each change", "change spec.autoscaling.min and max, or remove spec.autoscaling",
+        notice=Notice.Warning,
+    )  # fmt: skip
+
     MemoryUnreadable = Row(
         (), _T, "a ControllerRevision of the service is none that the operator made; the service goes on without it",
         "told once by each run of the operator", "delete it", notice=Notice.Warning,
@@ -412,9 +419,26 @@ class Reason(Enum):
         return row
 
 
+_NAMED = re.compile(r"\b[a-z]+(?:\.[a-zA-Z]+)+")
+"""Fields and annotations, as a text names them."""
+
+
 def sentence(reason: Reason, what: str) -> str:
-    """`what` and the next step, at most 256 characters; `what` is cut, the next step never is."""
+    """`what` and the next step, at most 256 characters; `what` is cut between two words, the next step never is.
+
+    Whoever said `what` may have ended with the same step, which is not said twice.
+    """
     what = " ".join(what.split()).rstrip(".; ")
-    ending = f"; {reason.row.todo}" if reason.row.todo else ""
-    room = MESSAGE_MAX - len(ending)
-    return (what if len(what) <= room else what[: room - 1] + "…") + ending
+    todo = reason.row.todo
+    before, _, last = what.rpartition("; ")
+    if before and set(_NAMED.findall(last)).intersection(_NAMED.findall(todo.replace("spec.", ""))):
+        what = before
+    ending = f"; {todo}" if todo else ""
+    return shortened(what, MESSAGE_MAX - len(ending)) + ending
+
+
+def shortened(text: str, most: int) -> str:
+    """`text` of at most so many characters, cut between two words where it is longer."""
+    if len(text) <= most:
+        return text
+    return (text[: most - 1].rpartition(" ")[0] or text[: most - 1]) + "…"

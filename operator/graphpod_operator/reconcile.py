@@ -38,6 +38,7 @@ from graphpod_operator.recollect import Recollection
 from graphpod_operator.refused_bodies import RefusedBodies
 from graphpod_operator.render.images import Images
 from graphpod_operator.resource import AUTOSCALERS, OPTIONAL, Resource
+from graphpod_operator.scaled import Scaled
 from graphpod_operator.status import status
 from graphpod_operator.store import Store
 from graphpod_operator.warmup import NoReading, Reading, Warmups, answers, read_again
@@ -101,6 +102,7 @@ class Reconciler:
         """Services (by uid) whose namespace is being deleted; none of them comes back."""
         self._recollection = Recollection(cluster)
         self._refused = RefusedBodies()
+        self._scaled = Scaled()
         self._executor = Executor(cluster, store, meters, kinds)
 
     def reread(self, keys: Iterable[Key]) -> None:
@@ -116,6 +118,7 @@ class Reconciler:
         self._recollection.forget(key)
         self._executor.forget(key)
         self._refused.forget(key)
+        self._scaled.forget(key)
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring one service in order. Returns the seconds after which it is to be looked at again, or None; that is 0
@@ -132,6 +135,8 @@ class Reconciler:
         memories = self._store.children(key, Resource.ControllerRevision)
         deployment = self._store.child(Resource.Deployment, key.namespace, key.name)
         outcome = self._desire(found, memories, deployment, self._store.pods(key))
+        if (ignored := self._scaled.ignored(found)) is not None:
+            await self._tell(found, events.warning(Reason.ReplicasIgnored, ignored))
         for trouble in self._recollection.none(found, memories):
             await self._tell(found, events.warning(Reason.MemoryUnreadable, trouble))
         if skipped := self._store.skipped(key):
@@ -369,7 +374,7 @@ class Reconciler:
         if (
             before is not None
             and before[1] != there
-            and await self._gives_way(found, found.uid, "the status", contest.STATUS_PAUSE)
+            and await self._gives_way(found, found.uid, "the status", _status_pause(found.status, content))
         ):
             return None
         body = {
@@ -421,6 +426,16 @@ def _apart(write: Write, held_up: dict[Resource, ApiError]) -> Iterator[None]:
         if not isinstance(write, Create | Repair) or write.wanted.resource not in OPTIONAL:
             raise
         held_up[write.wanted.resource] = error
+
+
+def _status_pause(there: Mapping[str, Any], true: Mapping[str, Any]) -> float:
+    """How long somebody else's status may stand at most."""
+    said, serves = (
+        {row["type"] for row in status.get("conditions") or () if row["status"] == ConditionStatus.true}
+        for status in (there, true)
+    )
+    lies = (said - serves).intersection((ConditionType.Ready, ConditionType.Available))
+    return contest.LIE_PAUSE if lies else contest.STATUS_PAUSE
 
 
 def _makes_way(write: Write) -> bool:

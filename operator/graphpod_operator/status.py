@@ -21,7 +21,7 @@ from graphpod_operator.render.service import url
 from graphpod_operator.render.subject import selector
 from graphpod_operator.resource import Resource
 from graphpod_operator.warmup import NoReading, Reading, State
-from graphpod_policy import Plan
+from graphpod_policy import Outcome, Plan
 
 LOADED = (State.Capturing, State.SelfChecking, State.Ready)
 """States of a start in which the weights are there."""
@@ -173,7 +173,8 @@ def _workload(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagno
         silent = (answer.message for pod in current if isinstance(answer := seen.readings.get(pod.uid), NoReading))
         what = f"{serving} of {asked} pods of this spec serve, and none makes progress"
         return Finding(Reason.RolloutStuck, "; ".join((what, *list(silent)[:1])))
-    return Finding(Reason.Starting, f"{serving} of {asked} pods of this spec serve{_lost(desired, seen)}")
+    rest = _lost(desired, seen) or ("; the Deployment still counts others" if serving == asked else "")
+    return Finding(Reason.Starting, f"{serving} of {asked} pods of this spec serve{rest}")
 
 
 def _is_overdue(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) -> bool:
@@ -208,14 +209,16 @@ def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosi
     if earlier:
         return Finding(Reason.PreviousServing, f"{len(earlier)} pods of an earlier configuration still serve")
     answers = [(pod, seen.readings[pod.uid]) for pod in current if pod.uid in seen.readings]
-    for _, answer in answers:
-        if isinstance(answer, NoReading) and not answer.is_borne:
+    for pod, answer in answers:
+        if isinstance(answer, NoReading) and not answer.is_borne and pod.running:
             return Finding(Reason.EngineUnreachable, answer.message)
     readings = [answer for _, answer in answers if isinstance(answer, Reading)]
     unread = [pod for pod in current if pod.ready and not isinstance(seen.readings.get(pod.uid), Reading)]
     if not readings or unread:
         return Finding(Reason.CapturePending, "no pod of the planned configuration has reported yet")
     states = _states(current, seen)
+    if not _captures(desired.policy) and states != {State.Ready}:
+        return Finding(Reason.CapturePending, "both phases are Disabled, and a pod is still starting")
     if states.intersection((State.Capturing, State.Failed)):
         return Finding(Reason.Capturing, "a pod is capturing its graphs; see status.graph.captured")
     if State.SelfChecking in states:
@@ -228,9 +231,14 @@ def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosi
 def _proved(policy: Plan, readings: list[Reading]) -> Finding:
     if weaker := _weaker(policy, readings):
         return Finding(Reason.Degraded, weaker)
-    if not any(plan.sizes for plan in policy.phases.values()):
+    if not _captures(policy):
         return Finding(Reason.NotRequired, "both phases are Disabled")
     return Finding(Reason.Captured, "every graph is captured and proved")
+
+
+def _captures(policy: Plan) -> bool:
+    """Whether any graph is planned."""
+    return any(plan.sizes for plan in policy.phases.values())
 
 
 def _weaker(policy: Plan, readings: list[Reading]) -> str:
@@ -297,7 +305,9 @@ def _degraded(desired: Desired, current: tuple[Pod, ...], seen: Observed) -> Fin
     weaker = _weaker(desired.policy, [answer for answer in answers if isinstance(answer, Reading)])
     if weaker:
         return Finding(Reason.Degraded, weaker)
-    return Finding(Reason.AsPlanned, "no pod has told of a weaker policy than planned")
+    asked_more = any(one.outcome is Outcome.Excluded for one in desired.policy.decisions)
+    planned = "; the plan itself has less than the spec asks for, see status.graph.decisions" if asked_more else ""
+    return Finding(Reason.AsPlanned, f"no pod runs a weaker policy than planned{planned}")
 
 
 def _updates(desired: Desired) -> dict[ConditionType, Finding]:
@@ -354,8 +364,10 @@ def _conditions(
     }
     if statuses == {ConditionStatus.true}:
         graphs = findings[ConditionType.GraphsCaptured]
-        proved = graphs.reason is not Reason.Degraded
-        told = Finding(Reason.Ready, "serves on proved graphs") if proved else graphs
+        serves = {Reason.NotRequired: "serves eagerly: both phases are Disabled"}.get(graphs.reason)
+        told = (
+            graphs if graphs.reason is Reason.Degraded else Finding(Reason.Ready, serves or "serves on proved graphs")
+        )
         whole[ConditionType.Ready] = (ConditionStatus.true, told.reason, told.what)
     else:
         ready = ConditionStatus.false if ConditionStatus.false in statuses else ConditionStatus.unknown

@@ -14,6 +14,7 @@ comes, puts the key into the queue again. So pods that say nothing hold up nobod
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -141,7 +142,10 @@ SLOW_POLL_SECONDS = 8.0
 SLOW_AFTER = 15
 """Misses in a row that are a while."""
 MISSES_BORNE = 3
-"""A pod may miss this many reads before its admin port counts as unreachable."""
+BORNE_SECONDS = 6.0
+"""A pod may miss this many reads, and for so long, before its admin port counts as unreachable: its engine may begin to
+listen or be about to end, which the kubelet tells later. Status agrees within 10 s (contract 13).
+"""
 
 
 class Missing(StrEnum):
@@ -159,11 +163,13 @@ class NoReading:
     message: str
     misses: int = 1
     """How many reads of this container in a row gave none."""
+    seconds: float = BORNE_SECONDS
+    """Since the first of them ended."""
 
     @property
     def is_borne(self) -> bool:
         """Whether it may be a mere miss: nothing is said of it yet, and the pod is asked again soon."""
-        return self.misses < MISSES_BORNE
+        return self.misses < MISSES_BORNE or self.seconds < BORNE_SECONDS
 
 
 class Unreachable(Exception):
@@ -209,14 +215,16 @@ class _Asked:
     answer: Answer | None = None
     read: asyncio.Task[Answer] | None = None
     """Under way, or ended after the reconcile that asked for it."""
+    missing_since: float = 0.0
+    """When the first of its misses in a row was taken in."""
 
     @property
     def has_ended(self) -> bool:
         """Whether its warm-up has."""
         return isinstance(self.answer, Reading) and self.answer.terminal
 
-    def take(self) -> None:
-        """Take in the read, if it has ended."""
+    def take(self, now: float) -> None:
+        """Take in the read, if it has ended. `now` is in seconds of any clock that only goes forward."""
         if self.read is None or not self.read.done():
             return
         read, self.read = self.read, None
@@ -226,16 +234,23 @@ class _Asked:
         if isinstance(answer, NoReading):
             if self.has_ended:
                 return
-            if isinstance(self.answer, NoReading):
-                answer = replace(answer, misses=self.answer.misses + 1)
+            misses = self.answer.misses + 1 if isinstance(self.answer, NoReading) else 1
+            self.missing_since = now if misses == 1 else self.missing_since
+            answer = replace(answer, misses=misses, seconds=now - self.missing_since)
         self.answer = answer
 
 
 class Warmups:
     """The last answers of all pods. `answered` is told of every service that went on without an answer that came."""
 
-    def __init__(self, port: AdminPort, answered: Callable[[Key], None] = lambda key: None) -> None:
+    def __init__(
+        self,
+        port: AdminPort,
+        answered: Callable[[Key], None] = lambda key: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._port = port
+        self._clock = clock
         self._answered = answered
         self._pods: dict[str, _Asked] = {}
         self._slots = asyncio.Semaphore(CONCURRENCY)
@@ -250,8 +265,9 @@ class Warmups:
         found = [(pod, self._start(pod, again)) for pod in pods if answers(pod)]
         if waited := [asked.read for _, asked in found if asked.read is not None]:
             await asyncio.wait(waited, timeout=PATIENCE)
+        now = self._clock()
         for pod, asked in found:
-            asked.take()
+            asked.take(now)
             if asked.read is not None:
                 asked.read.add_done_callback(partial(self._tell, pod.key))
             elif asked.answer is None:  # kopf, as it ends, cancels what others began

@@ -1,5 +1,7 @@
 """status.graph: what is planned and what the pods run."""
 
+import pytest
+
 from tests.unit.operator.objects import planned, pod, rollout
 from tests.unit.operator.told import HASH, READY, SERVING, UID, reading, seen, the, words
 
@@ -28,7 +30,20 @@ def test_both_phases_disabled_need_no_capture() -> None:
     found = the(observed, **spec)
     assert words(found)["GraphsCaptured"] == ("True", "NotRequired")
     assert found.graph is not None
-    assert (found.graph.captured, found.graph.prefill.display) == ("0/0", "Disabled")
+    assert (found.graph.captured, found.graph.prefill.display) == ("eager", "Disabled")
+    assert found.graph.backend is None
+    ready = next(row for row in found.conditions if row.type == "Ready")
+    assert (ready.reason, ready.message) == ("Ready", "serves eagerly: both phases are Disabled")
+
+
+@pytest.mark.parametrize("state", ["Loading", "Capturing", "SelfChecking"])
+def test_both_phases_disabled_are_never_said_to_capture(state: str) -> None:
+    spec = {"graph": {"prefill": "Disabled", "decode": "Disabled"}}
+    plan = planned(**spec)
+    told = reading(config_hash=plan.config_hash, state=state, prefill="Disabled", decode="Disabled", captured=(0, 0))
+    said = words(the(seen([pod(config_hash=plan.config_hash)], {UID: told}, rollout(available=0)), **spec))
+    assert said["GraphsCaptured"] == ("Unknown", "CapturePending")
+    assert said["Ready"][0] == "False"
 
 
 def test_the_engines_decisions_join_the_operators_once_each() -> None:

@@ -13,7 +13,7 @@ from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
 from graphpod_operator.progress import MOMENT_SECONDS
 from graphpod_operator.reconcile import HeldUp, Reconciler
 from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
-from graphpod_operator.warmup import MISSES_BORNE, NoReading, Warmups
+from graphpod_operator.warmup import BORNE_SECONDS, MISSES_BORNE, NoReading, Warmups
 from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, pod, report
 from tests.unit.operator.world import HASH, KEY, Ports, World
 
@@ -458,6 +458,9 @@ async def test_a_pod_that_stays_silent_after_a_restart_is_told_in_the_end(world:
     await restarted.relist()
     for _ in range(MISSES_BORNE):
         await restarted.reconcile()
+    assert world.condition("GraphsCaptured") == ("True", "Captured"), "an engine may be about to end, or to listen"
+    restarted.clock.now += BORNE_SECONDS
+    await restarted.reconcile()
     assert world.condition("GraphsCaptured") == ("Unknown", "EngineUnreachable")
 
 

@@ -59,7 +59,7 @@ class World:
         self.cluster, self.ports = cluster or FakeCluster(), ports or Ports()
         self.store, self.clock = Store(), clock or StillClock()
         self.meters = Meters.make()
-        self.warmups = Warmups(self.ports)
+        self.warmups = Warmups(self.ports, clock=self.clock.monotonic)
         self.queue = KeyQueue()
         self.feed = Feed(self.store, self.queue, self.warmups)
         self.discovery = FakeDiscovery()

@@ -1,0 +1,135 @@
+"""Small lies of the status that were met on a running cluster, each with what is said instead."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from graphpod_operator import contest
+from graphpod_operator.api_status import MESSAGE_MAX
+from graphpod_operator.observe import Service
+from graphpod_operator.reasons import Reason, sentence, shortened
+from graphpod_operator.resource import Resource
+from graphpod_operator.scaled import Scaled
+from graphpod_operator.warmup import BORNE_SECONDS, Missing, NoReading
+from tests.unit.operator.objects import NAMESPACE, inference_service, pod, rollout
+from tests.unit.operator.told import HASH, READY, STARTING, UID, seen, the, words
+from tests.unit.operator.world import HASH as PLAIN
+from tests.unit.operator.world import World
+
+
+def message(status: Any, kind: str) -> str:
+    return next(str(row.message) for row in status.conditions if row.type == kind)
+
+
+def test_a_miss_of_a_pod_that_begins_to_listen_or_ends_is_not_told() -> None:
+    for misses, seconds, told in ((1, 0.0, False), (12, 5.9, False), (2, 60.0, False), (3, BORNE_SECONDS, True)):
+        missing = NoReading(Missing.Unreachable, "no answer", misses, seconds)
+        said = words(the(seen([pod(config_hash=HASH)], {UID: missing}, STARTING)))
+        assert (said["GraphsCaptured"][1] == "EngineUnreachable") is told
+
+
+def test_an_engine_that_does_not_run_is_not_called_unreachable() -> None:
+    missing = NoReading(Missing.Unreachable, "no answer", 9)
+    ended = pod(config_hash=HASH, running=False)
+    assert words(the(seen([ended], {UID: missing}, STARTING)))["GraphsCaptured"][1] != "EngineUnreachable"
+
+
+@pytest.mark.parametrize("most", [10, 20, 40, 256])
+def test_a_text_is_cut_between_two_words(most: int) -> None:
+    text = "pod demo: no answer from http://10.0.0.1:8001/warmup: Connection refused, and so on without an end"
+    cut = shortened(text * 4, most)
+    assert len(cut) <= most
+    assert f"{text * 4} ".startswith(cut.removesuffix("…") + " ")
+
+
+def test_a_word_longer_than_the_room_is_cut_all_the_same() -> None:
+    assert shortened("x" * 1000, 256) == "x" * 255 + "…"
+
+
+def test_a_step_that_the_engine_named_is_not_said_twice() -> None:
+    engine = "prefill size 8: a sync; set graph.onCaptureFailure to Degrade to run a weaker policy"
+    assert sentence(Reason.CaptureFailed, engine) == f"prefill size 8: a sync; {Reason.CaptureFailed.row.todo}"
+    other = "weights of layer 3 are missing; copy the model again"
+    assert sentence(Reason.ModelInvalid, other).startswith(other)
+
+
+def test_pods_that_all_serve_say_what_is_waited_for() -> None:
+    old = dataclasses.replace(READY, rollout=rollout(2, 1, 1))
+    assert "1 of 1 pods of this spec serve; the Deployment still counts others" in message(the(old), "Ready")
+
+
+def test_a_plan_below_what_was_asked_is_said_where_nothing_is_degraded() -> None:
+    spec = {"graph": {"sizes": {"prefill": [5000]}}, "engine": {"maxModelLen": 16, "maxBatch": 1}}
+    status = the(seen(), **spec)
+    assert status.graph is not None
+    assert any(row.outcome == "Excluded" for row in status.graph.decisions)
+    assert words(status)["Degraded"] == ("False", "AsPlanned")
+    assert "the plan itself has less than the spec asks for" in message(status, "Degraded")
+    assert "less than the spec asks" not in message(the(READY), "Degraded")
+
+
+async def test_an_answer_that_is_no_json_is_told_without_a_second_colon(world: World) -> None:
+    await world.reconcile()
+    world.cluster.put(Resource.Pod, pod(config_hash=PLAIN))
+
+    async def garbage(_: object) -> bytes:
+        return b"not json"
+
+    world.ports.warmup = garbage  # type: ignore[method-assign,assignment]
+    await world.relist()
+    for _ in range(20):
+        await world.reconcile()
+    rows = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]["conditions"]
+    told = next(row["message"] for row in rows if row["type"] == "GraphsCaptured")
+    assert "answered no warm-up report: Invalid JSON" in told
+    assert ": :" not in told
+    assert len(told) <= MESSAGE_MAX
+
+
+async def test_a_rivals_ready_stands_a_second_at_most(world: World) -> None:
+    await world.reconcile()
+    there = Resource.InferenceService, NAMESPACE, "demo"
+
+    async def lie() -> None:
+        body = world.cluster.objects[there]
+        rows = [{**row, "status": "True"} if row["type"] == "Ready" else row for row in body["status"]["conditions"]]
+        world.cluster.put(Resource.InferenceService, {**body, "status": {**body["status"], "conditions": rows}})
+        await world.relist()
+
+    for _ in range(3 * contest.FREE):
+        await lie()
+        await world.reconcile()
+        world.clock.now += contest.LIE_PAUSE
+        await world.reconcile()
+        assert world.condition("Ready")[0] == "False"
+
+
+def scales(world: World) -> list[str]:
+    return [event["message"] for event in world.cluster.events if event["reason"] == "ReplicasIgnored"]
+
+
+async def test_kubectl_scale_of_an_autoscaled_service_is_told(world: World) -> None:
+    autoscaling = {"max": 4, "target": 4}
+    await world.edit(autoscaling=autoscaling, replicas=1)
+    await world.reconcile()
+    assert scales(world) == []
+    await world.edit(autoscaling=autoscaling, replicas=3)
+    for _ in range(3):
+        await world.reconcile()
+    (told,) = scales(world)
+    assert told.startswith("spec.replicas 3 is ignored while spec.autoscaling decides; change spec.autoscaling.min")
+
+
+async def test_a_scale_that_counts_is_not_told(world: World) -> None:
+    await world.reconcile()
+    await world.edit(replicas=3)
+    await world.reconcile()
+    assert scales(world) == []
+
+
+def test_a_service_made_again_was_not_scaled() -> None:
+    scaled, body = Scaled(), inference_service(autoscaling={"max": 4, "target": 4}, replicas=1)
+    assert scaled.ignored(Service.of(body)) is None
+    other = {**body, "metadata": {**body["metadata"], "uid": "other"}, "spec": {**body["spec"], "replicas": 2}}
+    assert scaled.ignored(Service.of(other)) is None
