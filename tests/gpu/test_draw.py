@@ -13,7 +13,7 @@ from graphpod_runtime.kernels.draw import Draws, draw, draw_by_torch
 
 pytestmark = pytest.mark.gpu
 GPU, HOST = torch.device("cuda"), torch.device("cpu")
-FILTERS = list(product((1.0, 0.9, 0.3), (0, 1, 50), (0.0, 0.02)))
+FILTERS = list(product((1.0, 0.9, 0.3), (0, 1, 50), (0.0, 0.02, 1.0)))
 """top_p, top_k, min_p."""
 
 

@@ -36,8 +36,9 @@ class Sampling:
 
     @property
     def farthest(self) -> float:
-        """How far below the likeliest token's log-probability min_p cuts."""
-        return -math.log(self.min_p) if self.min_p > 0 else math.inf
+        """How far below the likeliest token's log-probability min_p cuts: 0 or more, and never -0, whose bits are not
+        in the order of floats."""
+        return abs(math.log(self.min_p)) if self.min_p > 0 else math.inf
 
     def seeded(self) -> "Sampling":
         """The same with a seed, a random one where it has none."""

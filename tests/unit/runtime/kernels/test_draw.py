@@ -147,6 +147,13 @@ def test_the_smallest_top_p_and_top_k_of_one_leave_the_likeliest() -> None:
         assert set(sampled(logits, *seeds)) == {int(logits.argmax())}
 
 
+def test_the_edge_of_min_p_is_the_bits_of_a_float_that_is_not_negative() -> None:
+    """Kernels compare bits, and those of -0 are negative: min_p 1 would cut every token."""
+    edges = draws_of([Sampling(1.0, seed=1, min_p=min_p) for min_p in (1.0, 0.5, 1e-300, 0.0)], HOST).farthest
+    assert edges.tolist() == [0.0, pytest.approx(0.693147), pytest.approx(690.776), torch.inf]
+    assert (edges.view(torch.int32) >= 0).all()
+
+
 def test_every_single_precision_exponential_is_finite_and_above_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     for word in (0, 1, 0x7FFFFFFF, 0xFFFFFF7F, 0xFFFFFFFF):
         monkeypatch.setattr(kernels, "philox", lambda counter, key, word=word: (torch.full((1, 2), word),) * 4)
