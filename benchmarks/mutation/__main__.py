@@ -101,7 +101,8 @@ def _tried(work: list[tuple[Mutant, bool]], jobs: int) -> list[Outcome]:
 
 def _confirm(tree: Tree, outcomes: list[Outcome]) -> None:
     """Every test that found a mutant passes without one. SystemExit when that is not so: then it found nothing."""
-    found = tuple(sorted({outcome.run.failed for outcome in outcomes if outcome.run.failed}))
+    # With all its parameters: their words may hold whatever separates them from the rest of a line.
+    found = tuple(sorted({outcome.run.failed.partition("[")[0] for outcome in outcomes if outcome.run.failed}))
     if found and not (clean := tree.run(found, limit=1800)).passed:
         sys.exit(f"{clean.failed} fails without any mutant, too: repair it and run again\n{clean.output[-3000:]}")
     unnamed = [one for one in outcomes if one.verdict is Verdict.Found and not one.run.failed and not one.run.hung]

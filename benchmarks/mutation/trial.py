@@ -81,7 +81,7 @@ class Tree:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return Run(False, hung=True, output=process.communicate()[0])
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
         return Run(process.returncode == 0, failed[1] if failed else "", output=output)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from graphpod_policy import Policy
+from graphpod_policy import Phase, Policy
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.cache.kv import KvCache
@@ -15,7 +15,9 @@ from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.generate import generate
 from graphpod_runtime.engine.parts import SCRATCH_VALUE
+from graphpod_runtime.engine.poison import UNWRITTEN
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.sequence import Chunk, DecodeBatch, PrefillBatch, Sequence
 from tests.contracts.toy import SHAPE
 from tests.unit.runtime.conftest import random_prompts
 
@@ -71,3 +73,26 @@ def test_an_unwritten_slot_of_a_live_page_must_be_finite(place: Place, value: fl
     attention.plan(Metadata(torch.tensor([4, 11]), torch.tensor([[1], [2]]), lengths, torch.tensor([0, 1, 2])))
     q, k, v = (torch.ones(2, heads, SHAPE.head_dim, device=place.device) for heads in (2, 1, 1))
     assert bool(attention.run(0, q, k, v).isfinite().all()) is finite
+
+
+def test_poison_lies_wherever_a_pass_must_not_read(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six tokens of a sequence with three pages of four are written, on a graph of eight rows."""
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "poison")
+    runner = started(Policy.Breakable, Policy.Full)
+    cache = runner._engine.attention.cache
+    sequence = Sequence("a", list(range(3, 9)), 6, 4, pages=runner.pages.take(3))
+    (token,) = runner.forward(PrefillBatch((Chunk(sequence, 0, 6),))).tokens
+    hidden = runner._engine.passes[Phase.Prefill].buffers.view("hidden", 8)
+    assert hidden[:6].isfinite().all()
+    assert hidden[6:].isnan().all(), "rows that pad the batch to its graph's size"
+    sequence.tokens.append(token)
+    sequence.computed = 6
+    runner.forward(DecodeBatch((sequence,)))
+    _, half, last = sequence.pages
+    for cells in (cache.keys, cache.values):
+        assert cells[:, half, :3].ne(UNWRITTEN).all()
+        assert cells[:, half, 3:].eq(UNWRITTEN).all(), "slots of a live page that are masked"
+        assert cells[:, last].eq(UNWRITTEN).all()
+        assert cells[:, runner.pages.free_pages].isnan().all()

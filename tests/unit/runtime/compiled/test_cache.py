@@ -238,6 +238,13 @@ def test_an_entry_of_another_user_is_not_loaded(tmp_path: Path, monkeypatch: pyt
     assert loaded == []
 
 
+def test_an_entry_whose_content_is_not_what_its_name_says_is_not_loaded(tmp_path: Path) -> None:
+    Entries(tmp_path).keep("chain", b"ours", ".pickle")
+    (entry,) = tmp_path.iterdir()
+    entry.write_bytes(b"OURS")
+    assert Entries(tmp_path).found("chain", bytes) is None
+
+
 def test_what_is_loaded_is_what_was_checked_though_the_entry_is_exchanged_meanwhile(tmp_path: Path) -> None:
     Entries(tmp_path).keep("chain", b"ours", ".pickle")
     (entry,) = tmp_path.iterdir()
