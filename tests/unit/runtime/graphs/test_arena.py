@@ -14,7 +14,7 @@ def block(arena: Arena, units: int) -> Tensor:
     return arena.empty_like(torch.zeros(units * ALIGNMENT, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize("order", permutations(range(3)), ids=str)
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
 def test_blocks_given_back_in_any_order_are_one_block_again(order: tuple[int, ...]) -> None:
     arena = Arena(8 * ALIGNMENT)
     blocks: list[Tensor | None] = [block(arena, units) for units in (1, 2, 1)]
