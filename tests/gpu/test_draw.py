@@ -45,7 +45,7 @@ def test_one_token_for_one_row_by_triton_by_torch_and_on_a_cpu(vocab: int, dtype
         fast = draw_triton.draw(logits, positions, draws)
         slow = draw_by_torch(logits, positions, draws)
         host = draw_by_torch(logits.cpu(), positions.cpu(), on_host(draws))
-        apart += int(((fast != slow) | (fast.cpu() != host)).sum())
+        apart += int(((fast != slow).cpu() | (fast.cpu() != host)).sum())
         rows += 50
     assert apart <= rows // 10_000, f"{apart} of {rows} rows"
 
