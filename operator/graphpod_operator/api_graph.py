@@ -37,7 +37,8 @@ class Sizes(ApiModel):
     )
     decode: Ladder | None = Field(
         None,
-        description="Batch sizes that get a decode graph, ascending. A batch takes the next larger size. "
+        description="Batch sizes that get a decode graph, ascending; with parallelism.data, those of one rank. A batch "
+        "takes the next larger size. "
         "Default: the resolver's ladder.",
     )
 
@@ -97,8 +98,8 @@ class Graph(ApiModel):
     on_unsupported: OnUnsupported = Field(
         OnUnsupported.Degrade,
         description=(
-            "When a rule says that the asked policy cannot work: Degrade takes the next weaker one and records "
-            "why, Fail refuses the service. A policy that is not built is refused either way. Default: Degrade."
+            "When a rule says that the asked policy cannot work: Degrade takes what Auto would take without it and "
+            "records why, Fail refuses the service. A policy that is not built is refused either way. Default: Degrade."
         ),
     )
     on_capture_failure: OnCaptureFailure = Field(

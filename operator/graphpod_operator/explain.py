@@ -30,6 +30,7 @@ from graphpod_policy import (
     resolve,
 )
 from graphpod_policy.rules import GATES, is_about_built
+from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
 
 
 class Verdict(StrEnum):
@@ -112,10 +113,17 @@ def phase_dict(phase: Phase, explanation: Explanation) -> dict[str, Any]:
         "planned": planned.planned.value,
         **({"expected": row.planned.value} if explanation.there is not None else {}),
         "sizes": list(row.sizes),
+        "gaps": [list(gap) for gap in ladder_gaps(phase, final)],
         "bytes": final.costs[phase].bytes,
         "seconds": round(final.costs[phase].seconds, 1),
         "duties": [duty.value for duty in final.duties[phase]],
     }
+
+
+def ladder_gaps(phase: Phase, plan: Plan) -> tuple[Gap, ...]:
+    """Row counts below the largest size that rule PaddingGate sends to the eager path."""
+    gated = phase is Phase.Prefill and PADDING_GATE in plan.gates
+    return gaps(plan.phases[phase].sizes) if gated else ()
 
 
 def as_dict(explanation: Explanation) -> dict[str, Any]:

@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 
-from graphpod_operator.explain import Explanation, Verdict, limits_dict
+from graphpod_operator.explain import Explanation, Verdict, ladder_gaps, limits_dict
 from graphpod_policy import Backend, Cost, Decision, Outcome, Phase, Plan, Policy
 from graphpod_policy.rules import GATES, is_about_built
+from graphpod_policy.rules.gates import Gap, closing
 
 WIDTH = 112
 INDENT = 14
@@ -84,6 +85,8 @@ def _phase(phase: Phase, explanation: Explanation, paint: Paint) -> Iterator[str
     yield from _block("runs", [RUNS[row.planned] + _recorder(final, row.planned)])
     if row.sizes:
         yield from _block("sizes", [_sizes(row.sizes, ROWS[phase])])
+        if found := ladder_gaps(phase, final):
+            yield from _block("gaps", [_gaps(row.sizes, found)], paint, Ink.Care)
         yield from _block("costs", [_cost(final.costs[phase])])
     told = [decision for decision in final.decisions if decision.phase is phase]
     for alike in _alike(told):
@@ -117,6 +120,15 @@ def _named(name: str, because: str, paint: Paint) -> Iterator[str]:
 def _sizes(sizes: tuple[int, ...], rows: str) -> str:
     listed = " ".join(map(str, sizes)) if len(sizes) <= 12 else f"{_some(sizes[:8])} … {_some(sizes[-3:])}"
     return f"{len(sizes)} of up to {sizes[-1]} {rows}: {listed}"
+
+
+def _gaps(sizes: tuple[int, ...], found: tuple[Gap, ...]) -> str:
+    share = sum(gap.last - gap.first + 1 for gap in found) / sizes[-1]
+    spans = ", ".join(f"{gap.first}–{gap.last}" if gap.last > gap.first else str(gap.first) for gap in found)
+    return (
+        f"{share:.0%} of the lengths up to {sizes[-1]} run eagerly (PaddingGate): {spans}; "
+        f"add sizes {', '.join(map(str, closing(sizes)))}"
+    )
 
 
 def _some(sizes: Iterable[int]) -> str:

@@ -15,16 +15,22 @@ from graphpod_operator.api_status import (
 )
 from graphpod_operator.observe import Pod
 from graphpod_operator.warmup import STRENGTH, DecisionRead, NoReading, Reading, State
-from graphpod_policy import Backend, Decision, Phase, Plan, Policy
+from graphpod_policy import Backend, Decision, Phase, PhasePlan, Plan, Policy
 
 MAX_PODS = 64
 EAGER = "eager"
 """Instead of how many sizes are captured, where none is planned."""
 
 
-def is_weaker(phase: Phase, policy: Policy, than: Policy) -> bool:
-    """Whether `policy` comes after `than` in the order of strength."""
-    return STRENGTH[phase].index(policy) > STRENGTH[phase].index(than)
+def strength(phase: Phase, requested: Policy) -> tuple[Policy, ...]:
+    """What a phase can run, strongest first: what was asked for explicitly, then as the resolver searches."""
+    return STRENGTH[phase] if requested is Policy.Auto else tuple(dict.fromkeys((requested, *STRENGTH[phase])))
+
+
+def is_weaker(phase: Phase, policy: Policy, than: PhasePlan) -> bool:
+    """Whether `policy` comes after the planned one."""
+    order = strength(phase, than.requested)
+    return order.index(policy) > order.index(than.planned)
 
 
 def graph_status(
@@ -69,7 +75,7 @@ def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]
     plan = policy.phases[phase]
     counts = [entry.sizes for reading in read if (entry := reading.graph.get(phase)) is not None]
     running = [entry for reading in ended if (entry := reading.graph.get(phase)) is not None]
-    effective = max((entry.effective for entry in running), key=STRENGTH[phase].index, default=None)
+    effective = max((entry.effective for entry in running), key=strength(phase, plan.requested).index, default=None)
     backend = ended[0].backend if ended else policy.backend
     return PhaseStatus(
         requested=plan.requested,

@@ -247,7 +247,7 @@ def _weaker(policy: Plan, readings: list[Reading]) -> str:
         f"{phase} runs {read.effective} instead of {plan.planned}"
         for phase, plan in policy.phases.items()
         for reading in readings
-        if (read := reading.graph.get(phase)) is not None and is_weaker(phase, read.effective, plan.planned)
+        if (read := reading.graph.get(phase)) is not None and is_weaker(phase, read.effective, plan)
     ]
     return ", ".join(dict.fromkeys(weaker))
 

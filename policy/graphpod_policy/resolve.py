@@ -17,14 +17,14 @@ from graphpod_policy.search import Search
 from graphpod_policy.sizing import Allowance, asked_ladder, budget_cut, device_cut, pass_cut, prefill_chunk
 from graphpod_policy.words import Backend, CompileMode, Device, Outcome, Phase, Policy, Severity, Stage
 
-RESOLVER_REVISION = "2026-11-22.1"
+RESOLVER_REVISION = "2026-11-22.2"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {
     Phase.Prefill: (Policy.Breakable, Policy.Piecewise, Policy.Disabled),
     Phase.Decode: (Policy.Full, Policy.Breakable, Policy.Disabled),
 }
-"""Strongest first. An explicit policy that is not listed ranks above all of them."""
+"""Strongest first. A policy requested explicitly goes before all of them: where a rule excludes it, Auto chooses."""
 
 AUTO_COMPILE = CompileMode.Inductor
 """Where no rule is against it. On one H200, 8 billion weights in bf16, decode is 13 to 19 % faster by it and prefill 12
@@ -70,6 +70,8 @@ def _resolved(features: Features, request: GraphRequest, compile: CompileMode) -
             search.resize(case, changes)
             if not sizes:
                 search.empty(case, request.policy(phase))
+        elif request.sizes(phase) and search.refused is None:
+            search.decide(BY_NAME["LadderUnused"], case, Outcome.Adjusted)
         phases[phase] = PhasePlan(request.policy(phase), case.policy if sizes else Policy.Disabled, sizes)
         reserved = _cost(phase, phases[phase], features, NOTHING_KNOWN)
     top = phases[Phase.Prefill].sizes[-1:]
@@ -102,7 +104,8 @@ def refine(plan: Plan, facts: Facts) -> Plan:
     for phase, current in plan.phases.items():
         policy = current.planned
         if policy is not Policy.Disabled:
-            policy = search.choose(phase, current.requested, candidates(phase, policy), heard=policy)
+            order = candidates(phase, current.requested)
+            policy = search.choose(phase, current.requested, order[order.index(policy) :], heard=policy)
         case = search.case(phase, policy)
         sizes: Ladder = ()
         if policy is not Policy.Disabled:
@@ -127,7 +130,7 @@ def weaken(plan: Plan, phase: Phase, rule: str, because: str) -> Plan:
         raise ValueError(f"{phase} is Disabled already: nothing weaker is left")
     search = Search(plan.features, plan.facts, plan.request.on_unsupported, Stage.Engine)
     search.decide(BY_NAME[rule], search.case(phase, current.planned), Outcome.Degraded, because)
-    policy = search.choose(phase, Policy.Auto, candidates(phase, current.planned)[1:])
+    policy = search.choose(phase, Policy.Auto, _after(phase, current.planned))
     sizes = () if policy is Policy.Disabled else current.sizes
     return _concluded(plan, search, {**plan.phases, phase: replace(current, planned=policy, sizes=sizes)})
 
@@ -154,12 +157,16 @@ def uncompiled(plan: Plan, phases: tuple[Phase, ...], because: str) -> Plan:
     return _concluded(replace(plan, compile=compile), search, dict(plan.phases))
 
 
-def candidates(phase: Phase, first: Policy) -> tuple[Policy, ...]:
-    """`first` and what is weaker, strongest first; Auto stands for the whole order."""
+def candidates(phase: Phase, asked: Policy) -> tuple[Policy, ...]:
+    """The order of a request, strongest first: the policy that is asked for, then Auto's order without it."""
     order = AUTO_ORDER[phase]
-    if first is Policy.Auto:
-        return order
-    return order[order.index(first) :] if first in order else (first, *order)
+    return order if asked is Policy.Auto else (asked, *(policy for policy in order if policy is not asked))
+
+
+def _after(phase: Phase, failed: Policy) -> tuple[Policy, ...]:
+    """What is left of Auto's order when captures of `failed` failed."""
+    order = AUTO_ORDER[phase]
+    return order[order.index(failed) + 1 :] if failed in order else order
 
 
 def _is_short_of_time(plan: Plan) -> bool:

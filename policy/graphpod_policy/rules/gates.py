@@ -3,20 +3,57 @@
 The gates of speculative decoding stand with its other rules. Gates are asked in the order of the table.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
 from graphpod_policy.rules.rule import BOTH, GRAPHS, PREFILL, Rule, always
 from graphpod_policy.words import Policy, Severity, Stage
 
 TITLE = "Gates"
 
+PADDING_GATE = "PaddingGate"
 PADDING_RATIO = 2
 """A batch padded to more than this multiple of its rows ..."""
 PADDING_ROWS = 64
 """... and by more than this many rows runs eagerly (rule PaddingGate)."""
+SIZE_STEP = 16
+"""Sizes that are advised are multiples of this, as those of the default ladder are."""
 
 
 def padding_refused(real: int, padded: int) -> bool:
     """Rule PaddingGate for a batch of `real` rows on a graph of `padded` rows."""
     return padded > PADDING_RATIO * real and padded - real > PADDING_ROWS
+
+
+class Gap(NamedTuple):
+    """Rows of a batch, from the first to the last, that PaddingGate sends to the eager path."""
+
+    first: int
+    last: int
+
+
+def gaps(sizes: tuple[int, ...]) -> tuple[Gap, ...]:
+    """What PaddingGate refuses of a ladder, below its largest size."""
+    # The least row count that may be padded to `size` follows the gap.
+    ends = ((low, min(-(-size // PADDING_RATIO), size - PADDING_ROWS) - 1) for low, size in _pairs(sizes))
+    return tuple(Gap(low + 1, end) for low, end in ends if end > low)
+
+
+def closing(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The fewest sizes, in steps of SIZE_STEP where that is enough, that leave a ladder without gaps."""
+    added: list[int] = []
+    for low, size in _pairs(sizes):
+        while padding_refused(low + 1, size):
+            most = max(PADDING_RATIO * (low + 1), low + 1 + PADDING_ROWS)
+            low = most // SIZE_STEP * SIZE_STEP
+            added.append(low)
+    return tuple(added)
+
+
+def _pairs(sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Each size with the one below it, the smallest with 0."""
+    return pairwise((0, *sizes))
 
 
 ROWS: tuple[Rule, ...] = (
@@ -80,7 +117,7 @@ ROWS: tuple[Rule, ...] = (
         refuses=lambda batch: batch.slots is not None and batch.requests > batch.slots,
     ),
     Rule(
-        id="PaddingGate",
+        id=PADDING_GATE,
         phases=PREFILL,
         policies=GRAPHS,
         severity=Severity.Gate,

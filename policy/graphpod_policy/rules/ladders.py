@@ -27,6 +27,16 @@ ROWS: tuple[Rule, ...] = (
         source="sglang-omni #1802: a backend without sizes only warned",
     ),
     Rule(
+        id="LadderUnused",
+        phases=BOTH,
+        policies=EVERY,
+        severity=Severity.Adjust,
+        when=None,
+        because="sizes were given and the phase runs eagerly: none of them is captured",
+        hint="remove what excludes graphs for this phase, or remove the sizes",
+        source="contract: nothing is accepted and ignored",
+    ),
+    Rule(
         id="LadderMemory",
         phases=BOTH,
         policies=GRAPHS,

@@ -74,7 +74,8 @@ ROWS: tuple[Rule, ...] = (
         severity=Severity.Adjust,
         when=lambda case: case.features.data > 1,
         because="one rank on a graph and another eager would wait for each other for ever",
-        hint="nothing to do: ranks vote on every batch, and all run the largest rank's size",
+        hint="nothing to do: ranks vote on every batch, and all run the largest rank's size; sizes, maxBatch and the "
+        "prefill chunk are those of one rank, so that the service decodes up to parallelism.data times maxBatch",
         source="SGLang #30898, #31682: vote in the scheduler's all-gather, minimum over ranks",
         feature="data-parallel attention",
         duty=Duty.AllRankVote,

@@ -23,7 +23,7 @@ from graphpod_policy import (
     Role,
     SpeculativeMethod,
 )
-from graphpod_policy.resolve import AUTO_ORDER
+from graphpod_policy.resolve import candidates
 from graphpod_policy.search import COMPILE_ORDER
 
 PREFILL, DECODE = Phase.Prefill, Phase.Decode
@@ -123,17 +123,16 @@ facts = st.builds(
 )
 
 
-def rank(phase: Phase, policy: Policy) -> int:
-    """Higher is stronger: by Auto's order; a policy that Auto never takes ranks above."""
-    order = AUTO_ORDER[phase]
-    return len(order) - order.index(policy) if policy in order else len(order) + 1
+def rank(phase: Phase, requested: Policy, policy: Policy) -> int:
+    """Higher is stronger: by the order of the request, which is Auto's behind the policy that was asked for."""
+    return -candidates(phase, requested).index(policy)
 
 
 def at_most(weaker: Plan, stronger: Plan) -> bool:
     """Whether `weaker` is nowhere stronger: policy by Auto's order, ladder by subset, compile by its order."""
     compiled = COMPILE_ORDER.index(weaker.compile) <= COMPILE_ORDER.index(stronger.compile)
     return compiled and all(
-        rank(phase, weaker.phases[phase].planned) <= rank(phase, stronger.phases[phase].planned)
-        and set(weaker.phases[phase].sizes) <= set(stronger.phases[phase].sizes)
-        for phase in Phase
+        rank(phase, row.requested, weaker.phases[phase].planned) <= rank(phase, row.requested, row.planned)
+        and set(weaker.phases[phase].sizes) <= set(row.sizes)
+        for phase, row in stronger.phases.items()
     )

@@ -8,6 +8,7 @@ from graphpod_policy import (
     BUILT_POLICIES,
     FEATURES,
     RULES,
+    AllToAll,
     Backend,
     CompileMode,
     Device,
@@ -330,3 +331,71 @@ def test_decisions_stand_by_phase_prefill_first():
     plan = resolve(Features(), GraphRequest(prefill_sizes=(4, 9999), decode_sizes=(1, 99)))
     phases = [decision.phase for decision in plan.decisions]
     assert phases == sorted(phases, key=list(Phase).index)
+
+
+GEMMA = ModelFacts("Gemma3ForConditionalGeneration", 26, 1152, 6912, 4, 1, 256, 262144, multimodal=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"lora": ("a",)}, "LoRA"),
+        ({"deterministic": True}, "Deterministic"),
+        ({"symmetric_memory": True}, "SymmetricMemory"),
+        ({"data": 2}, "DataParallelAttention"),
+    ],
+)
+def test_a_policy_that_a_rule_excludes_gives_way_to_what_auto_would_take(changes: dict[str, object], rule: str):
+    features = Features(device=Device.Cuda, gpus=1, **changes)  # type: ignore[arg-type]
+    plan = resolve(features, GraphRequest(prefill=Policy.Piecewise, prefill_sizes=(16, 64)))
+    assert (plan.phases[PREFILL].requested, plan.phases[PREFILL].planned) == (Policy.Piecewise, Policy.Breakable)
+    assert plan.phases[PREFILL].sizes == (16, 64)
+    excluded = [d for d in plan.decisions if d.outcome is Outcome.Excluded]
+    assert {(d.policy, d.phase) for d in excluded} == {(Policy.Piecewise, PREFILL)}
+    assert rule in {d.rule for d in excluded}
+    assert all("Breakable" in d.hint for d in excluded), "the hint names what runs instead"
+    refused = resolve(features, GraphRequest(prefill=Policy.Piecewise, on_unsupported=OnUnsupported.Fail))
+    assert refused.refused is not None
+
+
+def test_a_fact_that_excludes_piecewise_leaves_breakable():
+    plan = resolve(Features(device=Device.Cuda, gpus=1), GraphRequest(prefill=Policy.Piecewise))
+    assert plan.phases[PREFILL].planned is Policy.Piecewise
+    assert refine(plan, Facts(model=GEMMA)).phases[PREFILL].planned is Policy.Breakable
+
+
+def test_breakable_decode_that_cannot_sleep_gives_way_to_full():
+    plan = resolve(Features(sleep=True), GraphRequest(decode=Policy.Breakable))
+    assert plan.phases[DECODE].planned is Policy.Full
+
+
+@pytest.mark.parametrize(
+    ("phase", "asked", "walked"),
+    [
+        (PREFILL, Policy.Piecewise, []),
+        (PREFILL, Policy.Breakable, [Policy.Piecewise]),
+        (DECODE, Policy.Breakable, []),
+        (DECODE, Policy.Full, [Policy.Breakable]),
+    ],
+)
+def test_failed_captures_never_climb_the_order_of_auto(phase: Phase, asked: Policy, walked: list[Policy]):
+    plan = resolve(Features(), GraphRequest(**{phase.value: asked}))
+    seen = []
+    while (plan := weaken(plan, phase, "CaptureFailed", "boom")).phases[phase].planned is not Policy.Disabled:
+        seen.append(plan.phases[phase].planned)
+    assert seen == walked
+
+
+def test_sizes_of_a_phase_that_runs_eagerly_are_not_dropped_in_silence():
+    features = Features(device=Device.Cuda, gpus=8, expert=8, all_to_all=AllToAll.DeepEp, two_batch_overlap=True)
+    plan = resolve(features, GraphRequest(prefill_sizes=(64, 512)))
+    assert plan.phases[PREFILL].planned is Policy.Disabled
+    unused = [d for d in plan.decisions if d.rule == "LadderUnused"]
+    assert [(d.phase, d.outcome) for d in unused] == [(PREFILL, Outcome.Adjusted)]
+    assert not [d for d in resolve(features, GraphRequest()).decisions if d.rule == "LadderUnused"]
+
+
+@pytest.mark.parametrize(("method", "gated"), [(SpeculativeMethod.Eagle, False), (SpeculativeMethod.Eagle3, True)])
+def test_only_eagle_3_is_gated_by_auxiliary_hidden_states(method: SpeculativeMethod, gated: bool):
+    plan = resolve(Features(device=Device.Cuda, gpus=1, speculative=method), GraphRequest())
+    assert ("HiddenStateGate" in plan.gates) is gated
