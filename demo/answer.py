@@ -19,7 +19,8 @@ def address(cluster: Kubectl, namespace: str = NAMESPACE, service: str = NAME) -
     found = read(cluster, "service", service, namespace)
     if found is None:
         raise GaveUp(f"service {namespace}/{service} does not exist: kubectl -n {namespace} describe gisvc {service}")
-    return f"http://{found['spec']['clusterIP']}"
+    ip = found["spec"]["clusterIP"]
+    return f"http://[{ip}]" if ":" in ip else f"http://{ip}"
 
 
 def body(question: str = QUESTION) -> dict[str, Any]:

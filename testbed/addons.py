@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from testbed.network import Addresses
+from testbed.network import Addresses, Family
 from testbed.node import Node
 
 STORAGE_CLASS = "testbed"
@@ -66,7 +66,7 @@ def _dns(addresses: Addresses) -> list[Manifest]:
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": {**service, "labels": {"kubernetes.io/service-name": "kube-dns"}},
-            "addressType": "IPv4",
+            "addressType": "IPv4" if addresses.family is Family.IPV4 else "IPv6",
             "endpoints": [{"addresses": [addresses.api]}],
             "ports": ports,
         },
@@ -113,10 +113,15 @@ def _volume(name: str, storage_class: str, modes: list[str], path: Path, where: 
     }
 
 
-def question(name: str) -> bytes:
-    """A DNS query for the IPv4 address of `name` (RFC 1035 §4.1)."""
+def question(name: str, family: Family = Family.IPV4) -> bytes:
+    """A DNS query for an address of `name` (RFC 1035 §4.1; of IPv6, RFC 3596)."""
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.strip(".").split("."))
-    return struct.pack(">6H", 1, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", 1, 1)
+    return (
+        struct.pack(">6H", 1, 0x0100, 1, 0, 0, 0)
+        + labels
+        + b"\0"
+        + struct.pack(">2H", 1 if family is Family.IPV4 else 28, 1)
+    )
 
 
 def answered(message: bytes) -> bool:
@@ -126,11 +131,12 @@ def answered(message: bytes) -> bool:
 
 
 def resolves(server: str, name: str, timeout: float = 0.5) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    family = Family.IPV6 if ":" in server else Family.IPV4
+    with socket.socket(socket.AF_INET if family is Family.IPV4 else socket.AF_INET6, socket.SOCK_DGRAM) as s:
         s.settimeout(timeout)
         s.connect((server, 53))
         try:
-            s.send(question(name))
+            s.send(question(name, family))
             return answered(s.recv(512))
         except (TimeoutError, ConnectionRefusedError):
             return False  # not listening yet

@@ -12,6 +12,7 @@ from testbed import audit, golang, inventory, packages, record, status, telling
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
 from testbed.level import Level
+from testbed.network import Family
 from testbed.paths import cache_root
 from testbed.steps import Steps
 
@@ -61,6 +62,13 @@ def _parser() -> argparse.ArgumentParser:
         "--level", type=Level, choices=list(Level), default=Level.NODE, help="of a cluster, default: %(default)s"
     )
     up.add_argument("--nodes", type=int, metavar="N", help="nodes, default: 1 at level node, 3 simulated ones at sim")
+    up.add_argument(
+        "--ip-family",
+        type=Family,
+        choices=list(Family),
+        default=Family.IPV4,
+        help="of every address, of machines, pods and services, default: %(default)s",
+    )
     up.set_defaults(action=_up)
 
     for verb, text, action in (
@@ -100,7 +108,7 @@ def _name(parser: argparse.ArgumentParser) -> None:
 def _running(name: str) -> Cluster:
     """The testbed as it was brought up: nobody repeats level and nodes."""
     found = record.load(name)
-    return Cluster(name, found.level, found.nodes) if found else Cluster(name)
+    return Cluster(name, found.level, found.nodes, family=found.family) if found else Cluster(name)
 
 
 def _build(args: argparse.Namespace) -> int:
@@ -125,7 +133,7 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
-    cluster = Cluster(args.name, args.level, args.nodes)
+    cluster = Cluster(args.name, args.level, args.nodes, family=args.ip_family)
     cluster.up()
     print(telling.commands(cluster.name, cluster.folder))
     return 0

@@ -17,7 +17,7 @@ from testbed.control_plane import ControlPlane
 from testbed.errors import TestbedError
 from testbed.level import Level
 from testbed.name import check_name
-from testbed.network import Addresses, netns
+from testbed.network import Addresses, Family, netns
 from testbed.node import Node
 from testbed.pki import PEOPLE, Identities, read_token
 from testbed.process import Identity, alive, kill_all, spawn, wait_until
@@ -34,7 +34,8 @@ Report = Callable[[str], None]
 class Cluster:
     """One testbed by name. Making the object touches nothing; `up` and `down` do, and need root.
 
-    `api_server` are more flags for its API server; one that is up keeps those it was started with.
+    `api_server` are more flags for its API server; one that is up keeps those it was started with. `family` is what all
+    of its addresses are of.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Cluster:
         nodes: int | None = None,
         *,
         api_server: Sequence[str] = (),
+        family: Family | str = Family.IPV4,
     ) -> None:
         check_name(name)
         self.name, self.level = name, Level(level)
@@ -52,6 +54,9 @@ class Cluster:
             raise TestbedError(f"--nodes {nodes}: level {self.level} has 1 to {NODE_LIMIT[self.level]} nodes")
         self.folder = record.folder(name)
         self._api_server = tuple(api_server)
+        self.family = Family(family)
+        if self.level is Level.SIM and self.family is Family.IPV6:
+            raise TestbedError("level sim has IPv4 only: take level api or node for IPv6")
 
     @property
     def _machines(self) -> int:
@@ -73,7 +78,7 @@ class Cluster:
     @property
     def address(self) -> str:
         """URL of the API server, reachable from the host and from pods."""
-        return f"https://{self._addresses().api}:6443"
+        return self._addresses().server
 
     def binary(self, name: str) -> Path:
         """A built tool: kubectl, helm4, helm3, …"""
@@ -148,7 +153,7 @@ class Cluster:
 
     def _answers(self) -> None:
         """Waits until the API server does."""
-        self._wait("kube-apiserver", self.process("kube-apiserver"), self._api(self._record.id).ready)
+        self._wait("kube-apiserver", self.process("kube-apiserver"), self._api(self._record.addresses).ready)
 
     # --- up and down
 
@@ -159,7 +164,7 @@ class Cluster:
         binaries = golang.build(TOOLS[self.level], report)
         with record.locked(self.name):
             old = record.load(self.name)
-            if old is not None and old.ready and not old.dead() and self._api(old.id).ready():
+            if old is not None and old.ready and not old.dead() and self._api(old.addresses).ready():
                 self._same(old)
                 report(f"testbed {self.name}: already up")
                 return
@@ -192,16 +197,16 @@ class Cluster:
             report(f"testbed {self.name}: down in {time.monotonic() - began:.1f} s")
 
     def _same(self, old: Record) -> None:
-        if (old.level, old.nodes) != (self.level, self.nodes):
+        if (old.level, old.nodes, old.family) != (self.level, self.nodes, self.family):
             raise TestbedError(
-                f"testbed {self.name} is up at level {old.level} with {old.nodes} nodes, not {self.level} "
-                f"with {self.nodes}: take it down first (`python3 -m testbed down --name {self.name}`) "
-                "or use another --name"
+                f"testbed {self.name} is up at level {old.level} with {old.nodes} nodes and {old.family}, not "
+                f"{self.level} with {self.nodes} and {self.family}: take it down first "
+                f"(`python3 -m testbed down --name {self.name}`) or use another --name"
             )
 
     def _start(self, binary: Callable[[str], Path], steps: Steps) -> None:
         self._record = self._reserve()
-        addresses, ids = Addresses(self._record.id), self._identities
+        addresses, ids = self._record.addresses, self._identities
         with steps.step("namespaces, links, routes"):
             network.raise_up(self.name, addresses, self._machines)
         with steps.step("keys, certificates, users"):
@@ -210,7 +215,7 @@ class Cluster:
         plane.write_files()
         nodes = [self._node(i, addresses, binary) for i in range(1, self._machines + 1)]
         simulated = self.level is Level.SIM
-        api = self._api(addresses.id)
+        api = self._api(addresses)
 
         self._component("etcd", plane.etcd())
         faster = kwok.APISERVER_FLAGS if simulated else []
@@ -261,7 +266,7 @@ class Cluster:
             for node, kubelet in zip(nodes, kubelets, strict=True):
                 self._wait(f"kubelet-{node.name}", kubelet, partial(api.ready_node, node.name))
         with steps.step("services reachable"):
-            service = replace(api, server=f"https://{addresses.kubernetes}")
+            service = replace(api, server=f"https://{network.in_url(addresses.kubernetes)}")
             self._wait("kube-proxy", proxy, service.ready)
         with steps.step("cluster DNS answers"):
             self._wait("coredns", dns, lambda: addons.resolves(addresses.api, "kubernetes.default.svc.cluster.local"))
@@ -286,7 +291,7 @@ class Cluster:
         """Takes a free number and writes it down, before anything on the machine changes."""
         with record.locked("numbers.lock", patience=READY_LIMIT):
             number = network.free_id(network.read_host_networks(), (r.id for r in record.load_all()))
-            new = Record(self.name, number, self.level, self.nodes)
+            new = Record(self.name, number, self.level, self.nodes, family=self.family)
             record.save(new)
             return new
 
@@ -318,8 +323,8 @@ class Cluster:
         found = record.load(self.name)
         if found is None:
             raise TestbedError(f"testbed {self.name} is not up: run `python3 -m testbed up --name {self.name}`")
-        return Addresses(found.id)
+        return found.addresses
 
-    def _api(self, number: int) -> Api:
+    def _api(self, addresses: Addresses) -> Api:
         ids = self._identities
-        return Api(f"https://{Addresses(number).api}:6443", ids.ca, read_token(ids.tokens.read_text(), "admin"))
+        return Api(addresses.server, ids.ca, read_token(ids.tokens.read_text(), "admin"))

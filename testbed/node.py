@@ -51,7 +51,7 @@ class Node:
         for folder in (self.folder / "cni", self.folder / "kubelet", *self.volumes):
             folder.mkdir(parents=True)
         (self.folder / "containerd.toml").write_text(containerd_config(self.folder))
-        network = cni_config(self.folder, self.addresses.pods(self.index), self.addresses.pod_gateway(self.index))
+        network = cni_config(self.folder, self.addresses, self.index)
         (self.folder / "cni" / "10-testbed.conflist").write_text(json.dumps(network))
         (self.folder / "kubelet.json").write_text(json.dumps(self._kubelet_config(), indent=1))
         (self.folder / "kube-proxy.json").write_text(json.dumps(self._proxy.config(), indent=1))
@@ -163,12 +163,12 @@ state = "{folder}/containerd-state"
 """
 
 
-def cni_config(folder: Path, subnet: str, gateway: str) -> dict[str, object]:
+def cni_config(folder: Path, all_of: Addresses, node: int) -> dict[str, object]:
     """A bridge whose routes the other namespaces know, hence no masquerading."""
     addresses = {
         "type": "host-local",
-        "ranges": [[{"subnet": subnet, "gateway": gateway}]],
-        "routes": [{"dst": "0.0.0.0/0"}],
+        "ranges": [[{"subnet": all_of.pods(node), "gateway": all_of.pod_gateway(node)}]],
+        "routes": [{"dst": all_of.everywhere}],
         "dataDir": f"{folder}/cni-addresses",
     }
     bridge = {"type": "bridge", "bridge": "pods0", "isGateway": True, "ipMasq": False, "hairpinMode": True}

@@ -117,7 +117,7 @@ class Identities:
         self._certificate(AGGREGATOR, f"/CN={AGGREGATOR}", "extendedKeyUsage=clientAuth", by="front-proxy-ca")
         tokens = {user: secrets.token_hex(16) for user in users(nodes)}
         self.tokens.write_text(token_lines(tokens))
-        server = f"https://{addresses.api}:6443"
+        server = addresses.server
         for user, token in tokens.items():
             text = kubeconfig(cluster, server, self.ca.read_bytes(), user.name, token)
             self.kubeconfig(user.name).write_text(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from testbed.errors import TestbedError
 from testbed.level import Level
+from testbed.network import Addresses, Family
 from testbed.paths import state_root
 from testbed.process import Identity, alive
 
@@ -32,6 +33,11 @@ class Record:
     nodes: int
     ready: bool = False  # `up` came to its end
     components: tuple[Component, ...] = ()
+    family: Family = Family.IPV4
+
+    @property
+    def addresses(self) -> Addresses:
+        return Addresses(self.id, self.family)
 
     def with_component(self, component: Component) -> "Record":
         """With this one, instead of an earlier one of its name."""
@@ -47,13 +53,17 @@ def folder(name: str) -> Path:
 
 
 def encode(record: Record) -> str:
-    return json.dumps(asdict(record), indent=1)
+    told = asdict(record)
+    if record.family is Family.IPV4:  # checkouts of before there was another read the same folder
+        del told["family"]
+    return json.dumps(told, indent=1)
 
 
 def decode(text: str) -> Record:
     d = json.loads(text)
     components = tuple(Component(c["name"], Identity(**c["process"]), c["log"]) for c in d.pop("components"))
-    return Record(**{**d, "level": Level(d["level"])}, components=components)
+    family = Family(d.pop("family", Family.IPV4))
+    return Record(**{**d, "level": Level(d["level"]), "family": family}, components=components)
 
 
 def save(record: Record) -> None:

@@ -48,7 +48,7 @@ class View:
 
     @property
     def addresses(self) -> Addresses:
-        return Addresses(self.record.id)
+        return self.record.addresses
 
     @property
     def memory(self) -> int:
@@ -80,7 +80,7 @@ def _age(process: Identity) -> float:
 
 
 def _node(found: Record, index: int) -> NodeView:
-    addresses = Addresses(found.id)
+    addresses = found.addresses
     running = _pods(found.name, index)
     rss = sum(rss_bytes(i) for pids in running.values() for pid in pids if (i := identify(pid)) is not None)
     images = _images(record.folder(found.name) / f"node{index}" / "containerd.sock")

@@ -30,7 +30,7 @@ def overview(views: Sequence[View]) -> str:
             _state(v),
             columns.duration(v.age),
             megabytes(v.memory),
-            f"https://{v.addresses.api}:6443",
+            v.addresses.server,
         )
         for v in views
     ]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
 from testbed.level import Level
+from testbed.network import Family
 from testbed.paths import state_root
 
 SUFFIX = "GRAPHPOD_TEST_SUFFIX"
@@ -17,9 +18,11 @@ OTHER_RUN_LIMIT = 1800.0  # s; a whole run of the tests is shorter
 
 
 @contextmanager
-def own_cluster(name: str, level: Level | str, nodes: int | None = None) -> Iterator[Cluster]:
+def own_cluster(
+    name: str, level: Level | str, nodes: int | None = None, family: Family = Family.IPV4
+) -> Iterator[Cluster]:
     """A fresh cluster of this name, held by this test run alone, and taken down at the end."""
-    cluster = Cluster(cluster_name(name), level, nodes)
+    cluster = Cluster(cluster_name(name), level, nodes, family=family)
     with _alone(cluster.name):
         cluster.down()  # what an aborted run left is no state to test on
         try:

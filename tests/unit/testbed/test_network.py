@@ -1,12 +1,12 @@
 import json
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from itertools import combinations
 
 import pytest
 
 from testbed.errors import TestbedError
 from testbed.name import check_name
-from testbed.network import IDS, Addresses, free_id, host_networks, netns
+from testbed.network import IDS, Addresses, Family, free_id, host_networks, netns
 
 
 def test_no_two_testbeds_share_an_address():
@@ -20,6 +20,29 @@ def test_pods_and_services_lie_within_the_one_route_of_the_host_and_apart_from_e
     assert all(n.subnet_of(IPv4Network(a.cluster)) for n in inside)
     assert not any(x.overlaps(y) for x, y in combinations(inside, 2))
     assert IPv4Network(a.services).num_addresses > 6000, "the benchmark of many services makes 5000 Services"
+
+
+def test_the_addresses_of_an_ipv6_testbed_are_its_own_and_apart():
+    a, other = Addresses(7, Family.IPV6), Addresses(8, Family.IPV6)
+    cluster = IPv6Network(a.cluster)
+    inside = [IPv6Network(n) for n in (a.pods(1), a.pods(64), a.services)]
+    assert all(n.subnet_of(cluster) for n in inside)
+    apart = [*inside, IPv6Network(a.nodes), IPv6Network(f"{a.host}/{a.wire_bits}", strict=False)]
+    assert not any(x.overlaps(y) for x, y in combinations(apart, 2))
+    assert not cluster.overlaps(IPv6Network(other.cluster))
+    assert {IPv6Address(one) in IPv6Network(a.services) for one in (a.kubernetes, a.dns)} == {True}
+    assert {IPv6Address(one) in IPv6Network(a.nodes) for one in (a.api, a.node(1), a.node(64))} == {True}
+    assert IPv6Address(a.pod_gateway(3)) in IPv6Network(a.pods(3))
+    assert IPv6Network(a.services).prefixlen >= 108, "an API server takes no more"
+    assert a.networks == Addresses(7).networks, "its number is taken for both"
+
+
+@pytest.mark.parametrize(
+    ("family", "server"),
+    [(Family.IPV4, "https://10.200.7.1:6443"), (Family.IPV6, "https://[fd67:6772:7:2::1]:6443")],
+)
+def test_an_ipv6_address_stands_in_brackets_in_a_url(family: Family, server: str):
+    assert Addresses(7, family).server == server
 
 
 def test_the_number_taken_is_the_first_that_is_neither_in_use_nor_routed_elsewhere():

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from testbed.errors import TestbedError
 from testbed.kernel import missing_controllers
 from testbed.ledger import Ledger
 from testbed.level import Level
+from testbed.network import Family
 from testbed.process import Identity
 from testbed.record import Component, Record
 
@@ -25,6 +27,12 @@ def test_what_is_saved_is_what_is_read():
     assert record.load("demo") == RECORD
     assert record.load_all() == [RECORD]
     assert record.load("other") is None
+
+
+def test_a_record_keeps_its_family_and_one_of_ipv4_is_written_as_before_there_was_another():
+    record.save(replace(RECORD, family=Family.IPV6))
+    assert record.load("demo") == replace(RECORD, family=Family.IPV6)
+    assert "family" not in json.loads(record.encode(RECORD))
 
 
 def test_a_broken_record_is_an_error_that_says_which_file():
