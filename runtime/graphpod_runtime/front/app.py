@@ -156,7 +156,7 @@ class Front:
             tokenizer = Tokenizer(Path(self._status.config.model.path))
         except TokenizerInvalid as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
-        return openai_app(Service(self._status, self._engine, tokenizer, self._metrics))
+        return openai_app(Service.of(self._status, self._engine, tokenizer, self._metrics))
 
     async def _leave_when_asked(self) -> Ending:
         await self._asked.wait()

@@ -1,53 +1,80 @@
-"""From a stream of tokens to a stream of text: whole characters only, nothing past a stop string."""
+"""From a stream of tokens to a stream of text: whole characters only, nothing past a stop string.
 
-from collections.abc import Callable
+All pieces joined, with `flush`, equal one decode of all tokens, and no token is decoded more than a fixed number of
+times: this runs on the event loop that answers probes. (tokenizers' own DecodeStream decodes everything again for each
+token of a run of U+FFFD or of special tokens, and raises an error where bytes that looked like a character are none.)
+"""
 
-from graphpod_runtime.front.tokenizer import REPLACEMENT
+import codecs
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 
-class Detokenizer:
-    """Text of one request, token by token.
+class Detokenizer(Protocol):
+    """Text of one request, token by token. A character may span tokens; it comes whole, with its last one."""
 
-    A character may span tokens: until its last byte has come the decoder shows U+FFFD, which is held back. A token's
-    text may depend on the ones before it (a leading space), so each decode starts at the tokens of the previous
-    piece. All pieces joined, with `flush`, equal one decode of all tokens.
-    """
-
-    def __init__(self, decode: Callable[[list[int]], str]) -> None:
-        self._decode = decode
-        self._ids: list[int] = []
-        self._start = 0
-        """First token of the window that is decoded."""
-        self._settled = 0
-        """End of the tokens whose text has been given; the window's context."""
-        self._given = 0
-        """Characters of the window's text that have been given."""
-
-    def feed(self, ids: list[int]) -> str:
+    def feed(self, ids: Sequence[int]) -> str:
         """The text that `ids` complete."""
-        self._ids += ids
-        text = self._decode(self._ids[self._start :])
-        stable = text.rstrip(REPLACEMENT)
-        piece = stable[self._given :]
-        if stable == text:
-            self._start, self._settled = self._settled, len(self._ids)
-            self._given = len(self._decode(self._ids[self._start : self._settled]))
-        else:
-            self._given = max(self._given, len(stable))
-        return piece
 
     def flush(self) -> str:
         """The rest at the end of the request: bytes that never became a character show as U+FFFD."""
-        text = self._decode(self._ids[self._start :])
-        piece, self._given = text[self._given :], len(text)
-        return piece
+
+
+class ByteDetokenizer:
+    """For byte-level tokenizers: a token is bytes, the text is what they spell."""
+
+    def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
+        """`bytes_of` gives a token's bytes, none for what is no text."""
+        self._bytes_of = bytes_of
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, ids: Sequence[int]) -> str:
+        return self._decoder.decode(b"".join(map(self._bytes_of, ids)))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class TextDetokenizer:
+    """For tokenizers that decode to text and fall back to byte tokens.
+
+    Of a run of byte tokens one wrong byte makes all U+FFFD, so a run is held until another token ends it. A token's
+    text may depend on the one before it (a leading space), so that one is decoded with it.
+    """
+
+    def __init__(
+        self, decode: Callable[[Sequence[int]], str], holds: Callable[[int], bool], is_text: Callable[[int], bool]
+    ) -> None:
+        """`holds`: whether a token's text depends on those after it; `is_text`: whether it is text at all."""
+        self._decode, self._holds, self._is_text = decode, holds, is_text
+        self._before: list[int] = []
+        self._run: list[int] = []
+
+    def feed(self, ids: Sequence[int]) -> str:
+        made = []
+        for id in filter(self._is_text, ids):
+            self._run.append(id)
+            if not self._holds(id):
+                made.append(self.flush())
+                self._before = [id]
+        return "".join(made)
+
+    def flush(self) -> str:
+        text = self._decode([*self._before, *self._run])[len(self._decode(self._before)) :]
+        self._run = []
+        return text
 
 
 class StopScanner:
-    """Cuts a stream of text before the first stop string, wherever its pieces break."""
+    """Cuts a stream of text before the stop string that is complete first, wherever the text's pieces break.
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
-        self._stops = stops
+    Knuth, Morris and Pratt: each stop string costs a fixed number of steps a character, whatever its length.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [(stop, _fallbacks(stop)) for stop in stops]
+        self._matched = [0] * len(stops)
+        """Of each stop string, how many of its characters the text ends with."""
         self._held = ""
 
     def feed(self, piece: str) -> tuple[str, bool]:
@@ -55,12 +82,15 @@ class StopScanner:
 
         A tail that may be the beginning of a stop string is held back.
         """
+        if not self._stops:
+            return piece, False
         text = self._held + piece
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
-        if found:
-            self._held = ""
-            return text[: min(found)], True
-        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        for at, letter in enumerate(piece, len(self._held) + 1):
+            found = self._step(letter)
+            if found:
+                self._held = ""
+                return text[: at - found], True
+        keep = max(self._matched)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False
 
@@ -69,7 +99,27 @@ class StopScanner:
         held, self._held = self._held, ""
         return held
 
+    def _step(self, letter: str) -> int:
+        """The length of the longest stop string that `letter` completes, or 0."""
+        found = 0
+        for number, (stop, fallbacks) in enumerate(self._stops):
+            matched = self._matched[number]
+            while matched and stop[matched] != letter:
+                matched = fallbacks[matched - 1]
+            matched += stop[matched] == letter
+            if matched == len(stop):
+                found = max(found, matched)
+                matched = fallbacks[-1]
+            self._matched[number] = matched
+        return found
 
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest tail of `text` that begins `stop`."""
-    return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)
+
+def _fallbacks(stop: str) -> list[int]:
+    """For each beginning of `stop`, the length of its longest proper tail that begins `stop` too."""
+    fallbacks, matched = [0], 0
+    for letter in stop[1:]:
+        while matched and stop[matched] != letter:
+            matched = fallbacks[matched - 1]
+        matched += stop[matched] == letter
+        fallbacks.append(matched)
+    return fallbacks

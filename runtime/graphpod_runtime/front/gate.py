@@ -1,6 +1,9 @@
 """The door of the API port: 401 without the key where there is one, 503 until Ready and after a drain,
-`Connection: close` during one, no body beyond a limit, and a count of all answers.
+`Connection: close` during one, no body beyond a limit, not too many bytes of bodies at one time, and a count of all
+answers.
 """
+
+import asyncio
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,6 +17,11 @@ API = "/v1/"
 """Where a key is asked for."""
 BODY_LIMIT = 4 << 20
 """Bytes. A prompt of 128k tokens takes 0.6 MB; a parsed body takes up to thirty times its bytes."""
+BODIES_LIMIT = 16 * BODY_LIMIT
+"""Bytes of the bodies of all open requests; who comes beyond that gets 503."""
+BODIES_FULL = f"Open requests hold {BODIES_LIMIT >> 20} MiB of prompts. Send the request again."
+BODY_SECONDS = 30.0
+"""A body that stops coming for so long is given up: its bytes count for the others."""
 
 
 class Gate:
@@ -24,6 +32,8 @@ class Gate:
         self._key = key
         self._status = status
         self._metrics = metrics
+        self._held = 0
+        """Bytes of bodies of open requests."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counted(message: Message) -> None:
@@ -37,7 +47,35 @@ class Gate:
         if refusal is not None or self.app is None:
             await _answer(refusal or _not_ready(self._status), counted)
         else:
-            await self.app(scope, _limited(receive), counted)
+            await self._with_body(self.app, scope, receive, counted)
+
+    async def _with_body(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs `app` with a body of limited length. What `receive` raises FastAPI lets pass while it reads a body, if
+        it is this one exception.
+        """
+        read, complete = 0, False
+
+        async def limited() -> Message:
+            nonlocal read, complete
+            if complete:
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), BODY_SECONDS)
+            except TimeoutError as error:
+                raise HTTPException(408, f"no more of the body came for {BODY_SECONDS:.0f} s; send it again") from error
+            complete = not message.get("more_body", False)
+            size = len(message.get("body", b""))
+            read, self._held = read + size, self._held + size
+            if read > BODY_LIMIT:
+                raise HTTPException(413, too_large(BODY_LIMIT).message)
+            if self._held > BODIES_LIMIT:
+                raise HTTPException(503, BODIES_FULL)
+            return message
+
+        try:
+            await app(scope, limited, send)
+        finally:
+            self._held -= read
 
     def _unknown(self, scope: Scope) -> ApiError | None:
         """401 for who does not send the key: before anything else is told of the server."""
@@ -60,22 +98,6 @@ def _declared_too_large(scope: Scope) -> ApiError | None:
     """413 for a content-length beyond the limit; the server reads past the body and keeps none of it."""
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return too_large(BODY_LIMIT) if int(declared) > BODY_LIMIT else None
-
-
-def _limited(receive: Receive) -> Receive:
-    """`receive`, which ends a body of unknown length at the limit."""
-    read = 0
-
-    async def counting() -> Message:
-        nonlocal read
-        message = await receive()
-        read += len(message.get("body", b""))
-        if read > BODY_LIMIT:
-            # FastAPI lets this one exception of the door's pass while it reads a body.
-            raise HTTPException(413, too_large(BODY_LIMIT).message)
-        return message
-
-    return counting
 
 
 def _not_ready(status: Status) -> ApiError:

@@ -1,5 +1,6 @@
 """From prompts to pieces of text: submits a group of requests, detokenises, cuts at stop strings, measures."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -83,8 +84,7 @@ class Generation:
         engine fails. Whoever stops listening closes the iterator: that aborts what is still running.
         """
         self._choices = [
-            _Choice(Detokenizer(self.tokenizer.decode), StopScanner(self.options.stops), self.received)
-            for _ in self.prompts
+            _Choice(self.tokenizer.detokenizer(), StopScanner(self.options.stops), self.received) for _ in self.prompts
         ]
         self.metrics.accepted(self.prompt_tokens)
         try:
@@ -95,7 +95,8 @@ class Generation:
                     if choice.finish is not None:
                         continue
                     if self.options.echo and not choice.echoed and not _failed(event):
-                        yield self._echo(index, event)
+                        # Off the loop that answers probes: a prompt has as many tokens as the context.
+                        yield await asyncio.to_thread(self._echo, index, event)
                     if isinstance(event, Finished):
                         yield self._finished(index, event)
                         continue

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphpod_runtime.engine.sequence import Logprob
-from graphpod_runtime.front.detokenize import Detokenizer
 from graphpod_runtime.front.tokenizer import Tokenizer
 
 
@@ -24,11 +23,13 @@ def prompt_said(tokenizer: Tokenizer, prompt: list[int], logprobs: Sequence[Logp
     """A prompt's text, and its tokens where log-probabilities of them (of all but the first) are given."""
     if not logprobs:
         return tokenizer.decode(prompt), ()
-    detokenizer, text, said = Detokenizer(tokenizer.decode), "", []
+    detokenizer, made, said = tokenizer.detokenizer(), list[str](), []
+    length = 0
     for id, logprob in zip(prompt, (None, *logprobs), strict=True):
-        said.append(Said(id, len(text), logprob))
-        text += detokenizer.feed([id])
-    return text + detokenizer.flush(), tuple(said)
+        said.append(Said(id, length, logprob))
+        made.append(detokenizer.feed([id]))
+        length += len(made[-1])
+    return "".join(made) + detokenizer.flush(), tuple(said)
 
 
 @dataclass(slots=True)

@@ -1,18 +1,25 @@
-"""Tokenizer and chat template of a model folder: `tokenizers` and a jinja2 sandbox, no transformers."""
+"""Text to tokens and back for a model folder: `tokenizers` and the folder's chat template, no transformers."""
 
 import json
 import re
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import jinja2
-import jinja2.ext
-import jinja2.sandbox
 import tokenizers
+
+from graphpod_runtime.front.chat_template import TemplateError, TemplateInvalid, read_template
+from graphpod_runtime.front.control_tokens import ControlTokens
+from graphpod_runtime.front.detokenize import ByteDetokenizer, Detokenizer, TextDetokenizer
 
 REPLACEMENT = "\ufffd"
 """What a decoder writes for bytes that are no character, or not yet one."""
+BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
+UNSETTLED_TOKENS, SHORTEST_LONGEST = 8, 32
+"""Tokens before a cut through a text that the rest of the text may change; each taken as the vocabulary's longest, in
+characters, of which there are at least as many as a stand-in for a control token has.
+"""
 
 
 def _byte_letters() -> dict[str, int]:
@@ -29,8 +36,12 @@ class TokenizerInvalid(Exception):
     """The model folder has no usable tokenizer; the message names the file and what to do."""
 
 
-class TemplateError(ValueError):
-    """The chat template refused the messages, or the model has none: the client's mistake."""
+class TextTooLong(ValueError):
+    """The text has more tokens than `limit`; it was not tokenized in full."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"more than {limit} tokens")
+        self.limit = limit
 
 
 class Tokenizer:
@@ -51,26 +62,62 @@ class Tokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         config = _read_json(folder / "tokenizer_config.json")
-        self._specials = {
+        specials = {
             name: token["content"] if isinstance(token, dict) else token
             for name, token in config.items()
             if name in ("bos_token", "eos_token", "unk_token", "pad_token") and token is not None
         }
-        self._template = _template(folder, config)
+        try:
+            self._template = read_template(folder, config, specials)
+        except TemplateInvalid as error:
+            raise TokenizerInvalid(f"the chat template in {folder} {error}") from error
+        self._kind = _Decoder.of(self._tokenizer)
+        self._specials = {id for id, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
+        self._spelled: dict[int, bytes] = {}
+        """The bytes of tokens that have been read, of byte-level tokenizers."""
+        self._control = ControlTokens(self._tokenizer)
+        longest = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
+        self._unsettled = UNSETTLED_TOKENS * max(longest, SHORTEST_LONGEST)
 
-    def encode(self, text: str) -> list[int]:
-        """The tokens of a plain prompt, with those that the model's own template adds (a begin token)."""
+    def encode(self, text: str, limit: int | None = None) -> list[int]:
+        """The tokens of a plain prompt, with those that the model's own template adds (a begin token). TextTooLong
+        for more than `limit` tokens.
+        """
+        self._check_length(self._tokenizer, text, limit)
         return self._tokenizer.encode(text).ids
 
-    def encode_chat(self, messages: list[dict[str, Any]]) -> list[int]:
-        """The tokens of a conversation, up to where the assistant speaks. TemplateError when it cannot be written."""
+    def encode_chat(
+        self, messages: list[dict[str, Any]], variables: Mapping[str, Any] | None = None, limit: int | None = None
+    ) -> list[int]:
+        """The tokens of a conversation, up to where the assistant speaks; `variables` are the template's own
+        (`enable_thinking`). What messages and variables say is text, also where it spells a control token.
+        TemplateError when the conversation cannot be written, TextTooLong for more than `limit` tokens.
+        """
         if self._template is None:
             raise TemplateError("the model has no chat template; use /v1/completions with a prompt instead")
-        try:
-            text = self._template.render(messages=messages, add_generation_prompt=True, **self._specials)
-        except jinja2.TemplateError as error:
-            raise TemplateError(f"the model's chat template refused the messages: {error}") from error
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        control, variables = self._control, dict(variables or {})
+        if not control.typed_in(messages) and not control.typed_in(variables):
+            text = self._template.render(messages, variables)
+            self._check_length(self._tokenizer, text, limit)
+            return self._tokenizer.encode(text, add_special_tokens=False).ids
+        text = control.stood_in(self._template.render(control.marked(messages), control.marked(variables)))
+        self._check_length(control.apart, text, limit)
+        return control.exchanged(control.apart.encode(text, add_special_tokens=False).ids)
+
+    def _check_length(self, tokenizer: tokenizers.Tokenizer, text: str, limit: int | None) -> None:
+        """TextTooLong when a beginning of `text` alone has more than `limit` tokens. Beginnings of twice the length
+        are tried in turn, so that what is refused costs the tokens of the context, not those of the text. Tokens near
+        the cut do not count: the rest of the text may join them.
+        """
+        if limit is None:
+            return
+        cut = 2 * limit + self._unsettled
+        while cut < len(text):
+            found = tokenizer.encode(text[:cut], add_special_tokens=False)
+            place = found.token_to_chars(limit) if len(found) > limit else None
+            if place is not None and place[1] <= cut - self._unsettled:
+                raise TextTooLong(limit)
+            cut *= 2
 
     def token(self, id: int) -> str:
         """The text of one token, special ones by their name; U+FFFD where its bytes are no character."""
@@ -82,38 +129,59 @@ class Tokenizer:
         if REPLACEMENT not in text:
             return text.encode()
         letters = self._tokenizer.id_to_token(id) or ""
-        if found := re.fullmatch("<0x([0-9A-F]{2})>", letters):
+        if found := BYTE_TOKEN.fullmatch(letters):
             return bytes.fromhex(found[1])
-        # Byte-level tokenizers write each byte as a letter of an alphabet of 256.
-        return bytes(BYTES[letter] for letter in letters) if BYTES.keys() >= set(letters) else None
+        return _spelled(letters)
 
     def decode(self, ids: list[int]) -> str:
         """The text of `ids` without special tokens; U+FFFD where bytes are no character."""
         return self._tokenizer.decode(ids, skip_special_tokens=True)
 
+    def detokenizer(self) -> Detokenizer:
+        """For the tokens of one answer: all its pieces joined equal `decode` of all of them."""
+        if self._kind.byte_level:
+            return ByteDetokenizer(self._text_bytes)
+        return TextDetokenizer(self.decode, self._holds, self._is_text)
 
-def _template(folder: Path, config: dict[str, Any]) -> jinja2.Template | None:
-    path = folder / "chat_template.jinja"
-    source = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
-    if isinstance(source, list):  # named templates; the one for plain chat is called default
-        source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
-    if source is None:
-        return None
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-    )
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
-    try:
-        return environment.from_string(source)
-    except jinja2.TemplateError as error:
-        raise TokenizerInvalid(f"the chat template in {folder} is not jinja2: {error}") from error
+    def _text_bytes(self, id: int) -> bytes:
+        """What a token of a byte-level tokenizer adds to the text."""
+        known = self._spelled.get(id)
+        if known is None:
+            letters = (self._is_text(id) and self._tokenizer.id_to_token(id)) or ""
+            spelled = _spelled(letters)
+            known = self._spelled[id] = letters.encode() if spelled is None else spelled
+        return known
+
+    def _is_text(self, id: int) -> bool:
+        """Whether `decode` reads the token at all."""
+        return id not in self._specials and self._tokenizer.id_to_token(id) is not None
+
+    def _holds(self, id: int) -> bool:
+        """Whether the text of a token that stands alone may be another one with those after it."""
+        if self._kind.byte_tokens and BYTE_TOKEN.fullmatch(self._tokenizer.id_to_token(id) or ""):
+            return True
+        return self._kind.bytes_within and REPLACEMENT in self.token(id)
 
 
-def _raise_exception(message: str) -> NoReturn:
-    """What chat templates call to refuse a conversation."""
-    raise jinja2.TemplateError(message)
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    """How a tokenizer writes what is no character: as letters that stand for bytes, alone (`byte_level`) or with other
+    steps (`bytes_within`), or as `byte_tokens` like <0xC3>."""
+
+    byte_level: bool
+    bytes_within: bool
+    byte_tokens: bool
+
+    @classmethod
+    def of(cls, tokenizer: tokenizers.Tokenizer) -> "_Decoder":
+        decoder = json.loads(tokenizer.to_str())["decoder"] or {"type": None}
+        steps = [step["type"] for step in decoder.get("decoders", [decoder])]
+        return cls(steps == ["ByteLevel"], "ByteLevel" in steps, "ByteFallback" in steps)
+
+
+def _spelled(letters: str) -> bytes | None:
+    """The bytes that a byte-level token's letters stand for; None where one stands for none."""
+    return bytes(BYTES[letter] for letter in letters) if BYTES.keys() >= set(letters) else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
-from graphpod_runtime.front.openai.errors import ApiError, engine_error, invalid, unknown_model
+from graphpod_runtime.front.openai.errors import ApiError, invalid, our_mistake, shown, unavailable, unknown_model
 from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest, ModelCard, ModelList
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
@@ -47,13 +47,15 @@ def openai_app(service: Service) -> FastAPI:
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        message = f"{request.method} {request.url.path}: {error.detail}"
+        if error.status_code == 503:
+            return await api_error(request, unavailable(error.detail, "bodies_full"))
+        message = f"{request.method} {shown(request.url.path)}: {error.detail}"
         return await api_error(request, ApiError(error.status_code, message))
 
     @app.exception_handler(Exception)
-    async def our_mistake(request: Request, error: Exception) -> Response:
+    async def failed(request: Request, error: Exception) -> Response:
         # The server logs the traceback; the client gets the shape that it can read.
-        return await api_error(request, engine_error(f"The server failed on this request: {type(error).__name__}"))
+        return await api_error(request, our_mistake(error))
 
     return app
 
@@ -69,16 +71,17 @@ def _invalid(error: RequestValidationError) -> ApiError:
     if first["type"] == "json_invalid":
         cause = first.get("ctx", {}).get("error", first["msg"])
         return invalid(f"The body is not JSON: {cause} (at character {first['loc'][-1]})", code="invalid_json")
-    names = [str(part) for part in first["loc"][1:] if not _is_branch(part)]
+    names = [shown(str(part)) for part in first["loc"][1:] if not _is_branch(part)]
     if not names:
         return invalid(f"The body must be a JSON object, sent as content-type application/json: {first['msg']}")
     param = ".".join(names)
     return invalid(f"{param}: {first['msg']}", param=param, code=first["type"])
 
 
-def _distance(entry: Any) -> tuple[int, list[int]]:
-    """How deep a check got, and at which items of its lists."""
-    return len(entry["loc"]), [part for part in entry["loc"] if isinstance(part, int)]
+def _distance(entry: Any) -> tuple[int, list[int], bool]:
+    """How deep a check got, and at which items of its lists; what has the right type got further than what has not."""
+    loc = entry["loc"]
+    return len(loc), [part for part in loc if isinstance(part, int)], not entry["type"].endswith("_type")
 
 
 def _is_branch(part: object) -> bool:

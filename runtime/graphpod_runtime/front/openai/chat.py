@@ -1,6 +1,7 @@
 """POST /v1/chat/completions."""
 
 import time
+from contextlib import ExitStack
 
 import msgspec
 from starlette.requests import Request
@@ -20,20 +21,27 @@ from graphpod_runtime.front.openai.protocol import (
     ChatRequest,
 )
 from graphpod_runtime.front.openai.service import Service, new_id, usage
-from graphpod_runtime.front.openai.stream import answer, event_stream
+from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.tokenizer import TemplateError
 
 
 async def chat(service: Service, request: Request, body: ChatRequest) -> Response:
     """One assistant's turn, whole or as a stream. ApiError says what is wrong with the request."""
     received = time.perf_counter()
-    service.check(body, prompts=1)
-    alternatives = body.alternatives
+    with ExitStack() as until:
+        service.admit(body, 1, until)
+        return await _answer(service, request, body, received, until)
+
+
+async def _answer(service: Service, request: Request, body: ChatRequest, received: float, until: ExitStack) -> Response:
+    alternatives, variables = body.alternatives, body.variables
     messages = [message.plain(at) for at, message in enumerate(body.messages)]
     try:
-        prompt = await service.tokenized(service.tokenizer.encode_chat, messages)
+        prompt = await service.tokenized(
+            lambda limit: service.tokenizer.encode_chat(messages, variables, limit), "messages"
+        )
     except TemplateError as error:
-        raise invalid(str(error), param="messages") from error
+        raise invalid(str(error), param=error.param) from error
     max_tokens = body.max_completion_tokens or body.max_tokens
     generation = service.generation(
         body, [prompt], max_tokens, param="messages", received=received, logprobs=alternatives
@@ -65,4 +73,4 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
         return [ChatChunk(id, created, service.model, [], usage(generation))] if body.include_usage else []
 
     head: list[msgspec.Struct] = [chunk(ChatDelta(role="assistant", content=""))]
-    return await event_stream(request.receive, generation, encode, head, tail)
+    return EventStream(generation, encode, head, tail, until.pop_all())

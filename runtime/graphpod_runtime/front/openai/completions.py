@@ -1,6 +1,7 @@
 """POST /v1/completions."""
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from graphpod_runtime.front.openai.errors import invalid
 from graphpod_runtime.front.openai.logprobs import text_logprobs
 from graphpod_runtime.front.openai.protocol import CompletionRequest, TextChoice, TextLogprobs, TextReply
 from graphpod_runtime.front.openai.service import Service, new_id, usage
-from graphpod_runtime.front.openai.stream import answer, event_stream
+from graphpod_runtime.front.openai.stream import EventStream, answer
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's for this endpoint."""
@@ -24,13 +25,22 @@ async def completions(service: Service, request: Request, body: CompletionReques
     entries = _entries(body)
     if not entries:
         raise invalid("prompt is an empty list; it needs at least one prompt", param="prompt")
-    service.check(body, prompts=len(entries))
-    prompts = await service.tokenized(_encoded, service, entries)
-    max_tokens = body.max_tokens or DEFAULT_MAX_TOKENS
+    with ExitStack() as until:
+        service.admit(body, len(entries), until)
+        return await _answer(service, request, body, entries, received, until)
+
+
+async def _answer(
+    service: Service, request: Request, body: CompletionRequest, entries: list[Any], received: float, until: ExitStack
+) -> Response:
+    prompts = await service.tokenized(lambda limit: _encoded(service, entries, limit), "prompt")
     alternatives = body.alternatives
     generation = service.generation(
-        body, prompts, max_tokens, param="prompt", received=received, logprobs=alternatives, echo=bool(body.echo)
-    )
+        body, prompts, body.max_tokens, unasked=DEFAULT_MAX_TOKENS, param="prompt", received=received,
+        logprobs=alternatives, echo=bool(body.echo),
+    )  # fmt: skip
+    if body.echo and alternatives is not None:
+        service.admit_prompt_logprobs(prompts, alternatives, until)
     id, created = new_id("cmpl"), int(time.time())
 
     def logprobs(*pieces: Piece) -> TextLogprobs | None:
@@ -60,7 +70,7 @@ async def completions(service: Service, request: Request, body: CompletionReques
     def tail() -> list[TextReply]:
         return [TextReply(id, created, service.model, [], usage(generation))] if body.include_usage else []
 
-    return await event_stream(request.receive, generation, encode, [], tail)
+    return EventStream(generation, encode, [], tail, until.pop_all())
 
 
 def _entries(body: CompletionRequest) -> list[Any]:
@@ -72,6 +82,6 @@ def _entries(body: CompletionRequest) -> list[Any]:
             return list(several)
 
 
-def _encoded(service: Service, entries: list[Any]) -> list[list[int]]:
-    """Every prompt as token ids."""
-    return [service.tokenizer.encode(entry) if isinstance(entry, str) else entry for entry in entries]
+def _encoded(service: Service, entries: list[Any], limit: int) -> list[list[int]]:
+    """Every prompt as token ids. TextTooLong for one of more than `limit`."""
+    return [service.tokenizer.encode(entry, limit) if isinstance(entry, str) else entry for entry in entries]

@@ -1,8 +1,23 @@
 """Errors as OpenAI's clients know them: {"error": {"message", "type", "param", "code"}} with the fitting status."""
 
 import json
-import reprlib
 from dataclasses import dataclass
+
+SHOWN = 60
+"""Characters of a client's own words that an answer repeats."""
+
+
+def shown(value: object) -> str:
+    """The beginning of a field's name or value, for a message. A list or an object is not written out."""
+    match value:
+        case list():
+            return f"[{len(value)} items]"
+        case dict():
+            return f"{{{len(value)} fields}}"
+        case str():
+            return value if len(value) <= SHOWN else f"{value[:SHOWN]}…"
+    return shown(repr(value)) if not isinstance(value, int) or -(2**63) <= value < 2**64 else "a huge number"
+
 
 RETRY_AFTER_SECONDS = 1
 """What a 503 tells the client: another replica may answer at once."""
@@ -44,19 +59,32 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
 def unknown_model(asked: str, served: str) -> ApiError:
     """404: another model than the one here."""
     return ApiError(
-        404, f"The model {reprlib.repr(asked)} does not exist here; this service serves {served!r}.", param="model",
+        404, f"The model {shown(asked)!r} does not exist here; this service serves {served!r}.", param="model",
         code="model_not_found",
     )  # fmt: skip
 
 
 def too_long(limit: int, prompt: int, completion: int, param: str) -> ApiError:
     """400: prompt and answer do not fit the model's context. All figures are tokens; `param` is the prompt's field,
-    blamed only when the prompt alone is too long.
+    blamed only when the prompt alone is too long. A shorter answer than requested is never given silently.
     """
+    left = limit - prompt
+    advice = (
+        f"ask for at most {left} tokens, or leave max_tokens out" if left > 0 else f"shorten the {param} by {1 - left}"
+    )
     return invalid(
         f"This model's maximum context length is {limit} tokens. However, you requested {prompt + completion} tokens "
-        f"({prompt} in the {param}, {completion} in the completion). Shorten the {param} or ask for fewer tokens.",
+        f"({prompt} in the {param}, {completion} in the completion): {advice}.",
         param=param if prompt >= limit else "max_tokens",
+        code="context_length_exceeded",
+    )
+
+
+def text_too_long(limit: int, param: str) -> ApiError:
+    """400: the prompt alone is longer than the context. It was not tokenized in full, so its length is not known."""
+    return invalid(
+        f"This model's maximum context length is {limit} tokens. However, the {param} alone has more; shorten it.",
+        param=param,
         code="context_length_exceeded",
     )
 
@@ -86,3 +114,8 @@ def unavailable(message: str, code: str) -> ApiError:
 def engine_error(message: str) -> ApiError:
     """500: the engine failed this request."""
     return ApiError(500, message, type="server_error", code="engine_error")
+
+
+def our_mistake(error: Exception) -> ApiError:
+    """500: the front failed on this request; the traceback is in its log."""
+    return engine_error(f"The server failed on this request: {type(error).__name__}")

@@ -1,12 +1,12 @@
 """Requests (pydantic: they come from outside) and answers (msgspec: they are ours) of the OpenAI API."""
 
-import reprlib
+import json
 from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from graphpod_runtime.front.openai.errors import invalid
+from graphpod_runtime.front.openai.errors import invalid, shown
 
 HARMLESS = frozenset(
     {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
@@ -38,7 +38,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "verbosity": (),
     "web_search_options": (),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
     "add_generation_prompt": (True,),
     "continue_final_message": (False,),
     "skip_special_tokens": (True,),
@@ -53,6 +52,15 @@ def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
 
 
 MAX_STOPS = 16
+MAX_STOP_LENGTH = 1024
+"""Characters of a stop string."""
+MAX_MESSAGES = 8192
+MAX_TOOL_CALLS = 128
+"""Of one turn."""
+MAX_DEPTH = 16
+"""Levels of lists and objects in what a chat template reads."""
+MAX_VARIABLES = 16_384
+"""Bytes of `chat_template_kwargs` as JSON."""
 MAX_ALTERNATIVES = 20
 """Tokens named beside each token of an answer."""
 
@@ -64,15 +72,23 @@ def _whole(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_whole)]
-StopString = Annotated[str, Field(min_length=1), AfterValidator(_whole)]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH), AfterValidator(_whole)]
 # A list fails at its first wrong item: an error for each of a million would cost gigabytes.
-Tokens = Annotated[list[Annotated[int, Field(strict=True)]], Field(fail_fast=True)]
+Tokens = Annotated[list[int], Field(fail_fast=True)]
+STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+"""true is no number and "5" is none; NaN and Infinity, which Python's JSON reads, are none either."""
+
+
+def _depth(value: Any, allowed: int = MAX_DEPTH) -> bool:
+    """Whether lists and objects in `value` lie at most `allowed` levels deep."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return items is None or (allowed > 0 and all(_depth(item, allowed - 1) for item in items))
 
 
 class StreamOptions(BaseModel):
     """What a stream carries besides text."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = STRICT | ConfigDict(extra="forbid")
 
     include_usage: bool = False
 
@@ -80,16 +96,16 @@ class StreamOptions(BaseModel):
 class GenerationRequest(BaseModel):
     """The fields that both kinds of request share. Null means the default."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = STRICT
 
     model: str
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1, lt=2**31, strict=True)
+    top_k: int | None = Field(None, ge=-1, lt=2**31)
     """0 and -1: no cut, as vLLM has it."""
     min_p: float | None = Field(None, ge=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     stop_token_ids: Annotated[Tokens, Field(max_length=MAX_STOPS)] | None = None
     max_tokens: int | None = Field(None, ge=1)
     stream: bool | None = False
@@ -102,10 +118,11 @@ class GenerationRequest(BaseModel):
             if name in HARMLESS or value is None:
                 continue
             if name not in NEUTRAL:
+                name = shown(name)
                 raise invalid(f"Unrecognized request argument supplied: {name}", param=name, code="unknown_parameter")
             if not _is_neutral(value, NEUTRAL[name]):
                 raise invalid(
-                    f"{name}={reprlib.repr(value)} is not supported by this engine; leave the field out",
+                    f"{name}={shown(value)} is not supported by this engine; leave the field out",
                     param=name,
                     code="unsupported_parameter",
                 )
@@ -128,43 +145,115 @@ class GenerationRequest(BaseModel):
 class TextPart(BaseModel):
     """The one kind of content part that a text model reads."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = STRICT | ConfigDict(extra="forbid")
 
     type: Literal["text"]
     text: Text
 
 
+class FunctionCall(BaseModel):
+    """A function and its arguments: JSON, in a string."""
+
+    model_config = STRICT | ConfigDict(extra="forbid")
+
+    name: Text
+    arguments: Text
+
+
+class ToolCall(BaseModel):
+    """What an assistant asked for in an earlier turn."""
+
+    model_config = STRICT | ConfigDict(extra="ignore")  # some clients send back the `index` of a stream's pieces
+
+    id: Text
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+    def plain(self, where: str) -> dict[str, Any]:
+        """What a chat template reads: arguments as an object, as templates expect them, where they are one."""
+        try:
+            arguments = json.loads(self.function.arguments)
+        except (ValueError, RecursionError):
+            arguments = None
+        if not _depth(arguments):
+            raise invalid(f"{where}.function.arguments is nested more than {MAX_DEPTH} levels deep", param=where)
+        function = {
+            "name": self.function.name,
+            "arguments": arguments if isinstance(arguments, dict) else self.function.arguments,
+        }
+        return {"id": self.id, "type": self.type, "function": function}
+
+
 class Message(BaseModel):
     """One turn of a conversation."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = STRICT
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Text | Annotated[list[TextPart], Field(fail_fast=True)]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
     name: Text | None = None
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True, max_length=MAX_TOOL_CALLS)] | None = None
+    tool_call_id: Text | None = None
 
-    def plain(self, at: int) -> dict[str, str]:
-        """What a chat template reads. ApiError 400 for a field it would silently drop; `at` is the turn's index."""
+    def plain(self, at: int) -> dict[str, Any]:
+        """What a chat template reads. ApiError 400 for a field it would silently drop, or one that is missing or of
+        another role; `at` is the turn's index.
+        """
         for name, value in (self.model_extra or {}).items():
             if value not in (None, []):
+                where = f"messages[{at}].{shown(name)}"
                 raise invalid(
-                    f"messages[{at}].{name} is not supported by this engine; leave the field out",
-                    param=f"messages[{at}].{name}",
+                    f"{where} is not supported by this engine; leave the field out",
+                    param=where,
                     code="unsupported_parameter",
                 )
-        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        for name, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+            if getattr(self, name) and self.role != role:
+                raise invalid(
+                    f"messages[{at}].{name} belongs to a turn of role {role!r}", param=f"messages[{at}].{name}"
+                )
+        if self.content is None and not self.tool_calls:
+            raise invalid(
+                f"messages[{at}].content is missing or null; only an assistant's turn with tool_calls may be without",
+                param=f"messages[{at}].content",
+            )
         # OpenAI renamed the system role for its newer models; templates know the old word.
-        turn = {"role": "system" if self.role == "developer" else self.role, "content": text}
-        return turn if self.name is None else turn | {"name": self.name}
+        turn: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": self._text}
+        if self.tool_calls:
+            calls = enumerate(self.tool_calls)
+            turn["tool_calls"] = [call.plain(f"messages[{at}].tool_calls[{number}]") for number, call in calls]
+        more = {"name": self.name, "tool_call_id": self.tool_call_id}
+        return turn | {name: value for name, value in more.items() if value is not None}
+
+    @property
+    def _text(self) -> str | None:
+        """The content's parts joined; templates tell a turn of tool calls by its None."""
+        return "".join(part.text for part in self.content) if isinstance(self.content, list) else self.content
 
 
 class ChatRequest(GenerationRequest):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1)
+    messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1, max_length=MAX_MESSAGES)
     max_completion_tokens: int | None = Field(None, ge=1)
-    logprobs: Annotated[bool, Field(strict=True)] | None = False
-    top_logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES, strict=True)
+    logprobs: bool | None = False
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
+    chat_template_kwargs: dict[Text, Any] | None = None
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What the chat template reads besides messages (`enable_thinking`). ApiError 400 when it is too large."""
+        found = self.chat_template_kwargs or {}
+        field = "chat_template_kwargs"
+        if not _depth(found):
+            raise invalid(f"{field} is nested more than {MAX_DEPTH} levels deep", param=field)
+        try:
+            size = len(json.dumps(found, allow_nan=False, ensure_ascii=False).encode())
+        except ValueError as error:  # half a surrogate pair, NaN
+            raise invalid(f"{field} is not JSON: {error}", param=field) from error
+        if size > MAX_VARIABLES:
+            raise invalid(f"{field} takes {size} bytes as JSON; at most {MAX_VARIABLES} are read", param=field)
+        return found
 
     @property
     def alternatives(self) -> int | None:
@@ -182,8 +271,8 @@ class CompletionRequest(GenerationRequest):
     prompt: (
         Text | Annotated[list[Text], Field(fail_fast=True)] | Tokens | Annotated[list[Tokens], Field(fail_fast=True)]
     )
-    echo: Annotated[bool, Field(strict=True)] | None = False
-    logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES, strict=True)
+    echo: bool | None = False
+    logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
 
     @field_validator("logprobs", mode="before")
     @classmethod

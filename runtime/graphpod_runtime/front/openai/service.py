@@ -4,20 +4,33 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from graphpod_runtime.engine.sequence import LEAST, outside
+from graphpod_runtime.front.admission import Admission, Full
 from graphpod_runtime.front.engine_client import EngineClient
 from graphpod_runtime.front.generation import Generation, Options
 from graphpod_runtime.front.metrics import FrontMetrics
-from graphpod_runtime.front.openai.errors import invalid, too_long, unavailable, unknown_model
+from graphpod_runtime.front.openai.errors import invalid, text_too_long, too_long, unavailable, unknown_model
 from graphpod_runtime.front.openai.protocol import GenerationRequest, Usage
 from graphpod_runtime.front.status import Status
-from graphpod_runtime.front.tokenizer import Tokenizer
+from graphpod_runtime.front.tokenizer import TextTooLong, Tokenizer
 from graphpod_runtime.wire import FinishReason
 
 Result = TypeVar("Result")
+
+TOKENIZER_THREADS = 4
+"""Texts that are tokenized at one time; each takes memory for the tokens of about two contexts."""
+MAX_NAMED = 1 << 17
+"""Tokens that log-probabilities of one request's prompts name: prompt tokens x (1 + alternatives). 131 072 are a
+prompt of 128k tokens without alternatives, or one of 6 241 with twenty. A named token takes about 0.5 kB in the two
+processes together, until it is sent.
+"""
+MAX_NAMED_OPEN = 2 * MAX_NAMED
+"""Of all open requests together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +41,25 @@ class Service:
     engine: EngineClient
     tokenizer: Tokenizer
     metrics: FrontMetrics
+    admission: Admission
     created: int = field(default_factory=lambda: int(time.time()))
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
+    )
+
+    @classmethod
+    def of(cls, status: Status, engine: EngineClient, tokenizer: Tokenizer, metrics: FrontMetrics) -> "Service":
+        """The service over these parts, nothing open."""
+        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN))
 
     @property
     def model(self) -> str:
         """The name that clients ask for."""
         return self.status.config.model.name
 
-    def check(self, request: GenerationRequest, prompts: int) -> None:
-        """ApiError for another model, a field that is not built, or a queue without room for that many prompts
-        (before any tokenising).
+    def admit(self, request: GenerationRequest, prompts: int, until: ExitStack) -> None:
+        """Takes room for that many prompts (before any tokenizing), given back with `until`. ApiError for another
+        model, a field that is not built, or a queue without room.
         """
         if request.model != self.model:
             raise unknown_model(request.model, self.model)
@@ -46,17 +68,40 @@ class Service:
         places = running + waiting
         if prompts > places:
             raise invalid(f"prompt holds {prompts} prompts; this service takes {places} at a time", param="prompt")
-        if self.engine.open + prompts > places:
+        self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
+
+    def admit_prompt_logprobs(self, prompts: Sequence[list[int]], alternatives: int, until: ExitStack) -> None:
+        """Takes room for the log-probabilities of prompts, given back with `until`. ApiError 400 for more than one
+        request may hold, 503 when others hold too many.
+        """
+        tokens = sum(map(len, prompts))
+        named = tokens * (1 + alternatives)
+        if named > MAX_NAMED:
+            raise invalid(
+                f"echo with logprobs={alternatives} names {named} tokens ({tokens} in the prompts, each with "
+                f"{alternatives} alternatives); at most {MAX_NAMED} fit one request. Shorten the prompts, send them "
+                "one by one, or ask for fewer alternatives.",
+                param="logprobs",
+            )
+        self._enter(self.admission.prompt_logprobs(named), len(prompts), until)
+
+    def _enter(self, room: AbstractContextManager[None], prompts: int, until: ExitStack) -> None:
+        try:
+            until.enter_context(room)
+        except Full as full:
             for _ in range(prompts):
                 self.metrics.finished(FinishReason.Rejected, 0)
-            raise unavailable(
-                f"The queue is full: {running} requests run and {waiting} wait. Send the request again.",
-                "queue_full",
-            )
+            raise unavailable(f"{full}. Send the request again.", "queue_full") from full
 
-    async def tokenized(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """`work` off the event loop: the tokenizer releases the interpreter's lock."""
-        return await asyncio.to_thread(work, *arguments)
+    async def tokenized(self, work: Callable[[int], Result], param: str) -> Result:
+        """`work` off the event loop (the tokenizer releases the interpreter's lock), given the most tokens that a
+        prompt can have. ApiError 400 for a text that has more; `param` is the prompt's field.
+        """
+        limit = self.status.context_tokens
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, limit - 1)
+        except TextTooLong as error:
+            raise text_too_long(limit, param) from error
 
     def generation(
         self,
@@ -64,14 +109,15 @@ class Service:
         prompts: Sequence[list[int]],
         max_tokens: int | None,
         *,
+        unasked: int | None = None,
         param: str,
         received: float,
         logprobs: int | None = None,
         echo: bool = False,
     ) -> Generation:
-        """The request's work. `max_tokens` None means up to the model's limit; `received` is time.perf_counter() of
-        the request's arrival. ApiError 400 for a prompt that is empty, foreign to the vocabulary or too long; `param`
-        is the prompt's field.
+        """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less;
+        `received` is time.perf_counter() of the request's arrival. ApiError 400 for a prompt that is empty, foreign to
+        the vocabulary or too long; `param` is the prompt's field.
         """
         limit, vocabulary = self.status.context_tokens, self.status.vocabulary
         budgets = []
@@ -80,7 +126,8 @@ class Service:
                 raise invalid(f"{param} is empty; it needs at least one token", param=param)
             if (message := outside(prompt, vocabulary)) is not None:
                 raise invalid(f"{param}: {message}", param=param)
-            budget = max(1, limit - len(prompt)) if max_tokens is None else max_tokens
+            left = max(1, limit - len(prompt))
+            budget = min(left, unasked or left) if max_tokens is None else max_tokens
             if len(prompt) + budget > limit:
                 raise too_long(limit, len(prompt), budget, param)
             budgets.append(budget)

@@ -1,13 +1,15 @@
 """Answers that take time: server-sent events, and work that ends when the client has gone.
 
-The first piece is awaited before the status line is sent, so an error before the first token is a status of its own.
-A client that goes is seen by a task that waits for `http.disconnect` beside the work; whichever ends first cancels
-the other, and closing the iterator of pieces aborts the request in the engine.
+A stream's status line goes out at once: its request has been admitted, and a gateway would give up a connection that
+waits for the first token without one. While nothing comes, a comment line keeps the connection open. A client that
+goes is seen by a task that waits for `http.disconnect` alongside the work; whichever ends first cancels the other,
+and closing the iterator of pieces aborts the request in the engine.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +17,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from graphpod_runtime.front.generation import Generation, Piece
-from graphpod_runtime.front.openai.errors import ApiError
+from graphpod_runtime.front.openai.errors import ApiError, our_mistake
+
+log = logging.getLogger("graphpod.front")
 
 Result = TypeVar("Result")
 Encode = Callable[[Piece], msgspec.Struct]
@@ -24,6 +28,9 @@ _encoder = msgspec.json.Encoder()
 
 CLIENT_GONE = 499
 """The status that nobody receives; metrics count it."""
+IDLE_SECONDS = 15.0
+"""Without an event a stream carries a comment this often; gateways cut a silent connection after 60 s and more."""
+COMMENT = b": waiting for tokens\n\n"
 
 
 class ClientGone(Exception):
@@ -42,59 +49,80 @@ async def answer(receive: Receive, generation: Generation, reply: Callable[[list
             collected = await _unless_gone(receive, _collect(pieces))
         except ClientGone:
             return Response(status_code=CLIENT_GONE)
-    return json_response(reply(collected))
+    if generation.options.logprobs is None:
+        return json_response(reply(collected))
+    # Names of log-probabilities are many: a loop that writes them would not answer probes.
+    return await asyncio.to_thread(lambda: json_response(reply(collected)))
 
 
-async def event_stream(
-    receive: Receive, generation: Generation, encode: Encode, head: list[msgspec.Struct], tail: Callable[[], list[Any]]
-) -> Response:
-    """The answer as events: `head`, one event a piece, `tail` (made when all has ended), `[DONE]`."""
-    pieces = _generator(generation.pieces())
-    try:
-        first = await _unless_gone(receive, anext(pieces))
-    except ClientGone:
-        await pieces.aclose()
-        return Response(status_code=CLIENT_GONE)
-    except BaseException:
-        await pieces.aclose()
-        raise
-    return _EventStream(first, pieces, encode, head, tail)
+class EventStream(Response):
+    """The answer as events: `head`, one event a piece, `tail` (made when all has ended), `[DONE]`. `until` is closed
+    when the stream has ended.
+    """
 
-
-class _EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        first: Piece,
-        pieces: AsyncGenerator[Piece, None],
+        generation: Generation,
         encode: Encode,
         head: list[msgspec.Struct],
         tail: Callable[[], list[Any]],
+        until: contextlib.ExitStack,
     ) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._first, self._pieces, self._encode, self._head, self._tail = first, pieces, encode, head, tail
+        self._generation, self._encode, self._head, self._tail, self._until = generation, encode, head, tail, until
+        self._spoke = 0.0
+        """Loop time of what was sent last."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with contextlib.aclosing(self._pieces):
-            with contextlib.suppress(ClientGone):
-                await _unless_gone(receive, self._send_all(send))
+        with self._until:
+            async with contextlib.aclosing(_generator(self._generation.pieces())) as pieces:
+                with contextlib.suppress(ClientGone):
+                    await _unless_gone(receive, self._send_all(pieces, send))
 
-    async def _send_all(self, send: Send) -> None:
-        async def body(data: bytes, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": data, "more_body": more})
-
+    async def _send_all(self, pieces: AsyncGenerator[Piece, None], send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await body(b"".join(_event(_encoder.encode(item)) for item in (*self._head, self._encode(self._first))))
+        self._spoke = asyncio.get_running_loop().time()
+        idle = asyncio.create_task(self._comment(send))
         try:
-            async for piece in self._pieces:
-                await body(_event(_encoder.encode(self._encode(piece))))
+            head = _events(self._head)
+            async for piece in pieces:
+                await self._body(send, head + await self._encoded(piece))
+                head = b""
+            last = _events(self._tail()) + _event(b"[DONE]")
+        # The status line has gone out: clients find an error event in the stream, and no [DONE].
         except ApiError as error:
-            # The status line has gone out: clients find an error event in the stream, and no [DONE].
-            await body(_event(error.encoded()), more=False)
-            return
-        await body(b"".join(_event(_encoder.encode(item)) for item in self._tail()) + _event(b"[DONE]"), more=False)
+            last = _event(error.encoded())
+        except Exception as error:
+            log.exception("a stream failed")
+            last = _event(our_mistake(error).encoded())
+        finally:
+            idle.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await idle
+        await self._body(send, last, more=False)
+
+    async def _encoded(self, piece: Piece) -> bytes:
+        if piece.said and self._generation.options.echo:
+            return await asyncio.to_thread(lambda: _event(_encoder.encode(self._encode(piece))))
+        return _event(_encoder.encode(self._encode(piece)))
+
+    async def _comment(self, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._spoke + IDLE_SECONDS - loop.time())
+            if loop.time() - self._spoke >= IDLE_SECONDS:
+                await self._body(send, COMMENT)
+
+    async def _body(self, send: Send, data: bytes, more: bool = True) -> None:
+        self._spoke = asyncio.get_running_loop().time()
+        await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+def _events(items: Iterable[msgspec.Struct]) -> bytes:
+    return b"".join(_event(_encoder.encode(item)) for item in items)
 
 
 def _event(data: bytes) -> bytes:

@@ -130,6 +130,7 @@ def start_front(
     accept_seconds: float = 0.0,
     stuck_seconds: float = 60.0,
     ready: bool = True,
+    idle_seconds: float = 15.0,
     api_key_file: Path | None = None,
     **changes: Any,
 ) -> Front:
@@ -137,7 +138,11 @@ def start_front(
     model = changes.pop("model", None) or write_model(folder / "model")
     config = changes.pop("config", None) or engine_json(folder, model, **changes)
     command = [sys.executable, str(HERE / "scripted_front.py"), str(config), str(folder / "termination-log")]
-    environment = {"GRAPHPOD_SCRIPT": script, "GRAPHPOD_STUCK_SECONDS": str(stuck_seconds)}
+    environment = {
+        "GRAPHPOD_SCRIPT": script,
+        "GRAPHPOD_STUCK_SECONDS": str(stuck_seconds),
+        "GRAPHPOD_IDLE_SECONDS": str(idle_seconds),
+    }
     if api_key_file is not None:
         environment["GRAPHPOD_API_KEY_FILE"] = str(api_key_file)
     front = launch(folder, [*command, str(accept_seconds)], **environment)

@@ -32,8 +32,8 @@ SLOW_STEPS, SLOW_SECONDS = 16, 0.5
 
 class ScriptedRunner:
     """Satisfies the loop's Runner without a model. Scripts: "" serves; "slow" too, after a slow capture; "fail",
-    "hang", "crash" and "segfault" are starts that do not reach Ready; "raise" fails in its first pass, "stick" never
-    comes back from it.
+    "hang", "crash" and "segfault" are starts that do not reach Ready, "check" one that compares its graphs for ever;
+    "raise" fails in its first pass, "stick" never comes back from it.
     """
 
     def __init__(self, config: EngineConfig, report: Callable[[Report], None], began: float) -> None:
@@ -63,6 +63,10 @@ class ScriptedRunner:
             self._report(report)
             time.sleep(SENT_SECONDS)
             os.kill(os.getpid(), signal.SIGSEGV)
+        if self._script == "check":
+            report.state = State.SelfChecking
+            self._report(report)
+            time.sleep(3600)
         report.stages[Stage.Load], report.vocabulary = 0.25, VOCABULARY
         report.state, report.kv_pages = State.Ready, self.pages.capacity
         for phase in Phase:

@@ -77,6 +77,29 @@ def test_until_ready_probes_and_api_say_so(own_front: Start) -> None:
     assert front.ended() == 0
 
 
+def test_it_is_not_ready_while_graphs_are_compared_with_uncaptured_code(own_front: Start) -> None:
+    front = own_front(script="check", ready=False)
+    front.eventually("graphs are checked", lambda: front.get("/warmup").json()["state"] == "SelfChecking")
+    for path in ("/startupz", "/readyz"):
+        answer = front.get(path)
+        assert (answer.status_code, answer.text) == (503, "warm-up: SelfChecking\n")
+    refused = front.post("/v1/completions", ENDLESS)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
+    assert "SelfChecking" in refused.json()["error"]["message"]
+
+
+def test_a_stream_opens_before_its_first_token_and_comments_keep_it_open(own_front: Start) -> None:
+    front = own_front(script="stick", idle_seconds=0.05)
+    stream = Stream(front)  # its status line has come; a token never will
+    assert stream.response.headers["content-type"].startswith("text/event-stream")
+    lines = [stream.response.readline() for _ in range(4)]
+    assert lines == [b": waiting for tokens\n", b"\n"] * 2
+    os.kill(front.engine_pid(), signal.SIGKILL)
+    *_, last = stream.events()
+    assert last["error"]["code"] == "engine_error"
+    assert "SIGKILL" in last["error"]["message"]
+
+
 def test_ready_shows_everywhere_and_names_the_configuration(front: Front) -> None:
     warmup = front.get("/warmup").json()
     assert (warmup["state"], warmup["terminal"], len(warmup["configHash"])) == ("Ready", True, 10)

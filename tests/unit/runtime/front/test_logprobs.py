@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from graphpod_runtime.front.admission import Admission, Full
+from graphpod_runtime.front.openai.service import MAX_NAMED
 from graphpod_runtime.front.tokenizer import BYTES, Tokenizer
 
 from .conftest import Front, byte_tokenizer, write_model
@@ -93,6 +95,29 @@ def _joined(pieces: list[dict[str, Any]]) -> tuple[str, list[str], list[float | 
         [logprob for one in lists for logprob in one["token_logprobs"]],
         [offset for one in lists for offset in one["text_offset"]],
     )
+
+
+def test_log_probabilities_of_a_prompt_are_bounded_at_the_door(front: Front) -> None:
+    rows = MAX_NAMED // 21
+    request = {"model": "echo", "echo": True, "logprobs": 20, "max_tokens": 1}
+    refused = front.post(TEXT, request | {"prompt": ["x" * rows, "x"]})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "logprobs"
+    assert f"names {21 * (rows + 1)} tokens" in refused.json()["error"]["message"]
+    assert f"at most {MAX_NAMED} fit one request" in refused.json()["error"]["message"]
+    told = front.post(TEXT, request | {"prompt": "x" * rows}).json()["choices"][0]["logprobs"]
+    assert len(told["tokens"]) == rows + 1
+    assert front.post(TEXT, request | {"prompt": "x" * 30_000, "echo": False}).status_code == 200
+
+
+def test_log_probabilities_of_all_open_prompts_together_are_bounded() -> None:
+    admission = Admission(max_named=100)
+    with admission.prompt_logprobs(60):
+        with pytest.raises(Full, match="of 60 prompt tokens, of 100 in all"), admission.prompt_logprobs(41):
+            raise AssertionError("it was let in")
+        with admission.prompt_logprobs(40):
+            assert admission.named == 100
+    assert admission.named == 0
 
 
 def test_echo_without_log_probabilities_is_text_alone(front: Front) -> None:

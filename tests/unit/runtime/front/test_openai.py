@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from graphpod_runtime.front.gate import BODY_LIMIT
+from graphpod_runtime.front.openai.errors import ApiError
 from graphpod_runtime.front.openai.protocol import CompletionRequest, Message
 
 from .conftest import Front
@@ -20,6 +21,11 @@ TEXT = "/v1/completions"
 def say(text: str, **more: Any) -> dict[str, Any]:
     """A chat request; the scripted engine answers with the same text."""
     return {"model": "echo", "messages": [{"role": "user", "content": text}]} | more
+
+
+NESTED: list[Any] = []
+for _ in range(100):
+    NESTED = [NESTED]
 
 
 def error_of(response: httpx2.Response) -> dict[str, Any]:
@@ -175,6 +181,34 @@ def test_a_field_that_is_not_built_is_refused_by_name(front: Front, field: str, 
         (CHAT, say("x", top_k=2.5), 400, "top_k", "valid integer"),
         (CHAT, say("x", min_p=1.5), 400, "min_p", "less than or equal to 1"),
         (TEXT, {"model": "echo", "prompt": "x", "min_p": -0.1}, 400, "min_p", "greater than or equal to 0"),
+        (CHAT, say("x", temperature=float("nan")), 400, "temperature", "finite number"),
+        (CHAT, say("x", top_p=float("-inf")), 400, "top_p", "finite number"),
+        (CHAT, say("x", temperature=True), 400, "temperature", "valid number"),
+        (CHAT, say("x", max_tokens=True), 400, "max_tokens", "valid integer"),
+        (CHAT, say("x", seed="5"), 400, "seed", "valid integer"),
+        (CHAT, say("x", stream="yes"), 400, "stream", "valid boolean"),
+        (CHAT, say("x", stop=["a" * 100_000] * 16), 400, "stop.0", "at most 1024 characters"),
+        (CHAT, say("x", stop=["a"] * 17), 400, "stop", "at most 16 items"),
+        (
+            CHAT,
+            {"model": "echo", "messages": [{"role": "user", "content": "x"}] * 8193},
+            400,
+            "messages",
+            "at most 8192",
+        ),
+        (CHAT, {"model": "echo", "messages": [{"role": "user", "content": None}]}, 400, "messages[0].content", "null"),
+        (CHAT, {"model": "echo", "messages": [{"role": "tool"}]}, 400, "messages[0].content", "missing"),
+        (
+            CHAT,
+            say("x", chat_template_kwargs={"a": 1}),
+            400,
+            "chat_template_kwargs",
+            "does not read 'a'; it reads: none",
+        ),
+        (CHAT, say("x", chat_template_kwargs={"a": "x" * 20_000}), 400, "chat_template_kwargs", "at most 16384"),
+        (CHAT, say("x", chat_template_kwargs={"a": NESTED}), 400, "chat_template_kwargs", "16 levels"),
+        (CHAT, say("x", chat_template_kwargs={"a": float("nan")}), 400, "chat_template_kwargs", "not JSON"),
+        (CHAT, say("x", logit_bias=NESTED), 400, "logit_bias", "logit_bias=[1 items] is not supported"),
         (CHAT, say("x", max_tokens=0), 400, "max_tokens", "greater than or equal to 1"),
         (CHAT, say("x", stop=[""]), 400, "stop.0", "at least 1 character"),
         (CHAT, say("x", stream_options={"include_usage": True}), 400, "stream_options", "stream is true"),
@@ -217,13 +251,35 @@ def test_a_prompt_longer_than_the_model_is_refused_with_both_numbers(front: Fron
     error = caught.value.body
     assert isinstance(error, dict)
     assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
-    for number in ("200000 tokens", "200005 tokens", "5 in the completion"):
+    for number in ("200000 tokens", "200005 tokens", "5 in the completion", "shorten the messages by 1"):
         assert number in error["message"]
 
 
 def test_an_answer_longer_than_the_model_blames_its_own_field(front: Front) -> None:
     error = error_of(front.post(CHAT, say("hi", max_tokens=10_000_000)))
     assert (error["code"], error["param"]) == ("context_length_exceeded", "max_tokens")
+    assert "ask for at most 199998 tokens, or leave max_tokens out" in error["message"]
+
+
+def test_what_nobody_asked_for_is_cut_to_what_is_left(front: Front) -> None:
+    reply = front.post(TEXT, {"model": "echo", "prompt": "x" * 199_995, "ignore_eos": True}).json()
+    assert reply["usage"]["completion_tokens"] == 5  # of the sixteen that are the default
+
+
+def test_a_refusal_repeats_no_more_than_the_beginning_of_what_was_sent(front: Front) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "description": "x" * 5000}}] * 50
+    bodies: list[dict[str, Any]] = [
+        say("x", tools=tools),
+        say("x", **{"y" * 100_000: 1}),
+        say("x", reasoning_effort="z" * 100_000),
+        say("x", n=10**4000),
+        say("x", model="m" * 100_000),
+        {"model": "echo", "messages": [{"role": "user", "content": "x", "k" * 100_000: 1}]},
+        {"model": "echo", "messages": [{"role": "user", "content": [{"type": "text", "text": "", "k" * 100_000: 1}]}]},
+    ]
+    for body in bodies:
+        response = front.post(CHAT, body)
+        assert (response.status_code in (400, 404), len(response.content) < 500) == (True, True), response.text[:900]
 
 
 def test_a_body_beyond_the_limit_is_refused_whether_it_says_its_length_or_not(front: Front) -> None:
@@ -265,6 +321,28 @@ def test_text_parts_are_joined_and_a_tool_call_is_refused(front: Front) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     reply = front.post(CHAT, {"model": "echo", "messages": [{"role": "user", "content": parts}]}).json()
     assert reply["choices"][0]["message"]["content"] == "ab"
-    turn = {"role": "assistant", "content": "a", "tool_calls": [{"id": "1"}]}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    turn = {"role": "assistant", "content": None, "tool_calls": [call]}
     error = error_of(front.post(CHAT, {"model": "echo", "messages": [turn]}))
     assert error["param"] == "messages[0].tool_calls"
+    assert "its chat template does not write them" in error["message"]
+
+
+def test_an_assistants_tool_calls_and_their_answers_reach_the_template() -> None:
+    call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
+    turn = {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None, "annotations": []}
+    assert Message.model_validate(turn).plain(0) == {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": [1]}}}],
+    }
+    broken = call | {"function": {"name": "f", "arguments": "{"}}
+    plain = Message.model_validate(turn | {"tool_calls": [broken]}).plain(0)
+    assert plain["tool_calls"][0]["function"]["arguments"] == "{"
+    answer = {"role": "tool", "tool_call_id": "1", "content": "7"}
+    assert Message.model_validate(answer).plain(1) == answer
+    deep = call | {"function": {"name": "f", "arguments": json.dumps({"a": NESTED})}}
+    with pytest.raises(ApiError, match="16 levels"):
+        Message.model_validate(turn | {"tool_calls": [deep]}).plain(0)
+    with pytest.raises(ApiError, match="belongs to a turn of role 'assistant'"):
+        Message.model_validate({"role": "user", "content": "x", "tool_calls": [call]}).plain(0)

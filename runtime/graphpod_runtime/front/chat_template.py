@@ -1,0 +1,93 @@
+"""The chat template of a model folder: a conversation as the text that the model was trained on."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+import jinja2.meta
+import jinja2.sandbox
+
+WORDS = 500
+"""Characters of a template's own words that a refusal repeats."""
+OURS = frozenset({"messages", "add_generation_prompt", "tools", "documents", "raise_exception", "strftime_now"})
+"""Names that a request cannot set."""
+
+
+class TemplateInvalid(Exception):
+    """The folder's chat template cannot be read; the message says why."""
+
+
+class TemplateError(ValueError):
+    """The chat template refused the messages, or the model has none: the client's mistake. `param` is the field."""
+
+    def __init__(self, message: str, param: str = "messages") -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class ChatTemplate:
+    """One model's template, in a sandbox. `render` is safe to call from worker threads."""
+
+    def __init__(self, source: str, specials: Mapping[str, str]) -> None:
+        """`specials`: the special tokens that templates know by name (`bos_token`). TemplateInvalid when `source` is
+        not jinja2.
+        """
+        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+        )
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
+        environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+        try:
+            self._template = environment.from_string(source)
+            read = jinja2.meta.find_undeclared_variables(environment.parse(source))
+        except jinja2.TemplateError as error:
+            raise TemplateInvalid(f"is not jinja2: {error}") from error
+        self._specials = dict(specials)
+        self.variables = frozenset(read - OURS - specials.keys())
+        """What a request may set (`enable_thinking`)."""
+        self.knows_tool_calls = "tool_calls" in source
+        """Whether an assistant's tool calls would be written, not silently left out."""
+
+    def render(self, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> str:
+        """The text up to where the assistant speaks. TemplateError in the template's own words, and for what it would
+        silently leave out.
+        """
+        if unread := sorted(variables.keys() - self.variables):
+            known = ", ".join(sorted(self.variables)) or "none"
+            raise TemplateError(
+                f"the model's chat template does not read {unread[0][:WORDS]!r}; it reads: {known}",
+                param="chat_template_kwargs",
+            )
+        for at, turn in enumerate(messages):
+            if "tool_calls" in turn and not self.knows_tool_calls:
+                raise TemplateError(
+                    f"messages[{at}].tool_calls is not supported by this model: its chat template does not write them",
+                    param=f"messages[{at}].tool_calls",
+                )
+        try:
+            return self._template.render(
+                {**self._specials, **variables, "messages": messages, "add_generation_prompt": True}
+            )
+        except Exception as error:
+            # A template is a program that runs on what a client sent: whatever it raises is about that.
+            words = str(error) if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
+            raise TemplateError(f"the model's chat template refused the messages: {words[:WORDS]}") from error
+
+
+def read_template(folder: Path, config: Mapping[str, Any], specials: Mapping[str, str]) -> ChatTemplate | None:
+    """The template of a model folder whose tokenizer_config.json holds `config`; None where there is none."""
+    path = folder / "chat_template.jinja"
+    source = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
+    if isinstance(source, list):  # named templates; the one for plain chat is called default
+        source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
+    return None if source is None else ChatTemplate(source, specials)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    """What chat templates call to refuse a conversation."""
+    raise jinja2.TemplateError(message)
