@@ -246,8 +246,17 @@ PositiveQuantity = Annotated[
 ]
 """Of a quantity that makes no sense as 0."""
 
-Passthrough = Annotated[dict[str, Any], WithJsonSchema({"type": "object", PRESERVE: True})]
-"""A part of a pod, as Kubernetes has it: typing it here would make the CRD several times as large."""
+SOURCES = 8
+"""Fields of a part of a pod that the API passes through; Kubernetes' own have at most 5."""
+
+Passthrough = Annotated[
+    dict[str, Any],
+    Field(max_length=SOURCES),
+    WithJsonSchema({"type": "object", "maxProperties": SOURCES, PRESERVE: True}),
+]
+"""A part of a pod, as Kubernetes has it: typing it here would make the CRD several times as large. How deep it is, and
+how much is in it, a schema cannot bound then: `bounds` does on reading.
+"""
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
 """Name of another object. Whether there is one, and how names of its kind are made, is the server's to say."""

@@ -7,14 +7,15 @@ PodTemplateInvalid.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from graphpod_operator.api_model import (
     KEY_LENGTH,
     PRESERVE,
     PRUNED,
+    SOURCES,
     ApiModel,
     Boolean,
     Keyed,
@@ -81,7 +82,7 @@ class EnvVar(ApiModel):
 class Volume(ApiModel):
     """One volume of the pods: a name, and its source as a pod has it."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={PRESERVE: True})
+    model_config = ConfigDict(extra="allow", json_schema_extra={"maxProperties": SOURCES, PRESERVE: True})
 
     name: Annotated[
         str,
@@ -98,6 +99,12 @@ class Volume(ApiModel):
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         description="Name of the volume. Required, no default.",
     )
+
+    @model_validator(mode="after")
+    def _has_few_fields(self) -> Self:
+        if len(self.source) >= SOURCES:
+            raise ValueError(f"a volume has at most {SOURCES} fields")
+        return self
 
     @property
     def source(self) -> dict[str, Any]:
@@ -163,6 +170,7 @@ class PodTemplate(ApiModel):
         dict[str, Annotated[str, Field(max_length=4096)]],
         Field(max_length=MAX_ITEMS),
         PRUNED,
+        SOURCES,
         Ruled(KEY_LENGTH, OWN_ANNOTATIONS),
     ] = Field({}, description="Annotations of the pods; graphpod.dev/… are refused. Default: none.")
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64), Keyed("name")] = Field(

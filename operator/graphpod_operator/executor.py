@@ -1,7 +1,8 @@
 """One write at a time: looked at live, carried out, and its answer taken into the store at once.
 
-Whatever the store knows may be stale, so a child is looked at live before it is created or deleted, a later apply names
-the uid it means, and after a conflict the child is looked at again.
+Whatever the store knows may be stale, so a child is looked at live before it is created or deleted. An apply that
+creates is refused where an object was made since that look, a later one names the uid it means, and after a conflict
+the child is looked at again.
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ class Executor:
             raw = await self._cluster.apply(wanted.resource, body, force=isinstance(write, Repair))
         except Conflict:
             self._meters.count("graphpod_operator_apply_conflicts_total", kind=wanted.resource.kind)
-            await self.look_again(wanted)
+            if isinstance(write, Repair):  # what stands in the way of a new one is looked at live by the next try
+                await self.look_again(wanted)
             raise
         except ServerRefused as error:
             if error.status == 404 and wanted.resource in OPTIONAL:

@@ -40,6 +40,13 @@ REMEMBERED = 512
 """Plans that are not made again: a service is looked at often, and many services ask for the same."""
 
 
+NO_VERSION = "1"
+"""A resourceVersion that no stored object has: etcd's first write is its revision 2. An apply that names it makes an
+object, and is answered with a 409 where there is one already, whoever made it: the API server compares versions only
+with what is stored. Without it, an object made since the last look would be merged with ours.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """One child as it should be; `owned` is the fingerprint its fields of ours must have."""
@@ -59,7 +66,8 @@ class Wanted:
     def to_apply(self, uid: str | None) -> Body:
         """What to send: the body with the mark of its fields, for the object of this uid, or for none yet (None)."""
         told = marked(self.body, self.owned)
-        return told if uid is None else {**told, "metadata": {**told["metadata"], "uid": uid}}
+        meant = {"resourceVersion": NO_VERSION} if uid is None else {"uid": uid}
+        return {**told, "metadata": {**told["metadata"], **meant}}
 
     def __str__(self) -> str:
         return f"{self.resource.kind} {self.namespace}/{self.name}"

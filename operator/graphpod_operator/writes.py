@@ -16,7 +16,7 @@ from graphpod_operator.resource import AT_TIMES, Resource
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A child that does not exist. It is applied without force, after a live look."""
+    """A child that does not exist. It is applied after a live look, without force, and to no object that exists."""
 
     wanted: Wanted
 

@@ -127,7 +127,7 @@ def test_large_objects_are_told_of_and_cost_no_memory(
     """Eight services of a megabyte, and 60 ConfigMaps of one with our labels."""
     restart(operator, eventually)
     before = memory(operator, "VmRSS")
-    keys = json.dumps({f"k{number}": number for number in range(60_000)})
+    keys = json.dumps({f"k{number}": "x" * 480 for number in range(2000)})
     for number in range(8):
         create(place, written(service(f"large-{number}", **FIELDS["volume"](None)), keys))
     for number in range(60):
@@ -149,3 +149,33 @@ def test_large_objects_are_told_of_and_cost_no_memory(
     writes = audit.since().by(USER).of(place.namespace).writes()
     assert {one.kind for one in writes} <= {"inferenceservices/status", "events"}
     assert len(writes) <= 8 * 6
+
+
+def test_a_forged_status_is_written_anew(applied: Place, eventually) -> None:
+    """By somebody who may write it: half of it lost, and a count that is none."""
+    whole = eventually(lambda: applied.status().get("graph") and applied.status())
+    graph = {**whole["graph"], "captured": "n/a", "decisions": []}
+    for forged in ({**whole, "graph": graph, "conditions": []}, {**whole, "graph": graph}, {}):
+        patch = json.dumps([{"op": "replace", "path": "/status", "value": forged}])
+        applied.kubectl("patch", "gisvc", "demo", "--subresource=status", "--type=json", "-p", patch)
+        eventually(lambda: (applied.status().get("graph") or {}).get("captured") == "0/26")
+        eventually(applied.reached("WorkloadAvailable", "False", "Starting"))
+    assert applied.status()["graph"] == whole["graph"]
+
+
+def test_an_object_of_kserves_service_of_the_same_name_is_a_collision(
+    operator: Operator, place: Place, other: Place, eventually
+) -> None:
+    """Its kind has our kind's name; its group tells them apart."""
+    owner = {"kind": "InferenceService", "name": "demo", "uid": "11111111-2222-3333-4444-555555555555"}
+    owners = [{"apiVersion": "serving.kserve.io/v1beta1", **owner, "controller": True}]
+    theirs = {"metadata": {"name": "demo", "ownerReferences": owners}, "spec": {"ports": [{"port": 80}]}}
+    place.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "Service", **theirs}))
+    place.apply()
+    message = eventually(place.reached("Accepted", "False", "NameCollision"))
+    assert (
+        "Service " + place.namespace + "/demo exists and is controlled by InferenceService.serving.kserve.io demo"
+        in message
+    )
+    goes_on(other, "meanwhile", eventually)
+    assert place.get("service", "demo")["metadata"]["ownerReferences"][0]["apiVersion"] == owners[0]["apiVersion"]

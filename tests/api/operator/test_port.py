@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.access import Access
 from graphpod_operator.cluster import PAGE, KubernetesCluster, connect
+from graphpod_operator.observe import Service
+from graphpod_operator.plan import Desired, desire
 from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
 from graphpod_operator.resource import Resource
+from tests.api.operator.process import IMAGES
 from tests.places import Place, service
 
 ANSWERS: list[tuple[str, str]] = []
@@ -60,6 +64,31 @@ async def test_an_apply_without_force_yields_to_another_writer(place: Place, por
         await port.apply(Resource.ConfigMap, config(place, a="ours"), force=False)
     stored = await port.apply(Resource.ConfigMap, config(place, a="ours"), force=True)
     assert stored["data"] == {"a": "ours"}
+
+
+async def test_an_apply_of_a_child_that_is_to_be_made_takes_no_object_that_is_there(
+    place: Place, port: KubernetesCluster
+) -> None:
+    """Each kind, made by somebody in the moment between our look and our apply."""
+    stored = {"metadata": {"name": "demo", "namespace": place.namespace, "uid": "u", "resourceVersion": "1"}}
+    spec = {"model": {"uri": "pvc://a/b"}, "replicas": 2, "autoscaling": {"min": 2, "max": 3, "target": 4}}
+    planned = desire(
+        Service.of({**stored, "spec": spec}), IMAGES, access=Access.read('{"admin": [{"podSelector": {}}]}')
+    )
+    assert isinstance(planned, Desired)
+    assert len(planned.children) >= 8
+    for wanted in planned.children:
+        theirs = {key: value for key, value in wanted.body.items() if key != "metadata"}
+        metadata = {"name": wanted.name, "labels": {"mine": "yes"}}
+        place.kubectl("create", "-f", "-", input=json.dumps({**theirs, "metadata": metadata}))
+        with pytest.raises(Conflict):
+            await port.apply(wanted.resource, wanted.to_apply(None), force=False)
+        found = await port.get(wanted.resource, place.namespace, wanted.name)
+        assert found is not None
+        assert "ownerReferences" not in found["metadata"]
+        await port.delete(wanted.resource, place.namespace, wanted.name, found["metadata"]["uid"])
+        made = await port.apply(wanted.resource, wanted.to_apply(None), force=False)
+        assert made["metadata"]["uid"] != found["metadata"]["uid"]
 
 
 async def test_an_apply_that_names_a_uid_never_makes_or_takes_another_object(

@@ -75,14 +75,15 @@ class FakeCluster:
         if metadata.get("uid") and (known is None or known["metadata"]["uid"] != metadata["uid"]):
             raise Conflict(409, "Precondition failed: UID")
         version = metadata.get("resourceVersion")
-        if version and (known is None or known["metadata"]["resourceVersion"] != version):
+        if version and known is not None and known["metadata"]["resourceVersion"] != version:
             raise Conflict(409, "the object has been modified")
         if manager != FIELD_MANAGER:
             return self.claim_replicas(known, body["spec"]["replicas"], manager)
         stored = copy.deepcopy(dict(body))
+        stored["metadata"].pop("resourceVersion", None)
         if known is not None:
             stored["metadata"]["uid"] = known["metadata"]["uid"]
-        entry = {"manager": "graphpod", "operation": "Apply", "fieldsV1": fields_v1(desired_fields(body))}
+        entry = {"manager": "graphpod", "operation": "Apply", "fieldsV1": fields_v1(desired_fields(stored))}
         stored["metadata"]["managedFields"] = [entry]
         if resource is Resource.Deployment:
             _replicas(known, stored)

@@ -16,6 +16,7 @@ from kopf._cogs.clients.api import iter_jsonlines
 from kubernetes.aio import client
 
 from graphpod_operator import bounds, watch
+from graphpod_operator.api import Spec
 from graphpod_operator.bounded_response import bounded
 from graphpod_operator.cluster import KubernetesCluster, KubernetesDiscovery, KubernetesWatches, Wire
 from graphpod_operator.observe import Child, Key, Service, project
@@ -24,6 +25,7 @@ from graphpod_operator.port import Expired, TimedOut, Unavailable
 from graphpod_operator.port import Refused as ServerRefused
 from graphpod_operator.reasons import Reason
 from graphpod_operator.resource import Resource
+from graphpod_operator.schema import structural
 from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service
 from tests.unit.operator.world import World
 
@@ -118,6 +120,28 @@ def test_a_spec_of_too_many_values_is_refused_with_the_field() -> None:
     )
     assert isinstance(refused, Refused)
     assert refused.what == "spec.podTemplate.volumes[0].csi: the spec has more than 4096 values"
+
+
+MANY = dict.fromkeys(map(str, range(9)), 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"podTemplate": {"volumes": [{"name": "x", **MANY}]}}, "spec.podTemplate.volumes.0"),
+        ({"podTemplate": {"env": [{"name": "X", "valueFrom": MANY}]}}, "spec.podTemplate.env.0.valueFrom"),
+        ({"placement": {"affinity": {"podAntiAffinity": MANY}}}, "spec.placement.affinity.podAntiAffinity"),
+    ],
+)
+def test_what_is_passed_through_has_few_fields(spec: dict[str, Any], field: str) -> None:
+    refused = desire(Service.of(inference_service(**spec)), IMAGES)
+    assert isinstance(refused, Refused)
+    assert refused.what.startswith(f"{field}: ")
+    node: Any = {"properties": {"spec": structural(Spec)}}
+    for name in field.replace(".0", "").split("."):
+        node = node["properties"][name]
+        node = node.get("items", node)
+    assert node["maxProperties"] == 8
 
 
 def test_the_largest_spec_of_a_real_pod_is_read() -> None:

@@ -478,3 +478,25 @@ async def test_a_spec_that_changes_while_the_status_is_written_is_looked_at_agai
     assert await world.reconcile() == 0.0
     await world.reconcile()
     assert world.condition("WorkloadAvailable") == ("False", "Suspended")
+
+
+async def test_an_object_made_after_the_look_is_a_collision_and_stays_as_it_is(world: World) -> None:
+    theirs = {"metadata": {"name": "demo", "namespace": NAMESPACE}, "spec": {"ports": [{"port": 1}]}}
+    look, made = world.cluster.get, []
+
+    async def get(resource: Resource, namespace: str, name: str) -> Any:
+        found = await look(resource, namespace, name)
+        if resource is Resource.Service and not made:
+            made.append(world.cluster.put(Resource.Service, theirs))
+        return found
+
+    world.cluster.get = get  # type: ignore[method-assign]
+    with pytest.raises(Conflict):
+        await world.reconcile()
+    assert world.cluster.objects[Resource.Service, NAMESPACE, "demo"] == made[0]
+    await world.reconcile()
+    assert world.condition("Accepted") == ("False", "NameCollision")
+    assert world.cluster.objects[Resource.Service, NAMESPACE, "demo"] == made[0]
+    del world.cluster.objects[Resource.Service, NAMESPACE, "demo"]
+    await world.reconcile()
+    assert world.condition("Accepted") == ("True", "Accepted")
