@@ -5,14 +5,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
-from pydantic import ValidationError
 
 from graphpod_operator import bounds
 from graphpod_operator.api import GROUP, KIND
-from graphpod_operator.api_status import MESSAGE_MAX, Status
+from graphpod_operator.api_status import MESSAGE_MAX
 from graphpod_operator.gateways import Route
 from graphpod_operator.ownership import claims, fingerprint, mark, owned_fields
 from graphpod_operator.port import Raw
@@ -92,13 +91,36 @@ class Service:
         return replace(self, version=other.version, status=other.status) == other
 
 
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    reason: str
+    lastTransitionTime: Annotated[str, msgspec.Meta(max_length=64)] = ""  # written again as it is
+
+
+class _Phase(msgspec.Struct, frozen=True):
+    effective: str | None = None
+
+
+class _Graph(msgspec.Struct, frozen=True):
+    prefill: _Phase = _Phase()
+    decode: _Phase = _Phase()
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """What of a status is read again, and of which type."""
+
+    conditions: tuple[_Condition, ...] = ()
+    graph: _Graph = _Graph()
+
+
 def _believed(status: Any) -> Raw:
     """A status as it was read; one that no operator wrote so, by an edit or from a backup of another version, counts as
     none, and is written anew.
     """
     try:
-        Status.model_validate(status)
-    except ValidationError:
+        msgspec.convert(status, _Status)
+    except msgspec.ValidationError:
         return {}
     return cast(Raw, status)
 

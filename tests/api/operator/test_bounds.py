@@ -155,8 +155,9 @@ def test_a_forged_status_is_written_anew(applied: Place, eventually) -> None:
     """By somebody who may write it: half of it lost, and a count that is none."""
     whole = eventually(lambda: applied.status().get("graph") and applied.status())
     graph = {**whole["graph"], "captured": "n/a", "decisions": []}
-    for forged in ({**whole, "graph": graph, "conditions": []}, {**whole, "graph": graph}, {}):
-        patch = json.dumps([{"op": "replace", "path": "/status", "value": forged}])
+    lost = {"op": "remove", "path": "/status"}
+    for forged in ({**whole, "graph": graph, "conditions": []}, {**whole, "graph": graph}, None):
+        patch = json.dumps([{"op": "replace", "path": "/status", "value": forged} if forged else lost])
         applied.kubectl("patch", "gisvc", "demo", "--subresource=status", "--type=json", "-p", patch)
         eventually(lambda: (applied.status().get("graph") or {}).get("captured") == "0/26")
         eventually(applied.reached("WorkloadAvailable", "False", "Starting"))
