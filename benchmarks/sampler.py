@@ -63,7 +63,7 @@ def line_of(row: Tensor, name: str, drawing: Callable[..., Tensor]) -> dict[str,
     def of(sampling: Sampling) -> dict[str, float]:
         members = tuple(Sequence(str(index), [1], 1, 1, replace(sampling, seed=index)) for index in range(row.shape[0]))
         sampler = Sampler(row.device)
-        return measured(lambda: sampler.tokens(members, row, chosen, positions + 1))
+        return measured(lambda: sampler.tokens(members, row, chosen, positions))
 
     found = {kind: of(sampling) for kind, sampling in KINDS.items()}
     extra = {kind: (one["wall_us"] - found["greedy"]["wall_us"]) / 1e3 for kind, one in found.items()}

@@ -90,7 +90,7 @@ class Runner:
             self._running = None
         if isinstance(batch, DecodeBatch):
             logits, chosen, *_ = results
-            tokens = self._sample(batch.sequences, logits, chosen, inputs.positions + 1)
+            tokens = self._sample(batch.sequences, logits, chosen, inputs.positions)
             return Yielded(tokens, _answers(batch.sequences, logits, tokens))
         return self._tail(batch, inputs, results[0])
 
@@ -103,7 +103,7 @@ class Runner:
             rows = _on(hidden.device, [inputs.yields[index] for index in ending])
             logits = self._engine.model.head(hidden[rows])
             sequences = tuple(batch.chunks[index].sequence for index in ending)
-            drawn = self._sample(sequences, logits, greedy(logits), inputs.positions[rows] + 1)
+            drawn = self._sample(sequences, logits, greedy(logits), inputs.positions[rows])
             for index, token in zip(ending, drawn, strict=True):
                 tokens[index] = token
             if found := _answers(sequences, logits, drawn):

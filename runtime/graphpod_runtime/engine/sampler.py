@@ -74,13 +74,13 @@ class SamplingBatch:
         return len(mine) == len(sequences) and all(map(operator.is_, mine, sequences))
 
     def tokens(self, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
-        """The next token of each row of logits [rows, vocab]; `chosen` are the greedy ones, `positions` the indexes of
-        the next tokens in their sequences, both [rows]. -1 for a row without finite logits."""
+        """The next token of each row of logits [rows, vocab]; `chosen` are the greedy ones, `positions` those of the
+        tokens that the rows were computed from, both [rows]. -1 for a row without finite logits."""
         if self.draws is None:
             return chosen
         if self.rows is None:
-            return draw(logits, positions, self.draws)
-        return chosen.index_copy(0, self.rows, draw(logits[self.rows], positions[self.rows], self.draws))
+            return draw(logits, positions + 1, self.draws)
+        return chosen.index_copy(0, self.rows, draw(logits[self.rows], positions[self.rows] + 1, self.draws))
 
 
 class Sampler:
