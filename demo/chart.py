@@ -51,9 +51,10 @@ def wait_operator(cluster: Kubectl, limit: float = ROLLOUT_LIMIT) -> None:
 
 
 def image_settings(images: Images) -> list[str]:
-    """The chart's values for the operator's and the engine's image."""
+    """The chart's values for the operator's and the engine's images; the one for GPUs has another tag."""
     whole = "image.registry="  # references are whole names
-    return [whole, *_image("image", images["operator"]), *_image("engine.image", images["runtime"])]
+    operator, engine = _image("image", images["operator"]), _image("engine.image", images["runtime"])
+    return [whole, *operator, *engine, engine[0].replace("engine.image", "engine.gpuImage")]
 
 
 def _image(path: str, image: Image) -> list[str]:

@@ -52,6 +52,7 @@ def test_a_reference_becomes_the_charts_values(reference: str, repository: str, 
     image = Image(reference, reference)
     whole, *rest = image_settings({"operator": image, "runtime": image})
     assert whole == "image.registry="
+    assert rest.pop() == f"engine.gpuImage.repository={repository}"
     assert rest == [
         f"{path}.{key}={value}"
         for path in ("image", "engine.image")
