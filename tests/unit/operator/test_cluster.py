@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from graphpod_operator.bounds import Page, PageMetadata
-from graphpod_operator.cluster import OWN_PAGE, PAGE, KubernetesCluster, KubernetesWatches
-from graphpod_operator.port import ApiError, Expired, Raw, Unavailable
+from graphpod_operator.cluster import OWN_PAGE, PAGE, KubernetesCluster, KubernetesWatches, _error
+from graphpod_operator.port import ApiError, Conflict, Expired, Raw, Refused, Terminating, Unavailable
 from graphpod_operator.resource import Resource
 
 PAGES = 3
@@ -104,3 +104,30 @@ async def test_a_watch_goes_on_from_a_version_with_bookmarks_and_tells_each_line
 async def test_a_watch_that_ends_with_an_error_raises_it(line: bytes, error: type[ApiError]) -> None:
     with pytest.raises(error):
         await watched(Lines(ADDED, line))
+
+
+ENDING = {"causes": [{"reason": "NamespaceTerminating"}]}
+ANSWERS: list[tuple[int, dict[str, object], type[ApiError]]] = [
+    (400, {"message": "no"}, Refused),
+    (403, {"message": "no"}, Refused),
+    (403, {"message": "no", "details": ENDING}, Terminating),
+    (404, {"details": {"kind": "namespaces"}}, Terminating),
+    (404, {"details": {"kind": "deployments"}}, Refused),
+    (409, {"details": ENDING}, Conflict),
+    (410, {}, Expired),
+    (422, {}, Refused),
+    (429, {}, Unavailable),
+    (499, {}, Refused),
+    (500, {}, Unavailable),
+    (503, {"details": {"kind": "namespaces"}}, Unavailable),
+    # The API server answers 500 for a body that it cannot type; sent again it is no better.
+    (500, {"message": "failed to create typed patch object (a/b): .spec.x: field not declared"}, Refused),
+]
+
+
+@pytest.mark.parametrize(("status", "answer", "error"), ANSWERS, ids=str)
+def test_what_an_answer_comes_to(status: int, answer: dict[str, object], error: type[ApiError]) -> None:
+    made = _error(status, "apply a/b", answer)
+    assert type(made) is error
+    assert made.status == status
+    assert str(made) == f"{answer.get('message') or ''} ({status} to apply a/b)"
