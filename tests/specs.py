@@ -16,7 +16,7 @@ WHOLE: dict[str, Any] = {
     "spec.engine.speculative": {"method": "Eagle", "draftModel": "pvc://draft"},
     "spec.engine.imagePullSecrets[]": {"name": "a"},
     "spec.engine.apiKeySecretRef": {"name": "a"},
-    "spec.engine.cpuOffload": {"size": 1},
+    "spec.engine.cpuOffload": {"size": "1Gi"},
     "spec.engine.lora[]": {"name": "a", "uri": "pvc://a"},
     "spec.placement.tolerations[]": {"key": "k", "effect": "NoExecute"},
     "spec.placement.topologySpread[]": {"topologyKey": "k"},
@@ -40,6 +40,8 @@ TEXTS = (
     "1e3", "1K", "1Gi", "0Gi", "1Ei", "0.0000000001", "999999999999999", "1000000000000000",
     "5s", "200ms", "1d", "0s", "59s", "1m", "1.5h", "168h", "169h", "0.001ms", "pvc://c",
     "pvc://c/", "pvc://c/d", "pvc://c/.d", "pvc://c\n", "hf://o/n@r", "http://x", "HOME", "config", "graphpod.dev/x",
+    "1P", "64Mi", "1048575", "64Ti", "65Ti", "/usr", "/usr/lib/x", "/usrx", "HTTP://///:::", "a b", "G G",
+    "r.io:5000/a/b:t@sha256:" + "0" * 64, "[::1]:5000/a", "a" * 64, "a" * 63 + ".b",
 )  # fmt: skip
 OTHERS: tuple[Any, ...] = (None, True, 1, 1.5, [], [None], {}, {"a": "b"})
 KEYS = ("a", "a/b", "graphpod.dev/x", "stub.graphpod.dev/x", "pod-template-hash", "app.kubernetes.io/name", "k" * 318)
@@ -76,7 +78,19 @@ def _lists(path: str, node: Schema) -> Iterator[Any]:
         yield list(range(1, most + 2))
         return
     if item.get("type") == "string":
-        yield from ([], ["a"], ["a", "a"], ["*.a.b"], ["*"], ["A"], ["10.0.0.1"], ["a" * 254], [1])
+        yield from (
+            [],
+            ["a"],
+            ["a", "a"],
+            ["*.a.b"],
+            ["*"],
+            ["A"],
+            ["10.0.0.1"],
+            ["a" * 254],
+            ["a" * 64],
+            ["a" * 63 + ".b"],
+            [1],
+        )
         yield from (["a"] * most, ["a"] * (most + 1))
         return
     whole = WHOLE.get(f"{path}[]", {name: _plain(item["properties"][name]) for name in item.get("required", ())})
@@ -96,6 +110,10 @@ def _plain(node: Schema) -> Any:
 def _maps(node: Schema) -> Iterator[Any]:
     most = node["maxProperties"]
     some = "1" if node["additionalProperties"].get("x-kubernetes-int-or-string") else "a"
+    if some == "1":
+        yield from (
+            {name: text} for name in ("memory", "ephemeral-storage") for text in ("1m", "1P", "1Mi", 1, 1 << 30)
+        )
     yield from ({key: some} for key in KEYS)
     yield from ({f"k{index}": some for index in range(count)} for count in (most, most + 1))
     yield from ({"a": value} for value in values("", node["additionalProperties"]))

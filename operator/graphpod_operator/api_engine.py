@@ -10,16 +10,23 @@ from pydantic import Field
 from graphpod_operator.api_model import (
     ApiModel,
     Boolean,
+    Bytes,
     Duration,
     Integer,
     Keyed,
     ObjectName,
-    PositiveQuantity,
     Rule,
     lasting,
 )
 from graphpod_policy import AllToAll, AttentionBackend, KvCacheDtype, Quantization, SpeculativeMethod
 from graphpod_policy.limits import MOST_CONTEXT
+
+_PART = r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?"
+_IMAGE = (
+    rf"^({_PART}|\[[0-9A-Fa-f:]+\])(:[0-9]{{1,5}})?(/{_PART})*(:[A-Za-z0-9_][-A-Za-z0-9_.]{{0,127}})?"
+    r"(@[a-z0-9]+:[0-9a-f]{32,128})?$"
+)
+"""[registry[:port]/]path[:tag][@digest]."""
 
 DRAFTED = (SpeculativeMethod.DraftModel, SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3)
 """Methods that take weights of their own."""
@@ -68,7 +75,7 @@ class Speculative(ApiModel):
 class HostCache(ApiModel):
     """A second tier of the KV cache in host memory."""
 
-    size: PositiveQuantity = Field(
+    size: Bytes = Field(
         description="Host memory for KV pages, in bytes (a quantity). Required, no default.",
     )
 
@@ -76,7 +83,7 @@ class HostCache(ApiModel):
 class CpuOffload(ApiModel):
     """Weights kept in host memory and copied in when needed."""
 
-    size: PositiveQuantity = Field(
+    size: Bytes = Field(
         description="Weights kept in host memory, in bytes (a quantity). Required, no default.",
     )
     staging: Boolean = Field(
@@ -119,7 +126,7 @@ class Engine(ApiModel):
         None,
         min_length=1,
         max_length=512,
-        pattern=r"^\S+$",
+        pattern=_IMAGE,
         description="Image of the engine. Default: the image the operator was installed with.",
     )
     image_pull_policy: ImagePullPolicy = Field(
@@ -162,7 +169,7 @@ class Engine(ApiModel):
         "of the prefill ladder.",
     )
     page_size: Integer = Field(16, ge=1, le=256, description="Tokens held by one page of the KV cache. Default: 16.")
-    kv_cache_memory: PositiveQuantity | None = Field(
+    kv_cache_memory: Bytes | None = Field(
         None,
         description=(
             "Memory for the KV cache, in bytes (a quantity). Default: what is left after the weights and the "

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from graphpod_operator.api_model import ATOMIC, ApiModel, Integer, PositiveDuration, PositiveQuantity, Rule, Ruled
+from graphpod_operator.api_model import ATOMIC, ApiModel, Bytes, Integer, PositiveDuration, Rule, Ruled
 from graphpod_policy import CompileMode, OnCaptureFailure, OnUnsupported, Policy
 
 MAX_SIZES = 128
@@ -46,7 +46,7 @@ class Sizes(ApiModel):
 class CaptureBudget(ApiModel):
     """The most that captures may take. The largest sizes are left out until the rest fits, and a decision says so."""
 
-    memory: PositiveQuantity | None = Field(
+    memory: Bytes | None = Field(
         None, description="Bytes of the graphs of both phases (a quantity). Default: what the ladders take."
     )
     time: PositiveDuration | None = Field(

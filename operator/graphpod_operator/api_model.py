@@ -246,6 +246,27 @@ PositiveQuantity = Annotated[
 ]
 """Of a quantity that makes no sense as 0."""
 
+LEAST_BYTES, MOST_BYTES = "1Mi", "64Ti"
+"""Of memory: 500m, half a byte, and 1P, a thousand machines of it, are slips."""
+
+
+def bytes_cel(name: str) -> str:
+    """CEL: whether a quantity is a number of bytes between the bounds."""
+    number = f"quantity(string({name}))"
+    return f"{number}.compareTo(quantity('{LEAST_BYTES}')) >= 0 && {number}.compareTo(quantity('{MOST_BYTES}')) <= 0"
+
+
+def is_bytes(text: str) -> bool:
+    """The same of a quantity as text."""
+    return quantity.value(LEAST_BYTES) <= quantity.value(text) <= quantity.value(MOST_BYTES)
+
+
+Bytes = Annotated[
+    Quantity,
+    Ruled(Rule(bytes_cel("self"), f"must be from {LEAST_BYTES} to {MOST_BYTES} (bytes; m is a thousandth)", is_bytes)),
+]
+"""Memory or storage."""
+
 SOURCES = 8
 """Fields of a part of a pod that the API passes through; Kubernetes' own have at most 5."""
 
@@ -266,6 +287,8 @@ LABEL_MAX = 317
 
 Label = Annotated[str, Field(max_length=LABEL_MAX)]
 LabelValue = Annotated[str, Field(max_length=63, pattern=r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")]
+
+LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 KEY_LENGTH = Rule(
     f"self.all(key, size(key) <= {LABEL_MAX})",

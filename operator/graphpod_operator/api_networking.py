@@ -13,6 +13,8 @@ GATEWAY_DEFAULT = "GatewayDefault"
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _HOST = rf"{_LABEL}(\.{_LABEL})*"
+_SHORT_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+"""A label of a host name has 63 characters at most."""
 _SAME = (
     "q.name == p.name && has(q.__namespace__) == has(p.__namespace__) && "
     "(!has(p.__namespace__) || q.__namespace__ == p.__namespace__)"
@@ -24,7 +26,9 @@ _is_address = matches(_ADDRESS)
 class GatewayRef(ApiModel):
     """A Gateway, or one of its listeners."""
 
-    name: ObjectName = Field(description="Name of the Gateway. Required, no default.")
+    name: Annotated[ObjectName, Field(pattern=f"^{_HOST}$")] = Field(
+        description="Name of the Gateway. Required, no default."
+    )
     namespace: str | None = Field(
         None,
         min_length=1,
@@ -65,7 +69,7 @@ EACH_ONCE = Rule(
 
 Hostname = Annotated[
     str,
-    Field(min_length=1, max_length=253, pattern=rf"^(\*\.)?{_HOST}$"),
+    Field(min_length=1, max_length=253, pattern=rf"^(\*\.)?{_SHORT_LABEL}(\.{_SHORT_LABEL})*$"),
     Ruled(
         Rule(
             f"!self.matches('{_ADDRESS}')",

@@ -10,22 +10,34 @@ from pydantic import Field
 from graphpod_operator.api_model import (
     ATOMIC,
     KEY_LENGTH,
+    LABEL_KEY,
+    LEAST_BYTES,
+    MOST_BYTES,
     PRUNED,
     ApiModel,
     Boolean,
+    Bytes,
     Integer,
     Keyed,
     Label,
     LabelValue,
     ObjectName,
     Passthrough,
-    PositiveQuantity,
     Quantity,
     Rule,
     Ruled,
+    bytes_cel,
+    is_bytes,
+    one_of,
 )
 
-_ResourceMap = Annotated[dict[str, Quantity], Field(max_length=16), PRUNED, Ruled(KEY_LENGTH)]
+_OF_BYTES = ("memory", "ephemeral-storage")
+_BYTES = Rule(
+    f"{one_of(_OF_BYTES)}.all(name, !(name in self) || {bytes_cel('self[name]')})",
+    f"{' and '.join(_OF_BYTES)} must be from {LEAST_BYTES} to {MOST_BYTES} (bytes; m is a thousandth)",
+    lambda amounts: all(name not in amounts or is_bytes(amounts[name]) for name in _OF_BYTES),
+)
+_ResourceMap = Annotated[dict[str, Quantity], Field(max_length=16), PRUNED, Ruled(KEY_LENGTH, _BYTES)]
 
 
 class Resources(ApiModel):
@@ -41,10 +53,10 @@ class Resources(ApiModel):
         description="Most a pod may use, as in a container; nvidia.com/gpu asks for a GPU (parts of one, and chips of "
         "other vendors, are refused). Default: no limit.",
     )
-    shared_memory: PositiveQuantity = Field(
+    shared_memory: Bytes = Field(
         "1Gi", description="Size of /dev/shm, in bytes (a quantity); what is used counts as memory. Default: 1Gi."
     )
-    scratch: PositiveQuantity = Field(
+    scratch: Bytes = Field(
         "1Gi",
         description="Size of /tmp, which holds compile caches, in bytes (a quantity); the pod is evicted above it. "
         "Default: 1Gi.",
@@ -108,7 +120,7 @@ class WhenUnsatisfiable(StrEnum):
 class TopologySpread(ApiModel):
     """How evenly the replicas are spread over one topology."""
 
-    topology_key: Annotated[Label, Field(min_length=1)] = Field(
+    topology_key: Annotated[Label, Field(min_length=1, pattern=LABEL_KEY)] = Field(
         description="Node label whose values are the places, such as topology.kubernetes.io/zone. Required, no default."
     )
     max_skew: Integer = Field(1, ge=1, le=1000, description="Most replicas by which two places may differ. Default: 1.")

@@ -38,6 +38,8 @@ OWNED_ENV = ("POD_NAME", "POD_NAMESPACE", "POD_UID", "HOME", "OMP_NUM_THREADS")
 OWNED_VOLUMES = ("config", "model", "tmp", "shm", "cache", "api-key")
 OWNED_PATHS = ("/etc/graphpod", "/etc/graphpod-api-key", "/model", "/tmp", "/dev/shm", "/dev/termination-log")
 """Names in a pod that are the operator's. A test holds them against the rendered Deployment."""
+SYSTEM_PATHS = ("/bin", "/boot", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")
+"""Folders of the image's own that no volume may cover: Python and the engine are there."""
 
 MAX_ITEMS = 32
 
@@ -124,7 +126,12 @@ class VolumeMount(ApiModel):
                 "(own + '/').startsWith(self + '/'))",
                 f"podTemplate.volumeMounts: must neither hold nor lie in {', '.join(OWNED_PATHS)}",
                 lambda path: not _overlaps(path),
-            )
+            ),
+            Rule(
+                f"!{one_of(SYSTEM_PATHS)}.exists(own, (self + '/').startsWith(own + '/'))",
+                f"podTemplate.volumeMounts: must not cover {', '.join(SYSTEM_PATHS)}, which the engine needs",
+                lambda path: not f"{path}/".startswith(tuple(f"{own}/" for own in SYSTEM_PATHS)),
+            ),
         ),
     ] = Field(
         max_length=512,

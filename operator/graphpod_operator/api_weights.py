@@ -10,8 +10,8 @@ from pydantic import Field
 from graphpod_operator.api_model import (
     ApiModel,
     Boolean,
+    Bytes,
     ObjectName,
-    PositiveQuantity,
     Rule,
     Ruled,
     Transition,
@@ -56,7 +56,7 @@ class Cache(ApiModel):
     claim: ObjectName | None = Field(
         None, description="A PersistentVolumeClaim of this namespace to use. Default: one of the given size is made."
     )
-    size: PositiveQuantity | None = Field(
+    size: Bytes | None = Field(
         None, description="Size of the claim to make, in bytes (a quantity). Default: none is made."
     )
     storage_class_name: ObjectName | None = Field(

@@ -30,8 +30,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"engine": {"maxBatch": "many"}}, 'spec.engine.maxBatch: Invalid value: "string"'),
     ({"engine": {"prefillChunk": 1}}, "spec.engine.prefillChunk in body should be greater than or equal to 16"),
     ({"engine": {"kvCacheMemory": "lots"}}, "spec.engine.kvCacheMemory in body should match"),
-    ({"engine": {"kvCacheMemory": 0}}, "spec.engine.kvCacheMemory: Invalid value: 0: must be above 0"),
-    ({"engine": {"kvCacheMemory": "0Gi"}}, 'spec.engine.kvCacheMemory: Invalid value: "0Gi": must be above 0'),
+    ({"engine": {"kvCacheMemory": 0}}, "spec.engine.kvCacheMemory: Invalid value: 0: must be from 1Mi to 64Ti"),
+    ({"engine": {"kvCacheMemory": "0Gi"}}, 'spec.engine.kvCacheMemory: Invalid value: "0Gi": must be from 1Mi to 64Ti'),
     ({"engine": {"image": "a b"}}, "spec.engine.image in body should match"),
     ({"engine": {"dtype": "float16"}}, 'spec.engine.dtype: Unsupported value: "float16"'),
     ({"engine": {"attention": "flash"}}, 'spec.engine.attention: Unsupported value: "flash"'),
@@ -70,7 +70,28 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"resources": {"limits": {"cpu": "-1"}}}, "spec.resources.limits.cpu in body should match"),
     ({"resources": {"limits": {"cpu": -1}}}, "spec.resources.limits.cpu in body should be greater than or equal to 0"),
     ({"resources": {"limits": {"a" * 318: 1}}}, "spec.resources.limits: Invalid value: keys must have at most 317"),
-    ({"resources": {"sharedMemory": 0}}, "spec.resources.sharedMemory: Invalid value: 0: must be above 0"),
+    ({"resources": {"scratch": 1}}, "spec.resources.scratch: Invalid value: 1: must be from 1Mi to 64Ti"),
+    ({"resources": {"limits": {"memory": "1m"}}}, "memory and ephemeral-storage must be from 1Mi to 64Ti"),
+    ({"resources": {"limits": {"memory": "1P"}}}, "memory and ephemeral-storage must be from 1Mi to 64Ti"),
+    ({"graph": {"budget": {"time": "0s"}}}, 'spec.graph.budget.time: Invalid value: "0s": must be above 0'),
+    ({"engine": {"startTimeout": "0s"}}, 'spec.engine.startTimeout: Invalid value: "0s": must be from 1m to 168h'),
+    ({"engine": {"image": "HTTP://///:::"}}, "spec.engine.image in body should match"),
+    ({"placement": {"topologySpread": [{"topologyKey": "a b"}]}}, "topologyKey in body should match"),
+    ({"networking": {"route": {"parentRefs": [{"name": "G G"}]}}}, "parentRefs[0].name in body should match"),
+    (
+        {"networking": {"route": {"parentRefs": [{"name": "g"}], "hostnames": ["a" * 64 + ".com"]}}},
+        "hostnames[0] in body should match",
+    ),
+    (
+        {
+            "podTemplate": {
+                "volumes": [{"name": "v", "emptyDir": {}}],
+                "volumeMounts": [{"name": "v", "mountPath": "/usr"}],
+            }
+        },
+        "must not cover /bin, /boot, /lib, /lib64, /opt, /proc, /sbin, /sys, /usr",
+    ),
+    ({"resources": {"sharedMemory": 0}}, "spec.resources.sharedMemory: Invalid value: 0: must be from 1Mi to 64Ti"),
     ({"placement": {"tolerations": [{}]}}, "a toleration without a key needs operator Exists"),
     (
         {"placement": {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}},

@@ -73,6 +73,7 @@ policies = {
 }
 sizes = st.lists(st.integers(1, 300), min_size=1, max_size=20, unique=True).map(sorted)
 quantities = st.sampled_from(["100m", "0.5", 2, "1.5Gi", "1024Mi", "2000k"])
+amounts = st.sampled_from([1 << 30, "1.5Gi", "1024Mi", "2000k"])
 specs = st.fixed_dictionaries(
     {},
     optional={
@@ -82,7 +83,7 @@ specs = st.fixed_dictionaries(
                 "maxModelLen": st.integers(16, 8192),
                 "maxBatch": st.integers(1, 64),
                 "pageSize": st.integers(1, 256),
-                "kvCacheMemory": quantities,
+                "kvCacheMemory": amounts,
                 "dtype": st.sampled_from(["float32", "bfloat16"]),
                 "image": st.just("a/b:c"),
             },
@@ -98,7 +99,7 @@ specs = st.fixed_dictionaries(
         "replicas": st.integers(0, 5),
         "suspend": st.booleans(),
         "resources": st.fixed_dictionaries(
-            {}, optional={"limits": st.dictionaries(st.sampled_from(["cpu", "memory"]), quantities)}
+            {}, optional={"limits": st.fixed_dictionaries({}, optional={"cpu": quantities, "memory": amounts})}
         ),
         "placement": st.fixed_dictionaries(
             {}, optional={"nodeSelector": st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"))}
