@@ -186,6 +186,12 @@ class Status(StatusModel):
     replicas: Count = Field(0, description="Pods that exist.")
     updated_replicas: Count = Field(0, description="Pods of the current spec.")
     ready_replicas: Count = Field(0, description="Pods that serve.")
+    pods: Word | None = Field(None, description="Pods that serve over pods asked for, such as 2/3.")
+    revision: Word | None = Field(
+        None,
+        description="Revision that the pods are made from; graphpod.dev/adopt takes a newer one, which the conditions "
+        "PolicyUpdateAvailable and EngineUpdateAvailable name. Absent while the spec is refused.",
+    )
     selector: Annotated[str, Field(max_length=512)] | None = Field(
         None, description="Label selector of the pods, for autoscalers."
     )

@@ -36,12 +36,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("Prefill", "string", ".status.graph.prefill.display", "Effective prefill policy and backend."),
     Column("Decode", "string", ".status.graph.decode.display", "Effective decode policy and backend."),
     Column("Captured", "string", ".status.graph.captured", "Captured over planned sizes."),
-    Column("Replicas", "integer", ".status.replicas", "Pods that exist."),
+    Column("Replicas", "string", ".status.pods", "Pods that serve over pods asked for."),
     Column("Age", "date", ".metadata.creationTimestamp", "Time since creation."),
     Column("Model", "string", ".spec.model.uri", "Where the weights are.", 1),
     Column("URL", "string", ".status.url", "Address of the OpenAI API inside the cluster.", 1),
     Column("Capacity", "string", ".status.engine.display", "Context, batch and KV tokens that the pods serve.", 1),
-    Column("Revision", "string", ".status.graph.configHash", "Hash of the engine's configuration.", 1),
+    Column("Revision", "string", ".status.revision", "What the pods are made from, as graphpod.dev/adopt names it.", 1),
 )
 
 _NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"

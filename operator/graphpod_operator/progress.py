@@ -15,6 +15,7 @@ from typing import Any
 from graphpod_operator.api_status import ConditionStatus
 from graphpod_operator.conditions import ConditionType
 from graphpod_operator.observe import Key
+from graphpod_operator.reasons import Reason
 
 MOMENT_SECONDS = 0.5
 DETAIL_SECONDS = 5.0
@@ -79,7 +80,12 @@ def _without_counts(status: Status) -> dict[str, Any]:
     for phase in ("prefill", "decode"):
         if phase in graph:
             graph[phase] = {name: value for name, value in graph[phase].items() if name != "sizes"}
-    return {**status, "graph": graph}
+    # while graphs are captured the messages, too, say how many
+    rows = [
+        {**row, "message": ""} if row.get("reason") == Reason.Capturing.name else row
+        for row in status.get("conditions") or ()
+    ]
+    return {**status, "graph": graph, "conditions": rows}
 
 
 def _ratio(status: Status) -> float:

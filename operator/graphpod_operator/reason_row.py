@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from graphpod_operator.api_status import ConditionStatus
-from graphpod_operator.conditions import ConditionType
+from graphpod_operator.conditions import UPDATES, ConditionType
 
 
 class Notice(StrEnum):
@@ -32,3 +32,12 @@ class Row:
     stalled: bool = False
     consequence: bool = False
     notice: Notice | None = None
+
+    @property
+    def step(self) -> str:
+        """The next step, where there is none that anybody has to take, too."""
+        if self.todo:
+            return self.todo
+        well = {ConditionType.Degraded, *UPDATES}.issuperset(self.types) or self.status is ConditionStatus.true
+        waits = not well or self.types == (ConditionType.Reconciling,)
+        return f"wait until {self.cleared_when}" if waits else "nothing"

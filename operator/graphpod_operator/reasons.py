@@ -44,7 +44,8 @@ class Reason(Enum):
     )  # fmt: skip
     FeatureNotBuilt = Row(
         _A, _F, "the spec asks for a feature this version does not have", "the field is removed or changed",
-        "kubectl explain says of each field what is built", stalled=True, notice=Notice.Warning,
+        "remove or change that field; kubectl explain inferenceservices.graphpod.dev.spec says what is built",
+        stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     PolicyRefused = Row(
         _A, _F, "a rule excludes the asked policy and graph.onUnsupported is Fail", "graph or the feature is changed",
@@ -108,7 +109,8 @@ class Reason(Enum):
     )  # fmt: skip
     ModelInvalid = Row(
         _M, _F, "the engine found no weights it can read (exit code 11)", "a pod loads the weights",
-        "correct the folder in spec.model.uri or its files", stalled=True, notice=Notice.Warning,
+        "correct the folder in spec.model.uri or its files, or take a model of an architecture that it names",
+        stalled=True, notice=Notice.Warning,
     )  # fmt: skip
 
     # WorkloadAvailable
@@ -179,7 +181,8 @@ class Reason(Enum):
     )  # fmt: skip
     EngineDied = Row(
         _W, _F, "the engine process ended without a word (exit code 15)", "the pod serves",
-        "read kubectl logs --previous", notice=Notice.Warning,
+        "read kubectl logs --previous; where memory of the GPU ran out lower engine.maxBatch or engine.maxModelLen",
+        notice=Notice.Warning,
     )  # fmt: skip
     EngineStuck = Row(
         _W, _F, "a stage of the start or the loop exceeded its limit (exit code 16)", "the pod serves",
@@ -220,7 +223,8 @@ class Reason(Enum):
     Captured = Row(_G, _T, "every serving pod captured and proved the planned graphs", "a pod or the plan changes")
     Degraded = Row(
         (*_G, *_D), _T, "every serving pod proved its graphs, some run a weaker policy than planned",
-        "the planned policy runs", "see status.graph.decisions", notice=Notice.Warning,
+        "the planned policy runs", "see status.graph.decisions: kubectl describe inferenceservices.graphpod.dev NAME",
+        notice=Notice.Warning,
     )  # fmt: skip
     NotRequired = Row(_G, _T, "both phases are planned Disabled and the pods run that", "the plan has graphs")
     CapturePending = Row(
@@ -249,7 +253,8 @@ class Reason(Enum):
     )  # fmt: skip
     CaptureOutOfMemory = Row(
         _G, _F, "capture ran out of memory and no shorter ladder was left (exit code 13)", "a pod captures its graphs",
-        "shorten graph.sizes or raise spec.resources.limits.memory", stalled=True, notice=Notice.Warning,
+        "shorten graph.sizes or lower engine.maxBatch; without a GPU raise spec.resources.limits.memory",
+        stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     StartDied = Row(
         _G, _F, "a capture ended the engine's process, and graph.onCaptureFailure is Degrade",
@@ -303,15 +308,15 @@ class Reason(Enum):
     NewPolicy = Row(
         _P, _T, "this operator's rules would give the engine another configuration or start budget",
         "it is adopted, or the spec changes",
-        "adopt the revision by the annotation graphpod.dev/adopt, or always by spec.updates: Auto",
+        "kubectl annotate inferenceservices.graphpod.dev NAME --overwrite graphpod.dev/adopt=REVISION",
     )  # fmt: skip
     RulesRefuse = Row(
         _P, _T, "this operator would refuse the spec, whose pods run on what was planned before", "the spec changes",
-        "change the spec before anything else in it: a change that restarts the pods would be refused",
+        "the pods keep running; fix the spec before any other change that restarts them",
     )  # fmt: skip
     NewEngine = Row(
         _E, _T, "this operator's default image or form of the pods is another", "it is adopted, or the spec changes",
-        "adopt the revision by the annotation graphpod.dev/adopt, or always by spec.updates: Auto",
+        "kubectl annotate inferenceservices.graphpod.dev NAME --overwrite graphpod.dev/adopt=REVISION",
     )  # fmt: skip
 
     # conditions about optional kinds
@@ -338,7 +343,7 @@ class Reason(Enum):
     RouteShut = Row(
         _RT, _U, "every gateway takes the route, and the NetworkPolicy keeps out the pods of a Gateway's namespace, "
         "where its proxies may be", "it lets them in, or others from elsewhere",
-        "if its proxies are there, name it in the chart's networkPolicy.routeNamespaces; else them in gateways",
+        "add it to the chart's networkPolicy.routeNamespaces; if its proxies run elsewhere list them in gateways",
         notice=Notice.Warning,
     )  # fmt: skip
     RoutePending = Row(
@@ -423,13 +428,19 @@ _NAMED = re.compile(r"\b[a-z]+(?:\.[a-zA-Z]+)+")
 """Fields and annotations, as a text names them."""
 
 
-def sentence(reason: Reason, what: str) -> str:
+_REVISION = re.compile(r"revision ([0-9a-f]+)")
+
+
+def sentence(reason: Reason, what: str, name: str = "") -> str:
     """`what` and the next step, at most 256 characters; `what` is cut between two words, the next step never is.
 
-    Whoever said `what` may have ended with the same step, which is not said twice.
+    Whoever said `what` may have ended with the same step, which is not said twice. With the service's `name` a command
+    in the next step is ready to be copied.
     """
     what = " ".join(what.split()).rstrip(".; ")
-    todo = reason.row.todo
+    todo = reason.row.todo.replace("NAME", name) if name else reason.row.todo
+    if (revision := _REVISION.search(what)) is not None:
+        todo = todo.replace("REVISION", revision[1])
     before, _, last = what.rpartition("; ")
     if before and set(_NAMED.findall(last)).intersection(_NAMED.findall(todo.replace("spec.", ""))):
         what = before

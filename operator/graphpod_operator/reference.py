@@ -57,7 +57,7 @@ def conditions() -> str:
     ]
     for kind in ConditionType:
         rows = [
-            (reason.name, row.status.value, row.set_when, row.cleared_when, row.todo, "yes" if row.stalled else "")
+            (reason.name, row.status.value, row.set_when, row.cleared_when, row.step, "yes" if row.stalled else "")
             for reason in Reason
             if kind in (row := reason.row).types
         ]

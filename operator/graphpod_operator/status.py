@@ -81,6 +81,10 @@ def status(
         replicas=seen.rollout.replicas if seen.rollout else 0,
         updated_replicas=seen.rollout.updated if seen.rollout else 0,
         ready_replicas=seen.rollout.ready if seen.rollout else 0,
+        pods=f"{seen.rollout.ready if seen.rollout else 0}/{_asked(outcome, seen)}"
+        if isinstance(outcome, Desired)
+        else None,
+        revision=outcome.revision if isinstance(outcome, Desired) else None,
         selector=",".join(f"{key}={value}" for key, value in selector(found.key.name).items()),
         graph=graph_status(policy, config_hash, seen.pods, seen.readings, deaths, limit)
         if policy is not None
@@ -220,7 +224,7 @@ def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosi
     if not _captures(desired.policy) and states != {State.Ready}:
         return Finding(Reason.CapturePending, "both phases are Disabled, and a pod is still starting")
     if states.intersection((State.Capturing, State.Failed)):
-        return Finding(Reason.Capturing, "a pod is capturing its graphs; see status.graph.captured")
+        return Finding(Reason.Capturing, _captured_so_far(desired.policy, readings))
     if State.SelfChecking in states:
         return Finding(Reason.SelfChecking, "a pod is comparing its captured graphs with uncaptured code")
     if State.Loading in states:
@@ -234,6 +238,14 @@ def _proved(policy: Plan, readings: list[Reading]) -> Finding:
     if not _captures(policy):
         return Finding(Reason.NotRequired, "both phases are Disabled")
     return Finding(Reason.Captured, "every graph is captured and proved")
+
+
+def _captured_so_far(policy: Plan, readings: list[Reading]) -> str:
+    """How far the slowest pod's captures are, and how long they still take by the plan's estimate."""
+    planned = sum(len(row.sizes) for row in policy.phases.values())
+    done = min(sum(entry.sizes.captured for entry in one.graph.values()) for one in readings)
+    seconds = sum(cost.seconds for cost in policy.costs.values()) * (1 - min(1.0, done / planned))
+    return f"a pod has captured {done}/{planned} sizes; about {max(1, round(seconds))} s left by the estimate"
 
 
 def _captures(policy: Plan) -> bool:
@@ -382,7 +394,7 @@ def _conditions(
             type=kind.value,
             status=state,
             reason=reason.name,
-            message=sentence(reason, what),
+            message=sentence(reason, what, found.key.name),
             observed_generation=found.generation,
             last_transition_time=_since(before.get(kind.value), state, now),
         )

@@ -120,7 +120,8 @@ def test_the_operators_own_engine_image_is_always_allowed() -> None:
 
 def test_an_entry_is_no_pattern_but_for_its_stars() -> None:
     assert isinstance(asked(Allowed(images=("a/[b]?",)), engine={"image": "a/bc"}), Refused)
-    assert isinstance(asked(Allowed(images=("a/[b]?*",)), engine={"image": "a/[b]?:1"}), Desired)
+    assert isinstance(asked(Allowed(images=("a/b.c*",)), engine={"image": "a/bxc:1"}), Refused)
+    assert isinstance(asked(Allowed(images=("a/b.c*",)), engine={"image": "a/b.c:1"}), Desired)
 
 
 async def test_a_running_service_that_breaks_a_list_is_refused_and_nothing_of_it_is_written(world: World) -> None:

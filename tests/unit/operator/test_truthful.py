@@ -1,19 +1,20 @@
 """Small lies of the status that were met on a running cluster, each with what is said instead."""
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
 
-from graphpod_operator import contest
+from graphpod_operator import contest, crd, reference
 from graphpod_operator.api_status import MESSAGE_MAX
 from graphpod_operator.observe import Service
 from graphpod_operator.reasons import Reason, sentence, shortened
 from graphpod_operator.resource import Resource
 from graphpod_operator.scaled import Scaled
 from graphpod_operator.warmup import BORNE_SECONDS, Missing, NoReading
-from tests.unit.operator.objects import NAMESPACE, inference_service, pod, rollout
-from tests.unit.operator.told import HASH, READY, STARTING, UID, seen, the, words
+from tests.unit.operator.objects import NAMESPACE, inference_service, planned, pod, rollout
+from tests.unit.operator.told import HASH, READY, STARTING, UID, reading, seen, the, words
 from tests.unit.operator.world import HASH as PLAIN
 from tests.unit.operator.world import World
 
@@ -52,6 +53,34 @@ def test_a_step_that_the_engine_named_is_not_said_twice() -> None:
     assert sentence(Reason.CaptureFailed, engine) == f"prefill size 8: a sync; {Reason.CaptureFailed.row.todo}"
     other = "weights of layer 3 are missing; copy the model again"
     assert sentence(Reason.ModelInvalid, other).startswith(other)
+
+
+def test_every_reason_of_the_reference_page_ends_with_a_next_step() -> None:
+    rows = [line.split(" | ") for line in reference.conditions().splitlines() if line.startswith("| ")]
+    steps = {row[0].removeprefix("| "): row[-2] for row in rows if len(row) == 6}
+    assert {reason.name for reason in Reason if reason.row.types} <= set(steps)
+    assert [name for name, step in steps.items() if not step.strip()] == []
+
+
+def test_a_capture_says_how_far_it_is_and_how_long_it_takes() -> None:
+    status = the(seen([pod(config_hash=HASH)], {UID: reading(state="Capturing", captured=(11, 1))}, STARTING))
+    assert re.match(r"a pod has captured 12/26 sizes; about \d+ s left", message(status, "Ready"))
+
+
+def test_an_update_prints_the_whole_command_of_the_revision_that_adopt_takes() -> None:
+    for reason in (Reason.NewPolicy, Reason.NewEngine):
+        told = sentence(reason, "revision 0123456789: image a becomes b", "demo")
+        assert told.endswith(
+            "kubectl annotate inferenceservices.graphpod.dev demo --overwrite graphpod.dev/adopt=0123456789"
+        )
+
+
+def test_the_columns_show_pods_that_serve_and_the_revision_that_adopt_compares() -> None:
+    status = the(READY)
+    assert (status.pods, status.revision) == ("1/1", planned().revision)
+    assert the(seen([], {}, rollout(1, 1, 0)), replicas=3).pods == "0/3"
+    paths = {column.name: column.path for column in crd.COLUMNS}
+    assert (paths["Replicas"], paths["Revision"]) == (".status.pods", ".status.revision")
 
 
 def test_pods_that_all_serve_say_what_is_waited_for() -> None:
