@@ -12,7 +12,7 @@ from graphpod_policy.facts import NOTHING_KNOWN, Facts
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.ladder import Ladder
 from graphpod_policy.plan import Decision, PhasePlan, Plan
-from graphpod_policy.rules import BY_NAME, GATES, speaking
+from graphpod_policy.rules import BY_NAME, GATES, Case, speaking
 from graphpod_policy.search import Search
 from graphpod_policy.sizing import Allowance, asked_ladder, budget_cut, device_cut, pass_cut, prefill_chunk
 from graphpod_policy.words import Backend, CompileMode, Device, Outcome, Phase, Policy, Severity, Stage
@@ -119,6 +119,18 @@ def refine(plan: Plan, facts: Facts) -> Plan:
                 search.empty(case, current.requested)
         phases[phase] = PhasePlan(current.requested, policy if sizes else Policy.Disabled, sizes)
     return _concluded(replace(plan, facts=facts), search, phases)
+
+
+def chunk_there(plan: Plan, facts: Facts) -> int:
+    """Most tokens of one prefill pass on a known device: where the default ladder ends lower, the chunk ends with it,
+    so that no pass is longer than the ladder and no memory is kept for one.
+    """
+    sizes = plan.phases[Phase.Prefill].sizes
+    if sizes[-1:] != (plan.prefill_chunk,):
+        return plan.prefill_chunk
+    case = Case(plan.features, facts, Phase.Prefill, plan.phases[Phase.Prefill].planned)
+    kept, _ = device_cut(sizes, case, plan.prefill_chunk)
+    return kept[-1] if kept else plan.prefill_chunk
 
 
 def weaken(plan: Plan, phase: Phase, rule: str, because: str) -> Plan:

@@ -31,6 +31,7 @@ from graphpod_policy import (
     refine,
 )
 from graphpod_policy.limits import least_context
+from graphpod_policy.resolve import chunk_there
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.cache.kv import cache_dtype, quantises
 from graphpod_runtime.compiled.cache import CompileCache
@@ -156,7 +157,7 @@ class Starter:
         with self._stage(Stage.Buffers):
             chosen = attention_of(asked, place, model)
             known = known_of(model.shape, place, chosen)
-            config = derived.widest(asked, known)
+            config = replace(derived.widest(asked, known), prefill_chunk=chunk_there(self._plan, known))
             parts = Parts.made(config, place, model, chosen)
             report.attention = Attention(parts.attention.name, parts.attention_because)
             plan = self._refined(facts_of(asked, parts, known))

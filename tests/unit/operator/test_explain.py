@@ -180,6 +180,15 @@ def test_json_and_yaml_say_the_same(run: Explain) -> None:
     assert told["gates"][0]["rule"] == "PaddingGate"
 
 
+def test_the_gaps_of_a_ladder_are_printed_with_the_sizes_that_close_them(run: Explain) -> None:
+    sizes = PLAIN + "  graph:\n    sizes:\n      prefill: [16, 64, 256, 1024]\n"
+    told = " ".join(run(sizes)[1].split())
+    assert "31% of the lengths up to 1024 run eagerly (PaddingGate): 65–127, 257–511; add sizes 128, 512" in told
+    closed = sizes.replace("256, 1024", "128, 256, 512, 1024")
+    assert "run eagerly (PaddingGate)" not in run(closed)[1]
+    assert json.loads(run(sizes, "-o", "json")[1])["prefill"]["gaps"] == [[65, 127], [257, 511]]
+
+
 def test_several_services_of_a_file_are_all_explained(run: Explain) -> None:
     other = PLAIN.replace("demo", "other") + "  graph:\n    sizes:\n      decode: [1, 99]\n"
     code, told, _ = run(f"{PLAIN}---\n{other}", "-o", "json")

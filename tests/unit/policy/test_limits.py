@@ -6,6 +6,7 @@ import pytest
 
 from graphpod_policy import Facts, Features, GraphRequest, Phase, limits, refine, resolve
 from graphpod_policy.ladder import decode_ladder
+from graphpod_policy.resolve import chunk_there
 from tests.unit.policy.services import GIB, LLAMA, PLAIN
 
 CPU = Features()
@@ -55,6 +56,21 @@ def test_the_ladder_of_a_pod_ends_where_its_batch_does(memory: int, batch: int) 
     facts = replace(H100, gpu_memory_bytes=memory * GIB)
     sizes = refine(resolve(PLAIN, GraphRequest()), facts).phases[Phase.Decode].sizes
     assert sizes[-1] == batch == limits.batch(PLAIN, facts, sizes)
+
+
+@pytest.mark.parametrize(
+    ("memory", "chunk"), [(16, 2048), (24, 2048), (48, 4096), (80, 8192), (141, 8192), (180, 16384)]
+)
+def test_no_pass_of_a_pod_is_longer_than_its_prefill_ladder(memory: int, chunk: int) -> None:
+    facts, plan = replace(H100, gpu_memory_bytes=memory * GIB), resolve(PLAIN, GraphRequest())
+    assert chunk_there(plan, facts) == chunk == refine(plan, facts).phases[Phase.Prefill].sizes[-1]
+
+
+def test_a_chunk_that_is_not_the_ladders_is_left_alone() -> None:
+    small = replace(H100, gpu_memory_bytes=24 * GIB)
+    assert chunk_there(resolve(PLAIN, GraphRequest(prefill_sizes=(64, 4096))), small) == 4096
+    assert chunk_there(resolve(replace(PLAIN, prefill_chunk=1000), GraphRequest()), small) == 1000
+    assert chunk_there(resolve(Features(), GraphRequest()), Facts()) == 256
 
 
 def test_no_prefill_graph_is_larger_than_the_longest_pass_of_a_short_model() -> None:
