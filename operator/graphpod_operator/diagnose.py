@@ -174,7 +174,7 @@ def prepares_until(pods: Iterable[Pod], now: str) -> float | None:
 
 def _unprepared(pod: Pod, expected: Expected | None) -> Diagnosis | None:
     """Why a pod's containers cannot be made: its node's events say it, which we have no right to read."""
-    if expected is None or pod.deleting or pod.gone is not None or pod.unprepared is None:
+    if expected is None or pod.deleting or pod.ready or pod.gone is not None or pod.unprepared is None:
         return None
     if _age(pod.unprepared, expected.now) < PREPARED_SECONDS:
         return None
