@@ -1,7 +1,8 @@
 """Faults drawn by chance: every place in operator, engine and front where an operator of this table applies.
 
 A fault keeps the file's other lines as they are. Not mutated: annotations, options of classes (frozen, tagged),
-f-strings, raised messages and lines of logs (no test should pin their words), and code that only a GPU runs.
+f-strings, raised messages and lines of logs (no test should pin their words), code that only a GPU runs, and the rim of
+the operator, which only a cluster runs.
 """
 
 import ast
@@ -30,6 +31,9 @@ ON_A_GPU = frozenset(
     )
 )
 """Files that a machine without a GPU does not run: their tests are in tests/gpu."""
+
+THE_RIM = frozenset({"operator/graphpod_operator/main.py", "operator/graphpod_operator/watch.py"})
+"""Files that put a process together: what runs them are tests on clusters (tests/api), minutes each."""
 
 FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -65,7 +69,8 @@ def candidates(area: str) -> tuple[Mutant, ...]:
     return tuple(
         mutant
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if path.relative_to(ROOT / folder).parts[0] not in without and str(path.relative_to(ROOT)) not in ON_A_GPU
+        if path.relative_to(ROOT / folder).parts[0] not in without
+        and str(path.relative_to(ROOT)) not in ON_A_GPU | THE_RIM
         for mutant in of_file(path, area)
     )
 
