@@ -23,8 +23,6 @@ MAX_BYTES = 64 * 1024
 
 def _cause(error: Exception) -> str:
     """What went wrong, in few words: a condition has room for no more."""
-    if isinstance(error, TimeoutError):
-        return f"nothing came within {TIMEOUT:g} s"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
@@ -48,7 +46,9 @@ class HttpAdminPort:
                 while len(body) <= MAX_BYTES and (more := await response.content.read(MAX_BYTES + 1 - len(body))):
                     body += more
                 status = response.status
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except TimeoutError as error:
+            raise Unreachable(f"pod {pod.name}: no answer within {TIMEOUT:g} s from {url}") from error
+        except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(f"pod {pod.name}: no answer from {url}: {_cause(error)}") from error
         if status != 200:
             raise Unreachable(f"pod {pod.name}: {url} answered {status}")

@@ -259,7 +259,7 @@ async def test_an_answer_that_does_not_come_is_given_up(ask: Ask, monkeypatch: p
         await released.wait()
         return web.Response()
 
-    with pytest.raises(Unreachable, match="nothing came within"):
+    with pytest.raises(Unreachable, match="no answer within"):
         await ask(answer)
     released.set()
 
