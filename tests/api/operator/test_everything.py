@@ -18,7 +18,7 @@ def test_every_built_field_is_applied_once_and_stays_without_a_write(
     place.apply(**yaml.safe_load(SPEC.read_text()))
     eventually(place.reached("Accepted", "True", "Accepted"))
     # its PriorityClass is not there, which the Deployment tells in its own time
-    eventually(place.reached("WorkloadAvailable", "False", "PodsRefused"))
+    eventually(place.reached("WorkloadAvailable", "False", "PlacementRefused"))
     settled()
     mark = audit.mark()
     place.kubectl("label", "gisvc", "demo", "touched=yes")
