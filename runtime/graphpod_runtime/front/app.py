@@ -150,13 +150,15 @@ class Front:
         """Imports what is slow to import, off the loop that answers probes."""
         from graphpod_runtime.front.openai.api import openai_app
         from graphpod_runtime.front.openai.service import Service
+        from graphpod_runtime.front.sampling_defaults import DefaultsInvalid, SamplingDefaults
         from graphpod_runtime.front.tokenizer import Tokenizer, TokenizerInvalid
 
         try:
-            tokenizer = Tokenizer(Path(self._status.config.model.path))
-        except TokenizerInvalid as error:
+            folder = Path(self._status.config.model.path)
+            tokenizer, defaults = Tokenizer(folder), SamplingDefaults.read(folder)
+        except (TokenizerInvalid, DefaultsInvalid) as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
-        return openai_app(Service.of(self._status, self._engine, tokenizer, self._metrics))
+        return openai_app(Service.of(self._status, self._engine, tokenizer, self._metrics, defaults))
 
     async def _leave_when_asked(self) -> Ending:
         await self._asked.wait()

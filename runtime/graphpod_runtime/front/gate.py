@@ -20,6 +20,8 @@ BODY_LIMIT = 4 << 20
 BODIES_LIMIT = 16 * BODY_LIMIT
 """Bytes of the bodies of all open requests; who comes beyond that gets 503."""
 BODIES_FULL = f"Open requests hold {BODIES_LIMIT >> 20} MiB of prompts. Send the request again."
+LARGE_BODY = 64 << 10
+"""Bytes. One body of this size or more is parsed in a turn of the event loop, which answers probes in between."""
 BODY_SECONDS = 30.0
 """A body that stops coming for so long is given up: its bytes count for the others."""
 
@@ -34,6 +36,7 @@ class Gate:
         self._metrics = metrics
         self._held = 0
         """Bytes of bodies of open requests."""
+        self._turn = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counted(message: Message) -> None:
@@ -70,6 +73,10 @@ class Gate:
                 raise HTTPException(413, too_large(BODY_LIMIT).message)
             if self._held > BODIES_LIMIT:
                 raise HTTPException(503, BODIES_FULL)
+            if complete and read >= LARGE_BODY:
+                # FastAPI parses it as soon as it has it; the next one gets its turn in a later round of the loop.
+                async with self._turn:
+                    await asyncio.sleep(0)
             return message
 
         try:

@@ -54,7 +54,7 @@ def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 """Characters of a stop string."""
-MAX_MESSAGES = 8192
+MAX_MESSAGES = MAX_PROMPTS = 8192
 MAX_TOOL_CALLS = 128
 """Of one turn."""
 MAX_DEPTH = 16
@@ -269,7 +269,10 @@ class CompletionRequest(GenerationRequest):
     """POST /v1/completions. A prompt is text or token ids, alone or in a list; each gives one choice."""
 
     prompt: (
-        Text | Annotated[list[Text], Field(fail_fast=True)] | Tokens | Annotated[list[Tokens], Field(fail_fast=True)]
+        Text
+        | Annotated[list[Text], Field(max_length=MAX_PROMPTS, fail_fast=True)]
+        | Tokens
+        | Annotated[list[Tokens], Field(max_length=MAX_PROMPTS, fail_fast=True)]
     )
     echo: bool | None = False
     logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)

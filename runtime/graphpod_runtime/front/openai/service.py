@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from graphpod_runtime.engine.sequence import LEAST, outside
@@ -16,6 +16,7 @@ from graphpod_runtime.front.generation import Generation, Options
 from graphpod_runtime.front.metrics import FrontMetrics
 from graphpod_runtime.front.openai.errors import invalid, text_too_long, too_long, unavailable, unknown_model
 from graphpod_runtime.front.openai.protocol import GenerationRequest, Usage
+from graphpod_runtime.front.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.tokenizer import TextTooLong, Tokenizer
 from graphpod_runtime.wire import FinishReason
@@ -42,15 +43,23 @@ class Service:
     tokenizer: Tokenizer
     metrics: FrontMetrics
     admission: Admission
+    defaults: SamplingDefaults
     created: int = field(default_factory=lambda: int(time.time()))
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
     )
 
     @classmethod
-    def of(cls, status: Status, engine: EngineClient, tokenizer: Tokenizer, metrics: FrontMetrics) -> "Service":
+    def of(
+        cls,
+        status: Status,
+        engine: EngineClient,
+        tokenizer: Tokenizer,
+        metrics: FrontMetrics,
+        defaults: SamplingDefaults,
+    ) -> "Service":
         """The service over these parts, nothing open."""
-        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN))
+        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults)
 
     @property
     def model(self) -> str:
@@ -131,12 +140,13 @@ class Service:
             if len(prompt) + budget > limit:
                 raise too_long(limit, len(prompt), budget, param)
             budgets.append(budget)
-        temperature = 1.0 if request.temperature is None else request.temperature
+        given = {name: getattr(request, name) for name in ("temperature", "top_p", "top_k")}
+        drawn = replace(self.defaults, **{name: value for name, value in given.items() if value is not None})
         options = Options(
             max_tokens=tuple(budgets),
-            temperature=temperature if temperature >= LEAST else 0.0,
-            top_p=1.0 if request.top_p is None else max(LEAST, request.top_p),
-            top_k=max(0, request.top_k or 0),
+            temperature=drawn.temperature if drawn.temperature >= LEAST else 0.0,
+            top_p=max(LEAST, drawn.top_p),
+            top_k=max(0, drawn.top_k),
             min_p=request.min_p or 0.0,
             seed=request.seed,
             stops=request.stops,
