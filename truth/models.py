@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from graphpod_policy import Device, KvCacheDtype
+from graphpod_policy.architectures import ARCHITECTURES
 from graphpod_runtime.compiled import proof
 from graphpod_runtime.models.base import Heard, Model, unheard
 from graphpod_runtime.models.random import random_model
-from graphpod_runtime.models.registry import ARCHITECTURES
 
 VOCAB = 211
 CONTEXT = 160

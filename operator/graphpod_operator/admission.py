@@ -64,11 +64,9 @@ def _warnings(request: Mapping[str, Any], allowed: Allowed) -> Iterator[str]:
 
 def _told(explanation: Explanation) -> Iterator[str]:
     """What is refused first, then each decision with its hint, once for both phases."""
-    for row in explanation.not_built:
-        yield _cut(f"refused: {row.message}")
     refused = explanation.plan.refused
-    if refused is not None:
-        yield _cut(f"refused: spec.graph.{refused.phase}: rule {refused.rule}: {refused.because}")
+    for one in explanation.obstacles:
+        yield _cut(f"{'refused' if one.code is not None else one.reason}: {one}")
     phases: dict[str, list[str]] = {}
     for decision in explanation.plan.decisions:
         if decision != refused:

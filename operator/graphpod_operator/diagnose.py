@@ -26,6 +26,15 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.FeatureNotBuilt: Reason.EngineRefused,
     ExitCode.PolicyRefused: Reason.PolicyUnsupported,
     ExitCode.CompileFailed: Reason.CompileFailed,
+    ExitCode.ContextTooLong: Reason.ContextTooLong,
+    ExitCode.AttentionUnavailable: Reason.AttentionUnavailable,
+    ExitCode.KvCacheTooSmall: Reason.KvCacheTooSmall,
+    ExitCode.KvCacheTooLarge: Reason.KvCacheTooLarge,
+    ExitCode.WeightsTooLarge: Reason.WeightsTooLarge,
+    ExitCode.ModelUnsupported: Reason.ModelUnsupported,
+    ExitCode.GpuMissing: Reason.GpuMissing,
+    ExitCode.ParallelismInvalid: Reason.ParallelismInvalid,
+    ExitCode.SettingInvalid: Reason.SettingInvalid,
 }
 """The engine's own exit codes."""
 
@@ -49,12 +58,21 @@ BY_WAITING: dict[str, Reason] = {
 
 PRECEDENCE: tuple[Reason, ...] = (
     Reason.ModelInvalid,
+    Reason.ModelUnsupported,
     Reason.SelfCheckFailed,
     Reason.CaptureOutOfMemory,
     Reason.CaptureFailed,
     Reason.CompileFailed,
     Reason.StartDied,
     Reason.PolicyUnsupported,
+    Reason.ContextTooLong,
+    Reason.AttentionUnavailable,
+    Reason.KvCacheTooSmall,
+    Reason.KvCacheTooLarge,
+    Reason.WeightsTooLarge,
+    Reason.ParallelismInvalid,
+    Reason.GpuMissing,
+    Reason.SettingInvalid,
     Reason.ConfigInvalid,
     Reason.EngineRefused,
     Reason.OutOfMemory,

@@ -26,11 +26,11 @@ def cpu_threads(spec: Spec) -> int | None:
     return max(1, quantity.whole(limit)) if limit is not None else None
 
 
-def engine_file(name: str, spec: Spec, plan: Plan) -> EngineFile:
-    """engine.json of the service `name`. Equal specs and plans give equal bytes."""
+def engine_config(name: str, spec: Spec, plan: Plan) -> EngineConfig:
+    """What the engine of the service `name` reads."""
     dtype = spec.engine.dtype or (Dtype.bfloat16 if wants_gpu(spec) else Dtype.float32)
     memory = spec.engine.kv_cache_memory
-    config = EngineConfig.of(
+    return EngineConfig.of(
         features(spec),
         graph_request(spec),
         plan,
@@ -41,5 +41,9 @@ def engine_file(name: str, spec: Spec, plan: Plan) -> EngineFile:
         threads=cpu_threads(spec),
         serving=ServingConfig(drain_seconds=spec.rollout.drain_seconds),
     )
-    data = config.canonical()
+
+
+def engine_file(name: str, spec: Spec, plan: Plan) -> EngineFile:
+    """engine.json of the service `name`. Equal specs and plans give equal bytes."""
+    data = engine_config(name, spec, plan).canonical()
     return EngineFile(data, config_hash(data))

@@ -1,7 +1,7 @@
 """What a service will run and why, before anything is paid for: the resolver's answer, told as values. Pure.
 
-The same `resolve` that the operator plans with and the engine starts from; with facts of a node or a model, also the
-engine's `refine`.
+The same `resolve` and `can_start` that the operator plans with and the engine starts by; with facts of a node or a
+model, also the engine's `refine`.
 """
 
 from __future__ import annotations
@@ -10,39 +10,45 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from graphpod_operator import features
-from graphpod_operator.engineconfig import engine_file
+from graphpod_operator import features, quantity
+from graphpod_operator.api import Spec
+from graphpod_operator.engineconfig import engine_config, engine_file
 from graphpod_operator.manifest import Manifest
+from graphpod_operator.render import scaling
 from graphpod_operator.render.deployment import start_ceiling
 from graphpod_policy import (
     CompileMode,
     Decision,
     Device,
+    ExitCode,
     Facts,
-    NotBuilt,
+    ModelFacts,
+    NodeFacts,
+    Obstacle,
     Outcome,
     Phase,
     PhasePlan,
     Plan,
     Policy,
+    can_start,
     limits,
     refine,
     resolve,
+    start_facts,
 )
+from graphpod_policy.node import PROCESS_BYTES
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
 
 
 class Verdict(StrEnum):
-    """How the plan compares with what was asked."""
+    """Whether a pod can start, and if so, how the graphs' plan compares with what was asked."""
 
     AsAsked = "AsAsked"
     Degraded = "Degraded"
     """A policy was excluded, or sizes or compiling were not kept."""
-    Refused = "Refused"
-    """`graph.onUnsupported` is Fail, and a rule says that the asked policy cannot work."""
-    NotBuilt = "NotBuilt"
-    """A field asks for what this version does not have; the operator refuses it."""
+    CannotStart = "CannotStart"
+    """Something stands against a start: the operator refuses the spec, or the engine ends."""
 
     @property
     def exit_code(self) -> int:
@@ -57,7 +63,8 @@ class Explanation:
     manifest: Manifest
     plan: Plan
     there: Plan | None
-    not_built: tuple[NotBuilt, ...]
+    obstacles: tuple[Obstacle, ...]
+    """All that stands against a start; the first is what the operator or the engine would end by."""
     config_hash: str
     notes: tuple[str, ...]
 
@@ -73,12 +80,14 @@ class Explanation:
 
     @property
     def verdict(self) -> Verdict:
-        """How it compares with what was asked."""
-        if self.not_built:
-            return Verdict.NotBuilt
-        if self.final.refused is not None:
-            return Verdict.Refused
-        return Verdict.Degraded if any(map(_loses, self.final.decisions)) or self._shortened() else Verdict.AsAsked
+        """Whether a pod can start as asked."""
+        return Verdict.CannotStart if self.obstacles else self.graphs
+
+    @property
+    def graphs(self) -> Verdict:
+        """How the plan of graphs compares with what was asked, whatever else stands against a start."""
+        loses = self.final.refused is not None or any(map(_loses, self.final.decisions)) or self._shortened()
+        return Verdict.Degraded if loses else Verdict.AsAsked
 
     def _shortened(self) -> bool:
         """Whether sizes or a way of compiling that were asked for are not in the plan."""
@@ -90,15 +99,22 @@ class Explanation:
         return sizes or request.compile not in (CompileMode.Auto, plan.compile)
 
 
-def explain(manifest: Manifest, facts: Facts | None = None, notes: tuple[str, ...] = ()) -> Explanation:
-    """The explanation of a service, for what is known of node and model beyond its spec."""
+def explain(
+    manifest: Manifest, model: ModelFacts | None = None, node: NodeFacts | None = None, notes: tuple[str, ...] = ()
+) -> Explanation:
+    """The explanation of a service, for what is known of model and node beyond its spec."""
     spec = manifest.spec
     plan = resolve(features.features(spec), features.graph_request(spec))
+    config = engine_config(manifest.name, spec, plan)
+    place = node or NodeFacts(free_bytes=_container_bytes(spec))
+    facts = start_facts(config, model, place)
+    lacking = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in features.missing(spec)]
+    found = can_start(config, plan, model, place, _no_pods(spec))
     return Explanation(
         manifest=manifest,
         plan=plan,
-        there=refine(plan, facts) if facts is not None else None,
-        not_built=features.missing(spec),
+        there=refine(plan, facts) if model is not None or node is not None else None,
+        obstacles=(*lacking, *(one for one in found if one.code is not ExitCode.FeatureNotBuilt)),
         config_hash=engine_file(manifest.name, spec, plan).hash,
         notes=notes + _assumptions(plan, facts),
     )
@@ -133,6 +149,8 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "name": explanation.manifest.name,
         "namespace": explanation.manifest.namespace,
         "verdict": explanation.verdict.value,
+        "graphs": explanation.graphs.value,
+        "obstacles": [{"reason": one.reason, "what": one.what, "step": one.step} for one in explanation.obstacles],
         **{phase.value: phase_dict(phase, explanation) for phase in Phase},
         "backend": final.backend.value,
         "compile": final.compile.value,
@@ -145,7 +163,6 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         },
         "decisions": [decision_dict(decision) for decision in final.decisions],
         "gates": [{"rule": name, "because": GATES[name].because, "hint": GATES[name].hint} for name in final.gates],
-        "notBuilt": [{"field": row.field, "message": row.message} for row in explanation.not_built],
         "notes": list(explanation.notes),
         "configHash": explanation.config_hash,
         "resolverRevision": final.resolver_revision,
@@ -176,13 +193,34 @@ def _loses(decision: Decision) -> bool:
     return decision.outcome in (Outcome.Excluded, Outcome.Degraded)
 
 
-def _assumptions(plan: Plan, facts: Facts | None) -> tuple[str, ...]:
-    """What the numbers rest on."""
+def _no_pods(spec: Spec) -> str:
+    """Why the service has no pods, if it is to have none."""
+    if spec.suspend:
+        return "spec.suspend is true"
+    return "spec.replicas is 0" if scaling.replicas(spec) == 0 else ""
+
+
+def _container_bytes(spec: Spec) -> int | None:
+    """What a container on a CPU may take for weights and KV cache; None without a limit."""
+    limit = spec.resources.limits.get("memory")
+    if limit is None or features.wants_gpu(spec):
+        return None
+    return max(0, quantity.whole(limit) - PROCESS_BYTES)
+
+
+def _assumptions(plan: Plan, facts: Facts) -> tuple[str, ...]:
+    """What the numbers and the verdict rest on."""
     assumed = []
     cuda = plan.features.device is Device.Cuda
-    if facts is None or facts.model is None:
+    if facts.model is None:
         weights = "8 billion" if cuda else "135 million"
-        assumed.append(f"bytes and seconds are those of a model of {weights} weights; give --model-config for yours")
-    if cuda and (facts is None or facts.gpu_memory_bytes is None):
-        assumed.append("default ladders are those of the largest GPUs; give --node gpu=H200,count=1 for yours")
+        assumed.append(
+            f"bytes and seconds are those of a model of {weights} weights, and whether yours can start (architecture, "
+            "context length, memory) was not checked; give --model-config for yours"
+        )
+    if cuda and facts.gpu_memory_bytes is None:
+        assumed.append(
+            "default ladders are those of the largest GPUs, and whether attention and weights fit yours was not "
+            "checked; give --node gpu=H200,count=1 for yours"
+        )
     return tuple(assumed)

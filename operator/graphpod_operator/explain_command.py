@@ -1,7 +1,7 @@
 """`graphpod explain`: reads files and clusters, prints, and ends with the verdict's exit code.
 
-0: runs as asked. 2: the file or an argument is wrong; the message names file, line and field. 3: runs with less than
-was asked. 4: refused, by `onUnsupported: Fail` or because a field asks for what this version does not have.
+0: can start, with graphs as asked. 2: the file or an argument is wrong; the message names file, line and field. 3: can
+start, with less than was asked of graphs. 4: cannot start: the first line says why, a line for each reason.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from graphpod_operator import explain_live, manifest, quantity
 from graphpod_operator.api import SHORT_NAME
 from graphpod_operator.explain import Explanation, as_dict, explain
 from graphpod_operator.explain_text import coloured, plain, text
+from graphpod_operator.features import wants_gpu
 from graphpod_operator.observe import Child
 from graphpod_operator.render.images import Images
-from graphpod_policy import GPU_MEMORY, Facts, ModelFacts, ModelUnreadable
+from graphpod_policy import GPUS, ModelFacts, ModelUnreadable, NodeFacts
+from graphpod_policy.node import CONTEXT_BYTES
 
 INVALID = 2
 
@@ -46,7 +48,7 @@ def add(commands: Any, images: Images) -> None:
     parser.add_argument("-n", "--namespace", default=None, help="namespace of the live service (default)")
     parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text")
     parser.add_argument(
-        "--node", metavar="gpu=KIND,count=N", help=f"where it would run; kinds: {', '.join(GPU_MEMORY)}; or memory=80Gi"
+        "--node", metavar="gpu=KIND,count=N", help=f"where it would run; kinds: {', '.join(GPUS)}; or memory=80Gi"
     )
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json")
     parser.add_argument("--diff", metavar="FILE", help="the same service after a change: what the change would change")
@@ -92,27 +94,17 @@ def _read(path: str) -> list[manifest.Manifest]:
 
 
 def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Explanation:
-    if arguments.node is None and arguments.model_config is None:
-        return explain(entry)
     model = _model(arguments.model_config) if arguments.model_config else None
-    memory, count = _node(arguments.node) if arguments.node is not None else (None, None)
-    first = explain(entry).plan.features
-    notes: tuple[str, ...] = ()
-    if count is not None and first.gpus > count:
-        notes = (f"the service asks for {first.gpus} GPUs a pod, the node has {count}: no pod fits there",)
-    if count is not None and first.gpus == 0:
-        memory, notes = None, ("the service asks for no GPU: those of the node are not used",)
-    free = None
-    if memory is not None and model is not None:
-        weights = 2 * model.params // (first.tensor * first.pipeline)
-        free = max(0, int(0.9 * memory) - weights)
-        if free == 0:
-            notes = (*notes, f"the weights ({weights >> 30} GiB a GPU) leave no room for graphs and KV cache")
-    return explain(entry, Facts(model=model, gpu_memory_bytes=memory, free_bytes=free), notes)
+    if arguments.node is None:
+        return explain(entry, model)
+    node = _node(arguments.node)
+    if not wants_gpu(entry.spec):
+        return explain(entry, model, notes=("the service asks for no GPU: those of the node are not used",))
+    return explain(entry, model, node)
 
 
-def _node(told: str) -> tuple[int, int]:
-    """Bytes of one GPU and how many there are."""
+def _node(told: str) -> NodeFacts:
+    """A node with nothing on its GPUs."""
     parts = dict(part.partition("=")[::2] for part in told.split(","))
     if unknown := sorted(parts.keys() - set(PARTS)):
         raise Mistake(f"--node: {unknown[0]!r} is not one of {', '.join(PARTS)}")
@@ -120,13 +112,15 @@ def _node(told: str) -> tuple[int, int]:
     if not count.isdecimal() or int(count) < 1:
         raise Mistake(f"--node: count={count}: expected a number of at least 1")
     kind, memory = parts.get("gpu"), parts.get("memory")
-    if (kind is None) == (memory is None) or (kind is not None and kind not in GPU_MEMORY):
-        kinds = ", ".join(GPU_MEMORY)
+    if (kind is None) == (memory is None) or (kind is not None and kind not in GPUS):
+        kinds = ", ".join(GPUS)
         raise Mistake(f"--node: {told}: write gpu=KIND with one of {kinds}, or memory=80Gi")
     if kind is not None:
-        return GPU_MEMORY[kind] << 30, int(count)
+        memory_bytes, capability = GPUS[kind].memory_bytes, GPUS[kind].capability
+        return NodeFacts(int(count), capability, memory_bytes, memory_bytes - CONTEXT_BYTES)
     try:
-        return quantity.whole(memory or ""), int(count)
+        memory_bytes = quantity.whole(memory or "")
+        return NodeFacts(int(count), None, memory_bytes, max(0, memory_bytes - CONTEXT_BYTES))
     except ValueError as error:
         raise Mistake(f"--node: {error}") from error
 
@@ -139,7 +133,7 @@ def _model(path: Path) -> ModelFacts:
     if not isinstance(config, dict):
         raise Mistake(f"{path}: expected an object, as in a model's config.json")
     try:
-        return ModelFacts.of(config)
+        return ModelFacts.of(config).served
     except ModelUnreadable as error:
         raise Mistake(f"{path}: {error}") from error
 

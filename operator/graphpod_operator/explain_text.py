@@ -58,7 +58,8 @@ def coloured(ink: Ink, text: str) -> str:
 def text(explanation: Explanation, paint: Paint = plain) -> str:
     """The explanation, ending with a newline."""
     manifest, final = explanation.manifest, explanation.final
-    lines = [paint(Ink.Strong, f"{manifest.namespace}/{manifest.name}") + f"  ({manifest.source})", ""]
+    lines = [*_verdict(explanation, paint), ""]
+    lines += [paint(Ink.Strong, f"{manifest.namespace}/{manifest.name}") + f"  ({manifest.source})", ""]
     for phase in Phase:
         lines += [*_phase(phase, explanation, paint), ""]
     lines += _block("serves", [_serves(final)])
@@ -69,9 +70,6 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
         lines += [line for name in final.gates for line in _named(name, GATES[name].because, paint)]
     for note in explanation.notes:
         lines += _block("note", [note])
-    for row in explanation.not_built:
-        lines += _block("not built", [row.message], paint, Ink.Bad)
-    lines += ["", _verdict(explanation, paint)]
     return "\n".join(lines) + "\n"
 
 
@@ -180,25 +178,18 @@ def _recorder(plan: Plan, policy: Policy) -> str:
     return " (by the CPU recorder: no speed-up)" if recorded else ""
 
 
-def _verdict(explanation: Explanation, paint: Paint) -> str:
-    verdict = explanation.verdict
-    refused = explanation.final.refused
+def _verdict(explanation: Explanation, paint: Paint) -> Iterator[str]:
+    """Whether a pod can start, a line for each reason against it; then how graphs compare with what was asked."""
+    for one in explanation.obstacles:
+        lines = textwrap.wrap(f"cannot start: {one.reason}: {one}", WIDTH, subsequent_indent=" " * INDENT)
+        yield from (paint(Ink.Bad, line) for line in lines)
+    if not explanation.obstacles:
+        yield paint(Ink.Good, "can start")
     ink, said = {
-        Verdict.AsAsked: (Ink.Good, "The service runs as asked."),
-        Verdict.Degraded: (
-            Ink.Care,
-            "The service runs, with less than was asked; the lines above say which rule took it.",
-        ),
-        Verdict.Refused: (
-            Ink.Bad,
-            f"The service is refused by rule {refused.rule if refused else ''}, as graph.onUnsupported: Fail asks.",
-        ),
-        Verdict.NotBuilt: (
-            Ink.Bad,
-            "The operator refuses the service: FeatureNotBuilt. What stands above is what the rules say of it.",
-        ),
-    }[verdict]
-    return paint(ink, said)
+        Verdict.AsAsked: (Ink.Good, "Graphs: as asked."),
+        Verdict.Degraded: (Ink.Care, "Graphs: less than asked; the lines below say which rule took it."),
+    }[explanation.graphs]
+    yield paint(ink, said)
 
 
 def _block(title: str, texts: list[str], paint: Paint = plain, ink: Ink | None = None) -> Iterator[str]:

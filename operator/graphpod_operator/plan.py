@@ -14,7 +14,7 @@ from graphpod_operator.access import Access
 from graphpod_operator.api import Spec
 from graphpod_operator.api_model import first_mistake
 from graphpod_operator.api_running import ScalingProvider, Updates
-from graphpod_operator.engineconfig import EngineFile, engine_file
+from graphpod_operator.engineconfig import EngineFile, engine_config, engine_file
 from graphpod_operator.features import features, graph_request, missing
 from graphpod_operator.installation import PERMISSIVE, Installation
 from graphpod_operator.observe import is_ours
@@ -34,7 +34,7 @@ from graphpod_operator.render.serviceaccount import service_account
 from graphpod_operator.render.subject import Body, Subject
 from graphpod_operator.rendering import Rendering, canonical, made_from
 from graphpod_operator.resource import Resource
-from graphpod_policy import Features, GraphRequest, Phase, Plan, resolve
+from graphpod_policy import Features, GraphRequest, Phase, Plan, can_start, resolve
 
 REMEMBERED = 512
 """Plans that are not made again: a service is looked at often, and many services ask for the same."""
@@ -234,9 +234,10 @@ def _render(subject: Subject, images: Images) -> tuple[Rendering | Refused, Plan
     policy = _resolved(features(spec), graph_request(spec))
     if lacking := missing(spec):
         return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy), policy
-    if (refused := policy.refused) is not None:
-        what = f"spec.graph.{refused.phase}: rule {refused.rule}: {refused.because}"
-        return Refused(Reason.PolicyRefused, what, policy), policy
+    if obstacles := can_start(engine_config(subject.name, spec, policy), policy):
+        reason = obstacles[0].reason
+        what = "; ".join(one.what for one in obstacles if one.reason == reason)
+        return Refused(Reason[reason], what, policy), policy
     file = engine_file(subject.name, spec, policy)
     body = workload(subject, policy, file.hash, images)
     return Rendering(made_from(spec, subject.queue), file.data, body, policy), policy

@@ -12,6 +12,7 @@ from enum import Enum
 from graphpod_operator.api_status import MESSAGE_MAX, ConditionStatus
 from graphpod_operator.conditions import ROOTS, ConditionType
 from graphpod_operator.reason_row import Notice, Row
+from graphpod_policy import NEXT_STEP, ExitCode
 
 _A, _M, _W, _G = ((root,) for root in ROOTS)
 _R, _C = (ConditionType.Ready,), (ConditionType.Reconciling,)
@@ -109,8 +110,11 @@ class Reason(Enum):
     )  # fmt: skip
     ModelInvalid = Row(
         _M, _F, "the engine found no weights it can read (exit code 11)", "a pod loads the weights",
-        "correct the folder in spec.model.uri or its files, or take a model of an architecture that it names",
-        stalled=True, notice=Notice.Warning,
+        "correct the folder in spec.model.uri or its files", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    ModelUnsupported = Row(
+        _M, _F, "the engine does not have the model's architecture, or something its config.json asks for (exit code "
+        "25)", "a pod loads the weights", NEXT_STEP[ExitCode.ModelUnsupported], stalled=True, notice=Notice.Warning,
     )  # fmt: skip
 
     # WorkloadAvailable
@@ -170,6 +174,39 @@ class Reason(Enum):
     ConfigInvalid = Row(
         _W, _F, "the engine cannot read its configuration (exit code 10)", "a pod starts",
         "use an engine image of the operator's version", stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    ContextTooLong = Row(
+        _W, _F, "spec.engine.maxModelLen is more than the model's positions (exit code 20)", "a pod starts",
+        NEXT_STEP[ExitCode.ContextTooLong], stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    AttentionUnavailable = Row(
+        (*_A, *_W), _F, "the kernels of spec.engine.attention cannot do this: the spec alone says so (Accepted), or "
+        "the engine found it (exit code 21)", "a pod starts",
+        NEXT_STEP[ExitCode.AttentionUnavailable], stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    KvCacheTooSmall = Row(
+        _W, _F, "the KV cache cannot hold one request of maxModelLen tokens (exit code 22)", "a pod starts",
+        NEXT_STEP[ExitCode.KvCacheTooSmall], stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    KvCacheTooLarge = Row(
+        _W, _F, "spec.engine.kvCacheMemory does not fit next to weights and graphs (exit code 23)", "a pod starts",
+        NEXT_STEP[ExitCode.KvCacheTooLarge], stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    WeightsTooLarge = Row(
+        _W, _F, "the weights do not fit into the memory of the GPU or container (exit code 24)", "a pod starts",
+        NEXT_STEP[ExitCode.WeightsTooLarge], stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    GpuMissing = Row(
+        _W, _F, "the engine sees fewer GPUs than it needs (exit code 26)", "a pod starts",
+        NEXT_STEP[ExitCode.GpuMissing], stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    ParallelismInvalid = Row(
+        (*_A, *_W), _F, "spec.parallelism does not match the GPUs (Accepted), or does not divide the model (exit code "
+        "27)", "a pod starts", NEXT_STEP[ExitCode.ParallelismInvalid], stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
+    SettingInvalid = Row(
+        _W, _F, "a port, a file or an environment variable of the engine cannot be used (exit code 28)", "a pod starts",
+        NEXT_STEP[ExitCode.SettingInvalid], stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     EngineRefused = Row(
         _W, _F, "the engine does not have a feature the operator planned (exit code 17)", "a pod starts",
@@ -441,6 +478,7 @@ def sentence(reason: Reason, what: str, name: str = "") -> str:
     todo = reason.row.todo.replace("NAME", name) if name else reason.row.todo
     if (revision := _REVISION.search(what)) is not None:
         todo = todo.replace("REVISION", revision[1])
+    what = what.removesuffix(todo).rstrip(".; ")
     before, _, last = what.rpartition("; ")
     if before and set(_NAMED.findall(last)).intersection(_NAMED.findall(todo.replace("spec.", ""))):
         what = before

@@ -5,6 +5,7 @@ Operator, engine and command line share this package, so what is planned and wha
 
 from graphpod_policy import limits
 from graphpod_policy.built import BUILT_COMPILE, BUILT_POLICIES, FEATURES, NotBuilt, not_built
+from graphpod_policy.can_start import SUSPENDED, Obstacle, can_start, start_facts
 from graphpod_policy.config import (
     ConfigError,
     EngineConfig,
@@ -15,9 +16,10 @@ from graphpod_policy.config import (
     config_hash,
 )
 from graphpod_policy.cost import Budget, Cost
-from graphpod_policy.exits import ExitCode
-from graphpod_policy.facts import GPU_MEMORY, Facts, ModelFacts, ModelUnreadable
+from graphpod_policy.exits import NEXT_STEP, ExitCode
+from graphpod_policy.facts import Facts, ModelFacts, ModelUnreadable
 from graphpod_policy.features import Features, GraphRequest
+from graphpod_policy.node import GPUS, NOWHERE, Kernels, NodeFacts
 from graphpod_policy.plan import Decision, PhasePlan, Plan
 from graphpod_policy.resolve import RESOLVER_REVISION, refine, resolve, shorten, uncompiled, weaken
 from graphpod_policy.rules import POSSIBLE_FALLBACKS, RULES, Batch, Rule, refusing_gate
@@ -48,10 +50,13 @@ __all__ = [
     "BUILT_COMPILE",
     "BUILT_POLICIES",
     "FEATURES",
-    "GPU_MEMORY",
+    "GPUS",
+    "NEXT_STEP",
+    "NOWHERE",
     "POSSIBLE_FALLBACKS",
     "RESOLVER_REVISION",
     "RULES",
+    "SUSPENDED",
     "AllToAll",
     "AttentionBackend",
     "Backend",
@@ -71,11 +76,14 @@ __all__ = [
     "Features",
     "GraphConfig",
     "GraphRequest",
+    "Kernels",
     "KvCacheDtype",
     "ModelConfig",
     "ModelFacts",
     "ModelUnreadable",
+    "NodeFacts",
     "NotBuilt",
+    "Obstacle",
     "OnCaptureFailure",
     "OnUnsupported",
     "Outcome",
@@ -90,6 +98,7 @@ __all__ = [
     "Severity",
     "SpeculativeMethod",
     "Stage",
+    "can_start",
     "config_hash",
     "limits",
     "not_built",
@@ -97,6 +106,7 @@ __all__ = [
     "refusing_gate",
     "resolve",
     "shorten",
+    "start_facts",
     "uncompiled",
     "weaken",
 ]

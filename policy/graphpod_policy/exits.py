@@ -11,7 +11,7 @@ class ExitCode(IntEnum):
     ConfigInvalid = 10
     """engine.json cannot be read, or holds a field this engine does not know."""
     ModelInvalid = 11
-    """Weights missing, corrupt or of an architecture this engine does not know."""
+    """Weights missing or corrupt, or a config.json that describes no model."""
     CaptureFailed = 12
     """A capture failed and `onCaptureFailure` is Fail, or it ended the engine's process."""
     CaptureOutOfMemory = 13
@@ -28,3 +28,36 @@ class ExitCode(IntEnum):
     """A fact stands against a policy that was asked for by name, and `onUnsupported` is Fail."""
     CompileFailed = 19
     """A function could not be compiled and `onCaptureFailure` is Fail."""
+    ContextTooLong = 20
+    """maxModelLen is more than the model's positions."""
+    AttentionUnavailable = 21
+    """The attention kernels that were requested cannot do this work on this device."""
+    KvCacheTooSmall = 22
+    """The KV cache cannot hold one sequence of maxModelLen."""
+    KvCacheTooLarge = 23
+    """kvCacheMemory does not fit next to weights and graphs."""
+    WeightsTooLarge = 24
+    """The weights do not fit into the device's memory."""
+    ModelUnsupported = 25
+    """The model's architecture, or something its config.json asks for, is not in this engine."""
+    GpuMissing = 26
+    """The configuration needs more GPUs than the process can see."""
+    ParallelismInvalid = 27
+    """The model cannot be split the way spec.parallelism says."""
+    SettingInvalid = 28
+    """A port, a file or an environment variable that the engine was given cannot be used."""
+
+
+NEXT_STEP: dict[ExitCode, str] = {
+    ExitCode.PolicyRefused: "set graph.onUnsupported to Degrade to run a weaker policy",
+    ExitCode.ContextTooLong: "lower spec.engine.maxModelLen",
+    ExitCode.AttentionUnavailable: "set it to Auto or Torch",
+    ExitCode.KvCacheTooSmall: "raise the memory or kvCacheMemory, lower maxModelLen, or set kvCacheDtype: Fp8",
+    ExitCode.KvCacheTooLarge: "lower spec.engine.kvCacheMemory or leave it out",
+    ExitCode.WeightsTooLarge: "use a larger GPU or a smaller model; on a CPU raise spec.resources.limits.memory",
+    ExitCode.ModelUnsupported: "use a model that graphpod explain --model-config config.json accepts",
+    ExitCode.GpuMissing: "set nvidia.com/gpu in spec.resources, and use the engine's CUDA image on a node with GPUs",
+    ExitCode.ParallelismInvalid: "change spec.parallelism to sizes that divide the model and match the GPUs",
+    ExitCode.SettingInvalid: "correct the setting it names",
+}
+"""What to do about the ends of a start that the configuration, the model and the node decide."""

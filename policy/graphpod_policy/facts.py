@@ -2,24 +2,16 @@
 loaded the model, and to `graphpod explain` when it is told. Facts can only weaken a plan.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from graphpod_policy.architectures import ARCHITECTURES
+from graphpod_policy.config_json import ConfigJson
 
 GIB = 1 << 30
 
-GPU_MEMORY: dict[str, int] = {
-    "T4": 16,
-    "L4": 24,
-    "A10": 24,
-    "L40S": 48,
-    "A100-40G": 40,
-    "A100": 80,
-    "H100": 80,
-    "H200": 141,
-    "B200": 180,
-}
-"""GiB by the name a user gives with `--node gpu=NAME`."""
+Read = TypeVar("Read")
 
 LATENT_ATTENTION = ("DeepseekV2", "DeepseekV3", "DeepseekV32", "DeepseekV4", "GlmMoeDsa", "KimiK2")
 """Architectures with multi-head latent attention, by the beginning of their name."""
@@ -29,13 +21,21 @@ DIFFUSION = ("LLaDA",)
 """Architectures that denoise blocks of tokens instead of decoding one after the other."""
 
 
+POSITIONS = "max_position_embeddings"
+"""The field of the most tokens of one sequence, before they are stretched."""
+EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
+"""Fields that count the experts of a layer; the first that says so."""
+
+
 class ModelUnreadable(ValueError):
     """A config.json that does not describe a model; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A model as its config.json describes it. `params` is an estimate from the shape, in weights."""
+    """A model as its config.json describes it. `params` is an estimate from the shape, in weights: without norms,
+    biases and routers, latent attention as if it were plain.
+    """
 
     architecture: str
     layers: int
@@ -48,40 +48,75 @@ class ModelFacts:
     experts: int = 0
     """Experts of each layer; 0: a dense model."""
     multimodal: bool = False
+    expert_intermediate: int | None = None
+    """Width of one expert; None: `intermediate`."""
+    shared_intermediate: int = 0
+    """Width of the experts that every token passes, together."""
+    expert_layers: int | None = None
+    """Layers that have experts, the others are dense; None: all."""
+    tied: bool = False
+    """Whether the embedding is the head, too."""
     max_position: int | None = None
-    """Most tokens of one sequence that the model knows; None: its configuration does not say."""
+    """Most tokens of one sequence, stretched positions included; None: not known."""
+    windowed: bool = False
+    """Whether any layer attends to a window only."""
+    not_built: str | None = None
+    """What of the model the engine of this version does not have."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "ModelFacts":
         """The facts in a parsed config.json; ModelUnreadable names a field that is missing or no number."""
-        text = config.get("text_config", config)
-        if not isinstance(text, Mapping):
+        if not isinstance(text := config.get("text_config", config), Mapping):
             raise ModelUnreadable(f"text_config: expected an object, found {text!r}")
-        heads = _count(text, "num_attention_heads")
-        hidden = _count(text, "hidden_size")
-        named = config.get("architectures") or [str(config.get("model_type", ""))]
-        if not isinstance(named, list):
+        if not isinstance(named := config.get("architectures") or [], list):
             raise ModelUnreadable(f"architectures: expected a list of names, found {named!r}")
+        declared = _usable(lambda: ConfigJson.of(config))
+        text = declared.fields
+        heads, hidden, layers = (
+            _count(text, name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")
+        )
+        experts = next((found for name in EXPERTS if (found := _count(text, name, 0))), 0)
+        width = _count(text, "moe_intermediate_size", 0) or None
+        known = declared.row is not None
         return cls(
-            architecture=str(named[0]),
-            layers=_count(text, "num_hidden_layers"),
+            architecture=declared.architecture,
+            layers=layers,
             hidden=hidden,
             intermediate=_count(text, "intermediate_size"),
             heads=heads,
             kv_heads=_count(text, "num_key_value_heads", heads),
             head_dim=_count(text, "head_dim", hidden // heads),
             vocab=_count(text, "vocab_size"),
-            experts=_count(text, "num_experts", _count(text, "n_routed_experts", 0)),
+            experts=experts,
             multimodal="vision_config" in config or "audio_config" in config,
-            max_position=_count(text, "max_position_embeddings", 0) or None,
+            expert_intermediate=width,
+            shared_intermediate=_count(text, "shared_expert_intermediate_size", 0)
+            or _count(text, "n_shared_experts", 0) * (width or 0),
+            expert_layers=sum(_has_experts(text, layers)) if experts else None,
+            tied=bool(text.get("tie_word_embeddings", False)),
+            max_position=_usable(declared.positions)
+            if known and text.get(POSITIONS)
+            else _count(text, POSITIONS, 0) or None,
+            windowed=bool(_usable(declared.windows)),
+            not_built=_usable(declared.not_built),
         )
 
     @property
     def params(self) -> int:
-        """Weights: attention, gated MLP (of every expert), embedding and head."""
+        """Weights: attention, gated MLP (of every expert where there are some), embedding, and a head of its own."""
         attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
-        mlp = 3 * self.hidden * self.intermediate * max(1, self.experts)
-        return self.layers * (attention + mlp) + 2 * self.vocab * self.hidden
+        dense = 3 * self.hidden * self.intermediate
+        width = self.intermediate if self.expert_intermediate is None else self.expert_intermediate
+        sparse = 3 * self.hidden * (self.experts * width + self.shared_intermediate)
+        layers = 0 if not self.experts else self.layers if self.expert_layers is None else self.expert_layers
+        embeddings = (1 if self.tied else 2) * self.vocab * self.hidden
+        return self.layers * attention + (self.layers - layers) * dense + layers * sparse + embeddings
+
+    @property
+    def served(self) -> "ModelFacts":
+        """The part that the engine runs: of a model that sees images, the text part of a known architecture."""
+        row = ARCHITECTURES.get(self.architecture)
+        return replace(self, multimodal=False) if row is not None and row.text_part else self
 
     @property
     def latent_attention(self) -> bool:
@@ -117,6 +152,27 @@ class Facts:
 
 
 NOTHING_KNOWN = Facts()
+
+
+def _has_experts(text: Mapping[str, Any], layers: int) -> Iterator[bool]:
+    """Of each layer of a mixture of experts: Qwen's step and exceptions, DeepSeek's first layers and frequency."""
+    step, first = _count(text, "decoder_sparse_step", 1), _count(text, "first_k_dense_replace", 0)
+    frequency = _count(text, "moe_layer_freq", 1)
+    dense = text.get("mlp_only_layers") or ()
+    if not isinstance(dense, list | tuple):
+        raise ModelUnreadable(f"mlp_only_layers: expected a list of layers, found {dense!r}")
+    for layer in range(layers):
+        yield layer not in dense and (layer + 1) % step == 0 and layer >= first and layer % frequency == 0
+
+
+def _usable(read: Callable[[], Read]) -> Read:
+    """What `read` finds; ModelUnreadable where a field is missing or has no usable value."""
+    try:
+        return read()
+    except KeyError as error:
+        raise ModelUnreadable(f"field {error} is missing") from error
+    except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
+        raise ModelUnreadable(f"a field has no usable value ({error})") from error
 
 
 def _count(config: Mapping[str, Any], name: str, default: int | None = None) -> int:

@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 
 from graphpod_policy import Device, ExitCode
+from graphpod_policy.can_start import Obstacle
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.graphs import memory
 from graphpod_runtime.graphs.addresses import Addresses
@@ -55,11 +56,8 @@ class Gpu:
     def __init__(self, index: int = 0) -> None:
         """StartFailure where there is no such device: an engine must not run elsewhere than it was asked to."""
         if index >= torch.cuda.device_count():
-            raise StartFailure(
-                ExitCode.ConfigInvalid,
-                f"the configuration asks for a GPU and PyTorch {torch.__version__} sees {torch.cuda.device_count()}; "
-                "ask for nvidia.com/gpu in spec.resources and use the engine's CUDA image",
-            )
+            what = f"PyTorch {torch.__version__} sees {torch.cuda.device_count()} GPUs, the engine is to run on one"
+            raise StartFailure.by(Obstacle.of(ExitCode.GpuMissing, what))
         self.device = torch.device("cuda", index)
         torch.cuda.set_device(self.device)
 

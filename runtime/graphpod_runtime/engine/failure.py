@@ -1,6 +1,6 @@
 """How a start ends badly."""
 
-from graphpod_policy import ExitCode
+from graphpod_policy import ExitCode, Obstacle
 
 
 class StartFailure(Exception):
@@ -11,3 +11,11 @@ class StartFailure(Exception):
         self.code = code
         self.reason = code.name
         self.message = message
+
+    @classmethod
+    def by(cls, *obstacles: Obstacle) -> "StartFailure":
+        """The end by the first of `obstacles`; others of its kind are named, too."""
+        first = obstacles[0]
+        code = ExitCode[first.reason]
+        alike = [one.what for one in obstacles if one.reason == first.reason]
+        return cls(code, "; ".join([*alike, first.step] if first.step else alike))

@@ -4,17 +4,13 @@ from collections.abc import Callable
 
 import torch
 
-from graphpod_policy import EngineConfig, ExitCode
+from graphpod_policy import EngineConfig
+from graphpod_policy.can_start import kv_cache_too_large, kv_cache_too_small, size
+from graphpod_policy.footprint import MARGIN, pages_of
 from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.graphs.memory import MARGIN
 from graphpod_runtime.models.base import ModelShape
-
-
-def pages_of(tokens: int, page_size: int) -> int:
-    """Pages of one sequence of `tokens`."""
-    return -(-tokens // page_size)
 
 
 def cache(
@@ -34,7 +30,7 @@ def cache(
     StartFailure when not even that fits, or not what kvCacheMemory asks for.
     """
     one_page = page_bytes(shape, config.page_size, cache_dtype(config))
-    least, whole = (pages_of(tokens, config.page_size) for tokens in (least_context, config.max_model_len))
+    least, whole = (pages_of(config, tokens) for tokens in (least_context, config.max_model_len))
     reserve = place.peak_of(eager_prefill) + decode_bytes
     if config.kv_cache_bytes is not None:
         room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
@@ -47,17 +43,12 @@ def cache(
         if missing <= 0:
             return made
         if config.kv_cache_bytes is not None:
-            needing = f"decode graphs and a prefill chunk need {reserve}"
-            raise _too_much(config, f"it leaves {reserve - missing} bytes; {needing}")
+            needing = f"decode graphs and a prefill chunk need {size(reserve)}"
+            raise _too_much(config, f"it leaves {size(reserve - missing)}, {needing}")
         del made
         room -= missing
         count -= -(-missing // one_page)
-    raise StartFailure(
-        ExitCode.ConfigInvalid,
-        f"the KV cache has room for {max(0, count)} pages ({max(0, room)} bytes), one sequence of maxModelLen "
-        f"{least_context} needs {least} of {one_page} bytes; "
-        "raise the memory limit or kvCacheMemory, or lower maxModelLen",
-    )
+    raise StartFailure.by(kv_cache_too_small(config, least_context, room, one_page))
 
 
 def _allocated(config: EngineConfig, allocate: Callable[[int], KvCache], pages: int) -> KvCache:
@@ -68,8 +59,4 @@ def _allocated(config: EngineConfig, allocate: Callable[[int], KvCache], pages: 
 
 
 def _too_much(config: EngineConfig, why: str) -> StartFailure:
-    return StartFailure(
-        ExitCode.ConfigInvalid,
-        f"the KV cache (kvCacheMemory: {config.kv_cache_bytes}) does not fit beside weights and graphs: {why}; "
-        "lower kvCacheMemory or leave it out",
-    )
+    return StartFailure.by(kv_cache_too_large(config.kv_cache_bytes, why))

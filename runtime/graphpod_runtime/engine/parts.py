@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import EngineConfig, ExitCode, Phase, limits
+from graphpod_policy.can_start import Obstacle
+from graphpod_policy.footprint import pages_of
 from graphpod_runtime.attention.base import Backend as AttentionBackend
 from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.entries import folder_of
-from graphpod_runtime.engine import kv_room
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.inputs import dummy_inputs
@@ -24,7 +25,7 @@ from graphpod_runtime.graphs.breakable import BreakArena
 from graphpod_runtime.graphs.breaks import BreakPoint, surrounded
 from graphpod_runtime.graphs.piecewise import Traced, traced_in
 from graphpod_runtime.graphs.segment import Pool
-from graphpod_runtime.models.base import Heard, Model, ModelInvalid, dtype_of
+from graphpod_runtime.models.base import Heard, Model, ModelInvalid, ModelUnsupported, dtype_of
 
 SCRATCH_VALUE = 100.0
 """What the scratch page holds: finite, because attention over NaN is NaN even where it is masked, and large, so
@@ -85,7 +86,7 @@ class Parts:
                 addresses.register(f"{phase}.{name}", tensor)
         for name, tensor in parts.breaks.tensors().items():
             addresses.register(name, tensor)
-        pages = kv_room.pages_of(config.max_model_len, config.page_size)
+        pages = pages_of(config, config.max_model_len)
         for name, tensor in parts.attention.reserve(rows[Phase.Decode], pages):
             addresses.register(f"attention.{name}", tensor)
         return parts
@@ -160,22 +161,18 @@ def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
     try:
         return attention_for(work, config.features.attention)
     except AttentionUnavailable as error:
-        raise StartFailure(ExitCode.ConfigInvalid, str(error)) from error
+        raise StartFailure.by(Obstacle.of(ExitCode.AttentionUnavailable, str(error))) from error
 
 
 def loaded(config: EngineConfig, place: Place, read_model: LoadModel, read: Heard) -> Model:
-    """The weights on `place`; `read` hears of every piece. StartFailure when the model cannot be read or its context is
-    too short.
-    """
-    longest = limits.context(config.feature_set())
+    """The weights on `place`; `read` hears of every piece. StartFailure when it cannot be read or does not fit."""
+    folder, dtype = Path(config.model.path), dtype_of(config.dtype)
     try:
-        model = read_model(Path(config.model.path), dtype_of(config.dtype), longest, place.device, read)
+        return read_model(folder, dtype, limits.context(config.feature_set()), place.device, read)
+    except ModelUnsupported as error:
+        raise StartFailure.by(Obstacle.of(ExitCode.ModelUnsupported, str(error))) from error
     except ModelInvalid as error:
         raise StartFailure(ExitCode.ModelInvalid, str(error)) from error
-    if config.max_model_len is not None and config.max_model_len > model.shape.max_position:
-        raise StartFailure(
-            ExitCode.ConfigInvalid,
-            f"maxModelLen {config.max_model_len} is more than the {model.shape.max_position} positions of "
-            f"{config.model.name}; lower maxModelLen",
-        )
-    return model
+    except torch.OutOfMemoryError as error:
+        what = f"the weights of {config.model.name} do not fit: {error}"
+        raise StartFailure.by(Obstacle.of(ExitCode.WeightsTooLarge, what)) from error

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -23,13 +24,13 @@ from graphpod_policy import (
     Backend,
     CompileMode,
     EngineConfig,
-    ExitCode,
     Facts,
     Phase,
     Plan,
-    not_built,
+    can_start,
     refine,
 )
+from graphpod_policy.can_start import policy_refused
 from graphpod_policy.limits import least_context
 from graphpod_policy.resolve import chunk_there
 from graphpod_runtime.attention.base import Backend as AttentionBackend
@@ -44,6 +45,7 @@ from graphpod_runtime.engine.facts import facts_of, known_of
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.inputs import dummy_inputs
 from graphpod_runtime.engine.logprobs import of_hidden, rows_at_once
+from graphpod_runtime.engine.node import model_of, node_of
 from graphpod_runtime.engine.parts import LoadModel, Parts, attention_of, loaded
 from graphpod_runtime.engine.passes import Pass
 from graphpod_runtime.engine.sampler import draws_of
@@ -143,9 +145,9 @@ class Starter:
         if self._started_at is not None:
             report.stages[Stage.Import] = time.time() - self._started_at
         self._tell()
-        missing = not_built(asked.feature_set(), asked.planned_request())
-        if missing:
-            raise StartFailure(ExitCode.FeatureNotBuilt, "; ".join(entry.message for entry in missing))
+        model_there = model_of(Path(asked.model.path))
+        if obstacles := can_start(asked, self._plan, model_there, node_of(asked, model_there)):
+            raise StartFailure.by(*obstacles)
         switches = Switches.read()
         if asked.threads is not None:
             torch.set_num_threads(asked.threads)
@@ -229,11 +231,7 @@ class Starter:
         plan = refine(self._plan, facts)
         self.report.decisions = plan.decisions
         if (refused := plan.refused) is not None:
-            raise StartFailure(
-                ExitCode.PolicyRefused,
-                f"{refused.phase}: rule {refused.rule} stands against {refused.policy}: {refused.because}; "
-                "set graph.onUnsupported to Degrade to run a weaker policy",
-            )
+            raise StartFailure.by(policy_refused(refused))
         duties.accept(plan)
         for phase, planned in plan.phases.items():
             self.report.phases[phase].effective = planned.planned

@@ -83,7 +83,7 @@ def _fault(text: str) -> Fault:
         return FaultKind(kind), Phase(phase), int(size)
     except ValueError as error:
         raise StartFailure(
-            ExitCode.ConfigInvalid,
+            ExitCode.SettingInvalid,
             f"{FAULT}: {text!r}: expected <kind>:<phase>:<size> with kind one of "
             f"{', '.join(kind for kind in FaultKind if kind is not FaultKind.Compile)} and phase one of "
             f"{', '.join(Phase)}, or compile:<function> with function one of {', '.join(Compiled)}",
@@ -95,5 +95,5 @@ def _mode(text: str) -> Mode:
         return Mode(text)
     except ValueError as error:
         raise StartFailure(
-            ExitCode.ConfigInvalid, f"{DEBUG}: {text!r} is no debug mode; choose from {', '.join(Mode)}"
+            ExitCode.SettingInvalid, f"{DEBUG}: {text!r} is no debug mode; choose from {', '.join(Mode)}"
         ) from error

@@ -47,7 +47,7 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
     except (OSError, ConfigError) as error:
         return tell(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
     except ApiKeyInvalid as error:
-        return tell(Ending(ExitCode.ConfigInvalid, str(error)), options.termination_log)
+        return tell(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return tell(runner.run(Front(options, status, key).run(http, admin)), options.termination_log)
 

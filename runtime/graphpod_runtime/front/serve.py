@@ -44,7 +44,7 @@ def serve(options: ServeOptions) -> int:
         http = listen(options.host, options.http_port)
         admin = listen(options.host, options.admin_port)
     except OSError as error:
-        return tell(Ending(ExitCode.ConfigInvalid, error.strerror or str(error)), options.termination_log)
+        return tell(Ending(ExitCode.SettingInvalid, error.strerror or str(error)), options.termination_log)
     logging.getLogger("graphpod.front").info(
         "listening: http %s, admin %s", *(address(*bound.getsockname()[:2]) for bound in (http, admin))
     )

@@ -5,8 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
-MARGIN = 0.1
-"""Part of the free memory that the KV cache leaves alone: front, sockets, allocator fragmentation."""
 
 
 def available_bytes(cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo")) -> int:

@@ -31,6 +31,10 @@ class ModelInvalid(Exception):
     """
 
 
+class ModelUnsupported(ModelInvalid):
+    """The model is whole, and this engine does not have what it needs: the message names it."""
+
+
 class Activation(Enum):
     """The gate of an MLP, by its name in config.json."""
 

@@ -1,7 +1,6 @@
 """A model's shape, read from the config.json of its folder.
 
-Whatever changes the arithmetic is either read or refused: a field that were passed over would give a model that
-answers, and wrongly.
+What is built is said once, in `graphpod_policy.config_json`, so that `graphpod explain` refuses what this refuses.
 """
 
 import json
@@ -10,66 +9,53 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphpod_policy.architectures import Architecture
+from graphpod_policy.config_json import FULL, ConfigJson, Json, given, rope_type
 from graphpod_runtime.layers.rope import Linear, Llama3, Stretch, Yarn
-from graphpod_runtime.models.base import Activation, ModelInvalid, ModelShape
-from graphpod_runtime.models.registry import ARCHITECTURES, Architecture
+from graphpod_runtime.models.base import Activation, ModelInvalid, ModelShape, ModelUnsupported
 
-Json = dict[str, Any]
 
-REFUSED = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
-"""Fields that change the arithmetic and are not built; a true value is refused."""
-
-FULL, SLIDING = "full_attention", "sliding_attention"
-"""What `layer_types` may name."""
+def read_config(folder: Path) -> dict[str, Any]:
+    """The parsed config.json of `folder`, without its nulls. ModelInvalid when it is missing or broken."""
+    whole = _read(folder / "config.json")
+    if whole is None:
+        raise ModelInvalid(f"{folder}: no config.json; point the model at a Hugging Face style folder")
+    return whole
 
 
 def read_shape(folder: Path) -> ModelShape:
-    """The model's shape from `folder`/config.json. ModelInvalid when it is missing, broken or not built."""
+    """The model's shape from `folder`/config.json. ModelInvalid when it is missing or broken, ModelUnsupported when it
+    is not built.
+    """
     path = folder / "config.json"
-    whole = _read(path)
-    if whole is None:
-        raise ModelInvalid(f"{folder}: no config.json; point the model at a Hugging Face style folder")
-    name = (whole.get("architectures") or ["?"])[0]
-    if name not in ARCHITECTURES:
-        raise ModelInvalid(f"{path}: architecture {name!r} is unknown; this engine runs {', '.join(ARCHITECTURES)}")
-    row = ARCHITECTURES[name]
+    whole = read_config(folder)
     try:
-        config = dict(row.defaults) | (_given(whole["text_config"]) if row.text_part else whole)
-        return _Reader(name, row, config).shape(_eos_ids(folder, whole, config))
-    except _NotBuilt as error:
-        raise ModelInvalid(f"{path}: {error}") from error
+        declared = ConfigJson.of(whole)
+        missing = declared.not_built()
+        if declared.row is None or missing is not None:
+            raise ModelUnsupported(f"{path}: {missing}")
+        return _Reader(declared, declared.row).shape(_eos_ids(folder, whole, declared.fields))
     except KeyError as error:
         raise ModelInvalid(f"{path}: field {error} is missing") from error
     except (AttributeError, TypeError, ValueError) as error:
         raise ModelInvalid(f"{path}: a field has no usable value ({error})") from error
 
 
-class _NotBuilt(Exception):
-    """Names the field, its value, and what is built instead."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """`config` of `architecture`, with defaults in and nulls out."""
+    """What a config.json declares, of an architecture that is built."""
 
-    name: str
+    declared: ConfigJson
     row: Architecture
-    config: Json
 
     def shape(self, eos_ids: tuple[int, ...]) -> ModelShape:
-        row, config = self.row, self.config
-        for field in REFUSED:
-            if config.get(field):
-                raise _NotBuilt(f"{field}={json.dumps(config[field])} is not built")
-        self._check_weights()
+        row, declared, config = self.row, self.declared, self.declared.fields
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        windows = self._windows()
-        rope = self._rope(FULL)
+        rope = declared.rope(FULL)
         theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
-        stretch, positions = self._stretch(rope, int(config["max_position_embeddings"]))
         biased = bool(config.get("attention_bias")) and not row.qkv_bias
         return ModelShape(
-            architecture=self.name,
+            architecture=declared.architecture,
             layers=int(config["num_hidden_layers"]),
             hidden=hidden,
             intermediate=int(config["intermediate_size"]),
@@ -77,7 +63,7 @@ class _Reader:
             kv_heads=int(config.get("num_key_value_heads") or heads),
             head_dim=int(config.get("head_dim") or hidden // heads),
             vocab=int(config["vocab_size"]),
-            max_position=positions,
+            max_position=declared.positions(),
             norm_eps=float(config["rms_norm_eps"]),
             rope_theta=theta,
             tied=bool(config.get("tie_word_embeddings", False)),
@@ -86,9 +72,9 @@ class _Reader:
             qk_norm=row.qk_norm,
             out_bias=biased,
             mlp_bias=bool(config.get("mlp_bias")),
-            activation=self._activation(),
-            stretch=stretch,
-            windows=windows if any(windows) else (),
+            activation=Activation(row.activation[1]),
+            stretch=self._stretch(rope),
+            windows=declared.windows(),
             local_rope_theta=self._local_theta() if row.gemma else None,
             attention_scale=float(config["query_pre_attn_scalar"]) ** -0.5 if row.gemma else None,
             embedding_scale=hidden**0.5 if row.gemma else 1.0,
@@ -96,86 +82,33 @@ class _Reader:
             norm_plus_one=row.gemma,
         )
 
-    def _check_weights(self) -> None:
-        """Weights must be plain numbers. A scheme for the KV cache alone leaves them so."""
-        scheme = self.config.get("quantization_config") or {}
-        if scheme and (scheme.get("config_groups") or not scheme.get("kv_cache_scheme")):
-            method = scheme.get("quant_method")
-            raise _NotBuilt(f"quantization_config of {method!r} is not built; take the model's 16-bit weights")
-
-    def _activation(self) -> Activation:
-        field, default = "hidden_act", Activation.Silu
-        if self.row.gemma:
-            field, default = "hidden_activation", Activation.GeluTanh
-        name = self.config.get(field, default.value)
-        # One function per family: silu in a Gemma would be a file of another model.
-        if name != default.value:
-            raise _NotBuilt(f"{field} {name!r} is not built; only {default.value!r} is")
-        return default
-
-    def _windows(self) -> tuple[int | None, ...]:
-        config, layers = self.config, range(int(self.config["num_hidden_layers"]))
-        if not self.row.gemma and not config.get("use_sliding_window"):
-            return ()
-        if self.row.gemma:
-            pattern = int(config["sliding_window_pattern"])
-            kinds = [SLIDING if (layer + 1) % pattern else FULL for layer in layers]
-        else:
-            first = int(config["max_window_layers"])
-            kinds = [SLIDING if layer >= first else FULL for layer in layers]
-        kinds = config.get("layer_types") or kinds
-        for kind in kinds:
-            if kind not in (FULL, SLIDING):
-                raise _NotBuilt(f"layer type {kind!r} is not built; only {FULL} and {SLIDING} are")
-        if len(kinds) != len(layers):
-            raise ValueError(f"{len(kinds)} layer_types for {len(layers)} layers")
-        window = int(config["sliding_window"])
-        return tuple(window if kind == SLIDING else None for kind in kinds)
-
-    def _rope(self, kind: str) -> Json:
-        """The rotary parameters of layers of `kind`: by layer type, for all layers, or under their older name."""
-        given: Json = self.config.get("rope_parameters") or {}
-        if FULL in given or SLIDING in given:
-            given = given.get(kind) or {}
-        return given if kind == SLIDING else given | (self.config.get("rope_scaling") or {})
-
     def _local_theta(self) -> float:
-        rope = self._rope(SLIDING) if SLIDING in (self.config.get("rope_parameters") or {}) else {}
-        if _kind(rope) != "default":
-            raise _NotBuilt(f"rope type {_kind(rope)!r} of {SLIDING} is not built; only default is")
-        return float(rope.get("rope_theta") or self.config["rope_local_base_freq"])
+        return float(self.declared.local_rope().get("rope_theta") or self.declared.fields["rope_local_base_freq"])
 
-    def _stretch(self, rope: Json, positions: int) -> tuple[Stretch | None, int]:
-        """How positions are stretched, and how many there are then."""
-        kind = _kind(rope)
-        if float(rope.get("partial_rotary_factor", self.config.get("partial_rotary_factor", 1.0))) != 1.0:
-            raise _NotBuilt("partial_rotary_factor other than 1 is not built")
-        if kind == "default":
-            return None, positions
-        original = int(rope.get("original_max_position_embeddings") or positions)
-        if kind == "linear":
-            # Gemma's positions are those after stretching.
-            factor = float(rope["factor"])
-            return Linear(factor), positions if self.row.gemma else int(positions * factor)
-        if kind == "llama3":
-            low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
-            return Llama3(float(rope["factor"]), low, high, original), positions
-        if kind == "yarn":
-            factor = float(rope.get("factor") or positions / original)
-            yarn = Yarn(
-                factor=factor,
-                original=original,
-                amplitude=_amplitude(rope, factor),
-                fast=float(rope.get("beta_fast") or 32),
-                slow=float(rope.get("beta_slow") or 1),
-                truncate=bool(rope.get("truncate", True)),
-            )
-            return yarn, max(positions, int(original * factor))
-        raise _NotBuilt(f"rope type {kind!r} is not built; default, linear, llama3 and yarn are")
-
-
-def _kind(rope: Json) -> str:
-    return str(rope.get("rope_type") or rope.get("type") or "default")
+    def _stretch(self, rope: Json) -> Stretch | None:
+        """How positions are stretched."""
+        original, positions = (
+            self.declared.original_positions(rope),
+            int(self.declared.fields["max_position_embeddings"]),
+        )
+        match rope_type(rope):
+            case "linear":
+                return Linear(float(rope["factor"]))
+            case "llama3":
+                low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
+                return Llama3(float(rope["factor"]), low, high, original)
+            case "yarn":
+                factor = float(rope.get("factor") or positions / original)
+                return Yarn(
+                    factor=factor,
+                    original=original,
+                    amplitude=_amplitude(rope, factor),
+                    fast=float(rope.get("beta_fast") or 32),
+                    slow=float(rope.get("beta_slow") or 1),
+                    truncate=bool(rope.get("truncate", True)),
+                )
+            case _:
+                return None
 
 
 def _amplitude(rope: Json, factor: float) -> float:
@@ -199,7 +132,7 @@ def _eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:
     return ()
 
 
-def _read(path: Path) -> Json | None:
+def _read(path: Path) -> dict[str, Any] | None:
     """The object in the file, without its nulls; None where there is no file."""
     if not path.is_file():
         return None
@@ -209,9 +142,4 @@ def _read(path: Path) -> Json | None:
         raise ModelInvalid(f"{path}: not JSON ({error}); copy the model again") from error
     if not isinstance(content, dict):
         raise ModelInvalid(f"{path}: expected an object; copy the model again")
-    return _given(content)
-
-
-def _given(content: Json) -> Json:
-    """What is not null: a null field says as much as none."""
-    return {key: value for key, value in content.items() if value is not None}
+    return given(content)

@@ -8,10 +8,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from graphpod_policy.architectures import ARCHITECTURES
 from graphpod_runtime.models.base import HOST, Heard, Model, ModelInvalid, unheard
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.kv_scales import KvScales
-from graphpod_runtime.models.registry import ARCHITECTURES, build
+from graphpod_runtime.models.registry import build
 
 IGNORED = ("rotary_emb.inv_freq",)
 """Suffixes of tensors that old checkpoints carry and that are computed here."""

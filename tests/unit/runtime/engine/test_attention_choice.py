@@ -36,12 +36,12 @@ def test_the_report_says_whose_kernels_attend_and_why(started: Callable[..., Run
     [
         (
             AttentionBackend.FlashInfer,
-            ExitCode.ConfigInvalid,
+            ExitCode.AttentionUnavailable,
             "FlashInfer cannot be served: flashinfer's kernels run on a GPU; set it to Auto",
         ),
         (
             AttentionBackend.Fa3,
-            ExitCode.ConfigInvalid,
+            ExitCode.AttentionUnavailable,
             "Fa3 cannot be served: flashinfer's kernels run on a GPU; set it to Auto or Torch",
         ),
         (

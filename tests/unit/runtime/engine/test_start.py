@@ -32,8 +32,8 @@ def test_gradients_stay_as_they_were(started: Callable[..., Runner]) -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ({"kv_cache_bytes": 10_000}, ExitCode.ConfigInvalid, "one sequence of maxModelLen 128 needs 32"),
-        ({"max_model_len": 4096}, ExitCode.ConfigInvalid, "512 positions"),
+        ({"kv_cache_bytes": 10_000}, ExitCode.KvCacheTooSmall, "one sequence of maxModelLen 128 needs 32"),
+        ({"max_model_len": 4096}, ExitCode.ContextTooLong, "512 positions"),
         ({"folder": Path("/nowhere")}, ExitCode.ModelInvalid, "no such folder"),
     ],
 )

@@ -40,4 +40,4 @@ def test_several_faults_and_modes_are_separated_by_commas() -> None:
 def test_a_word_that_is_not_understood_ends_the_start(environment: dict[str, str], words: str) -> None:
     with pytest.raises(StartFailure, match=words) as caught:
         Switches.read(environment)
-    assert caught.value.code is ExitCode.ConfigInvalid
+    assert caught.value.code is ExitCode.SettingInvalid

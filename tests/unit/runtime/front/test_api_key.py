@@ -99,5 +99,5 @@ def test_a_file_without_a_key_ends_the_start_with_its_name(tmp_path: Path, file:
     ports = ("--host=127.0.0.1", "--http-port=0", "--admin-port=0")
     command = [sys.executable, "-m", "graphpod_runtime.cli", "serve", f"--config={config}", f"--api-key-file={file}"]
     ended = subprocess.run([*command, *ports], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == ExitCode.ConfigInvalid
+    assert ended.returncode == ExitCode.SettingInvalid
     assert f"{file} holds no API key" in ended.stderr

@@ -51,5 +51,5 @@ def test_a_port_in_use_is_named_in_the_termination_message(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         words = ["--host", "127.0.0.1", "--http-port", port, "--admin-port", "0", "--termination-log", str(log)]
-        assert main(["serve", "--config", str(config), *words]) == ExitCode.ConfigInvalid
-    assert log.read_text().startswith(f"ConfigInvalid: cannot listen on 127.0.0.1:{port}: Address already in use")
+        assert main(["serve", "--config", str(config), *words]) == ExitCode.SettingInvalid
+    assert log.read_text().startswith(f"SettingInvalid: cannot listen on 127.0.0.1:{port}: Address already in use")

@@ -1,0 +1,124 @@
+"""Which kernels compute attention, or why what was asked for cannot be had. Pure: engine and explain ask the same."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from graphpod_policy.node import Capability, Kernels
+from graphpod_policy.words import AttentionBackend, Device
+
+FIELD = "spec.engine.attention"
+HOPPER: Capability = (9, 0)
+
+BUILT_AHEAD: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "fa2": ((64, 128), (64, 128)),
+    "fa3": ((128,), ()),
+}
+"""Head sizes of the kernels that the engine's image can have (docs/images.md): over a KV cache of the activations'
+type, and over one in FP8.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What attention is wanted for. Types by their names in torch. None: not known, and nothing is held against it."""
+
+    device: Device
+    dtype: str
+    kv_dtype: str
+    architecture: str = ""
+    head_dim: int | None = None
+    windowed: bool = False
+    capability: Capability | None = None
+    kernels: Kernels | None = None
+
+
+class AttentionKernels(StrEnum):
+    """What runs."""
+
+    Torch = "torch"
+    """scaled_dot_product_attention, which does all work."""
+    Fa2 = "fa2"
+    """flashinfer's, for any GPU."""
+    Fa3 = "fa3"
+    """flashinfer's, for Hopper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What runs and why, for people; `kernels` is None where the request cannot be served, and `because` says why."""
+
+    kernels: AttentionKernels | None
+    because: str
+    reads_whole_tables: bool = False
+    """Whether a captured decode step attends over the whole block table of every sequence."""
+
+
+def attention_for(work: Work, asked: AttentionBackend) -> Choice:
+    """What `asked` names. Auto: flashinfer where it has kernels for `work`, else torch."""
+    if asked is AttentionBackend.Torch:
+        return _torch(work, f"{FIELD} is Torch")
+    if asked is AttentionBackend.Triton:
+        return Choice(None, f"{FIELD}: {asked} is not built in this version")
+    # From 512 tokens up fa3 takes half the time of fa2.
+    obstacle, no_fa3 = _no_flashinfer(work), _no_fa3(work)
+    if obstacle is None and asked is AttentionBackend.Fa3:
+        obstacle = no_fa3
+    if obstacle is None:
+        obstacle = _no_kernels(work)
+    if obstacle is None and no_fa3 is None:
+        no_fa3 = _not_built("fa3", work)
+        if asked is AttentionBackend.Fa3:
+            obstacle = no_fa3
+    if obstacle is None:
+        if no_fa3 is None:
+            return Choice(AttentionKernels.Fa3, "the fastest there is for this model on this GPU")
+        return Choice(AttentionKernels.Fa2, no_fa3)
+    if asked is AttentionBackend.Auto:
+        return _torch(work, obstacle)
+    return Choice(None, f"{FIELD}: {asked} cannot be served: {obstacle}")
+
+
+def _torch(work: Work, because: str) -> Choice:
+    return Choice(AttentionKernels.Torch, because, reads_whole_tables=work.device is Device.Cuda)
+
+
+def built_ahead(head_dim: int, fp8: bool) -> Kernels:
+    """The kernels that the engine's image can have for heads of `head_dim`."""
+    fa2, fa3 = (head_dim in BUILT_AHEAD[name][fp8] for name in ("fa2", "fa3"))
+    return Kernels(fa2, fa3)
+
+
+def _no_flashinfer(work: Work) -> str | None:
+    """Why flashinfer cannot do `work`, wherever its kernels are."""
+    if work.device is not Device.Cuda:
+        return "flashinfer's kernels run on a GPU"
+    if work.dtype not in ("bfloat16", "float16"):
+        return f"flashinfer's kernels take 16-bit activations, this engine's are {work.dtype}"
+    if work.windowed:
+        return f"layers of {work.architecture} attend to a window, which is not built with flashinfer"
+    return None
+
+
+def _no_fa3(work: Work) -> str | None:
+    """Why flashinfer prefills by fa2 instead."""
+    if work.capability is not None and work.capability != HOPPER:
+        return "flashinfer's fa3 kernels are for Hopper GPUs"
+    if work.kv_dtype != work.dtype:
+        return f"flashinfer's fa3 kernels want a KV cache in {work.dtype}"
+    return None
+
+
+def _no_kernels(work: Work) -> str | None:
+    if work.kernels is not None and not work.kernels.installed:
+        return "the package flashinfer is not installed"
+    return _not_built("fa2", work)
+
+
+def _not_built(name: str, work: Work) -> str | None:
+    if work.kernels is None or (work.kernels.fa2 if name == "fa2" else work.kernels.fa3):
+        return None
+    where = f" ({work.kernels.where})" if work.kernels.where else ""
+    return (
+        f"flashinfer's {name} kernels for heads of {work.head_dim}, activations in {work.dtype} and a KV cache in "
+        f"{work.kv_dtype} are not built{where}"
+    )

@@ -1,0 +1,70 @@
+"""The place of one engine before its weights are there: known to the engine when it starts, and to `graphpod explain`
+when it is given.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from graphpod_policy.facts import GIB
+
+Capability = tuple[int, int]
+"""Compute capability of a GPU: major, minor."""
+
+
+class Gpu(NamedTuple):
+    """One kind of GPU; `gib` is all of its memory as PyTorch reports it, less than its name says."""
+
+    gib: float
+    capability: Capability
+
+    @property
+    def memory_bytes(self) -> int:
+        """The same in bytes."""
+        return int(self.gib * GIB)
+
+
+GPUS: dict[str, Gpu] = {
+    "T4": Gpu(14.7, (7, 5)),
+    "L4": Gpu(22.0, (8, 9)),
+    "A10": Gpu(22.0, (8, 6)),
+    "L40S": Gpu(44.4, (8, 9)),
+    "A100-40G": Gpu(39.4, (8, 0)),
+    "A100": Gpu(79.1, (8, 0)),
+    "H100": Gpu(79.1, (9, 0)),
+    "H200": Gpu(139.7, (9, 0)),
+    "B200": Gpu(178.3, (10, 0)),
+}
+"""By the name a user gives with `--node gpu=NAME`."""
+
+CONTEXT_BYTES = GIB // 2
+"""What a CUDA context takes of a GPU before anything else is there."""
+PROCESS_BYTES = GIB // 2
+"""What front and engine take of a container's memory before anything else is there: interpreters, torch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Which of flashinfer's kernels a model can use: built ahead of time for its heads and types. `where` they were
+    looked for, in words.
+    """
+
+    fa2: bool
+    fa3: bool
+    installed: bool = True
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """None: not known. `gpus` are those that the engine's process can see; `memory_bytes` all memory of one GPU;
+    `free_bytes` what is free of it before the weights, on a CPU of the container's memory.
+    """
+
+    gpus: int | None = None
+    capability: Capability | None = None
+    memory_bytes: int | None = None
+    free_bytes: int | None = None
+    kernels: Kernels | None = None
+
+
+NOWHERE = NodeFacts()

@@ -1,0 +1,37 @@
+"""What an engine sees of its place and its model before the weights are there."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphpod_policy import Device, EngineConfig, Kernels, ModelFacts, ModelUnreadable, NodeFacts
+from graphpod_runtime.attention.choice import kernels_for
+from graphpod_runtime.cache.kv import cache_dtype
+from graphpod_runtime.graphs import memory
+from graphpod_runtime.models.base import ModelInvalid, dtype_of
+from graphpod_runtime.models.config_json import read_config
+
+
+def model_of(folder: Path) -> ModelFacts | None:
+    """The model in `folder` as its config.json describes it; None where that cannot be read, which loading reports."""
+    try:
+        config: Mapping[str, Any] = read_config(folder)
+        return ModelFacts.of(config).served
+    except (ModelInvalid, ModelUnreadable):
+        return None
+
+
+def node_of(config: EngineConfig, model: ModelFacts | None) -> NodeFacts:
+    """The place that `config` names."""
+    if config.features.device is Device.Cpu:
+        return NodeFacts(free_bytes=memory.available_bytes())
+    if not (count := torch.cuda.device_count()):
+        return NodeFacts(gpus=0)
+    free, total = torch.cuda.mem_get_info(0)
+    return NodeFacts(count, torch.cuda.get_device_capability(0), total, free, _kernels(config, model))
+
+
+def _kernels(config: EngineConfig, model: ModelFacts | None) -> Kernels | None:
+    return None if model is None else kernels_for(model.head_dim, dtype_of(config.dtype), cache_dtype(config))

@@ -1,0 +1,207 @@
+"""`graphpod explain` and the engine's start agree, on services whose outcomes were written down before."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from graphpod_operator import cli, observe
+from graphpod_operator.api import Spec
+from graphpod_operator.engineconfig import engine_config
+from graphpod_operator.features import features, graph_request
+from graphpod_operator.plan import Desired, Refused, desire
+from graphpod_policy import EngineConfig, ExitCode, ModelConfig, resolve
+from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.models.random import random_model
+from tests.unit.operator.objects import IMAGES, inference_service
+from tests.unit.runtime.front.conftest import Front, launch, write_model
+
+HERE = Path(__file__).parent
+MODELS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "models.yaml").read_text())
+DEVICES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "devices.yaml").read_text())
+OUTCOMES: list[dict[str, Any]] = yaml.safe_load((HERE / "outcomes.yaml").read_text())
+STARTS = "Starts"
+
+by_name = pytest.mark.parametrize("entry", OUTCOMES, ids=lambda entry: entry["name"].replace(" ", "-"))
+on_a_cpu = [entry for entry in OUTCOMES if "gpu" not in entry and not entry.get("no_engine")]
+on_a_gpu = [entry for entry in OUTCOMES if "gpu" in entry]
+
+
+def config_of(model: str) -> dict[str, Any]:
+    """The config.json of a model in models.yaml."""
+    row = MODELS[model]
+    return (config_of(row["of"]) if "of" in row else {}) | row["config"]
+
+
+def service_of(entry: dict[str, Any]) -> dict[str, Any]:
+    """The InferenceService of an outcome."""
+    given = {key: entry[key] for key in ("engine", "parallelism", "suspend", "replicas") if key in entry}
+    limits = {"nvidia.com/gpu": 1} if "gpu" in entry else {}
+    limits |= {"memory": entry["memory"]} if "memory" in entry else {}
+    return inference_service(**given, **({"resources": {"limits": limits}} if limits else {}))
+
+
+def engine_json_of(entry: dict[str, Any], folder: Path) -> EngineConfig:
+    """What the operator would write for the engine, with the model in `folder`."""
+    spec = Spec.model_validate(service_of(entry)["spec"])
+    plan = resolve(features(spec), graph_request(spec))
+    return replace(engine_config("demo", spec, plan), model=ModelConfig("demo", str(folder)))
+
+
+@pytest.fixture
+def model(entry: dict[str, Any], tmp_path: Path) -> Path:
+    """The model's folder: a checkpoint with random weights of what is small and built, else config.json alone."""
+    folder = write_model(tmp_path / "model")
+    config = config_of(entry["model"])
+    (folder / "config.json").write_text(json.dumps(config))
+    if entry["outcome"] == STARTS and "gpu" not in entry:
+        tensors = {
+            name: target.view.clone() for name, target in random_model(folder, torch.float32, 64).targets().items()
+        }
+        save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+@by_name
+def test_explain_gives_the_verdict_that_was_written_down(
+    entry: dict[str, Any], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(json.dumps(service_of(entry)))
+    words = ["explain", "-f", str(file), "--model-config", str(model / "config.json")]
+    words += ["--node", f"gpu={entry['gpu']},count=1"] if "gpu" in entry else []
+    code = cli.main(words)
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    first = printed.out.splitlines()[0]
+    if entry["outcome"] == STARTS:
+        assert first == "can start"
+        assert code in (0, 3)
+        return
+    assert code == 4
+    assert first.startswith(f"cannot start: {entry['outcome']}: ")
+    assert cli.main([*words, "-o", "json"]) == 4
+    told = json.loads(capsys.readouterr().out)
+    assert told["obstacles"][0]["reason"] == entry["outcome"]
+    assert entry["says"] in told["obstacles"][0]["what"]
+    assert told["obstacles"][0]["step"] or entry["outcome"] == "FeatureNotBuilt"
+
+
+@by_name
+def test_the_operator_refuses_what_the_spec_alone_decides(entry: dict[str, Any]) -> None:
+    found = desire(observe.Service.of(service_of(entry)), IMAGES)
+    if "operator" in entry:
+        assert isinstance(found, Refused)
+        assert found.reason.name == entry["operator"]
+        assert entry["says"] in found.what
+    else:
+        assert isinstance(found, Desired)
+        assert (found.replicas == 0) == (entry["outcome"] == "Suspended")
+
+
+@pytest.fixture
+def engine(entry: dict[str, Any], model: Path, tmp_path: Path) -> Iterator[Front]:
+    """A real engine with its front, as a pod runs it."""
+    file = tmp_path / "engine.json"
+    file.write_bytes(engine_json_of(entry, model).canonical())
+    ports = ("--host", "127.0.0.1", "--http-port", "0", "--admin-port", "0")
+    words = ("serve", "--config", str(file), "--termination-log", str(tmp_path / "termination-log"), *ports)
+    front = launch(tmp_path, [sys.executable, "-m", "graphpod_runtime.cli", *words], OMP_NUM_THREADS="1")
+    yield front
+    front.process.kill()
+    front.process.wait()
+
+
+@pytest.mark.parametrize("entry", on_a_cpu, ids=lambda entry: entry["name"].replace(" ", "-"))
+def test_a_real_engine_does_what_was_written_down(entry: dict[str, Any], engine: Front, model: Path) -> None:
+    if entry["outcome"] == STARTS:
+        engine.eventually("ready", lambda: engine.get("/warmup").json()["state"] == "Ready")
+        engine.process.terminate()
+        assert engine.ended() == ExitCode.Drained
+        return
+    assert engine.ended() == ExitCode[entry["outcome"]]
+    assert_same_words(entry, engine.termination_log.read_text(), model)
+
+
+class Loading(Exception):
+    """The start got as far as the weights."""
+
+
+KERNELS = (
+    "batch_prefill_with_kv_cache_dtype_q_bf16_dtype_kv_{kv}_dtype_o_bf16_dtype_idx_i32_head_dim_qk_{width}_head_dim_vo_"
+    "{width}_posenc_0_use_swa_False_use_logits_cap_False_f16qk_False"
+)
+RECORDED_KERNELS = (
+    *(KERNELS.format(kv=kv, width=width) for kv in ("bf16", "e4m3") for width in (64, 128)),
+    KERNELS.format(kv="bf16", width=128) + "_sm90",
+)
+"""Of the image's folder: those that docs/images.md names."""
+
+FLASHINFER = {
+    "__init__.py": "",
+    "jit/__init__.py": "",
+    "jit/env.py": "from pathlib import Path\nFLASHINFER_AOT_DIR = Path(__file__).parent.parent / 'aot'\n",
+    "jit/attention/__init__.py": "",
+    "jit/attention/modules.py": """\
+NAMES = {'torch.bfloat16': 'bf16', 'torch.float8_e4m3fn': 'e4m3', 'torch.int32': 'i32'}
+
+def get_batch_prefill_uri(backend, q, kv, o, index, qk, vo, posenc, swa, cap, f16):
+    q, kv, o, index = (NAMES[str(dtype)] for dtype in (q, kv, o, index))
+    return (f'batch_prefill_with_kv_cache_dtype_q_{q}_dtype_kv_{kv}_dtype_o_{o}_dtype_idx_{index}_head_dim_qk_{qk}_'
+            f'head_dim_vo_{vo}_posenc_{posenc}_use_swa_{swa}_use_logits_cap_{cap}_f16qk_{f16}'
+            + ('_sm90' if backend == 'fa3' else ''))
+""",
+}
+"""What the start asks of flashinfer: the names of its kernels, and where they are."""
+
+
+@pytest.fixture
+def gpu(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What PyTorch and the image say on that GPU, at the calls that reach the driver and the disk."""
+    device = DEVICES[entry["gpu"]]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: device["name"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: tuple(device["capability"]))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (device["free"], device["total"]))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    package = tmp_path / "site" / "flashinfer"
+    for name, text in FLASHINFER.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    for name in RECORDED_KERNELS:
+        (package / "aot" / name).mkdir(parents=True)
+        (package / "aot" / name / f"{name}.so").touch()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(package.parent)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("entry", on_a_gpu, ids=lambda entry: entry["name"].replace(" ", "-"))
+def test_the_start_on_a_recorded_gpu_does_what_was_written_down(entry: dict[str, Any], model: Path) -> None:
+    def load(*arguments: Any) -> NoReturn:
+        raise Loading
+
+    runner = Runner(engine_json_of(entry, model), lambda report: None, load=load)
+    if entry["outcome"] == STARTS:
+        with pytest.raises(Loading):
+            runner.start()
+        return
+    with pytest.raises(StartFailure) as caught:
+        runner.start()
+    assert caught.value.code is ExitCode[entry["outcome"]]
+    assert_same_words(entry, str(caught.value), model)
+
+
+def assert_same_words(entry: dict[str, Any], end: str, model: Path) -> None:
+    """The engine's end starts with its reason, and says what was written down."""
+    assert end.startswith(f"{entry['outcome']}: ")
+    assert entry["says"] in end
