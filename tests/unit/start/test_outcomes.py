@@ -46,7 +46,9 @@ def service_of(entry: dict[str, Any]) -> dict[str, Any]:
     given = {key: entry[key] for key in ("engine", "parallelism", "suspend", "replicas") if key in entry}
     limits = {"nvidia.com/gpu": 1} if "gpu" in entry else {}
     limits |= {"memory": entry["memory"]} if "memory" in entry else {}
-    return inference_service(**given, **({"resources": {"limits": limits}} if limits else {}))
+    # Few sizes: what becomes of a start is not decided by how many there are.
+    graph = {} if "gpu" in entry else {"graph": {"sizes": {"prefill": [16], "decode": [1]}}}
+    return inference_service(**given, **graph, **({"resources": {"limits": limits}} if limits else {}))
 
 
 def engine_json_of(entry: dict[str, Any], folder: Path) -> EngineConfig:
