@@ -24,7 +24,7 @@ from graphpod_policy.footprint import (
 )
 from graphpod_policy.node import NOWHERE, NodeFacts
 from graphpod_policy.plan import Decision, Plan
-from graphpod_policy.resolve import refine
+from graphpod_policy.resolve import chunk_there, refine
 from graphpod_policy.words import AttentionBackend, Device, KvCacheDtype
 
 SUSPENDED = "Suspended"
@@ -67,7 +67,7 @@ def can_start(
     if choice.kernels is None and config.features.attention is not AttentionBackend.Triton:  # that is not built
         found.append(Obstacle.of(ExitCode.AttentionUnavailable, choice.because))
     facts = start_facts(config, model, node)
-    found += _memory(config, facts, node)
+    found += _memory(replace(config, prefill_chunk=chunk_there(plan, facts)), facts, node)
     if (refused := (plan if facts == NOTHING_KNOWN else refine(plan, facts)).refused) is not None:
         found.append(policy_refused(refused))
     if no_pods:
