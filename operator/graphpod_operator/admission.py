@@ -54,9 +54,7 @@ def _warnings(request: Mapping[str, Any], allowed: Allowed) -> Iterator[str]:
         yield _cut(f"refused: {'.'.join(['spec', *map(str, place)])}: {what}")
         return
     name, namespace = metadata.get("name") or "unnamed", metadata.get("namespace") or ""
-    if (broken := allowed.breach(spec, namespace)) is not None:
-        yield _cut(f"refused: {broken}")
-    told = list(_told(explain(Manifest("", name, namespace, spec, new))))
+    told = list(_told(explain(Manifest("", name, namespace, spec, new), allowed=allowed)))
     yield from told[:MOST]
     if len(told) > MOST:
         yield f"and {len(told) - MOST} more: graphpod explain -f FILE"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from graphpod_operator import explain_command
 from graphpod_operator.access import Access, AccessInvalid
-from graphpod_operator.allowed import DEFAULT, EXAMPLE, Allowed, AllowedInvalid
+from graphpod_operator.allowed import DEFAULT, EXAMPLE
 from graphpod_operator.installation import Installation
 from graphpod_operator.render.images import Images
 from graphpod_operator.resource import OPTIONAL
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--allowed",
-        type=_allowed,
+        type=explain_command.allow_lists,
         default=DEFAULT,
         metavar="JSON",
         help=f"what services may use, such as {EXAMPLE}; * stands for any text, an absent list allows everything "
@@ -139,13 +139,6 @@ def _access(text: str) -> Access:
     try:
         return Access.read(text)
     except AccessInvalid as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _allowed(text: str) -> Allowed:
-    try:
-        return Allowed.read(text)
-    except AllowedInvalid as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 

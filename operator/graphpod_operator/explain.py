@@ -11,9 +11,11 @@ from enum import StrEnum
 from typing import Any
 
 from graphpod_operator import features, quantity
+from graphpod_operator.allowed import Allowed
 from graphpod_operator.api import Spec
 from graphpod_operator.engineconfig import engine_config, engine_file
 from graphpod_operator.manifest import Manifest
+from graphpod_operator.reasons import Reason
 from graphpod_operator.render import scaling
 from graphpod_operator.render.deployment import start_ceiling
 from graphpod_policy import (
@@ -39,6 +41,9 @@ from graphpod_policy import (
 from graphpod_policy.node import PROCESS_BYTES
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
+
+ALL = Allowed()
+"""No list restricts anything."""
 
 
 class Verdict(StrEnum):
@@ -100,21 +105,27 @@ class Explanation:
 
 
 def explain(
-    manifest: Manifest, model: ModelFacts | None = None, node: NodeFacts | None = None, notes: tuple[str, ...] = ()
+    manifest: Manifest,
+    model: ModelFacts | None = None,
+    node: NodeFacts | None = None,
+    notes: tuple[str, ...] = (),
+    allowed: Allowed = ALL,
 ) -> Explanation:
-    """The explanation of a service, for what is known of model and node beyond its spec."""
+    """The explanation of a service, for what is known of model, node and the operator's lists beyond its spec."""
     spec = manifest.spec
     plan = resolve(features.features(spec), features.graph_request(spec))
     config = engine_config(manifest.name, spec, plan)
     place = node or NodeFacts(free_bytes=_container_bytes(spec))
     facts = start_facts(config, model, place)
+    broken = allowed.breach(spec, manifest.namespace)
+    refused = (Obstacle(Reason.NotAllowed.name, broken, Reason.NotAllowed.row.todo, None),) if broken else ()
     lacking = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in features.missing(spec)]
     found = can_start(config, plan, model, place, _no_pods(spec))
     return Explanation(
         manifest=manifest,
         plan=plan,
         there=refine(plan, facts) if model is not None or node is not None else None,
-        obstacles=(*lacking, *(one for one in found if one.code is not ExitCode.FeatureNotBuilt)),
+        obstacles=(*refused, *lacking, *(one for one in found if one.code is not ExitCode.FeatureNotBuilt)),
         config_hash=engine_file(manifest.name, spec, plan).hash,
         notes=notes + _assumptions(plan, facts),
     )

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from graphpod_operator import explain_live, manifest, quantity
+from graphpod_operator.allowed import Allowed, AllowedInvalid
 from graphpod_operator.api import SHORT_NAME
 from graphpod_operator.explain import Explanation, as_dict, explain
 from graphpod_operator.explain_text import coloured, plain, text
@@ -52,7 +53,22 @@ def add(commands: Any, images: Images) -> None:
     )
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json")
     parser.add_argument("--diff", metavar="FILE", help="the same service after a change: what the change would change")
+    parser.add_argument(
+        "--allowed",
+        type=allow_lists,
+        default=Allowed(),
+        metavar="JSON",
+        help="the operator's lists of what services may use, as its option --allowed has them (default: everything)",
+    )
     parser.set_defaults(run=lambda arguments: run(arguments, images))
+
+
+def allow_lists(text: str) -> Allowed:
+    """Of an argument: the lists of what services may use."""
+    try:
+        return Allowed.read(text)
+    except AllowedInvalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def run(arguments: argparse.Namespace, images: Images) -> int:
@@ -96,11 +112,12 @@ def _read(path: str) -> list[manifest.Manifest]:
 def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Explanation:
     model = _model(arguments.model_config) if arguments.model_config else None
     if arguments.node is None:
-        return explain(entry, model)
+        return explain(entry, model, allowed=arguments.allowed)
     node = _node(arguments.node)
     if not wants_gpu(entry.spec):
-        return explain(entry, model, notes=("the service asks for no GPU: those of the node are not used",))
-    return explain(entry, model, node)
+        unused = ("the service asks for no GPU: those of the node are not used",)
+        return explain(entry, model, notes=unused, allowed=arguments.allowed)
+    return explain(entry, model, node, allowed=arguments.allowed)
 
 
 def _node(told: str) -> NodeFacts:

@@ -1,13 +1,16 @@
 """Contract 35: lists of what services may use. What breaks one is refused, and what runs stays."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from graphpod_operator import observe
 from graphpod_operator.admission import answer
 from graphpod_operator.allowed import DEFAULT, RESTRICTED_VOLUMES, Allowed, AllowedInvalid
 from graphpod_operator.api_status import ConditionStatus
+from graphpod_operator.cli import main
 from graphpod_operator.installation import PERMISSIVE, RESTRICTED, Installation
 from graphpod_operator.plan import Desired, Refused, desire
 from graphpod_operator.reasons import Reason
@@ -154,7 +157,7 @@ async def test_a_new_service_that_breaks_a_list_gets_no_object(world: World) -> 
 def test_the_webhook_warns_of_it() -> None:
     review = {"request": {"uid": "1", "object": inference_service(**volumes(HOST))}}
     warnings = answer(review, DEFAULT)["response"]["warnings"]
-    assert warnings[0].startswith("refused: spec.podTemplate.volumes[logs]: hostPath is not in allowed.volumeTypes")
+    assert warnings[0].startswith("NotAllowed: spec.podTemplate.volumes[logs]: hostPath is not in allowed.volumeTypes")
     assert not any("allowed" in told for told in answer(review)["response"].get("warnings", []))
 
 
@@ -180,3 +183,17 @@ def test_lists_are_read_from_json_and_one_that_is_absent_allows_everything() -> 
 def test_what_is_no_set_of_lists_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(AllowedInvalid, match="volumeTypes"):
         Allowed.read(text)
+
+
+def test_explain_refuses_it_when_the_lists_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(yaml.safe_dump(inference_service(**volumes(HOST))))
+    assert main(["explain", "-f", str(file)]) != 4
+    assert "NotAllowed" not in capsys.readouterr().out
+    assert main(["explain", "-f", str(file), "--allowed", '{"volumeTypes": ["emptyDir"]}']) == 4
+    told = capsys.readouterr().out
+    assert "spec.podTemplate.volumes[logs]: hostPath is not in allowed.volumeTypes: emptyDir" in told
+    assert told.index("hostPath is not in") < told.index("prefill")
+    with pytest.raises(SystemExit):
+        main(["explain", "-f", str(file), "--allowed", "hostPath"])
+    assert "volumeTypes" in capsys.readouterr().err
