@@ -245,7 +245,7 @@ def _captured_so_far(policy: Plan, readings: list[Reading]) -> str:
     planned = sum(len(row.sizes) for row in policy.phases.values())
     done = min(sum(entry.sizes.captured for entry in one.graph.values()) for one in readings)
     seconds = sum(cost.seconds for cost in policy.costs.values()) * (1 - min(1.0, done / planned))
-    return f"a pod has captured {done}/{planned} sizes; about {max(1, round(seconds))} s left by the estimate"
+    return f"a pod is capturing its graphs: {done}/{planned}, about {max(1, round(seconds))} s left by the estimate"
 
 
 def _captures(policy: Plan) -> bool:

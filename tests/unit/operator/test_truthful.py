@@ -64,7 +64,7 @@ def test_every_reason_of_the_reference_page_ends_with_a_next_step() -> None:
 
 def test_a_capture_says_how_far_it_is_and_how_long_it_takes() -> None:
     status = the(seen([pod(config_hash=HASH)], {UID: reading(state="Capturing", captured=(11, 1))}, STARTING))
-    assert re.match(r"a pod has captured 12/26 sizes; about \d+ s left", message(status, "Ready"))
+    assert re.match(r"a pod is capturing its graphs: 12/26, about \d+ s left", message(status, "Ready"))
 
 
 def test_an_update_prints_the_whole_command_of_the_revision_that_adopt_takes() -> None:
