@@ -99,5 +99,5 @@ def test_a_start_that_fails_says_why_once(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRAPHPOD_FAULT", "capture:prefil:64")
-    assert main(["--model", str(folder), "--plain", "--prompt", "w5"]) == ExitCode.ConfigInvalid
+    assert main(["--model", str(folder), "--plain", "--prompt", "w5"]) == ExitCode.SettingInvalid
     assert capsys.readouterr().err.count("phase one of prefill, decode") == 1
