@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.generate import NoToken, generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.breakable import BreakableGraph
 from graphpod_runtime.graphs.breaks import Stop
@@ -58,15 +58,23 @@ def test_poison_shows_a_row_that_is_read_and_must_not_be(
 
     prompts = [[5, 6, 7, 8, 9]]
     expected = generate(started(), prompts, 4, ignore_eos=True)
-    seen: list[bool] = []
+
+    def answer(runner: Runner) -> list[list[int]] | str:
+        try:
+            return generate(runner, prompts, 4, ignore_eos=True)
+        except NoToken as error:
+            return str(error)
+
+    seen: list[list[list[int]] | str] = []
     for mode in ("", "poison"):
         monkeypatch.setenv("GRAPHPOD_DEBUG", mode)
         runner = started()
         behind = runner._engine.passes[Phase.Prefill].buffers.view("hidden", 32)
         with monkeypatch.context() as leak:
             leak.setattr(Outputs, "view", leaking)
-            seen.append(generate(runner, prompts, 4, ignore_eos=True) == expected)
-    assert seen == [True, False]
+            seen.append(answer(runner))
+    assert seen[0] == expected
+    assert "no finite logits" in seen[1]
 
 
 def test_poison_leaves_dead_pages_nan_and_live_ones_finite(

@@ -57,7 +57,7 @@ def test_late_arrivals_aborts_preemptions_and_reused_pages_change_no_token(
     alone = [generate(eager, [prompt], length)[0] for prompt, length in zip(prompts, lengths, strict=True)]
 
     runner = started(prefill, decode)
-    runner.pages = PageAllocator(36)
+    runner.pages = PageAllocator(27)
     scheduler = Scheduler(runner.pages, Limits(128, 8, prefill_chunk, 4, 100), runner.eos_ids)
     arriving = [
         Sequence(str(index), list(prompt), len(prompt), length)
