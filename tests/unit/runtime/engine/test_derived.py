@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphpod_policy import Device, ExitCode, Policy, limits
+from graphpod_policy import Device, ExitCode, NodeFacts, Policy, limits
 from graphpod_runtime.engine import start
 from graphpod_runtime.engine.device import Host
 from graphpod_runtime.engine.failure import StartFailure
@@ -49,6 +49,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
         folder: Path, available: int, prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full
     ) -> Runner:
         monkeypatch.setattr(start, "place_of", lambda device: RecordedGpu(available))
+        monkeypatch.setattr(start, "node_of", lambda config, model: NodeFacts(gpus=1))
         monkeypatch.setattr(limits, "SMALL_CONTEXT", 64)
         config = engine_config(folder, prefill, decode, device=Device.Cuda, **AUTO)
         return Runner(config, lambda report: None)
@@ -100,4 +101,4 @@ def test_a_cache_too_small_for_any_useful_context_ends_the_start(
 ) -> None:
     with pytest.raises(StartFailure, match="one sequence of maxModelLen 64 needs 16") as caught:
         on_gpu(llama_folder, 150_000, Policy.Disabled, Policy.Disabled).start()
-    assert caught.value.code is ExitCode.ConfigInvalid
+    assert caught.value.code is ExitCode.KvCacheTooSmall
