@@ -12,6 +12,19 @@ from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.models.base import ModelShape
 
+CHECK_COPIES = 4
+"""Of the pages of one self-check: their past, the same drawn in 32 bits, and what replay and eager code wrote."""
+CHECKED_PAGES = 4
+"""Of one sequence of a checked decode step, at most."""
+
+
+def check_bytes(config: EngineConfig, shape: ModelShape, place: Place) -> int:
+    """Bytes of a GPU that the largest self-check takes beside the cache; a CPU's share of free memory is enough."""
+    if place.memory_bytes() is None:
+        return 0
+    pages = max(pages_of(config, config.prefill_chunk) + 2, CHECKED_PAGES * config.max_batch)
+    return CHECK_COPIES * pages * page_bytes(shape, config.page_size, cache_dtype(config))
+
 
 def cache(
     config: EngineConfig,
@@ -24,7 +37,8 @@ def cache(
 ) -> KvCache:
     """What `allocate` makes of a number of pages, the scratch page beside those that sequences can own: as many as
     kvCacheMemory says; else what stays free beside the decode graphs (`decode_bytes`) and the measured peak of
-    `eager_prefill`, at most maxBatch full contexts, at least one of `least_context` tokens.
+    `eager_prefill`, and beside a margin that holds the largest self-check; at most maxBatch full contexts, at least one
+    of `least_context` tokens.
 
     What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
     StartFailure when not even that fits, or not what kvCacheMemory asks for.
@@ -35,7 +49,10 @@ def cache(
     if config.kv_cache_bytes is not None:
         room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
     else:
-        room = int(place.available_bytes() * (1 - MARGIN)) - reserve
+        free = place.available_bytes()
+        plain = int(free * (1 - MARGIN)) - reserve
+        # Whether a service starts does not depend on the check: the shortest cache that can serve is kept.
+        room = max(min(plain, least * one_page), min(plain, free - check_bytes(config, shape, place) - reserve))
         count = min(config.max_batch * whole, room // one_page)
     while count >= least:
         made = _allocated(config, allocate, count)
