@@ -7,7 +7,7 @@ import pytest
 
 from graphpod_policy import limits
 from graphpod_runtime.front.status import Status
-from graphpod_runtime.graphs.report import Limits
+from graphpod_runtime.graphs.report import Limits, State
 
 from .conftest import engine_json
 
@@ -29,3 +29,12 @@ def test_requests_are_held_to_what_the_engine_derived(tmp_path: Path, kv_tokens:
 def test_what_the_configuration_says_is_known_at_once(tmp_path: Path) -> None:
     subject = status(tmp_path, max_model_len=300, max_batch=5)
     assert (subject.context_tokens, subject.batch) == (300, 5)
+
+
+@pytest.mark.parametrize("state", State)
+def test_the_front_is_ready_once_the_engine_is_and_no_earlier(tmp_path: Path, state: State) -> None:
+    subject = status(tmp_path)
+    subject.engine_alive = True
+    subject.loaded()
+    subject.update(subject.report | {"state": state.value})
+    assert subject.ready is (state is State.Ready)
