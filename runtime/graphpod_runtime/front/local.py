@@ -81,7 +81,12 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             help="prompt and answer; default: the model's own, as far as the KV cache holds it; "
             f"at most {limits.SMALL_CONTEXT} on a CPU",
         ),
-        parser.add_argument("--max-batch", type=int, default=8, metavar="SEQUENCES", help="default: %(default)s"),
+        parser.add_argument(
+            "--max-batch",
+            type=int,
+            metavar="SEQUENCES",
+            help="default: 256 on a GPU as far as the KV cache holds them, else 8",
+        ),
         parser.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
         parser.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
     )
