@@ -79,7 +79,7 @@ def test_soft_caps_are_refused_by_name(started: Callable[..., Runner], tmp_path:
     folder = write_family(tmp_path, "gemma3", **{cap: 30.0})
     with pytest.raises(StartFailure, match=cap) as caught:
         started(folder=folder)
-    assert caught.value.code is ExitCode.ModelInvalid
+    assert caught.value.code is ExitCode.ModelUnsupported
 
 
 @pytest.mark.gpu

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from graphpod_policy import EngineConfig
-from graphpod_policy.can_start import kv_cache_too_large, kv_cache_too_small, size
+from graphpod_policy.can_start import kv_cache_too_large, kv_cache_too_small
 from graphpod_policy.footprint import MARGIN, pages_of
 from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
 from graphpod_runtime.engine.device import Place
@@ -60,8 +60,8 @@ def cache(
         if missing <= 0:
             return made
         if config.kv_cache_bytes is not None:
-            needing = f"decode graphs and a prefill chunk need {size(reserve)}"
-            raise _too_much(config, f"it leaves {size(reserve - missing)}, {needing}")
+            needing = f"decode graphs and a prefill chunk need {reserve}"
+            raise _too_much(config, f"it leaves {reserve - missing} bytes; {needing}")
         del made
         room -= missing
         count -= -(-missing // one_page)

@@ -219,7 +219,7 @@ def test_a_family_whose_eager_engine_cannot_start_fails_in_every_cell() -> None:
     found = run(Matrix(Device.Cpu, (broken,), (EAGER, GRAPHS)), lambda done, of, cell: None)
     assert len(found) == 2 * len(Name)
     assert {cell.outcome for cell in found} == {Outcome.Failed}
-    assert "no reference: StartFailure: ModelInvalid" in found[0].because
+    assert "no reference: StartFailure: ModelUnsupported" in found[0].because
 
 
 def test_a_fault_that_degrades_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
