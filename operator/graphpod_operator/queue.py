@@ -85,17 +85,16 @@ class KeyQueue:
 
     def add_failed(self, key: Key, *, rests: bool = False) -> float:
         """Put a key in after the pause its failures have earned; the pause in seconds. `rests`: not sooner, but for its
-        user.
+        user, who may have asked already.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 16))
         pause *= 1 - JITTER * random.random()
         self.add_after(key, pause)
-        if rests:
+        if rests and key not in self._asked:
             self._resting.add(key)
-            if key not in self._asked:
-                self._dirty.pop(key, None)
+            self._dirty.pop(key, None)
         return pause
 
     def wake(self) -> None:

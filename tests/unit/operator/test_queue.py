@@ -180,6 +180,21 @@ async def test_a_key_that_rests_comes_back_for_its_user_or_when_woken_not_for_wh
     assert queue.depth == 1
 
 
+async def test_a_key_whose_user_asked_meanwhile_does_not_rest() -> None:
+    queue = KeyQueue()
+    queue.add(A)
+    await queue.take()
+    queue.add(A, first=True)  # its user changed it while it was worked on
+    queue.add_failed(A, rests=True)
+    queue.done(A)
+    assert await queue.take() == A
+
+    queue.add(A)  # reported during the work that the user asked for
+    queue.forget(A)
+    queue.done(A)
+    assert queue.depth == 1
+
+
 async def test_a_key_that_rests_comes_back_after_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphpod_operator.queue.FIRST_PAUSE", 0.01)
     queue = KeyQueue()
