@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from graphpod_operator import bounds
 from graphpod_operator.allowed import Allowed
 from graphpod_operator.api import Spec
 from graphpod_operator.api_model import first_mistake
@@ -47,6 +48,9 @@ def _warnings(request: Mapping[str, Any], allowed: Allowed) -> Iterator[str]:
     if new.get("spec") == old.get("spec"):
         return  # a label, say: who wrote the spec has read the warnings
     metadata = new.get("metadata") or {}
+    if (breach := bounds.breach(new.get("spec"))) is not None:
+        yield _cut(f"refused: {breach}")
+        return
     try:
         spec = Spec.model_validate(new.get("spec"))
     except ValidationError as error:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from graphpod_operator import bounds
 from graphpod_operator.api import API_VERSION, KIND, Spec
 from graphpod_operator.api_model import first_mistake
 from graphpod_operator.crd import NAME_RULES
@@ -45,6 +46,8 @@ def read(source: str, text: str) -> list[Manifest]:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
         raise ManifestInvalid(source, mark.line + 1 if mark else 1, "", f"not YAML: {what}") from error
+    except RecursionError as error:
+        raise ManifestInvalid(source, 1, "", "nested too deep to be read") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise ManifestInvalid(source, line, "", f"not YAML: a character {error.character:#x}") from error
@@ -71,8 +74,11 @@ def _manifest(source: str, node: yaml.Node) -> Manifest:
     for rule in NAME_RULES:
         if not rule.holds(raw):
             raise invalid(("metadata", "name"), rule.message)
+    written = {} if raw.get("spec") is None else raw["spec"]
+    if (breach := bounds.breach(written)) is not None:
+        raise ManifestInvalid(source, _line(node, ("spec",)), "", breach)
     try:
-        spec = Spec.model_validate({} if raw.get("spec") is None else raw["spec"])
+        spec = Spec.model_validate(written)
     except ValidationError as error:
         place, what = first_mistake(error)
         raise invalid(("spec", *_known(_at(node, ("spec",)), place)), what) from error

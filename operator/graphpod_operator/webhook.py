@@ -77,7 +77,7 @@ async def warning(webhook: Webhook | None, allowed: Allowed) -> AsyncIterator[No
 async def _review(allowed: Allowed, request: web.Request) -> web.Response:
     try:
         return web.json_response(answer(json.loads(await request.read()), allowed))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         kind = "not JSON: " if not isinstance(error, NotAReview) else ""
         return web.Response(status=400, text=f"{kind}{error}\n")
 

@@ -44,6 +44,15 @@ def test_a_spec_the_models_refuse_is_allowed_and_told() -> None:
     )
 
 
+def test_a_spec_that_the_operator_does_not_read_is_refused_before_it_is_explained() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(40):
+        deep = {"a": deep}
+    (told,) = warnings(podTemplate={"volumes": [{"name": "deep", "csi": deep}]})
+    assert told.startswith("refused: spec.podTemplate.volumes[0].csi")
+    assert "nested more than 32 levels" in told
+
+
 def test_a_change_beside_the_spec_warns_of_nothing() -> None:
     old = inference_service()
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}

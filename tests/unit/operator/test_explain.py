@@ -38,6 +38,11 @@ LESS = "Graphs: less than asked; the lines below say which rule took it."
 Explain = Callable[..., tuple[int, str, str]]
 
 
+def nested(levels: int) -> str:
+    """A map in a map, and so on."""
+    return "{a: " * levels + "1" + "}" * levels
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Explain:
     """`graphpod explain` over a file with the given text: exit code, what it printed, what it complained of."""
@@ -126,6 +131,11 @@ def test_the_exit_code_says_how_the_plan_compares_with_what_was_asked(
             PLAIN + "  graph:\n    sizes:\n      decode:\n      - 1\n      - 0\n",
             "FILE:12: spec.graph.sizes.decode.1: Input should be greater",
         ),
+        (
+            PLAIN + f"  podTemplate: {nested(40)}\n",
+            "FILE:5: spec.podTemplate.a.a: the spec is nested more than 32 levels",
+        ),
+        (PLAIN + f"  podTemplate: {nested(1200)}\n", "FILE:1: nested too deep to be read"),
         ("---\nkind: Pod\n---\n" + PLAIN + "  replicas: many\n", "FILE:11: spec.replicas: Input should be a valid"),
     ],
 )

@@ -43,7 +43,7 @@ async def test_what_is_no_review_is_answered_with_400(tmp_path: Path) -> None:
     port = free_port()
     trust = ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
     async with warning(Webhook(port, tmp_path), Allowed()), aiohttp.ClientSession() as session:
-        for body in (b"{", b"[]"):
+        for body in (b"{", b"[]", b"[" * 5000):
             async with session.post(f"https://127.0.0.1:{port}{PATH}", data=body, ssl=trust) as answer:
                 assert answer.status == 400
 
