@@ -122,13 +122,13 @@ class EngineClient:
         """
         ids = [f"r{next(self._numbers)}" for _ in requests]
         stream = EngineStream(lambda index: self._abort(ids[index]))
-        for index, (id, request) in enumerate(zip(ids, requests, strict=True)):
-            if self._closed is not None:
-                stream.put(index, Finished(id, FinishReason.Error, self._closed))
-                continue
-            self._streams[id] = (stream, index)
-            self._send([request(id)])
         try:
+            for index, (id, request) in enumerate(zip(ids, requests, strict=True)):
+                if self._closed is not None:
+                    stream.put(index, Finished(id, FinishReason.Error, self._closed))
+                    continue
+                self._streams[id] = (stream, index)
+                self._send([request(id)])
             yield stream
         finally:
             for id in ids:

@@ -75,6 +75,9 @@ Text = Annotated[str, AfterValidator(_whole)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH), AfterValidator(_whole)]
 # A list fails at its first wrong item: an error for each of a million would cost gigabytes.
 Tokens = Annotated[list[int], Field(fail_fast=True)]
+# Bounded: the wire to the engine holds 64 bits, and messages write numbers out.
+StopTokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=MAX_STOPS, fail_fast=True)]
+MaxTokens = Annotated[int, Field(ge=1, lt=2**63)]
 STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 """true is no number and "5" is none; NaN and Infinity, which Python's JSON reads, are none either."""
 
@@ -106,8 +109,8 @@ class GenerationRequest(BaseModel):
     min_p: float | None = Field(None, ge=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
-    stop_token_ids: Annotated[Tokens, Field(max_length=MAX_STOPS)] | None = None
-    max_tokens: int | None = Field(None, ge=1)
+    stop_token_ids: StopTokens | None = None
+    max_tokens: MaxTokens | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     ignore_eos: bool | None = False
@@ -235,7 +238,7 @@ class ChatRequest(GenerationRequest):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1, max_length=MAX_MESSAGES)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: MaxTokens | None = None
     logprobs: bool | None = False
     top_logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
     chat_template_kwargs: dict[Text, Any] | None = None

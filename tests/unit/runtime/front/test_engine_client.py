@@ -34,6 +34,19 @@ def test_a_request_that_comes_after_the_end_ends_at_once() -> None:
     assert (index, event) == (0, Finished("r0", FinishReason.Error, "the server is shutting down"))
 
 
+def test_a_request_that_cannot_be_sent_leaves_none_of_its_group_open() -> None:
+    async def submit() -> int:
+        client = EngineClient(lambda event: None)
+        requests = [partial(Submit, prompt=[1], max_tokens=tokens) for tokens in (1, 2**70)]
+        with pytest.raises(OverflowError), client.submit(requests):
+            pass
+        left = client.open
+        client.close()
+        return left
+
+    assert asyncio.run(submit()) == 0
+
+
 def test_a_frame_that_cannot_be_read_ends_the_run_with_its_error(tmp_path: Path) -> None:
     async def run() -> None:
         client = EngineClient(lambda event: None, (sys.executable, "-c", BABBLE))
