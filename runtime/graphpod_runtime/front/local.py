@@ -14,6 +14,7 @@ from graphpod_policy import (
     Features,
     GraphRequest,
     ModelConfig,
+    ModelFacts,
     Policy,
     limits,
     not_built,
@@ -135,11 +136,8 @@ def _look_at(model: Path) -> None:
         missing = "no config.json" if model.is_dir() else "no such folder"
         raise LocalError(ExitCode.ModelInvalid, f"{model}: {missing}; give the folder of a Hugging Face style model")
     try:
-        config = json.loads(path.read_bytes())
-        int(config.get("text_config", config)["max_position_embeddings"])
-    except KeyError as error:
-        raise LocalError(ExitCode.ModelInvalid, f"{path}: field {error} is missing; copy the model again") from error
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+        ModelFacts.of(json.loads(path.read_bytes()))
+    except (OSError, ValueError, AttributeError) as error:
         raise LocalError(
             ExitCode.ModelInvalid, f"{path}: no model's configuration ({error}); copy the model again"
         ) from error

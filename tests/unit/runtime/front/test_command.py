@@ -1,5 +1,6 @@
 """The command line of `serve`: what is refused before anything starts."""
 
+import json
 import socket
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from graphpod_policy import ExitCode
 from graphpod_runtime.cli import main
 
 from .conftest import engine_json, write_model
+from .test_local import SHAPE
 
 
 def test_a_flag_that_the_file_decides_is_refused_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,10 +30,10 @@ def test_a_port_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) ->
     ("content", "more", "code", "words"),
     [
         ("[1]", [], ExitCode.ModelInvalid, "no model's configuration"),
-        ("{}", [], ExitCode.ModelInvalid, "field 'max_position_embeddings' is missing"),
-        ('{"max_position_embeddings": 64}', ["--prefill", "Full"], ExitCode.FeatureNotBuilt, "Full is not built"),
+        ("{}", [], ExitCode.ModelInvalid, "num_attention_heads"),
+        (json.dumps(SHAPE), ["--prefill", "Full"], ExitCode.FeatureNotBuilt, "Full is not built"),
         (
-            '{"max_position_embeddings": 64}',
+            json.dumps(SHAPE),
             ["--max-model-len", "0"],
             ExitCode.ConfigInvalid,
             "maxModelLen: must be at least 1, is 0",

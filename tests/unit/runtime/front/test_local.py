@@ -14,11 +14,21 @@ from graphpod_runtime.front.local import LocalOptions, local_config
 
 ONE_GPU = Gpus(1, "the NVIDIA driver shows 1 GPU")
 NO_GPU = Gpus(0, "this machine has no NVIDIA driver")
+SHAPE = {
+    "num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 99
+}  # fmt: skip
+"""A config.json."""
+GEMMA = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024},
+    "vision_config": {},
+}
+"""As gemma-3-4b-it has it: the rest are the architecture's defaults."""
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 512}))
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
     return tmp_path
 
 
@@ -99,3 +109,8 @@ def test_what_is_written_is_taken_and_no_gpu_is_looked_for(model: Path, capsys: 
     assert (config.max_model_len, config.max_batch) == (64, 3)
     assert local_config(LocalOptions(model, device="cuda", dtype="float32"), never).dtype == "float32"
     assert capsys.readouterr().err == ""
+
+
+def test_fields_that_an_architecture_has_defaults_for_may_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GEMMA))
+    assert local_config(LocalOptions(tmp_path, device="cpu")).features.device is Device.Cpu
