@@ -130,23 +130,36 @@ def _shorten(chosen: kopf.OperatorSettings) -> bool:
 
 
 def _login(responses: type[aiohttp.ClientResponse]) -> Callable[..., Coroutine[Any, Any, kopf.AiohttpSession | None]]:
+    made: dict[kopf.ConnectionInfo, kopf.AiohttpSession] = {}
+
     async def login(**kwargs: Any) -> kopf.AiohttpSession | None:
-        """The connection that kopf would make, but for the class of its responses."""
+        """The connection that kopf would make, but for the class of its responses.
+
+        The same credentials are the same connection: so kopf knows those that were refused, and ends the watch. With
+        another connection for them it would try them without a pause, for ever.
+        """
         found = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
         if found is None:
             return None
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context()),
-            headers={**found.as_http_headers(), "Accept-Encoding": "identity"},
-            proxy=found.proxy_url,
-            trust_env=found.trust_env,
-            response_class=responses,
-        )
-        return kopf.AiohttpSession(
-            server=found.server,
-            default_namespace=found.default_namespace,
-            expiration=found.expiration,
-            aiohttp_session=session,
-        )
+        if found not in made:
+            made.clear()
+            made[found] = _connection(found, responses)
+        return made[found]
 
     return login
+
+
+def _connection(found: kopf.ConnectionInfo, responses: type[aiohttp.ClientResponse]) -> kopf.AiohttpSession:
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context()),
+        headers={**found.as_http_headers(), "Accept-Encoding": "identity"},
+        proxy=found.proxy_url,
+        trust_env=found.trust_env,
+        response_class=responses,
+    )
+    return kopf.AiohttpSession(
+        server=found.server,
+        default_namespace=found.default_namespace,
+        expiration=found.expiration,
+        aiohttp_session=session,
+    )
