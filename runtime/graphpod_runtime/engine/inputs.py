@@ -45,10 +45,10 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
         phase, chunks = Phase.Prefill, batch.chunks
     # By numpy, all sequences at once: the device waits for this.
     owned = [len(chunk.sequence.pages) for chunk in chunks]
-    width = max(owned)
-    tables = numpy.array(
-        [chunk.sequence.pages + [SCRATCH_PAGE] * (width - own) for chunk, own in zip(chunks, owned, strict=True)]
-    )
+    # Row by row: padded lists of Python numbers would cost what the longest sequence has, for every sequence.
+    tables = numpy.full((len(chunks), max(owned)), SCRATCH_PAGE)
+    for row, chunk, own in zip(tables, chunks, owned, strict=True):
+        row[:own] = chunk.sequence.pages
     firsts, ends = (numpy.array(bounds) for bounds in zip(*((chunk.start, chunk.end) for chunk in chunks), strict=True))
     if (short := ends > numpy.array(owned) * page_size).any():
         _refuse(chunks[short.argmax()], page_size)
