@@ -164,10 +164,13 @@ def has_wheel(folder: Path) -> bool:
 
 
 def configured_has_it(environ: Mapping[str, str]) -> bool:
-    """Do the indexes of pip's and uv's configuration offer the CPU build? Nothing is installed."""
+    """Do the indexes of pip's and uv's configuration offer the CPU build, within LOOK_LIMIT? Nothing is installed."""
     command = [UV, "pip", "install", "--quiet", "--dry-run", "--no-deps", "--python", sys.executable, "--reinstall"]
     asked = [*command, "--index-strategy", "unsafe-best-match", *uv_options(environ), f"torch=={PIN}"]
-    done = subprocess.run(asked, capture_output=True, timeout=LOOK_LIMIT, stdin=subprocess.DEVNULL)
+    try:
+        done = subprocess.run(asked, capture_output=True, timeout=LOOK_LIMIT, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return False
     return done.returncode == 0
 
 

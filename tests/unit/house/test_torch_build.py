@@ -184,3 +184,12 @@ def test_nothing_but_the_ci_script_names_a_folder_next_to_the_repository() -> No
     ]
     neighbour = "../" + "shared"
     assert [str(file) for file in files if neighbour in file.read_text()] == []
+
+
+def test_an_index_that_does_not_answer_offers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = tmp_path / "uv"
+    silent.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    silent.chmod(0o755)
+    monkeypatch.setattr(torch_build, "UV", silent)
+    monkeypatch.setattr(torch_build, "LOOK_LIMIT", 0.01)
+    assert not torch_build.configured_has_it({"UV_INDEX_URL": "https://index.example/simple"})
