@@ -9,7 +9,7 @@ for it. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -64,6 +64,7 @@ def event(line: bytes) -> Object:
             found: Object = msgspec.json.decode(line, type=dict)
         except RecursionError:
             return _apart(line, _too_deep)
+        _check_event(found.keys())
         return found
     return _apart(line, read)
 
@@ -79,9 +80,14 @@ def for_others(line: bytes) -> bytes:
 
 def _apart(line: bytes, reader: Callable[[bytes], Object]) -> Object:
     spans = {_plain(key): (begin, end) for key, begin, end in parts(line)}
-    if not {"type", "object"} <= spans.keys():
-        raise ValueError("neither type nor object")
+    _check_event(spans.keys())
     return {"type": _plain(line[slice(*spans["type"])]), "object": reader(_trimmed(line[slice(*spans["object"])]))}
+
+
+def _check_event(keys: Collection[str]) -> None:
+    """Raises ValueError where these are not the keys of an event."""
+    if not {"type", "object"}.issubset(keys):
+        raise ValueError("an event has a type and an object")
 
 
 def _too_deep(text: bytes) -> Object:

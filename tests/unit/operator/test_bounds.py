@@ -100,6 +100,12 @@ def test_no_text_ends_a_reader_otherwise_than_by_an_error_of_value(text: bytes) 
             continue
 
 
+@pytest.mark.parametrize("line", [b"{}", b'{"type": "ADDED"}', b'{"object": {}}', b"[]", b""])
+def test_a_line_that_is_no_event_is_an_error_of_value(line: bytes) -> None:
+    with pytest.raises(ValueError):
+        bounds.event(line)
+
+
 @pytest.mark.parametrize("levels", [33, 300, 600, 940])
 def test_a_spec_that_is_nested_too_deep_is_refused_with_the_field(levels: int) -> None:
     volume = {"name": "x", "configMap": json.loads(nest(levels))}
