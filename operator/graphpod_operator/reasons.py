@@ -138,7 +138,7 @@ class Reason(Enum):
     )  # fmt: skip
     PodsRefused = Row(
         _W, _F, "the cluster refuses to create the pods for another reason", "a pod is created",
-        "mend what the message names", notice=Notice.Warning,
+        "fix what the message names", notice=Notice.Warning,
     )  # fmt: skip
     QuotaExceeded = Row(
         _W, _F, "a ResourceQuota of the namespace admits no more pods", "a pod is created",
@@ -295,8 +295,8 @@ class Reason(Enum):
     )  # fmt: skip
     StartDied = Row(
         _G, _F, "a capture ended the engine's process, and graph.onCaptureFailure is Degrade",
-        "a pod captures its graphs, by a weaker plan if it dies on", "read kubectl logs --previous; tried again, and "
-        "after spec.graph.retries more deaths by a weaker plan", notice=Notice.Warning,
+        "a pod captures its graphs, by a weaker plan if it dies on", "read kubectl logs --previous; the operator "
+        "retries, and after spec.graph.retries more failures uses a weaker policy", notice=Notice.Warning,
     )  # fmt: skip
     CompileFailed = Row(
         _G, _F, "a function of the model could not be compiled and graph.onCaptureFailure is Fail (exit code 19)",
@@ -367,7 +367,8 @@ class Reason(Enum):
     )  # fmt: skip
     NotWritten = Row(
         (*_MON, *_X, *_RT), _F, "the API server does not take the object, or not now; the pods do without it",
-        "it does", "mend what the server names, or ask for less in the spec; tried again, at last every 5 min",
+        "it does", "fix the field that the server names, or ask for less in the spec; the operator retries, at "
+        "most every 5 min",
         notice=Notice.Warning,
     )  # fmt: skip
     MonitorMade = Row(_MON, _T, "the PodMonitor exists", "it is not wanted, or its kind goes")

@@ -58,7 +58,7 @@ async def test_its_own_condition_tells_in_the_servers_words_and_the_next_step(ki
         await world.reconcile()
     assert world.condition(condition) == ("False", "NotWritten")
     assert WORDS in message(world, condition)
-    assert "mend what the server names" in message(world, condition)
+    assert "fix the field that the server names" in message(world, condition)
     assert world.condition("Accepted") == ("True", "Accepted")
     assert (Resource.Deployment, NAMESPACE, "demo") in world.cluster.objects
 
