@@ -102,7 +102,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _parser()
     options = parser.parse_args(arguments)
     if not options.json and (options.logprobs, options.prompt_logprobs) != (None, None):
-        parser.error("log-probabilities are told by --json; add it")
+        parser.error("--logprobs and --prompt-logprobs need --json; add it")
     return options
 
 

@@ -165,8 +165,8 @@ class Front:
         if not self._status.started:
             self._status.draining = True
             took = time.monotonic() - self._began
-            told = f"told to end before Ready, at {self._status.state} {took:.0f} s after the start"
-            return Ending(ExitCode.Drained, told, early=True)
+            what = f"stopped before Ready, at {self._status.state} {took:.0f} s after the start"
+            return Ending(ExitCode.Drained, what, early=True)
         seconds = self._options.accept_seconds
         if seconds is None:
             seconds = 0.0 if self._hurry else draining.ACCEPT_SECONDS

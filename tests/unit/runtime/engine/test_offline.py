@@ -84,7 +84,7 @@ def test_log_probabilities_are_told_with_their_texts(folder: Path, capsys: pytes
     assert [(one["text"], one["top"]) for one in others] == [("w6", []), ("w7", [])]
     with pytest.raises(SystemExit):
         main([*arguments, "--logprobs", "2"])
-    assert "told by --json" in capsys.readouterr().err
+    assert "--prompt-logprobs need --json; add it" in capsys.readouterr().err
 
 
 def test_an_unknown_architecture_is_told_before_a_missing_tokenizer(

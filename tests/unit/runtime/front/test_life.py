@@ -225,7 +225,7 @@ def test_a_start_that_is_told_to_end_says_where_it_was_and_for_how_long(own_fron
     front.eventually("the engine loads", lambda: front.get("/warmup").json()["stages"] == [])
     front.process.terminate()
     assert front.ended() == 0
-    assert re.fullmatch(r"Drained: told to end before Ready, at Loading \d+ s after the start", cause(front))
+    assert re.fullmatch(r"Drained: stopped before Ready, at Loading \d+ s after the start", cause(front))
 
 
 def test_a_pass_that_never_ends_is_stuck_and_its_stack_is_in_the_log(own_front: Start) -> None:
