@@ -17,6 +17,8 @@ ENV HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 FROM graphpod.dev/base:bookworm AS installer
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-pip > /dev/null
+# Where testbed/images.py puts what the machine's own pip is configured with.
+ENV PIP_CONFIG_FILE=/mnt/pip.conf
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1 PIP_ONLY_BINARY=:all:
 ENV SITE=/usr/local/lib/python3.11/dist-packages PYTHONHASHSEED=0
 ENV INSTALL="python3 -m pip install --quiet --no-compile --no-deps --require-hashes --report /report.json --target /usr/local/lib/python3.11/dist-packages"
@@ -30,10 +32,10 @@ RUN $INSTALL -r /locks/operator.txt
 RUN rm -rf $SITE/bin $SITE/kubernetes/client/api && $COMPILE -x '/kubernetes/client/models/' $SITE
 
 FROM installer AS cpu-libraries
-# PyTorch's CPU index, which is asked where no folder with the wheel is mounted at /wheels. Empty: the configured ones have it.
+# PyTorch's CPU index, asked where no wheel is mounted at /mnt/wheels. Empty: a configured index has it.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY locks/runtime-cpu.txt /locks/
-RUN if [ -d /wheels ]; then from="--find-links /wheels"; elif [ -n "$TORCH_INDEX" ]; then from="--extra-index-url $TORCH_INDEX"; fi \
+RUN if [ -d /mnt/wheels ]; then from="--find-links /mnt/wheels"; elif [ -n "$TORCH_INDEX" ]; then from="--extra-index-url $TORCH_INDEX"; fi \
  && $INSTALL $from -r /locks/runtime-cpu.txt
 # Headers and static libraries of torch serve a compiler, and there is none.
 RUN rm -rf $SITE/bin $SITE/torch/include $SITE/torch/share $SITE/torch/test $SITE/torch/lib/*.a \

@@ -272,24 +272,28 @@ def _build(image: Image, context: Path, store: Store, contexts: Mapping[str, Pat
 def _package_sources(image: Image, place: Path) -> list[str | Path]:
     """Options that let the pip of a build look where this machine's pip and uv look; nothing of it is in the image.
 
+    All of it is mounted below /mnt, which every Debian has: a mount point of its own would be left in the layers.
     `place`: a folder that lives as long as the build.
     """
-    indexes = torch_build.configured(os.environ)
-    folders = {link: f"/links{n}" for n, link in enumerate(indexes.links) if Path(link).is_dir()}
-    inside = replace(indexes, links=tuple(folders.get(link, link) for link in indexes.links))
-    settings = place / "pip.conf"
-    settings.write_text(inside.pip_conf())
-    options: list[str | Path] = ["--volume", f"{settings}:/etc/pip.conf:ro"]
-    for link, folder in folders.items():
-        options += ["--volume", f"{Path(link).resolve()}:{folder}:ro"]
+    indexes, mnt = torch_build.configured(os.environ), place / "mnt"
+    mounts = {f"links{n}": Path(link) for n, link in enumerate(indexes.links) if Path(link).is_dir()}
+    inside = {str(path): f"/mnt/{name}" for name, path in mounts.items()}
+    options: list[str | Path] = []
     if image.torch:
-        cpu = Build.CPU.runtime_lock in image.sources
-        found = torch_build.choice(os.environ, Build.CPU if cpu else Build.CUDA)
-        options += ["--build-arg", f"TORCH={found.build.value}"]
-        if found.way is Way.FOLDER:
-            options += ["--volume", f"{found.folder}:/wheels:ro"]
+        build = Build.CPU if Build.CPU.runtime_lock in image.sources else Build.CUDA
+        found = torch_build.choice(os.environ, build)
+        options += ["--build-arg", f"TORCH={build.value}"]
+        if found.folder is not None:
+            mounts["wheels"] = found.folder
         if found.way is not Way.INDEX:
             options += ["--build-arg", "TORCH_INDEX="]
+    mnt.mkdir()
+    links = tuple(inside.get(link, link) for link in indexes.links)
+    (mnt / "pip.conf").write_text(replace(indexes, links=links).pip_conf())
+    options += ["--volume", f"{mnt}:/mnt:ro"]
+    for name, path in mounts.items():
+        (mnt / name).mkdir()
+        options += ["--volume", f"{path.resolve()}:/mnt/{name}:ro"]
     return options
 
 

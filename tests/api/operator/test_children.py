@@ -23,8 +23,8 @@ EVERYTHING: dict[str, Any] = {
     "graph": {"sizes": {"prefill": [8, 64], "decode": [1, 3]}},
     "replicas": 3,
     "resources": {
-        "requests": {"cpu": "0.5", "memory": "1024Mi", "ephemeral-storage": 1000000},
-        "limits": {"cpu": "1500m", "memory": "1.5Gi", "ephemeral-storage": "2000k"},
+        "requests": {"cpu": "0.5", "memory": "1024Mi", "ephemeral-storage": 10000000},
+        "limits": {"cpu": "1500m", "memory": "1.5Gi", "ephemeral-storage": "20000k"},
     },
     "placement": {
         "nodeSelector": {"a": "b"},

@@ -15,8 +15,9 @@ from stubs.kubecall import Verb, Which
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts, report, running, set_status
 from tests.api.operator.process import USER, Operator
+from tests.api.operator.test_bounds import DEEP, FIELDS, create, nested, written
 from tests.eventually import Eventually
-from tests.places import Place
+from tests.places import Place, service
 
 ROWS = {row.name: row for row in of(Process.Operator)}
 CONSTANT = {"graphpod_operator_build_info": 1.0, "controller_runtime_max_concurrent_reconciles": 1.0}
@@ -92,6 +93,8 @@ def test_every_metric_moves_in_a_run(
     eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
     proxy.add(WatchError(500), Which(frozenset({Verb.WATCH})), Turn(times=1))
     place.kubectl("label", "gisvc", "demo", "seen=yes")
+    deep = written(service("deep", **FIELDS["volume"](None)), nested(DEEP))
+    create(place, deep)
 
     eventually(lambda: watched.has_moved(*(ROWS.keys() - CONSTANT.keys())), timeout=60)
     assert {name: watched.first[name] for name in CONSTANT} == CONSTANT
