@@ -1,6 +1,8 @@
 """Draws on a CUDA device are those of torch's operators and of a CPU, and the host never waits for them."""
 
+from importlib import import_module
 from itertools import product
+from types import ModuleType
 
 import pytest
 import torch
@@ -8,13 +10,18 @@ from torch import Tensor
 
 from graphpod_runtime.engine.sampler import Sampler, draws_of, greedy
 from graphpod_runtime.engine.sequence import Sampling, Sequence
-from graphpod_runtime.kernels import draw_triton
 from graphpod_runtime.kernels.draw import Draws, draw, draw_by_torch
 
 pytestmark = pytest.mark.gpu
 GPU, HOST = torch.device("cuda"), torch.device("cpu")
 FILTERS = list(product((1.0, 0.9, 0.3), (0, 1, 50), (0.0, 0.02, 1.0)))
 """top_p, top_k, min_p."""
+
+
+@pytest.fixture(scope="module")
+def draw_triton() -> ModuleType:
+    """The module can be imported only where torch's build has triton, which its CPU build has not."""
+    return import_module("graphpod_runtime.kernels.draw_triton")
 
 
 def batch(rows: int, vocab: int, seed: int) -> tuple[Tensor, Tensor, list[Sampling]]:
@@ -36,7 +43,9 @@ def on_host(draws: Draws) -> Draws:
 
 @pytest.mark.parametrize("vocab", [1009, 4096, 32000, 151936])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_one_token_for_one_row_by_triton_by_torch_and_on_a_cpu(vocab: int, dtype: torch.dtype) -> None:
+def test_one_token_for_one_row_by_triton_by_torch_and_on_a_cpu(
+    draw_triton: ModuleType, vocab: int, dtype: torch.dtype
+) -> None:
     """At most one row in 10 000 may differ, where two scores or a filter's edge lie within 1e-5 (contract 1)."""
     rows, apart = 0, 0
     for seed in range(20):
@@ -68,7 +77,7 @@ def test_rows_without_a_finite_best_logit_are_told_apart_from_the_others() -> No
     assert [token == -1 for token in greedy(logits).tolist()] == [False, True, True, True, False]
 
 
-def test_a_draw_never_waits_for_the_device_and_compiles_nothing_for_another_number_of_rows() -> None:
+def test_a_draw_never_waits_for_the_device_and_compiles_nothing_for_another_number_of_rows(draw_triton: ModuleType) -> None:
     sampler, (logits, positions, samplings) = Sampler(GPU), batch(33, 32000, 5)
     every = draws_of([Sampling(1.0, 0.9, 0, top_k=50, min_p=0.01)] * 5, GPU)
     draw(logits[:5], positions[:5], every)  # as a start does

@@ -161,7 +161,7 @@ def test_many_requests_at_once_are_all_answered(front: Front) -> None:
 
 
 def test_a_drain_serves_then_refuses_then_ends_with_0(own_front: Start) -> None:
-    front = own_front(accept_seconds=1.0)
+    front = own_front(accept_seconds=4.0)
     stream = Stream(front, max_tokens=2_500)
     events = stream.events()
     next(events)
