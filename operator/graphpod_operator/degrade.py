@@ -16,7 +16,9 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from graphpod_operator.api import Spec
 from graphpod_operator.observe import Pod
@@ -28,11 +30,16 @@ from graphpod_policy import CompileMode, ExitCode, OnCaptureFailure, Phase, Plan
 
 COUNTED = (ExitCode.CaptureFailed, ExitCode.CaptureOutOfMemory, ExitCode.SelfCheckFailed, ExitCode.CompileFailed)
 """Exit codes of a start that died in a capture. Each has the name of the policy's rule about it."""
+RULES = frozenset(code.name for code in COUNTED)
 
 _PHASE = re.compile(r"(?:^|, )(prefill|decode)\b")
 """The engine's message begins with the phase, or with the model, whose name may hold such words, and then the phase."""
 BECAUSE_MAX = 160
 """Characters of a step's words: an annotation is no log."""
+MAX_STEPS = 16
+"""More than lead from the strongest plan to one without graphs."""
+_Deaths = Annotated[tuple[str, ...], msgspec.Meta(max_length=4096)]
+"""At most a few for each of the pods that a service can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +47,12 @@ class Step:
     """One step down: the rule that the deaths fire, their words, and the phases that get weaker."""
 
     rule: str
-    because: str
-    phases: tuple[Phase, ...]
+    because: Annotated[str, msgspec.Meta(max_length=BECAUSE_MAX)]
+    phases: Annotated[tuple[Phase, ...], msgspec.Meta(min_length=1, max_length=len(Phase))]
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ValueError(f"{self.rule} is no end of a start that counts")
 
     def of(self, plan: Plan) -> Plan:
         """`plan` with this step done; phases that are Disabled stay so."""
@@ -65,9 +76,9 @@ class Memory:
 
     of: str
     adopt: str = ""
-    starts: tuple[str, ...] = ()
-    over: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    starts: _Deaths = ()
+    over: _Deaths = ()
+    steps: Annotated[tuple[Step, ...], msgspec.Meta(max_length=MAX_STEPS)] = ()
     runs: str = ""
 
     def text(self) -> str | None:
@@ -88,12 +99,10 @@ def stronger(annotation: str | None, runs: str) -> str | None:
 
 
 def _read(annotation: str | None) -> Memory | None:
+    """What an annotation says, where it is what `Memory.text` writes: whoever may edit the Deployment may edit it."""
     try:
-        told: dict[str, Any] = json.loads(annotation or "null") or {}
-        steps = tuple(Step(step["rule"], step["because"], tuple(map(Phase, step["phases"]))) for step in told["steps"])
-        starts, over = (tuple(map(str, told[deaths])) for deaths in ("starts", "over"))
-        return Memory(told["of"], told["adopt"], starts, over, steps, told["runs"])
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return msgspec.json.decode(annotation or "null", type=Memory)
+    except (ValueError, RecursionError):
         return None
 
 

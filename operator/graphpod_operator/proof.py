@@ -20,7 +20,7 @@ from graphpod_operator.render.configmap import KEY
 from graphpod_operator.render.controllerrevision import ENGINE, MADE_FROM, PLAN, UNDEGRADED, WORKLOAD
 from graphpod_operator.render.deployment import UNPINNED
 from graphpod_operator.render.subject import HASH_ANNOTATION
-from graphpod_operator.rendering import canonical, made_from, revision
+from graphpod_operator.rendering import NO_WORDS, canonical, made_from, revision
 from graphpod_operator.resource import Resource
 
 
@@ -55,7 +55,7 @@ def rebuilt(
     if revision(mark, engine, workload) != running.revision:
         return None
     numbers = [one.kept.number for one in memories if one.kept is not None]
-    data = {MADE_FROM: mark, ENGINE: engine, WORKLOAD: workload, PLAN: "{}"}
+    data = {MADE_FROM: mark, ENGINE: engine, WORKLOAD: workload, PLAN: NO_WORDS}
     if (undegraded := degrade.stronger(running.deaths, running.revision)) is not None:
         data[UNDEGRADED] = undegraded
     return observe.Child(

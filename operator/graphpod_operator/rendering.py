@@ -12,14 +12,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from graphpod_operator.api import Spec
 from graphpod_operator.render.controllerrevision import ENGINE, MADE_FROM, PLAN, UNDEGRADED, WORKLOAD
 from graphpod_operator.render.subject import TEMPLATE_ANNOTATION, Body
-from graphpod_policy import Decision, Outcome, Phase, PhasePlan, Plan, Policy, Stage, config_hash
+from graphpod_policy import Decision, Phase, PhasePlan, Plan, Policy, config_hash
+from graphpod_policy.resolve import candidates
 
 ELSEWHERE: tuple[tuple[str, ...], ...] = (
     ("replicas",),
@@ -41,6 +42,9 @@ FIRST_DEFAULTS: dict[tuple[str, ...], int] = {("engine", "maxModelLen"): 2048, (
 them keeps the fingerprint it had.
 """
 AUTO = "Auto"
+NO_WORDS = "{}"
+"""What is kept of a plan whose words are lost."""
+_Word = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 @dataclass(frozen=True)
@@ -127,8 +131,17 @@ def _remove(value: dict[str, Any], path: tuple[str, ...]) -> None:
         value.pop(head, None)
 
 
-def _words(policy: Plan) -> dict[str, Any]:
+class _Words(msgspec.Struct):
     """What a plan says beyond the engine's configuration."""
+
+    resolverRevision: _Word
+    startSeconds: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+    gates: Annotated[tuple[_Word, ...], msgspec.Meta(max_length=32)]
+    decisions: tuple[Decision, ...]
+
+
+def _words(policy: Plan) -> dict[str, Any]:
+    """The same, to be kept."""
     return {
         "resolverRevision": policy.resolver_revision,
         "startSeconds": policy.budget.start_seconds,
@@ -142,30 +155,29 @@ def _plan(graph: Mapping[str, Any], text: str, today: Plan) -> Plan:
     they are lost, the reasons of a plan that is not today's are lost with them.
     """
     try:
-        phases = {phase: _phase(graph[phase.value]) for phase in Phase}
-        words = msgspec.json.decode(text) if text else {}
-        if not words:
+        phases = {phase: _phase(graph[phase.value], phase) for phase in Phase}
+        if text in ("", NO_WORDS):
             return today if phases == today.phases else replace(today, phases=phases, decisions=(), refused=None)
-        return replace(
-            today,
-            phases=phases,
-            decisions=tuple(map(_decision, words["decisions"])),
-            gates=tuple(words["gates"]),
-            budget=replace(today.budget, start_seconds=int(words["startSeconds"])),
-            resolver_revision=words["resolverRevision"],
-            refused=None,
-        )
-    except (KeyError, TypeError, ValueError):
+        words = msgspec.json.decode(text, type=_Words)
+    except (KeyError, ValueError, RecursionError):
         return today
+    return replace(
+        today,
+        phases=phases,
+        decisions=words.decisions,
+        gates=words.gates,
+        budget=replace(today.budget, start_seconds=words.startSeconds),
+        resolver_revision=words.resolverRevision,
+        refused=None,
+    )
 
 
-def _phase(told: Mapping[str, Any]) -> PhasePlan:
-    return PhasePlan(Policy(told["requested"]), Policy(told["planned"]), tuple(told["sizes"]))
-
-
-def _decision(told: Mapping[str, str]) -> Decision:
-    where = Phase(told["phase"]), Stage(told["stage"]), Outcome(told["outcome"])
-    return Decision(told["rule"], *where, told["because"], told["hint"])
+def _phase(told: Any, phase: Phase) -> PhasePlan:
+    """Raises ValueError where it is no plan that this phase can have."""
+    plan = msgspec.convert(told, PhasePlan)
+    if plan.planned not in candidates(phase, Policy.Full):
+        raise ValueError(f"{phase} cannot be planned {plan.planned}")
+    return plan
 
 
 def canonical(value: Any) -> str:

@@ -77,7 +77,9 @@ def test_rows_without_a_finite_best_logit_are_told_apart_from_the_others() -> No
     assert [token == -1 for token in greedy(logits).tolist()] == [False, True, True, True, False]
 
 
-def test_a_draw_never_waits_for_the_device_and_compiles_nothing_for_another_number_of_rows(draw_triton: ModuleType) -> None:
+def test_a_draw_never_waits_for_the_device_and_compiles_nothing_for_another_number_of_rows(
+    draw_triton: ModuleType,
+) -> None:
     sampler, (logits, positions, samplings) = Sampler(GPU), batch(33, 32000, 5)
     every = draws_of([Sampling(1.0, 0.9, 0, top_k=50, min_p=0.01)] * 5, GPU)
     draw(logits[:5], positions[:5], every)  # as a start does

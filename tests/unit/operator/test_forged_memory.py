@@ -1,0 +1,143 @@
+"""What the operator remembers in objects that somebody may edit: whatever stands there, the service is looked after."""
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphpod_operator.render.subject import DEATHS_ANNOTATION, HASH_ANNOTATION, REVISION_ANNOTATION
+from graphpod_operator.resource import Resource
+from graphpod_policy import config_hash
+from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
+from tests.unit.operator.test_warmup_bounds import paths, put
+from tests.unit.operator.world import World
+
+DEPLOYMENT = Resource.Deployment, NAMESPACE, "demo"
+Data = dict[str, str]
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["Auto", "Piecewise", "\ud800", "x" * 5000, 10**400]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+async def serving() -> World:
+    """A service with a pod that has proved its graphs."""
+    world = World()
+    world.cluster.put(Resource.InferenceService, inference_service())
+    await world.relist()
+    await world.reconcile()
+    annotations = world.cluster.objects[DEPLOYMENT]["spec"]["template"]["metadata"]["annotations"]
+    world.cluster.put(Resource.Pod, pod(config_hash=annotations[HASH_ANNOTATION], ready=True))
+    world.ports.report = report(config_hash=annotations[HASH_ANNOTATION])
+    return world
+
+
+async def settle(world: World) -> None:
+    for _ in range(4):
+        await world.relist()
+        await world.reconcile()
+
+
+async def scribbled(write: Callable[[str], str]) -> World:
+    """A service whose memory of starts that died is another; `write` gets the revision that it speaks of."""
+    world = await serving()
+    found = copy.deepcopy(world.cluster.objects[DEPLOYMENT])
+    annotations = found["metadata"]["annotations"]
+    annotations[DEATHS_ANNOTATION] = write(annotations[REVISION_ANNOTATION])
+    world.cluster.put(Resource.Deployment, found)
+    await settle(world)
+    return world
+
+
+STEP = {"rule": "CaptureFailed", "because": "b", "phases": ["prefill"]}
+DEATHS = {"of": "r", "adopt": "", "starts": ["u/0"], "over": ["v/0"], "steps": [STEP], "runs": ""}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"of":' * 40_000,
+        "NaN",
+        json.dumps({**DEATHS, "steps": [STEP] * 3000}),
+        json.dumps({**DEATHS, "starts": ["u/0"] * 30_000}),
+        json.dumps({**DEATHS, "steps": [{**STEP, "because": 1}]}),
+        json.dumps({**DEATHS, "steps": [{**STEP, "rule": "None"}]}),
+    ],
+    ids=["deep", "deep maps", "no JSON", "many steps", "many deaths", "no words", "no rule"],
+)
+def test_a_memory_of_deaths_that_no_operator_wrote_counts_for_nothing(text: str) -> None:
+    world = asyncio.run(scribbled(lambda revision: text.replace('"of": "r"', f'"of": "{revision}"')))
+    assert world.condition("Degraded") == ("False", "AsPlanned")
+
+
+@given(st.sampled_from(sorted(paths(DEATHS), key=str)), ANYTHING)
+def test_any_field_of_the_memory_of_deaths_may_hold_anything(at: Any, value: Any) -> None:
+    world = asyncio.run(scribbled(lambda revision: json.dumps(put({**DEATHS, "of": revision}, at, value))))
+    assert world.condition("Accepted") == ("True", "Accepted")
+
+
+async def forged(write: Callable[[Data], Data]) -> World:
+    """A service whose ControllerRevision somebody deleted, and made again with other content."""
+    world = await serving()
+    (found,) = [one for (kind, *_), one in world.cluster.objects.items() if kind is Resource.ControllerRevision]
+    world.cluster.put(Resource.ControllerRevision, {**found, "data": write(copy.deepcopy(found["data"]))})
+    await settle(world)
+    return world
+
+
+def kept() -> Data:
+    """What a rendering is kept as."""
+    found: Data = {}
+    asyncio.run(forged(lambda data: found.update(data) or data))  # type: ignore[func-returns-value]
+    return found
+
+
+KEPT = kept()
+FILES = {name: json.loads(KEPT[name]) for name in ("engine.json", "workload.json", "plan.json")}
+PLACES = [(name, at) for name, content in FILES.items() for at in sorted(paths(content), key=str)]
+
+
+def with_its_hash(data: Data) -> Data:
+    """The same with pods that name the configuration it holds: a forger can do that."""
+    workload = json.loads(data["workload.json"])
+    try:
+        named = config_hash(data["engine.json"].encode())
+        workload["template"]["metadata"]["annotations"][HASH_ANNOTATION] = named
+    except (TypeError, KeyError, UnicodeEncodeError):
+        return data
+    return data | {"workload.json": json.dumps(workload)}
+
+
+@given(st.sampled_from(PLACES), ANYTHING)
+def test_any_field_of_a_kept_rendering_may_hold_anything(place: tuple[str, Any], value: Any) -> None:
+    name, at = place
+    changed = json.dumps(put(FILES[name], at, value))
+    world = asyncio.run(forged(lambda data: with_its_hash({**data, name: changed})))
+    assert world.condition("Accepted")[0] == "True"
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_file_of_a_kept_rendering_may_be_deep(name: str) -> None:
+    world = asyncio.run(forged(lambda data: {**data, name: "[" * 100_000}))
+    assert world.condition("Accepted") == ("True", "Accepted")
+
+
+@pytest.mark.parametrize(("phase", "planned"), [("prefill", "Auto"), ("decode", "Piecewise")])
+def test_a_kept_plan_that_its_phase_cannot_run_is_today_s(phase: str, planned: str) -> None:
+    changed = json.dumps(put(FILES["engine.json"], ("graph", phase, "planned"), planned))
+    world = asyncio.run(forged(lambda data: with_its_hash({**data, "engine.json": changed})))
+    told = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]["graph"][phase]["planned"]
+    assert told == FILES["engine.json"]["graph"][phase]["planned"]
