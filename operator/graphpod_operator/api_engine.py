@@ -37,6 +37,7 @@ class Dtype(StrEnum):
 
     float32 = "float32"
     bfloat16 = "bfloat16"
+    float16 = "float16"
 
 
 class ImagePullPolicy(StrEnum):
@@ -143,7 +144,9 @@ class Engine(ApiModel):
     )
     dtype: Dtype | None = Field(
         None,
-        description="Element type of weights and activations. Default: bfloat16 with GPUs, float32 without.",
+        description="Element type of weights and activations. Default: float32 without GPUs; with GPUs bfloat16, or "
+        "where a GPU has none (compute capability below 8.0, as a T4) float16, for Gemma-3 float32. "
+        "bfloat16 that the GPU does not have ends the start.",
     )
     max_model_len: Integer | None = Field(
         None,

@@ -35,6 +35,7 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.GpuMissing: Reason.GpuMissing,
     ExitCode.ParallelismInvalid: Reason.ParallelismInvalid,
     ExitCode.SettingInvalid: Reason.SettingInvalid,
+    ExitCode.DtypeUnavailable: Reason.DtypeUnavailable,
 }
 """The engine's own exit codes."""
 
@@ -66,6 +67,7 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.StartDied,
     Reason.PolicyUnsupported,
     Reason.ContextTooLong,
+    Reason.DtypeUnavailable,
     Reason.AttentionUnavailable,
     Reason.KvCacheTooSmall,
     Reason.KvCacheTooLarge,

@@ -28,14 +28,15 @@ def cpu_threads(spec: Spec) -> int | None:
 
 def engine_config(name: str, spec: Spec, plan: Plan) -> EngineConfig:
     """What the engine of the service `name` reads."""
-    dtype = spec.engine.dtype or (Dtype.bfloat16 if wants_gpu(spec) else Dtype.float32)
+    # Which 16-bit type a GPU has is known to the pod alone.
+    dtype = spec.engine.dtype or (None if wants_gpu(spec) else Dtype.float32)
     memory = spec.engine.kv_cache_memory
     return EngineConfig.of(
         features(spec),
         graph_request(spec),
         plan,
         model=ModelConfig(name=spec.model.name or name, path=ModelUri.parse(spec.model.uri).mounted_path),
-        dtype=dtype.value,
+        dtype=dtype.value if dtype is not None else None,
         page_size=spec.engine.page_size,
         kv_cache_bytes=quantity.whole(memory) if memory is not None else None,
         threads=cpu_threads(spec),

@@ -32,12 +32,15 @@ from graphpod_policy import (
     PhasePlan,
     Plan,
     Policy,
+    attention_there,
     can_start,
     limits,
     refine,
     resolve,
+    settled,
     start_facts,
 )
+from graphpod_policy.attention import Choice
 from graphpod_policy.node import PROCESS_BYTES
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
@@ -70,6 +73,10 @@ class Explanation:
     there: Plan | None
     obstacles: tuple[Obstacle, ...]
     """All that stands against a start; the first is what the operator or the engine would end by."""
+    dtype: str | None
+    """Of weights and activations, where the engine's place is known or does not matter."""
+    attention: Choice | None
+    """The kernels that would compute attention, where model and node are known."""
     config_hash: str
     notes: tuple[str, ...]
 
@@ -121,13 +128,17 @@ def explain(
     refused = (Obstacle(Reason.NotAllowed.name, broken, Reason.NotAllowed.row.todo, None),) if broken else ()
     lacking = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in features.missing(spec)]
     found = can_start(config, plan, model, place, _no_pods(spec))
+    there, unusual = settled(config, model, place)
+    known = config.dtype is not None or place.capability is not None
     return Explanation(
         manifest=manifest,
         plan=plan,
         there=refine(plan, facts) if model is not None or node is not None else None,
         obstacles=(*refused, *lacking, *(one for one in found if one.code is not ExitCode.FeatureNotBuilt)),
+        dtype=there.dtype if known else None,
+        attention=attention_there(there, model, place) if model is not None and place.capability is not None else None,
         config_hash=engine_file(manifest.name, spec, plan).hash,
-        notes=notes + _assumptions(plan, facts),
+        notes=notes + ((unusual,) if unusual else ()) + _assumptions(plan, facts),
     )
 
 
@@ -167,6 +178,8 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "compile": final.compile.value,
         "limits": limits_dict(final),
         "prefillChunk": final.prefill_chunk,
+        "dtype": explanation.dtype,
+        "attention": explanation.attention and _attention_dict(explanation.attention),
         "budget": {
             "captureSeconds": final.budget.capture_seconds,
             "startSeconds": final.budget.start_seconds,
@@ -178,6 +191,10 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "configHash": explanation.config_hash,
         "resolverRevision": final.resolver_revision,
     }
+
+
+def _attention_dict(choice: Choice) -> dict[str, str | None]:
+    return {"kernels": choice.kernels and choice.kernels.value, "because": choice.because}
 
 
 def limits_dict(final: Plan) -> dict[str, Any]:

@@ -63,6 +63,8 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
     for phase in Phase:
         lines += [*_phase(phase, explanation, paint), ""]
     lines += _block("serves", [_serves(final)])
+    if explanation.attention is not None and explanation.attention.kernels is not None:
+        lines += _block("attention", [f"{explanation.attention.kernels}: {explanation.attention.because}"])
     lines += _block("start", [_start(explanation)])
     lines += _block("engine", [_engine(explanation)])
     if final.gates:
@@ -167,8 +169,9 @@ def _start(explanation: Explanation) -> str:
 def _engine(explanation: Explanation) -> str:
     final = explanation.final
     asked = "" if final.compile is final.request.compile else f" (asked {final.request.compile})"
+    dtype = explanation.dtype or "dtype Auto"
     return (
-        f"prefill in chunks of {final.prefill_chunk} tokens, layers compiled: {final.compile}{asked}, "
+        f"prefill in chunks of {final.prefill_chunk} tokens, {dtype}, layers compiled: {final.compile}{asked}, "
         f"configuration {explanation.config_hash}, rules {final.resolver_revision}"
     )
 

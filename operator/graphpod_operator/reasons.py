@@ -184,6 +184,10 @@ class Reason(Enum):
         "the engine found it (exit code 21)", "a pod starts",
         NEXT_STEP[ExitCode.AttentionUnavailable], stalled=True, notice=Notice.Warning,
     )  # fmt: skip
+    DtypeUnavailable = Row(
+        _W, _F, "the GPU or the model cannot use the type of spec.engine.dtype (exit code 29)", "a pod starts",
+        NEXT_STEP[ExitCode.DtypeUnavailable], stalled=True, notice=Notice.Warning,
+    )  # fmt: skip
     KvCacheTooSmall = Row(
         _W, _F, "the KV cache cannot hold one request of maxModelLen tokens (exit code 22)", "a pod starts",
         NEXT_STEP[ExitCode.KvCacheTooSmall], stalled=True, notice=Notice.Warning,

@@ -5,7 +5,7 @@ Operator, engine and command line share this package, so what is planned and wha
 
 from graphpod_policy import limits
 from graphpod_policy.built import BUILT_COMPILE, BUILT_POLICIES, FEATURES, NotBuilt, not_built
-from graphpod_policy.can_start import SUSPENDED, Obstacle, can_start, start_facts
+from graphpod_policy.can_start import SUSPENDED, Obstacle, attention_there, can_start, settled, start_facts
 from graphpod_policy.config import (
     ConfigError,
     EngineConfig,
@@ -19,7 +19,7 @@ from graphpod_policy.cost import Budget, Cost
 from graphpod_policy.exits import NEXT_STEP, ExitCode
 from graphpod_policy.facts import Facts, ModelFacts, ModelUnreadable
 from graphpod_policy.features import Features, GraphRequest
-from graphpod_policy.node import GPUS, NOWHERE, Kernels, NodeFacts
+from graphpod_policy.node import GPUS, NOWHERE, Architecture, Kernels, NodeFacts
 from graphpod_policy.plan import Decision, PhasePlan, Plan
 from graphpod_policy.resolve import RESOLVER_REVISION, refine, resolve, shorten, uncompiled, weaken
 from graphpod_policy.rules import POSSIBLE_FALLBACKS, RULES, Batch, Rule, refusing_gate
@@ -58,6 +58,7 @@ __all__ = [
     "RULES",
     "SUSPENDED",
     "AllToAll",
+    "Architecture",
     "AttentionBackend",
     "Backend",
     "Batch",
@@ -98,6 +99,7 @@ __all__ = [
     "Severity",
     "SpeculativeMethod",
     "Stage",
+    "attention_there",
     "can_start",
     "config_hash",
     "limits",
@@ -105,6 +107,7 @@ __all__ = [
     "refine",
     "refusing_gate",
     "resolve",
+    "settled",
     "shorten",
     "start_facts",
     "uncompiled",

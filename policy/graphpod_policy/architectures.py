@@ -20,6 +20,11 @@ class Architecture:
     """Whether the decoder is the `text_config` of a model that sees images, too; that part is left out."""
 
     @property
+    def overflows_float16(self) -> bool:
+        """Whether activations may exceed what float16 can hold (65504). Gemma-3's do; vLLM refuses it, too."""
+        return self.gemma
+
+    @property
     def activation(self) -> tuple[str, str]:
         """The field that names the gate of an MLP, and the only value that is built."""
         return ("hidden_activation", "gelu_pytorch_tanh") if self.gemma else ("hidden_act", "silu")

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from graphpod_policy.node import Capability, Kernels
+from graphpod_policy.node import HOPPER, Architecture, Capability, Kernels
 from graphpod_policy.words import AttentionBackend, Device
 
 FIELD = "spec.engine.attention"
-HOPPER: Capability = (9, 0)
 
 BUILT_AHEAD: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "fa2": ((64, 128), (64, 128)),
@@ -16,6 +15,10 @@ BUILT_AHEAD: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 """Head sizes of the kernels that the engine's image can have (docs/images.md): over a KV cache of the activations'
 type, and over one in FP8.
 """
+BUILT_FOR = (Architecture(HOPPER),)
+"""What those kernels are compiled for. An engine reads it from its own; before there is one, this is assumed."""
+BUILT_DTYPE = "bfloat16"
+"""The activations that they take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,10 @@ def _torch(work: Work, because: str) -> Choice:
     return Choice(AttentionKernels.Torch, because, reads_whole_tables=work.device is Device.Cuda)
 
 
-def built_ahead(head_dim: int, fp8: bool) -> Kernels:
-    """The kernels that the engine's image can have for heads of `head_dim`."""
-    fa2, fa3 = (head_dim in BUILT_AHEAD[name][fp8] for name in ("fa2", "fa3"))
-    return Kernels(fa2, fa3)
+def built_ahead(head_dim: int, dtype: str, fp8: bool) -> Kernels:
+    """The kernels that the engine's image can have for heads of `head_dim` and activations in `dtype`."""
+    fa2, fa3 = (dtype == BUILT_DTYPE and head_dim in BUILT_AHEAD[name][fp8] for name in ("fa2", "fa3"))
+    return Kernels(BUILT_FOR if fa2 else (), BUILT_FOR if fa3 else ())
 
 
 def _no_flashinfer(work: Work) -> str | None:
@@ -115,9 +118,18 @@ def _no_kernels(work: Work) -> str | None:
 
 
 def _not_built(name: str, work: Work) -> str | None:
-    if work.kernels is None or (work.kernels.fa2 if name == "fa2" else work.kernels.fa3):
+    if work.kernels is None:
+        return None
+    built = work.kernels.fa2 if name == "fa2" else work.kernels.fa3
+    gpu = work.capability
+    if built and (gpu is None or any(code.runs_on(gpu) for code in built)):
         return None
     where = f" ({work.kernels.where})" if work.kernels.where else ""
+    if built and gpu is not None:
+        return (
+            f"flashinfer's {name} kernels are built for {', '.join(map(str, built))}, and this GPU has compute "
+            f"capability {gpu[0]}.{gpu[1]}{where}"
+        )
     return (
         f"flashinfer's {name} kernels for heads of {work.head_dim}, activations in {work.dtype} and a KV cache in "
         f"{work.kv_dtype} are not built{where}"

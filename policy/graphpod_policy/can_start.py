@@ -12,6 +12,7 @@ from graphpod_policy import limits
 from graphpod_policy.attention import Choice, Work, attention_for, built_ahead
 from graphpod_policy.built import not_built
 from graphpod_policy.config import EngineConfig
+from graphpod_policy.dtype import DtypeChoice, dtype_for
 from graphpod_policy.exits import NEXT_STEP, ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
 from graphpod_policy.footprint import (
@@ -57,13 +58,17 @@ def can_start(
     """All that stands against a start of `config`, which was made from `plan`; the engine ends by the first. `no_pods`
     says why no pods are to exist, if so.
     """
+    dtype = _dtype(config, model, node)
+    config = replace(config, dtype=dtype.dtype)
     found = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in not_built(plan.features, plan.request)]
     found += _gpus(config, node)
     if model is not None and model.not_built is not None:
         found.append(Obstacle.of(ExitCode.ModelUnsupported, f"{config.model.name}: {model.not_built}"))
     found += _parallelism(config, model)
     found += _context(config, model)
-    choice = _attention(config, model, node)
+    if dtype.refused:
+        found.append(Obstacle.of(ExitCode.DtypeUnavailable, dtype.refused))
+    choice = attention_there(config, model, node)
     if choice.kernels is None and config.features.attention is not AttentionBackend.Triton:  # that is not built
         found.append(Obstacle.of(ExitCode.AttentionUnavailable, choice.because))
     facts = start_facts(config, model, node)
@@ -76,9 +81,16 @@ def can_start(
     return tuple(found)
 
 
+def settled(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> tuple[EngineConfig, str]:
+    """`config` with the type of weights and activations that Auto is there, and why where it is not the usual one."""
+    choice = _dtype(config, model, node)
+    return replace(config, dtype=choice.dtype), choice.because
+
+
 def start_facts(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> Facts:
     """What the resolver can be told before the weights are there."""
-    whole = _attention(config, model, node).reads_whole_tables
+    config, _ = settled(config, model, node)
+    whole = attention_there(config, model, node).reads_whole_tables
     known = Facts(model=model, gpu_memory_bytes=node.memory_bytes, reads_whole_tables=whole)
     if model is None or node.free_bytes is None:
         return known
@@ -124,18 +136,23 @@ def _context(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacl
         yield Obstacle.of(ExitCode.ContextTooLong, what + config.model.name)
 
 
-def _attention(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> Choice:
-    features = config.features
+def _dtype(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> DtypeChoice:
+    return dtype_for(config.dtype, config.features.device, node.capability, model.architecture if model else "")
+
+
+def attention_there(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> Choice:
+    """Which kernels compute attention of a settled `config`, and why."""
+    features, dtype = config.features, config.element
     fp8 = features.kv_cache_dtype is KvCacheDtype.Fp8
     work = Work(
         device=features.device,
-        dtype=config.dtype,
-        kv_dtype="float8_e4m3fn" if fp8 else config.dtype,
+        dtype=dtype,
+        kv_dtype="float8_e4m3fn" if fp8 else dtype,
         architecture=model.architecture if model else "",
         head_dim=model.head_dim if model else None,
         windowed=model.windowed if model else False,
         capability=node.capability,
-        kernels=node.kernels or (built_ahead(model.head_dim, fp8) if model else None),
+        kernels=node.kernels or (built_ahead(model.head_dim, dtype, fp8) if model else None),
     )
     return attention_for(work, features.attention)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar
 
+from graphpod_policy.dtype import DTYPE_BYTES
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.plan import PhasePlan, Plan
 from graphpod_policy.resolve import resolve
@@ -101,14 +102,14 @@ class ServingConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """One engine. `max_model_len`, `prefill_chunk` and `page_size` are tokens, `max_batch` is sequences (None: Auto,
-    derived by each pod, see `limits`), `kv_cache_bytes` bytes (None: what is free after capture, at most max_batch full
-    contexts),
-    `threads` compute threads (None: as many as the container may use).
+    """One engine. `dtype` is of weights and activations (None: Auto, see `dtype`). `max_model_len`, `prefill_chunk` and
+    `page_size` are tokens, `max_batch` is sequences (None: Auto, derived by each pod, see `limits`). `kv_cache_bytes`
+    is bytes (None: what is free after capture, at most max_batch full contexts), `threads` compute threads (None: as
+    many as the container may use).
     """
 
     model: ModelConfig
-    dtype: str
+    dtype: str | None
     max_model_len: int | None
     max_batch: int | None
     prefill_chunk: int
@@ -119,10 +120,10 @@ class EngineConfig:
     features: FeatureConfig = field(default_factory=FeatureConfig)
     serving: ServingConfig = field(default_factory=ServingConfig)
 
-    DTYPES: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
+    DTYPES: ClassVar[tuple[str, ...]] = tuple(DTYPE_BYTES)
 
     def __post_init__(self) -> None:
-        if self.dtype not in self.DTYPES:
+        if self.dtype is not None and self.dtype not in self.DTYPES:
             raise ConfigError(f"dtype: {self.dtype!r} is not one of {', '.join(self.DTYPES)}")
         for name in ("max_model_len", "max_batch", "prefill_chunk", "page_size"):
             if (value := getattr(self, name)) is not None and value < 1:
@@ -140,7 +141,7 @@ class EngineConfig:
         plan: Plan,
         *,
         model: ModelConfig,
-        dtype: str,
+        dtype: str | None,
         page_size: int = 16,
         kv_cache_bytes: int | None = None,
         threads: int | None = None,
@@ -166,6 +167,13 @@ class EngineConfig:
             features=FeatureConfig(**{name: getattr(features, name) for name in _FEATURE_NAMES}),
             serving=serving or ServingConfig(),
         )
+
+    @property
+    def element(self) -> str:
+        """`dtype` of a configuration whose Auto is settled; ValueError for another."""
+        if self.dtype is None:
+            raise ValueError("dtype is Auto: a start settles it first")
+        return self.dtype
 
     def phase(self, phase: Phase) -> PhasePlan:
         """The planned policy of `phase`."""

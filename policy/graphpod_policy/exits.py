@@ -46,6 +46,8 @@ class ExitCode(IntEnum):
     """The model cannot be split the way spec.parallelism says."""
     SettingInvalid = 28
     """A port, a file or an environment variable that the engine was given cannot be used."""
+    DtypeUnavailable = 29
+    """The type of weights and activations that was requested cannot be used on this GPU or for this model."""
 
 
 NEXT_STEP: dict[ExitCode, str] = {
@@ -58,6 +60,7 @@ NEXT_STEP: dict[ExitCode, str] = {
     ExitCode.ModelUnsupported: "use a model that graphpod explain --model-config config.json accepts",
     ExitCode.GpuMissing: "set nvidia.com/gpu in spec.resources, and use the engine's CUDA image on a node with GPUs",
     ExitCode.ParallelismInvalid: "change spec.parallelism to sizes that divide the model and match the GPUs",
+    ExitCode.DtypeUnavailable: "leave spec.engine.dtype out, or set it to float32",
     ExitCode.SettingInvalid: "correct the setting it names",
 }
 """What to do about the ends of a start that the configuration, the model and the node decide."""

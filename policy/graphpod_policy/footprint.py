@@ -1,12 +1,15 @@
-"""What an engine's weights, KV cache and activations take of one device, estimated from the model's shape. Bytes."""
+"""What an engine's weights, KV cache and activations take of one device, estimated from the model's shape. Bytes.
+
+Configurations whose dtype is settled (`can_start.settled`).
+"""
 
 from graphpod_policy import limits
 from graphpod_policy.config import EngineConfig
 from graphpod_policy.cost import pool_bytes
+from graphpod_policy.dtype import DTYPE_BYTES
 from graphpod_policy.facts import Facts, ModelFacts
 from graphpod_policy.words import KvCacheDtype, Phase
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 MARGIN = 0.1
 """Part of the free memory that the KV cache leaves alone: front, sockets, allocator fragmentation."""
 
@@ -14,7 +17,7 @@ MARGIN = 0.1
 def weights_bytes(config: EngineConfig, model: ModelFacts) -> int:
     """Weights on one device."""
     spread = config.features.tensor * config.features.pipeline
-    return model.params * DTYPE_BYTES[config.dtype] // spread
+    return model.params * DTYPE_BYTES[config.element] // spread
 
 
 def pages_of(config: EngineConfig, tokens: int) -> int:
@@ -24,7 +27,7 @@ def pages_of(config: EngineConfig, tokens: int) -> int:
 
 def page_bytes(config: EngineConfig, model: ModelFacts) -> int:
     """One page: keys and values of every layer."""
-    element = 1 if config.features.kv_cache_dtype is KvCacheDtype.Fp8 else DTYPE_BYTES[config.dtype]
+    element = 1 if config.features.kv_cache_dtype is KvCacheDtype.Fp8 else DTYPE_BYTES[config.element]
     return 2 * model.layers * config.page_size * model.kv_heads * model.head_dim * element
 
 

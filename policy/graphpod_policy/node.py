@@ -9,6 +9,7 @@ from graphpod_policy.facts import GIB
 
 Capability = tuple[int, int]
 """Compute capability of a GPU: major, minor."""
+HOPPER: Capability = (9, 0)
 
 
 class Gpu(NamedTuple):
@@ -42,14 +43,36 @@ PROCESS_BYTES = GIB // 2
 """What front and engine take of a container's memory before anything else is there: interpreters, torch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """Which of flashinfer's kernels a model can use: built ahead of time for its heads and types. `where` they were
-    looked for, in words.
+class Architecture(NamedTuple):
+    """What one piece of GPU code was compiled for: machine code for one compute capability, or PTX, which the driver
+    compiles where it runs.
     """
 
-    fa2: bool
-    fa3: bool
+    capability: Capability
+    ptx: bool = False
+
+    def runs_on(self, gpu: Capability) -> bool:
+        """Whether a GPU of this compute capability runs it. Machine code runs on later minor versions of its major one,
+        PTX on everything later. From 9.0 on code may use what one chip alone has (sm_90a): it counts for that chip.
+        """
+        if self.capability >= HOPPER:
+            return gpu == self.capability
+        return gpu >= self.capability and (self.ptx or gpu[0] == self.capability[0])
+
+    def __str__(self) -> str:
+        """In NVIDIA's words, as sm_80."""
+        major, minor = self.capability
+        return f"{'compute' if self.ptx else 'sm'}_{major}{minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """flashinfer's kernels for a model's heads and types, as built ahead of time: what each was compiled for; none: it
+    is not there. `where` they were looked for, in words.
+    """
+
+    fa2: tuple[Architecture, ...]
+    fa3: tuple[Architecture, ...]
     installed: bool = True
     where: str = ""
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 
+from graphpod_policy import Architecture, Device, Kernels
 from graphpod_policy import AttentionBackend as Asked
-from graphpod_policy import Device, Kernels
 from graphpod_policy import attention as policy
 from graphpod_runtime.attention.base import Backend
 from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.kernels.fatbin import UnreadableLibrary, architectures_of
 from graphpod_runtime.models.base import ModelShape
 
 
@@ -67,22 +68,32 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
 
 
 def kernels_for(head_dim: int, dtype: torch.dtype, kv_dtype: torch.dtype) -> Kernels:
-    """Which of flashinfer's kernels are built here: compiling them takes a minute and a compiler, and a pod has
-    neither.
+    """flashinfer's kernels that are built here, and for which GPUs, as their files show: compiling others takes a
+    minute and a compiler, and a pod has neither.
     """
     if find_spec("flashinfer") is None:
-        return Kernels(fa2=False, fa3=False, installed=False)
+        return Kernels(fa2=(), fa3=(), installed=False)
     if dtype not in (torch.bfloat16, torch.float16):
-        return Kernels(fa2=False, fa3=False)
+        return Kernels(fa2=(), fa3=())
     from flashinfer.jit import env
     from flashinfer.jit.attention.modules import get_batch_prefill_uri
 
-    def is_built(backend: str) -> bool:
+    unusable: list[str] = []
+
+    def built(backend: str) -> tuple[Architecture, ...]:
         plain = 0, False, False, False  # positions, window, cap on logits, 16-bit scores
         name = get_batch_prefill_uri(backend, dtype, kv_dtype, dtype, torch.int32, head_dim, head_dim, *plain)
-        return (Path(env.FLASHINFER_AOT_DIR) / name / f"{name}.so").is_file()
+        library = Path(env.FLASHINFER_AOT_DIR) / name / f"{name}.so"
+        if not library.is_file():
+            return ()
+        try:
+            return architectures_of(library)
+        except (UnreadableLibrary, OSError) as error:
+            unusable.append(str(error))
+            return ()
 
-    return Kernels(is_built("fa2"), is_built("fa3"), where=f"looked for in {env.FLASHINFER_AOT_DIR}")
+    fa2, fa3 = built("fa2"), built("fa3")
+    return Kernels(fa2, fa3, where="; ".join((f"looked for in {env.FLASHINFER_AOT_DIR}", *unusable)))
 
 
 def _name(dtype: torch.dtype) -> str:

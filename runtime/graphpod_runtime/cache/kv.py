@@ -100,7 +100,7 @@ def cache_dtype(config: EngineConfig) -> torch.dtype:
     """The element type of an engine's KV cache."""
     if config.features.kv_cache_dtype is KvCacheDtype.Fp8:
         return torch.float8_e4m3fn
-    return dtype_of(config.dtype)
+    return dtype_of(config.element)
 
 
 def quantises(dtype: torch.dtype) -> bool:

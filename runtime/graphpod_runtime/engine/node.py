@@ -1,12 +1,13 @@
 """What an engine sees of its place and its model before the weights are there."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from graphpod_policy import Device, EngineConfig, Kernels, ModelFacts, ModelUnreadable, NodeFacts
+from graphpod_policy import Device, EngineConfig, Kernels, ModelFacts, ModelUnreadable, NodeFacts, settled
 from graphpod_runtime.attention.choice import kernels_for
 from graphpod_runtime.cache.kv import cache_dtype
 from graphpod_runtime.graphs import memory
@@ -30,8 +31,9 @@ def node_of(config: EngineConfig, model: ModelFacts | None) -> NodeFacts:
     if not (count := torch.cuda.device_count()):
         return NodeFacts(gpus=0)
     free, total = torch.cuda.mem_get_info(0)
-    return NodeFacts(count, torch.cuda.get_device_capability(0), total, free, _kernels(config, model))
+    node = NodeFacts(count, torch.cuda.get_device_capability(0), total, free)
+    return replace(node, kernels=_kernels(settled(config, model, node)[0], model))
 
 
 def _kernels(config: EngineConfig, model: ModelFacts | None) -> Kernels | None:
-    return None if model is None else kernels_for(model.head_dim, dtype_of(config.dtype), cache_dtype(config))
+    return None if model is None else kernels_for(model.head_dim, dtype_of(config.element), cache_dtype(config))

@@ -58,7 +58,7 @@ class Parts:
         """The `chosen` attention over a scratch cache of one page, and buffers for the largest pass of `config`, beside
         `model` on `place`.
         """
-        dtype = dtype_of(config.dtype)
+        dtype = dtype_of(config.element)
         addresses = Addresses()
         addresses.register_module(model.module())
         rows = {
@@ -157,7 +157,7 @@ def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, de
 
 def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
     """The attention that `config` asks for. StartFailure when it cannot be had."""
-    work = Work(model.shape, dtype_of(config.dtype), cache_dtype(config), place.device)
+    work = Work(model.shape, dtype_of(config.element), cache_dtype(config), place.device)
     try:
         return attention_for(work, config.features.attention)
     except AttentionUnavailable as error:
@@ -166,7 +166,7 @@ def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
 
 def loaded(config: EngineConfig, place: Place, read_model: LoadModel, read: Heard) -> Model:
     """The weights on `place`; `read` hears of every piece. StartFailure when it cannot be read or does not fit."""
-    folder, dtype = Path(config.model.path), dtype_of(config.dtype)
+    folder, dtype = Path(config.model.path), dtype_of(config.element)
     try:
         return read_model(folder, dtype, limits.context(config.feature_set()), place.device, read)
     except ModelUnsupported as error:

@@ -29,6 +29,7 @@ from graphpod_policy import (
     Plan,
     can_start,
     refine,
+    settled,
 )
 from graphpod_policy.can_start import policy_refused
 from graphpod_policy.limits import least_context
@@ -146,15 +147,19 @@ class Starter:
             report.stages[Stage.Import] = time.time() - self._started_at
         self._tell()
         model_there = model_of(Path(asked.model.path))
-        if obstacles := can_start(asked, self._plan, model_there, node_of(asked, model_there)):
+        node = node_of(asked, model_there)
+        if obstacles := can_start(asked, self._plan, model_there, node):
             raise StartFailure.by(*obstacles)
+        asked, unusual = settled(asked, model_there, node)
+        self.config = asked
+        self._warn(unusual)
         switches = Switches.read()
         if asked.threads is not None:
             torch.set_num_threads(asked.threads)
         place = place_of(asked.features.device)
         with self._stage(Stage.Load):
             model = loaded(asked, place, self._read_model, self._alive)
-            self._warn(model)
+            self._warn(self._unscaled(model))
             report.vocabulary = model.shape.vocab
         with self._stage(Stage.Buffers):
             chosen = attention_of(asked, place, model)
@@ -218,13 +223,14 @@ class Starter:
             cache,
         )
 
-    def _warn(self, model: Model) -> None:
-        """Reports and logs what makes answers worse than the model's own."""
-        if not quantises(cache_dtype(self.config)):
-            return
-        if (warning := warning_of(model.unscaled_layers, model.shape.layers)) is not None:
-            self.report.warnings = (warning,)
+    def _warn(self, warning: str | None) -> None:
+        """Reports and logs what may make answers worse than the model's own, if anything does."""
+        if warning:
+            self.report.warnings += (warning,)
             logger.warning("model %s: %s", self.config.model.name, warning)
+
+    def _unscaled(self, model: Model) -> str | None:
+        return warning_of(model.unscaled_layers, model.shape.layers) if quantises(cache_dtype(self.config)) else None
 
     def _refined(self, facts: Facts) -> Plan:
         """The plan, weakened by what model, device and memory show. StartFailure when that or a duty forbids it."""

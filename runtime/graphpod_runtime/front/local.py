@@ -24,8 +24,6 @@ from graphpod_runtime.arguments import POLICIES, one_of
 from graphpod_runtime.front.gpu import Gpus, usable_gpus
 
 AUTO = "auto"
-DTYPES: dict[Device, str] = {Device.Cuda: "bfloat16", Device.Cpu: "float32"}
-"""`--dtype auto`, as in the API: the engine's 16-bit type on a GPU, where half the bytes are half the time."""
 
 
 class LocalError(ValueError):
@@ -73,7 +71,10 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             "--device", choices=(AUTO, *Device), default=AUTO, help="auto: a GPU where there is one, else the CPU"
         ),
         parser.add_argument(
-            "--dtype", choices=(AUTO, *EngineConfig.DTYPES), default=AUTO, help="auto: bfloat16 on a GPU, else float32"
+            "--dtype",
+            choices=(AUTO, *EngineConfig.DTYPES),
+            default=AUTO,
+            help="auto: bfloat16 on a GPU (float16 where it has none), else float32",
         ),
         parser.add_argument(
             "--max-model-len",
@@ -113,7 +114,7 @@ def local_config(options: LocalOptions, find_gpus: Callable[[], Gpus] = usable_g
         request,
         resolve(features, request),
         model=ModelConfig(options.name or options.model.resolve().name, str(options.model.resolve())),
-        dtype=DTYPES[device] if options.dtype == AUTO else options.dtype,
+        dtype=None if options.dtype == AUTO else options.dtype,
     )
 
 

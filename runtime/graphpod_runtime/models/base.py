@@ -185,4 +185,4 @@ class Target:
 
 def dtype_of(name: str) -> torch.dtype:
     """The torch dtype of an EngineConfig's `dtype`."""
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]

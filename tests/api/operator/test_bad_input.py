@@ -33,7 +33,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"engine": {"kvCacheMemory": 0}}, "spec.engine.kvCacheMemory: Invalid value: 0: must be from 1Mi to 64Ti"),
     ({"engine": {"kvCacheMemory": "0Gi"}}, 'spec.engine.kvCacheMemory: Invalid value: "0Gi": must be from 1Mi to 64Ti'),
     ({"engine": {"image": "a b"}}, "spec.engine.image in body should match"),
-    ({"engine": {"dtype": "float16"}}, 'spec.engine.dtype: Unsupported value: "float16"'),
+    ({"engine": {"dtype": "int8"}}, 'spec.engine.dtype: Unsupported value: "int8"'),
     ({"engine": {"attention": "flash"}}, 'spec.engine.attention: Unsupported value: "flash"'),
     ({"engine": {"deterministic": "yes"}}, 'spec.engine.deterministic: Invalid value: "string"'),
     ({"engine": {"hostCache": {}}}, "spec.engine.hostCache.size: Required value"),

@@ -247,7 +247,7 @@ def test_a_node_and_a_model_tell_what_the_engine_will_make_of_the_plan(run: Expl
     [
         (GPU.replace("gpu: 1", "gpu: 8"), "gpu=H200,count=4", "the service asks for 8 GPUs a pod, and 4 are there"),
         (PLAIN, "gpu=H200", "the service asks for no GPU: those of the node are not used"),
-        (GPU, "gpu=T4", "the weights of demo take 15.3 GiB in bfloat16, 14.2 GiB are free"),
+        (GPU, "gpu=T4", "the weights of demo take 15.3 GiB in float16, 14.2 GiB are free"),
     ],
 )
 def test_a_node_that_does_not_fit_is_noted(run: Explain, model: Path, spec: str, node: str, said: str) -> None:

@@ -70,7 +70,7 @@ def test_the_engine_resolves_the_plan_it_was_given_to_the_same_plan():
         (lambda raw: raw.update(maxBatch="8"), "maxBatch: expected int, found '8'"),
         (lambda raw: raw.update(maxBatch=True), "maxBatch: expected int, found True"),
         (lambda raw: raw.update(pageSize=0), "pageSize: must be at least 1"),
-        (lambda raw: raw.update(dtype="float16"), "dtype: 'float16' is not one of float32, bfloat16"),
+        (lambda raw: raw.update(dtype="int8"), "dtype: 'int8' is not one of float32, bfloat16, float16"),
         (lambda raw: raw["graph"]["prefill"].update(planned="Fast"), "graph.prefill.planned: 'Fast' is not one of"),
         (lambda raw: raw["graph"]["decode"].update(sizes=[4, 2]), "graph.decode.sizes: must ascend"),
         (lambda raw: raw["graph"]["decode"].update(sizes=["a"]), r"graph.decode.sizes\[0\]: expected int"),

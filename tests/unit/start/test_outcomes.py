@@ -17,12 +17,24 @@ from graphpod_operator.api import Spec
 from graphpod_operator.engineconfig import engine_config
 from graphpod_operator.features import features, graph_request
 from graphpod_operator.plan import Desired, Refused, desire
-from graphpod_policy import EngineConfig, ExitCode, ModelConfig, resolve
+from graphpod_policy import (
+    Architecture,
+    EngineConfig,
+    ExitCode,
+    ModelConfig,
+    ModelFacts,
+    NodeFacts,
+    attention_there,
+    resolve,
+    settled,
+)
 from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.engine.node import model_of, node_of
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.models.random import random_model
 from tests.unit.operator.objects import IMAGES, inference_service
 from tests.unit.runtime.front.conftest import Front, launch, write_model
+from tests.unit.runtime.kernels.library import library, unit
 
 HERE = Path(__file__).parent
 MODELS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "models.yaml").read_text())
@@ -87,6 +99,11 @@ def test_explain_gives_the_verdict_that_was_written_down(
     if entry["outcome"] == STARTS:
         assert first == "can start"
         assert code in (0, 3)
+        if "attention" in entry:
+            assert cli.main([*words, "-o", "json"]) == code
+            told = json.loads(capsys.readouterr().out)
+            assert (told["attention"]["kernels"], told["dtype"]) == (entry["attention"], entry["dtype"])
+            assert entry.get("because", "") in " ".join((told["attention"]["because"], *told["notes"]))
         return
     assert code == 4
     assert first.startswith(f"cannot start: {entry['outcome']}: ")
@@ -134,7 +151,7 @@ def test_a_real_engine_does_what_was_written_down(entry: dict[str, Any], engine:
 
 
 class Loading(Exception):
-    """The start got as far as the weights."""
+    """The start got as far as the weights, which it wants in a type."""
 
 
 KERNELS = (
@@ -147,13 +164,15 @@ RECORDED_KERNELS = (
 )
 """Of the image's folder: those that docs/images.md names."""
 
+BUILT_FOR_HOPPER = library(unit(Architecture((9, 0))))
+
 FLASHINFER = {
     "__init__.py": "",
     "jit/__init__.py": "",
     "jit/env.py": "from pathlib import Path\nFLASHINFER_AOT_DIR = Path(__file__).parent.parent / 'aot'\n",
     "jit/attention/__init__.py": "",
     "jit/attention/modules.py": """\
-NAMES = {'torch.bfloat16': 'bf16', 'torch.float8_e4m3fn': 'e4m3', 'torch.int32': 'i32'}
+NAMES = {'torch.bfloat16': 'bf16', 'torch.float16': 'f16', 'torch.float8_e4m3fn': 'e4m3', 'torch.int32': 'i32'}
 
 def get_batch_prefill_uri(backend, q, kv, o, index, qk, vo, posenc, swa, cap, f16):
     q, kv, o, index = (NAMES[str(dtype)] for dtype in (q, kv, o, index))
@@ -166,8 +185,10 @@ def get_batch_prefill_uri(backend, q, kv, o, index, qk, vo, posenc, swa, cap, f1
 
 
 @pytest.fixture
-def gpu(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What PyTorch and the image say on that GPU, at the calls that reach the driver and the disk."""
+def gpu(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """What PyTorch and the image say on that GPU, at the calls that reach the driver and the disk; the folder of
+    flashinfer's kernels.
+    """
     device = DEVICES[entry["gpu"]]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: device["name"])
@@ -180,27 +201,60 @@ def gpu(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         (package / name).write_text(text)
     for name in RECORDED_KERNELS:
         (package / "aot" / name).mkdir(parents=True)
-        (package / "aot" / name / f"{name}.so").touch()
+        (package / "aot" / name / f"{name}.so").write_bytes(BUILT_FOR_HOPPER)
     for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(package.parent)
+    return package / "aot"
 
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("entry", on_a_gpu, ids=lambda entry: entry["name"].replace(" ", "-"))
 def test_the_start_on_a_recorded_gpu_does_what_was_written_down(entry: dict[str, Any], model: Path) -> None:
-    def load(*arguments: Any) -> NoReturn:
-        raise Loading
+    def load(folder: Path, dtype: torch.dtype, *_: Any) -> NoReturn:
+        raise Loading(dtype)
 
     runner = Runner(engine_json_of(entry, model), lambda report: None, load=load)
     if entry["outcome"] == STARTS:
-        with pytest.raises(Loading):
+        with pytest.raises(Loading) as loading:
             runner.start()
+        if "attention" in entry:
+            choice = attention_there(*seen(entry, model))
+            assert (choice.kernels, *loading.value.args) == (entry["attention"], getattr(torch, entry["dtype"]))
+            assert entry.get("because", "") in " ".join((choice.because, *runner.report.warnings))
         return
     with pytest.raises(StartFailure) as caught:
         runner.start()
     assert caught.value.code is ExitCode[entry["outcome"]]
     assert_same_words(entry, str(caught.value), model)
+
+
+def seen(entry: dict[str, Any], folder: Path) -> tuple[EngineConfig, ModelFacts | None, NodeFacts]:
+    """What a start sees of its place, with its type of weights and activations settled."""
+    config, model = engine_json_of(entry, folder), model_of(folder)
+    node = node_of(config, model)
+    return settled(config, model, node)[0], model, node
+
+
+@pytest.mark.parametrize("entry", [{"name": "", "model": "Qwen3-0.6B", "gpu": "A100-40G", "outcome": STARTS}])
+@pytest.mark.parametrize(
+    ("content", "kernels", "because"),
+    [
+        (library(unit(Architecture((8, 0)), Architecture((9, 0)))), "fa2", "fa3 kernels are for Hopper"),
+        (library(unit(Architecture((8, 0), ptx=True))), "fa2", "fa3 kernels are for Hopper"),
+        (library(unit(Architecture((8, 0))), unit(Architecture((9, 0)))), "torch", "are not built (looked for in "),
+        (b"cut off", "torch", "no GPU code can be read: not a 64-bit"),
+    ],
+    ids=["also for Ampere", "PTX", "in part", "broken"],
+)
+def test_kernels_run_where_their_own_files_say(
+    entry: dict[str, Any], gpu: Path, model: Path, content: bytes, kernels: str, because: str
+) -> None:
+    for file in gpu.rglob("*.so"):
+        file.write_bytes(content)
+    choice = attention_there(*seen(entry, model))
+    assert choice.kernels == kernels
+    assert because in choice.because
 
 
 def assert_same_words(entry: dict[str, Any], end: str, model: Path) -> None:
