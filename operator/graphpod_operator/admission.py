@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from graphpod_operator import bounds
 from graphpod_operator.allowed import Allowed
 from graphpod_operator.api import Spec
-from graphpod_operator.api_model import first_mistake
+from graphpod_operator.api_mistakes import field_path, mistakes
 from graphpod_operator.explain import Explanation, explain
 from graphpod_operator.manifest import Manifest
 
@@ -54,8 +54,8 @@ def _warnings(request: Mapping[str, Any], allowed: Allowed) -> Iterator[str]:
     try:
         spec = Spec.model_validate(new.get("spec"))
     except ValidationError as error:
-        place, what = first_mistake(error)
-        yield _cut(f"refused: {'.'.join(['spec', *map(str, place)])}: {what}")
+        for one in mistakes(error)[:MOST]:
+            yield _cut(f"refused: {field_path(('spec', *one.place))}: {one.what}")
         return
     name, namespace = metadata.get("name") or "unnamed", metadata.get("namespace") or ""
     told = list(_told(explain(Manifest("", name, namespace, spec, new), allowed=allowed)))

@@ -114,8 +114,8 @@ class Graph(ApiModel):
         ge=0,
         le=10,
         description=(
-            "When a capture ends the engine's process, which cannot degrade then: further starts that may die so "
-            "before the operator plans the next weaker policy. Of no meaning with onCaptureFailure: Fail. "
-            "Default: 2 (the third death decides)."
+            "Capture crashes that are tolerated before the operator plans the next weaker policy: a crash ends the "
+            "engine's process, so that the engine cannot fall back by itself. No effect with onCaptureFailure: Fail. "
+            "Default: 2 (it falls back on the third crash)."
         ),
     )

@@ -21,7 +21,6 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     Strict,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -159,20 +158,9 @@ class ApiModel(BaseModel):
 
     @model_validator(mode="after")
     def _obeys_its_rules(self) -> Self:
-        for rule in self.RULES:
-            rule.check(self)
+        if broken := [rule.message for rule in self.RULES if not rule.holds(self)]:
+            raise ValueError("; ".join(broken))
         return self
-
-
-def first_mistake(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
-    """Where the first mistake is, and the sentence about it."""
-    first = error.errors()[0]
-    told = {
-        "extra_forbidden": "no such field; `kubectl explain gisvc.spec` lists what there is",
-        "missing": "required",
-        "model_type": "expected an object",
-    }
-    return first["loc"], told.get(first["type"], first["msg"].removeprefix("Value error, "))
 
 
 def one_of(names: Iterable[str]) -> str:
@@ -238,7 +226,7 @@ PositiveQuantity = Annotated[
     Quantity,
     Ruled(
         Rule(
-            "type(self) == string ? self.matches('[1-9]') : self > 0",
+            "quantity(string(self)).isGreaterThan(quantity('0'))",
             "must be above 0",
             lambda text: quantity.value(text) > 0,
         )

@@ -10,14 +10,15 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from graphpod_operator import explain_live, manifest, quantity
+from graphpod_operator import document, explain_live, manifest, quantity
 from graphpod_operator.allowed import Allowed, AllowedInvalid
-from graphpod_operator.api import SHORT_NAME
+from graphpod_operator.api import GROUP, KIND, PLURAL, SHORT_NAME
 from graphpod_operator.explain import Explanation, as_dict, explain
 from graphpod_operator.explain_text import coloured, plain, text
 from graphpod_operator.features import wants_gpu
@@ -27,6 +28,11 @@ from graphpod_policy import GPUS, ModelFacts, ModelUnreadable, NodeFacts
 from graphpod_policy.node import CONTEXT_BYTES
 
 INVALID = 2
+STDIN = "standard input"
+MOST_COMPLAINTS = 40
+"""Lines about one file; whoever fixes so many reads it again anyway."""
+KINDS = (SHORT_NAME, *(name + group for name in (PLURAL, KIND.lower()) for group in (f".{GROUP}", "")))
+"""How the kind of a live service may be written: as kubectl takes it, and prints it with -o name."""
 
 PARTS = ("gpu", "count", "memory")
 Revisions = tuple[Child, ...]
@@ -80,9 +86,18 @@ def run(arguments: argparse.Namespace, images: Images) -> int:
             return _diff(found, arguments, images)
         _print(arguments.output, [_as_plain(each, revisions) for each in found], lambda: _texts(found, revisions))
         return max(each.verdict.exit_code for each in found)
-    except (manifest.ManifestInvalid, Mistake) as mistake:
+    except manifest.ManifestInvalid as invalid:
+        _complain(invalid.complaints)
+    except Mistake as mistake:
         print(f"error: {mistake}", file=sys.stderr)
-        return INVALID
+    return INVALID
+
+
+def _complain(complaints: tuple[manifest.Complaint, ...]) -> None:
+    for one in complaints[:MOST_COMPLAINTS]:
+        print(f"error: {one}", file=sys.stderr)
+    if len(complaints) > MOST_COMPLAINTS:
+        print(f"error: and {len(complaints) - MOST_COMPLAINTS} more", file=sys.stderr)
 
 
 def _manifests(arguments: argparse.Namespace) -> tuple[list[manifest.Manifest], Revisions]:
@@ -92,21 +107,20 @@ def _manifests(arguments: argparse.Namespace) -> tuple[list[manifest.Manifest], 
     if arguments.live is None:
         return _read(arguments.file), ()
     kind, _, name = arguments.live.partition("/")
-    if kind != SHORT_NAME or not name:
+    if kind not in KINDS or not name:
         raise Mistake(f"{arguments.live}: write {SHORT_NAME}/NAME for a live service, -f FILE for a file")
     from graphpod_operator import explain_cluster
 
-    raw, revisions = explain_cluster.fetch(arguments.namespace or "default", name)
-    return manifest.read(arguments.live, json.dumps(raw)), revisions
+    raw, revisions = explain_cluster.fetch(arguments.namespace or manifest.DEFAULT_NAMESPACE, name)
+    return manifest.read(arguments.live, json.dumps(raw).encode()), revisions
 
 
 def _read(path: str) -> list[manifest.Manifest]:
     try:
-        return manifest.read(path, sys.stdin.read() if path == "-" else Path(path).read_text())
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            return manifest.read(STDIN if path == "-" else path, file.read(document.MOST_BYTES + 1))
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise Mistake(f"{path}: {error}") from error
 
 
 def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Explanation:

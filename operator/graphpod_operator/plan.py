@@ -12,7 +12,7 @@ from graphpod_operator import degrade, observe, operator_features
 from graphpod_operator.absence import NONE_ABSENT, Absence, Absent
 from graphpod_operator.access import Access
 from graphpod_operator.api import Spec
-from graphpod_operator.api_model import first_mistake
+from graphpod_operator.api_mistakes import field_path, mistakes
 from graphpod_operator.api_running import ScalingProvider, Updates
 from graphpod_operator.engineconfig import EngineFile, engine_config, engine_file
 from graphpod_operator.features import features, graph_request, missing
@@ -169,10 +169,10 @@ def desire(
     try:
         spec = Spec.model_validate(found.spec)
     except ValidationError as error:
-        place, what = first_mistake(error)
-        field = ".".join(["spec", *map(str, place)])
+        first = mistakes(error)[0]
+        field = field_path(("spec", *first.place))
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
-        return Refused(reason, f"{field}: {what}")
+        return Refused(reason, f"{field}: {first.what}")
     subject = Subject(
         found.key.name,
         found.key.namespace,

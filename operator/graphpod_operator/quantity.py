@@ -11,9 +11,11 @@ import math
 import re
 from decimal import ROUND_UP, Context, Decimal
 
-PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+_EXPONENT = r"[eE]([+]?1[0-8]|[-+]?[0-9])"
+PATTERN = rf"^[0-9]{{1,15}}(\.[0-9]{{1,9}})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi|{_EXPONENT})?$"
+"""With an exponent from -9 to 18, as in 1e9; Kubernetes knows others."""
 
-_SYNTAX = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+_SYNTAX = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?)(?:(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)|{_EXPONENT})?")
 _DECIMAL = {"m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
@@ -30,8 +32,12 @@ def value(text: str | int) -> Decimal:
     """
     match = _SYNTAX.fullmatch(str(text))
     if match is None:
-        raise ValueError(f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m or 2Gi")
+        raise ValueError(
+            f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m, 2Gi or 1e9"
+        )
     number, suffix = Decimal(match[1]), match[2] or ""
+    if match[3] is not None:
+        return number.scaleb(int(match[3]))
     if suffix in _BINARY:
         return number * (1 << _BINARY[suffix])
     return number.scaleb(_DECIMAL[suffix])
@@ -53,7 +59,10 @@ def canonical(text: str | int) -> str:
     is_binary = str(text).endswith("i")
     if is_binary and amount >= 1024 and amount == amount.to_integral_value():
         return _binary(min(int(amount), _MOST))
-    return _decimal(amount)
+    number, power = _decimal(amount)
+    if "e" in str(text).lower():
+        return f"{number}e{power}" if power else str(number)
+    return f"{number}{_DECIMAL_SUFFIX[power]}"
 
 
 def _binary(amount: int) -> str:
@@ -65,8 +74,9 @@ def _binary(amount: int) -> str:
     return f"{amount >> _BINARY.get(suffix, 0)}{suffix}"
 
 
-def _decimal(amount: Decimal) -> str:
+def _decimal(amount: Decimal) -> tuple[int, int]:
+    """A whole number, and the power of ten, a multiple of 3, that it stands before."""
     exponent = amount.as_tuple().exponent
     assert isinstance(exponent, int)  # finite: PATTERN admits neither NaN nor infinity
     power = max(-3, min(18, 3 * math.floor(exponent / 3)))
-    return f"{int(amount.scaleb(-power))}{_DECIMAL_SUFFIX[power]}"
+    return int(amount.scaleb(-power)), power

@@ -6,7 +6,7 @@ from graphpod_operator import quantity
 from tests.places import Place
 
 NUMBERS = ("0", "1", "0.5", "1.5", "12.345", "1000", "1024", "1536", "2000000", "0.001", "123456789")
-SUFFIXES = ("", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti")
+SUFFIXES = ("", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti", "e3", "E+9", "e10", "e0")
 
 
 def stored(place: Place, amounts: list[str]) -> list[str]:

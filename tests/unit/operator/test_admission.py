@@ -38,7 +38,7 @@ def test_a_policy_that_is_refused_names_phase_and_rule() -> None:
 
 
 def test_a_spec_the_models_refuse_is_allowed_and_told() -> None:
-    assert warnings(replicas=-1)[0].startswith("refused: spec.replicas: Input should be greater")
+    assert warnings(replicas=-1)[0].startswith("refused: spec.replicas: must be at least 0, found -1")
     assert warnings(graph={"decode": "Piecewise"})[0].startswith(
         "refused: spec.graph.decode: must be one of Auto, Full"
     )
