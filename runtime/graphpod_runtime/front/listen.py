@@ -60,11 +60,15 @@ def server(app: Any) -> "uvicorn.Server":
     """A uvicorn server for `app` that leaves signals alone: the front decides what SIGTERM means."""
     import uvicorn
 
+    from graphpod_runtime.front.connection import Connection
+
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield
 
     return Server(
-        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none")
+        uvicorn.Config(
+            app, http=Connection, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none"
+        )
     )

@@ -1,6 +1,7 @@
 """Text to tokens and back for a model folder: `tokenizers` and the folder's chat template, no transformers."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +14,16 @@ from graphpod_runtime.front.chat_template import TemplateError, TemplateInvalid,
 from graphpod_runtime.front.control_tokens import ControlTokens
 from graphpod_runtime.front.detokenize import ByteDetokenizer, Detokenizer, TextDetokenizer
 
+# A call then computes in the thread that makes it: a pool shared by all calls would let short texts wait for long ones.
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
 REPLACEMENT = "\ufffd"
 """What a decoder writes for bytes that are no character, or not yet one."""
 BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
+CHARACTERS = 32
+"""Characters of a text for each token that it may have: languages have 2 to 5, code up to 10. A run of blanks has 64
+and more, and a long one takes its tokenizer minutes.
+"""
 UNSETTLED_TOKENS, SHORTEST_LONGEST = 8, 32
 """Tokens before a cut through a text that the rest of the text may change; each taken as the vocabulary's longest, in
 characters, of which there are at least as many as a stand-in for a control token has.
@@ -37,11 +45,18 @@ class TokenizerInvalid(Exception):
 
 
 class TextTooLong(ValueError):
-    """The text has more tokens than `limit`; it was not tokenized in full."""
+    """The text has more tokens than `limit`, or so many characters that it is taken to have; it was not tokenized in
+    full.
+    """
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"more than {limit} tokens")
         self.limit = limit
+
+
+def _ids(tokenizer: tokenizers.Tokenizer, text: str, *, specials: bool) -> list[int]:
+    """The tokens of a text. Of the tokenizer's methods only those for batches let other threads run meanwhile."""
+    return tokenizer.encode_batch_fast([text], add_special_tokens=specials)[0].ids
 
 
 class Tokenizer:
@@ -84,7 +99,7 @@ class Tokenizer:
         for more than `limit` tokens.
         """
         self._check_length(self._tokenizer, text, limit)
-        return self._tokenizer.encode(text).ids
+        return _ids(self._tokenizer, text, specials=True)
 
     def encode_chat(
         self, messages: list[dict[str, Any]], variables: Mapping[str, Any] | None = None, limit: int | None = None
@@ -99,21 +114,24 @@ class Tokenizer:
         if not control.typed_in(messages) and not control.typed_in(variables):
             text = self._template.render(messages, variables)
             self._check_length(self._tokenizer, text, limit)
-            return self._tokenizer.encode(text, add_special_tokens=False).ids
+            return _ids(self._tokenizer, text, specials=False)
         text = control.stood_in(self._template.render(control.marked(messages), control.marked(variables)))
         self._check_length(control.apart, text, limit)
-        return control.exchanged(control.apart.encode(text, add_special_tokens=False).ids)
+        return control.exchanged(_ids(control.apart, text, specials=False))
 
     def _check_length(self, tokenizer: tokenizers.Tokenizer, text: str, limit: int | None) -> None:
-        """TextTooLong when a beginning of `text` alone has more than `limit` tokens. Beginnings of twice the length
-        are tried in turn, so that what is refused costs the tokens of the context, not those of the text. Tokens near
-        the cut do not count: the rest of the text may join them.
+        """TextTooLong when a beginning of `text` alone has more than `limit` tokens, or the text more characters than
+        any of `limit` tokens is expected to have. Beginnings of twice the length are tried in turn, so that what is
+        refused costs the tokens of the context, not those of the text. Tokens near the cut do not count: the rest of
+        the text may join them.
         """
         if limit is None:
             return
+        if len(text) > CHARACTERS * limit + self._unsettled:
+            raise TextTooLong(limit)
         cut = 2 * limit + self._unsettled
         while cut < len(text):
-            found = tokenizer.encode(text[:cut], add_special_tokens=False)
+            [found] = tokenizer.encode_batch([text[:cut]], add_special_tokens=False)
             place = found.token_to_chars(limit) if len(found) > limit else None
             if place is not None and place[1] <= cut - self._unsettled:
                 raise TextTooLong(limit)

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import ExitStack
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -34,14 +35,8 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
 
 
 async def _answer(service: Service, request: Request, body: ChatRequest, received: float, until: ExitStack) -> Response:
-    alternatives, variables = body.alternatives, body.variables
-    messages = [message.plain(at) for at, message in enumerate(body.messages)]
-    try:
-        prompt = await service.tokenized(
-            lambda limit: service.tokenizer.encode_chat(messages, variables, limit), "messages"
-        )
-    except TemplateError as error:
-        raise invalid(str(error), param=error.param) from error
+    alternatives = body.alternatives
+    prompt = await _prompt(service, body)
     max_tokens = body.max_completion_tokens or body.max_tokens
     generation = service.generation(
         body, [prompt], max_tokens, param="messages", received=received, logprobs=alternatives
@@ -74,3 +69,23 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
 
     head: list[msgspec.Struct] = [chunk(ChatDelta(role="assistant", content=""))]
     return EventStream(generation, encode, head, tail, until.pop_all())
+
+
+async def _prompt(service: Service, body: ChatRequest) -> list[int]:
+    """The conversation as token ids. `body` has no messages afterwards: an answer may take minutes, and they are
+    megabytes.
+    """
+    variables = body.variables
+    messages = [message.plain(at) for at, message in enumerate(body.messages)]
+    body.messages.clear()
+    try:
+        return await service.tokenized(
+            lambda limit: service.tokenizer.encode_chat(messages, variables, limit), _characters(messages), "messages"
+        )
+    except TemplateError as error:
+        raise invalid(str(error), param=error.param) from error
+
+
+def _characters(messages: list[dict[str, Any]]) -> int:
+    """About as many as the conversation's text will have."""
+    return sum(len(turn["content"] or "") + len(str(turn.get("tool_calls", ""))) for turn in messages)

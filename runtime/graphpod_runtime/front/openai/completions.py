@@ -33,7 +33,11 @@ async def completions(service: Service, request: Request, body: CompletionReques
 async def _answer(
     service: Service, request: Request, body: CompletionRequest, entries: list[Any], received: float, until: ExitStack
 ) -> Response:
-    prompts = await service.tokenized(lambda limit: _encoded(service, entries, limit), "prompt")
+    characters = sum(len(entry) for entry in entries if isinstance(entry, str))
+    prompts = await service.tokenized(lambda limit: _encoded(service, entries, limit), characters, "prompt")
+    # An answer may take minutes, and texts are megabytes.
+    entries.clear()
+    body.prompt = ""
     alternatives = body.alternatives
     generation = service.generation(
         body, prompts, body.max_tokens, unasked=DEFAULT_MAX_TOKENS, param="prompt", received=received,

@@ -19,6 +19,8 @@ def shown(value: object) -> str:
     return shown(repr(value)) if not isinstance(value, int) or -(2**63) <= value < 2**64 else "a huge number"
 
 
+CLIENT_GONE = 499
+"""The status that nobody receives; metrics count it."""
 RETRY_AFTER_SECONDS = 1
 """What a 503 tells the client: another replica may answer at once."""
 

@@ -116,7 +116,9 @@ class GenerationRequest(BaseModel):
     ignore_eos: bool | None = False
 
     def refuse_unbuilt(self) -> None:
-        """ApiError 400 naming a field that would change the answer and is not built, or that nobody knows."""
+        """ApiError 400 naming a field that would change the answer and is not built, or that nobody knows. What is
+        accepted unused is not kept.
+        """
         for name, value in (self.model_extra or {}).items():
             if name in HARMLESS or value is None:
                 continue
@@ -129,6 +131,8 @@ class GenerationRequest(BaseModel):
                     param=name,
                     code="unsupported_parameter",
                 )
+        if self.model_extra:
+            self.model_extra.clear()
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options is only allowed when stream is true", param="stream_options")
 

@@ -23,8 +23,10 @@ from graphpod_runtime.wire import FinishReason
 
 Result = TypeVar("Result")
 
-TOKENIZER_THREADS = 4
-"""Texts that are tokenized at one time; each takes memory for the tokens of about two contexts."""
+LONG_TEXT = 16 << 10
+"""Characters. Longer texts have threads of their own, so that a short one never waits for minutes of long ones."""
+TOKENIZER_THREADS = 2
+"""Texts of either kind that are tokenized at one time; each takes memory for the tokens of about two contexts."""
 MAX_NAMED = 1 << 17
 """Tokens that log-probabilities of one request's prompts name: prompt tokens x (1 + alternatives). 131 072 are a
 prompt of 128k tokens without alternatives, or one of 6 241 with twenty. A named token takes about 0.5 kB in the two
@@ -45,9 +47,8 @@ class Service:
     admission: Admission
     defaults: SamplingDefaults
     created: int = field(default_factory=lambda: int(time.time()))
-    _threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
-    )
+    _short: ThreadPoolExecutor = field(default_factory=lambda: _threads("short texts"))
+    _long: ThreadPoolExecutor = field(default_factory=lambda: _threads("long texts"))
 
     @classmethod
     def of(
@@ -102,13 +103,14 @@ class Service:
                 self.metrics.finished(FinishReason.Rejected, 0)
             raise unavailable(f"{full}. Send the request again.", "queue_full") from full
 
-    async def tokenized(self, work: Callable[[int], Result], param: str) -> Result:
-        """`work` off the event loop (the tokenizer releases the interpreter's lock), given the most tokens that a
-        prompt can have. ApiError 400 for a text that has more; `param` is the prompt's field.
+    async def tokenized(self, work: Callable[[int], Result], characters: int, param: str) -> Result:
+        """`work` on so many characters off the event loop (the tokenizer releases the interpreter's lock), given the
+        most tokens that a prompt can have. ApiError 400 for a text that has more; `param` is the prompt's field.
         """
         limit = self.status.context_tokens
+        threads = self._short if characters <= LONG_TEXT else self._long
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work, limit - 1)
+            return await asyncio.get_running_loop().run_in_executor(threads, work, limit - 1)
         except TextTooLong as error:
             raise text_too_long(limit, param) from error
 
@@ -156,6 +158,10 @@ class Service:
             echo=echo,
         )
         return Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
+
+
+def _threads(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix=f"tokenizer, {name}")
 
 
 def usage(generation: Generation) -> Usage:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from graphpod_runtime.front.generation import Generation, Piece
-from graphpod_runtime.front.openai.errors import ApiError, our_mistake
+from graphpod_runtime.front.openai.errors import CLIENT_GONE, ApiError, our_mistake
 
 log = logging.getLogger("graphpod.front")
 
@@ -26,8 +26,6 @@ Encode = Callable[[Piece], msgspec.Struct]
 
 _encoder = msgspec.json.Encoder()
 
-CLIENT_GONE = 499
-"""The status that nobody receives; metrics count it."""
 IDLE_SECONDS = 15.0
 """Without an event a stream carries a comment this often; gateways cut a silent connection after 60 s and more."""
 COMMENT = b": waiting for tokens\n\n"

@@ -8,7 +8,7 @@ import openai
 import pytest
 from pydantic import ValidationError
 
-from graphpod_runtime.front.gate import BODY_LIMIT
+from graphpod_runtime.front.incoming import BODY_LIMIT
 from graphpod_runtime.front.openai.errors import ApiError
 from graphpod_runtime.front.openai.protocol import CompletionRequest, Message
 
@@ -235,8 +235,10 @@ def test_a_field_that_is_not_built_is_refused_by_name(front: Front, field: str, 
         (TEXT, {"model": "echo", "prompt": "a\ud800"}, 400, "prompt", "surrogates not allowed"),
         (TEXT, {"model": "echo", "prompt": ["a"] * 9}, 400, "prompt", "9 prompts; this service takes 8 at a time"),
         (CHAT, say("a\ud800"), 400, "messages.0.content", "surrogates not allowed"),
-        (CHAT, b'{"model": "\xff"}', 400, None, "error parsing the body"),
-        (CHAT, b"[" * 100_000, 400, None, "error parsing the body"),
+        (CHAT, b'{"model": "\xff"}', 400, None, "byte 11 is not UTF-8"),
+        (CHAT, b"[" * 60_000, 400, None, "nested too deeply"),
+        (CHAT, b'{"model": ' + b"9" * 5000 + b"}", 400, None, "an integer of too many digits"),
+        (CHAT, b"", 400, None, "not JSON"),
         ("/v1/embeddings", {}, 404, None, "/v1/embeddings"),
     ],
 )

@@ -1,6 +1,8 @@
 """Tokenizer and chat template from a folder."""
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
-from graphpod_runtime.front.tokenizer import TemplateError, TextTooLong, Tokenizer, TokenizerInvalid
+from graphpod_runtime.front.tokenizer import CHARACTERS, TemplateError, TextTooLong, Tokenizer, TokenizerInvalid
 
 from .conftest import write_model
 
@@ -135,7 +137,31 @@ def test_a_text_is_refused_exactly_when_it_has_more_tokens(trained: Tokenizer, t
     try:
         assert trained.encode(text, limit) == whole
     except TextTooLong:
-        assert len(whole) > limit
+        assert len(whole) > limit or len(text) > CHARACTERS * limit
+
+
+def test_a_run_of_blanks_far_longer_than_a_text_of_so_many_tokens_is_refused_untokenized(tmp_path: Path) -> None:
+    """Its tokens would fit, but a tokenizer takes minutes for a run of a million."""
+    blanks = [" " * 2**power for power in range(7)]
+    merges = [(half, half) for half in blanks[:-1]]
+    library = Library(models.BPE(vocab={token: id for id, token in enumerate(blanks)}, merges=merges))
+    write_model(tmp_path, None)
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path)
+    assert len(tokenizer.encode(" " * 64_000, 2000)) == 1000
+    with pytest.raises(TextTooLong):
+        tokenizer.encode(" " * 64_000, 1000)
+
+
+def test_other_threads_run_while_a_text_is_tokenized(trained: Tokenizer) -> None:
+    """The event loop answers probes and writes streams: a text of the whole context takes a second."""
+    encoding = threading.Thread(target=trained.encode, args=("the cat sat. " * 100_000,))
+    encoding.start()
+    naps = 0
+    while encoding.is_alive():
+        time.sleep(0.001)
+        naps += 1
+    assert naps > 20
 
 
 class Counting:
@@ -144,9 +170,11 @@ class Counting:
     def __init__(self, library: Library) -> None:
         self._library, self.characters = library, 0
 
-    def encode(self, text: str, **more: Any) -> Any:
-        self.characters += len(text)
-        return self._library.encode(text, **more)
+    def encode_batch(self, texts: list[str], **more: Any) -> Any:
+        self.characters += sum(map(len, texts))
+        return self._library.encode_batch(texts, **more)
+
+    encode_batch_fast = encode_batch
 
 
 def test_what_is_refused_costs_the_tokens_of_the_context_not_of_the_text(

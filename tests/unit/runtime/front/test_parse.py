@@ -1,0 +1,99 @@
+"""Bodies that are small in bytes and large in memory: bounded before they are parsed, forgotten once they are used."""
+
+import asyncio
+import json
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from graphpod_runtime.front.openai import parse
+from graphpod_runtime.front.openai.chat import _prompt
+from graphpod_runtime.front.openai.errors import ApiError
+from graphpod_runtime.front.openai.parse import MAX_ITEMS, MAX_NODES, parsed
+from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest
+from graphpod_runtime.front.openai.service import LONG_TEXT, TOKENIZER_THREADS, Service
+
+HEAD = b'{"model":"m","messages":[{"role":"user","content":"x"}],'
+
+
+def many(items: bytes, count: int) -> bytes:
+    """So many of them, with commas between."""
+    return b",".join([items] * count)
+
+
+COSTLY = {
+    "lists": b'{"model":"m","prompt":[' + many(b"[1]", MAX_NODES) + b"]}",
+    "objects in a field that is not read": HEAD + b'"metadata":[' + many(b"{}", MAX_NODES) + b"]}",
+    "names of fields": HEAD + many(b'"a":1', MAX_NODES) + b"}",
+    "names with escapes": HEAD + many(b'"a\\\\\\"":1', MAX_NODES) + b"}",
+    "strings": HEAD + b'"stop":[' + many(b'""', MAX_NODES) + b"]}",
+    "nested lists": HEAD + b'"metadata":' + b"[" * MAX_NODES + b"]" * MAX_NODES + b"}",
+    "numbers": b'{"model":"m","prompt":[' + many(b"1", MAX_ITEMS + 2) + b"]}",
+}
+
+
+@pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
+def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse.json, "loads", lambda data: pytest.fail("it was parsed"))
+    with pytest.raises(ApiError) as caught:
+        parsed(body, ChatRequest)
+    error = caught.value
+    assert (error.status, error.code) == (413, "request_too_large")
+    assert "holds more than" in error.message
+
+
+@pytest.mark.parametrize("text", ['{"a": [1, 2]}, ' * 100_000, '\\",[{' * 300_000, ",\n" * (MAX_ITEMS + 1)])
+def test_a_text_full_of_quotes_brackets_and_commas_is_one_value(text: str) -> None:
+    body = json.dumps({"model": "m", "prompt": text}).encode()
+    assert parsed(body, CompletionRequest).prompt == text
+
+
+def test_as_many_token_ids_as_a_context_has_are_taken() -> None:
+    body = b'{"model":"m","prompt":[' + many(b"12345", 600_000) + b"]}"
+    assert parsed(body, CompletionRequest).prompt == [12345] * 600_000
+
+
+@pytest.mark.parametrize(
+    ("content_type", "taken"),
+    [("application/json", True), ("Application/JSON; charset=utf-8", True), ("application/vnd.api+json", True),
+     ("", False), ("text/json", False), ("application/x-www-form-urlencoded", False)],
+)  # fmt: skip
+def test_the_content_type_decides(content_type: str, taken: bool) -> None:
+    assert parse._says_json(content_type) == taken
+
+
+class Asked:
+    """The service as far as a prompt needs it."""
+
+    tokenizer = None
+
+    async def tokenized(self, work: Any, characters: int, param: str) -> list[int]:
+        return [characters]
+
+
+def test_a_short_text_does_not_wait_for_long_ones() -> None:
+    async def run() -> None:
+        status: Any = SimpleNamespace(context_tokens=10)
+        parts: Any = SimpleNamespace()
+        service = Service(status, parts, parts, parts, parts, parts)
+        may_end = threading.Event()
+        long = [
+            asyncio.create_task(service.tokenized(lambda limit: may_end.wait(60), LONG_TEXT + 1, "prompt"))
+            for _ in range(2 * TOKENIZER_THREADS)
+        ]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(service.tokenized(lambda limit: limit, LONG_TEXT, "prompt"), 60) == 9
+        may_end.set()
+        assert await asyncio.gather(*long) == [True] * len(long)
+
+    asyncio.run(run())
+
+
+def test_nothing_of_a_conversation_is_kept_once_it_is_tokens() -> None:
+    """An answer may take minutes; sixteen bodies of four megabytes are a gigabyte of objects."""
+    body = parsed(HEAD + b'"metadata":{"a":[[],[]]},"user":"u"}', ChatRequest)
+    body.refuse_unbuilt()
+    assert asyncio.run(_prompt(Asked(), body)) == [1]  # type: ignore[arg-type]
+    assert (body.messages, body.model_extra) == ([], {})
