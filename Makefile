@@ -34,11 +34,11 @@ define step
 @SECONDS=0; $(2); echo "$(1): $$SECONDS s"
 endef
 
-# $(call option,NAME,VARIABLE): --NAME=value when the variable is set. docs/install.md tells them all.
+# $(call option,NAME,VARIABLE): --NAME=value when the variable is set. docs/operations/install.md lists them all.
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator bench-operator-growth bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd lock venv tools packages
+.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator bench-operator-growth bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -133,6 +133,15 @@ crd: venv ## crds/, docs/reference/ and the chart's copies, from the operator's 
 	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; \
 		cp crds/*.yaml operator/graphpod_operator/rbac*.yaml charts/graphpod/files/)
 
+# Its own environment: nothing of it reaches the engine, the operator or their tests. With --quiet mkdocs counts no
+# warnings, and --strict would pass whatever is broken.
+docs: .venv-docs/.installed ## the documentation as a site in site/; every link is checked
+	$(call step,docs,NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict 2>&1 | { grep -vE '^INFO|^ *$$' || true; })
+
+.venv-docs/.installed: locks/docs.txt | venv
+	$(call step,venv-docs,$(VENV)/bin/uv venv --quiet --clear --python $(RUN) .venv-docs; \
+		$(VENV)/bin/uv pip install --quiet --python .venv-docs/bin/python --require-hashes -r locks/docs.txt; touch $@)
+
 lock: venv ## locks/ from pyproject.toml; needs torch's CPU wheel
 	$(call step,locks,from="$$($(RUN) -m testbed.torch_build options)"; \
 		grep -oE 'uv>=[^"]*' pyproject.toml | $(COMPILE) - -o locks/uv.txt; \
@@ -140,7 +149,8 @@ lock: venv ## locks/ from pyproject.toml; needs torch's CPU wheel
 		$(COMPILE) pyproject.toml --extra runtime -c locks/cpu.in $$from -o locks/runtime-cpu.txt; \
 		$(COMPILE) pyproject.toml --extra gpu -c locks/cuda.in -o locks/runtime-cuda.txt; \
 		$(COMPILE) pyproject.toml --extra dev -c locks/cpu.in $$from -o locks/dev.txt; \
-		$(COMPILE) pyproject.toml --extra dev -c locks/cuda.in -o locks/dev-cuda.txt)
+		$(COMPILE) pyproject.toml --extra dev -c locks/cuda.in -o locks/dev-cuda.txt; \
+		$(COMPILE) --group docs -o locks/docs.txt)
 
 tools: venv ## Debian packages and Kubernetes binaries
 	@$(RUN) -m testbed build

@@ -35,7 +35,8 @@ class Registry:
             raise TestbedError(
                 f"the demo does not guess where your cluster finds graphpod's images; {', '.join(missing)} not given.\n"
                 "push what `make images-demo` builds and name the place: IMAGES=registry.example/graphpod, or each\n"
-                "with OPERATOR_IMAGE=…, RUNTIME_IMAGE=… and WEIGHTS_IMAGE=…; on kind: LOAD=kind (docs/install.md)"
+                "with OPERATOR_IMAGE=…, RUNTIME_IMAGE=… and WEIGHTS_IMAGE=…; on kind: LOAD=kind "
+                "(docs/operations/install.md)"
             )
 
     def begin(self, say: Say) -> None:

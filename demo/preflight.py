@@ -162,6 +162,6 @@ def foreign(crd: Manifest | None, namespaces: Iterable[Manifest | None], role: M
         problems.append(
             f"graphpod is there already ({'its CRD' if crd else 'its ClusterRole'}, release {release} in namespace "
             f"{where}), and the demo would change it for everybody: apply examples/smollm2.yaml to that one instead, "
-            "or remove it (docs/install.md, Uninstall)"
+            "or remove it (docs/operations/install.md, Uninstall)"
         )
     return problems

@@ -13,7 +13,7 @@ AGAIN = HOPELESS | {"CrashLoopBackOff"}
 HINTS = {"CreateContainerConfigError": "put right what the kubelet names, then run it again"}
 IMAGE_HINT = (
     "push it there (`make images-demo` prints where it is), name another place with IMAGES=… or OPERATOR_IMAGE=…, "
-    "RUNTIME_IMAGE=…, WEIGHTS_IMAGE=…, or load it into the nodes (docs/install.md)"
+    "RUNTIME_IMAGE=…, WEIGHTS_IMAGE=…, or load it into the nodes (docs/operations/install.md)"
 )
 
 

@@ -1,1 +1,1 @@
-"""How the operator does with a thousand services: `make bench-operator`, docs/benchmarks.md."""
+"""How the operator does with a thousand services: `make bench-operator`, docs/contributing/bench-operator.md."""

@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "reference" / "scale.md"
 
 HEAD = """# The operator with many services: what was measured
 
-What each figure is: [benchmarks](../benchmarks.md#the-operator-with-many-services-make-bench-operator). Every figure
+What each figure is: [benchmarks](../contributing/bench-operator.md#what-is-measured). Every figure
 and the load before each run stand in [operator_scale.json](../../benchmarks/results/operator_scale.json).
 
 ![services over time](../../benchmarks/results/operator_scale.png)
@@ -59,7 +59,7 @@ def _growth(raw: dict[str, Any]) -> str:
         f"## {TIMES} times as many\n\n{_made(raw, loads)} These are the loads before the operator's runs. "
         f"Planned and applied, or written by a bare client, while no "
         f"controller runs beside; every figure: [operator_growth.json](../../benchmarks/results/operator_growth.json). "
-        f"[Why it is measured with three API servers](../benchmarks.md#five-times-as-many).\n\n"
+        f"[Why it is measured with three API servers](../contributing/bench-operator.md#five-times-as-many).\n\n"
     ) + "\n".join(_grown(server, grown) for server, grown in found.items())
 
 

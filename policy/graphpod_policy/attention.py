@@ -12,8 +12,8 @@ BUILT_AHEAD: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "fa2": ((64, 128), (64, 128)),
     "fa3": ((128,), ()),
 }
-"""Head sizes of the kernels that the engine's image can have (docs/images.md): over a KV cache of the activations'
-type, and over one in FP8.
+"""Head sizes of the kernels that the engine's image can have (docs/contributing/images.md): over a KV cache of the
+activations' type, and over one in FP8.
 """
 BUILT_FOR = (Architecture(HOPPER),)
 """What those kernels are compiled for. An engine reads it from its own; before there is one, this is assumed."""

@@ -28,7 +28,7 @@ AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {
 
 AUTO_COMPILE = CompileMode.Inductor
 """Where no rule is against it. On one H200, 8 billion weights in bf16, decode is 13 to 19 % faster by it and prefill 12
-to 20 % (docs/benchmarks.md), for 15 s of a start that finds nothing compiled.
+to 20 % (docs/contributing/bench-graphs.md), for 15 s of a start that finds nothing compiled.
 """
 
 PHASES = (Phase.Decode, Phase.Prefill)

@@ -1,5 +1,5 @@
 -- The health of an InferenceService (graphpod.dev/v1alpha1) for Argo CD, from the conditions that graphpod writes.
--- How to install it: docs/operations.md, "Argo CD".
+-- How to install it: docs/how-to/gitops.md, "Health in Argo CD".
 --
 --   Healthy      Ready: every asked pod serves on proved graphs, weaker ones than planned included (the message says so)
 --   Degraded     Stalled: it will not get Ready without a change by somebody

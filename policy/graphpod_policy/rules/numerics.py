@@ -51,7 +51,7 @@ ROWS: tuple[Rule, ...] = (
         when=lambda case: case.features.device is Device.Cpu,
         because="the engine's image for CPUs has no compiler: layers run as the model's code calls them",
         hint="leave graph.compile at Auto or None, or ask for a GPU",
-        source="docs/images.md; a C++ compiler would be most of the image",
+        source="docs/contributing/images.md; a C++ compiler would be most of the image",
         feature="CPU",
         compile=CompileMode.Nothing,
     ),

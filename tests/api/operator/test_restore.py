@@ -1,4 +1,4 @@
-"""A service restored from a backup, in the words of docs/operations.md: beside the objects it had, and without them."""
+"""A service restored from a backup, by docs/operations/backup.md: with the objects it had, and without them."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import yaml
 from tests.eventually import Eventually
 from tests.places import Manifest, Place
 
-PAGE = Path("docs/operations.md").read_text()
+PAGE = Path("docs/operations/backup.md").read_text()
 (COMMANDS,) = [block for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) if "--cascade=orphan" in block]
 WRITTEN = ("apiVersion", "kind", "metadata", "spec")
 OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")

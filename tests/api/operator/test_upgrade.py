@@ -123,7 +123,7 @@ def test_the_memory_of_a_service_deleted_under_a_newer_operator_restarts_nobody(
 def test_a_service_made_anew_without_a_status_takes_its_kept_children_and_restarts_nobody(
     versions: Versions, quiet: Place, audit: Audit, eventually: Eventually
 ) -> None:
-    """As docs/operations.md tells it. Until its user gives it the children, they are somebody else's."""
+    """As docs/operations/backup.md tells it. Until its user gives it the children, they are somebody else's."""
     before = what_runs(quiet)
     template = quiet.get("deployment", "demo")["spec"]["template"]
     kinds = "deployment,service,serviceaccount,configmap,controllerrevision"

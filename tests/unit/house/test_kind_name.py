@@ -14,7 +14,7 @@ PLAIN = re.compile(
 """A command that leaves the group open; the label graphpod.dev/inferenceservice is no kind."""
 READ = ("*.md", "docs/**/*.md", "examples/**/*", "charts/**/*", "demo/*.py", "operator/**/*.py")
 FILES = sorted({path for pattern in READ for path in Path().glob(pattern) if path.is_file()})
-ABOUT_NEIGHBOURS = Path("docs/neighbours.md")
+ABOUT_NEIGHBOURS = Path("docs/how-to/neighbours.md")
 
 
 def commands(path: Path) -> list[str]:
@@ -38,7 +38,7 @@ def test_a_command_without_the_group_is_recognized(line: str, plain: bool) -> No
 
 
 def test_no_command_leaves_the_group_open() -> None:
-    assert Path("docs/install.md") in FILES
+    assert Path("docs/operations/install.md") in FILES
     found = {str(path): told for path in FILES if path != ABOUT_NEIGHBOURS and (told := commands(path))}
     assert found == {}
 

@@ -50,11 +50,21 @@ def test_a_lock_holds_every_requirement_of_its_extra_within_its_range(lock: str,
         assert requirement.specifier.contains(version), f"{lock} has {version}, not {requirement}: run `make lock`"
 
 
-@pytest.mark.parametrize("lock", [*LOCKS, "uv.txt"])
+@pytest.mark.parametrize("lock", [*LOCKS, "docs.txt", "uv.txt"])
 def test_a_lock_is_nothing_but_pinned_and_hashed_packages(lock: str) -> None:
     text = (ROOT / "locks" / lock).read_text()
     assert PIN.sub("", text) == ""
     assert "://" not in text
+
+
+def test_the_documentations_lock_holds_its_group_and_nothing_of_it_is_in_the_images() -> None:
+    group = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["docs"]
+    there = pins("docs.txt")
+    assert group
+    for requirement in map(Requirement, group):
+        assert requirement.specifier.contains(there[canonicalize_name(requirement.name)])
+    for lock in LOCKS:
+        assert [name for name in pins(lock) if name.startswith("mkdocs")] == []
 
 
 @pytest.mark.parametrize("lock", ["runtime-cpu.txt", "dev.txt"])

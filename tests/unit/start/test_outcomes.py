@@ -162,7 +162,7 @@ RECORDED_KERNELS = (
     *(KERNELS.format(kv=kv, width=width) for kv in ("bf16", "e4m3") for width in (64, 128)),
     KERNELS.format(kv="bf16", width=128) + "_sm90",
 )
-"""Of the image's folder: those that docs/images.md names."""
+"""Of the image's folder: those that docs/contributing/images.md names."""
 
 BUILT_FOR_HOPPER = library(unit(Architecture((9, 0))))
 
