@@ -28,7 +28,7 @@ class Mistake(NamedTuple):
 
 def mistakes(error: ValidationError) -> tuple[Mistake, ...]:
     """All of a spec, in the order of the fields."""
-    return tuple(Mistake(one["loc"], _sentence(one)) for one in error.errors(include_url=False))
+    return tuple(Mistake(one["loc"], _sentence(one)) for one in error.errors(include_url=False) if not _follows(one))
 
 
 def field_path(place: Iterable[str | int]) -> str:
@@ -60,6 +60,11 @@ _TOLD: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "string_pattern_mismatch": lambda limits: f"must match {limits['pattern']}",
 }
 """By pydantic's type of a mistake: what the value must be."""
+
+
+def _follows(one: Any) -> bool:
+    """Whether it only follows from mistakes inside: a list whose items are all wrong counts as empty."""
+    return one["type"] == "too_short" and bool(len(one["input"]) >= one["ctx"]["min_length"])
 
 
 def _sentence(one: Any) -> str:

@@ -61,7 +61,11 @@ class PhaseStatus(StatusModel):
     effective: Policy | None = Field(
         None, description="Policy that runs: the weakest over the pods whose warm-up ended. Absent until one ended."
     )
-    display: Word | None = Field(None, description="The effective policy with its backend, for the printer column.")
+    display: Word | None = Field(
+        None,
+        description="The effective policy with its backend, and the planned one where that is stronger: the printer "
+        "column.",
+    )
     sizes: SizeCounts = Field(description="Sizes planned, captured and failed.")
     capture_seconds: float | None = Field(
         None, ge=0, description="Seconds the captures of this phase took (the largest over the pods)."

@@ -125,7 +125,8 @@ def _parser() -> argparse.ArgumentParser:
 
     explain_command.add(commands, DEFAULT_IMAGES)
 
-    rules = commands.add_parser("rules", help="print every rule of the resolver: what it does, why, and what to do")
+    rules = commands.add_parser("rules", help="print the rules of the resolver: what they do, why, and what to do")
+    rules.add_argument("id", nargs="?", metavar="ID", help="one rule, as a decision names it (default: every rule)")
     rules.add_argument("-o", "--output", choices=("text", "json"), default="text")
     rules.set_defaults(run=_rules)
 
@@ -196,7 +197,12 @@ def _crd(arguments: argparse.Namespace) -> int:
 def _rules(arguments: argparse.Namespace) -> int:
     from graphpod_operator import rule_table
 
-    sys.stdout.write(rule_table.as_json() if arguments.output == "json" else rule_table.as_text())
+    write = rule_table.as_json if arguments.output == "json" else rule_table.as_text
+    try:
+        sys.stdout.write(write(arguments.id))
+    except rule_table.UnknownRule as error:
+        print(f"error: {error}", file=sys.stderr)
+        return explain_command.INVALID
     return 0
 
 

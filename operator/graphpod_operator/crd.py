@@ -31,10 +31,15 @@ class Column(NamedTuple):
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Serves on the planned, proved graphs."),
-    Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', "Why it is, or is not, Ready."),
-    Column("Prefill", "string", ".status.graph.prefill.display", "Effective prefill policy and backend."),
-    Column("Decode", "string", ".status.graph.decode.display", "Effective decode policy and backend."),
+    Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Serves, with proved graphs."),
+    Column(
+        "Status",
+        "string",
+        '.status.conditions[?(@.type=="Ready")].reason',
+        "Ready, Degraded (serves, with a weaker policy than planned), or why it is not Ready.",
+    ),
+    Column("Prefill", "string", ".status.graph.prefill.display", "Prefill policy that runs, backend, and the plan."),
+    Column("Decode", "string", ".status.graph.decode.display", "Decode policy that runs, backend, and the plan."),
     Column("Captured", "string", ".status.graph.captured", "Captured over planned sizes."),
     Column("Replicas", "string", ".status.pods", "Pods that serve over pods asked for."),
     Column("Age", "date", ".metadata.creationTimestamp", "Time since creation."),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from graphpod_operator.api_status import EngineStatus
 from graphpod_operator.observe import Pod
 from graphpod_operator.warmup import NoReading, Reading, State
+from graphpod_policy.units import count
 
 
 def engine_status(
@@ -44,12 +45,5 @@ def display(context: int, batch: int, kv_tokens: int, auto: Iterable[str]) -> st
     derived = dict.fromkeys(auto, " (Auto)")
     return (
         f"context {context}{derived.get('maxModelLen', '')}, batch {batch}{derived.get('maxBatch', '')}, "
-        f"{count_text(kv_tokens)} KV tokens"
+        f"{count(kv_tokens)} KV tokens"
     )
-
-
-def count_text(count: int) -> str:
-    """A count as one reads it: 16384, 98.3k, 1.2M."""
-    if count < 100_000:
-        return str(count)
-    return f"{count / 1000:.0f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"

@@ -14,6 +14,7 @@ from graphpod_operator import features, quantity
 from graphpod_operator.allowed import Allowed
 from graphpod_operator.api import Spec
 from graphpod_operator.engineconfig import engine_config, engine_file
+from graphpod_operator.explain_limits import Limits
 from graphpod_operator.manifest import Manifest
 from graphpod_operator.reasons import Reason
 from graphpod_operator.render import scaling
@@ -34,7 +35,6 @@ from graphpod_policy import (
     Policy,
     attention_there,
     can_start,
-    limits,
     refine,
     resolve,
     settled,
@@ -77,6 +77,7 @@ class Explanation:
     """Of weights and activations, where the engine's place is known or does not matter."""
     attention: Choice | None
     """The kernels that would compute attention, where model and node are known."""
+    limits: Limits
     config_hash: str
     notes: tuple[str, ...]
 
@@ -130,13 +131,15 @@ def explain(
     found = can_start(config, plan, model, place, _no_pods(spec))
     there, unusual = settled(config, model, place)
     known = config.dtype is not None or place.capability is not None
+    refined = refine(plan, facts) if model is not None or node is not None else None
     return Explanation(
         manifest=manifest,
         plan=plan,
-        there=refine(plan, facts) if model is not None or node is not None else None,
+        there=refined,
         obstacles=(*refused, *lacking, *(one for one in found if one.code is not ExitCode.FeatureNotBuilt)),
         dtype=there.dtype if known else None,
         attention=attention_there(there, model, place) if model is not None and place.capability is not None else None,
+        limits=Limits.of(there, plan, refined or plan, facts, place.free_bytes),
         config_hash=engine_file(manifest.name, spec, plan).hash,
         notes=notes + ((unusual,) if unusual else ()) + _assumptions(plan, facts),
     )
@@ -176,8 +179,8 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         **{phase.value: phase_dict(phase, explanation) for phase in Phase},
         "backend": final.backend.value,
         "compile": final.compile.value,
-        "limits": limits_dict(final),
-        "prefillChunk": final.prefill_chunk,
+        "limits": explanation.limits.as_dict(),
+        "prefillChunk": explanation.limits.chunk,
         "dtype": explanation.dtype,
         "attention": explanation.attention and _attention_dict(explanation.attention),
         "budget": {
@@ -195,20 +198,6 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
 
 def _attention_dict(choice: Choice) -> dict[str, str | None]:
     return {"kernels": choice.kernels and choice.kernels.value, "because": choice.because}
-
-
-def limits_dict(final: Plan) -> dict[str, Any]:
-    """Context and batch as a pod would derive them, as far as the plan's facts tell; `maxModelLen` null: the model's
-    own.
-    """
-    features, facts = final.features, final.facts
-    known = features.max_model_len is not None or features.device is Device.Cpu or facts.model is not None
-    written = {"maxModelLen": features.max_model_len, "maxBatch": features.max_batch}
-    return {
-        "maxModelLen": limits.context(features, facts) if known else None,
-        "maxBatch": limits.batch(features, facts, final.phases[Phase.Decode].sizes),
-        "auto": [name for name, value in written.items() if value is None],
-    }
 
 
 def decision_dict(decision: Decision) -> dict[str, Any]:
@@ -244,7 +233,7 @@ def _assumptions(plan: Plan, facts: Facts) -> tuple[str, ...]:
         weights = "8 billion" if cuda else "135 million"
         assumed.append(
             f"bytes and seconds are those of a model of {weights} weights, and whether yours can start (architecture, "
-            "context length, memory) was not checked; give --model-config for yours"
+            "context length, memory) was not checked; give --model-config for yours, and for what the KV cache holds"
         )
     if cuda and facts.gpu_memory_bytes is None:
         assumed.append(

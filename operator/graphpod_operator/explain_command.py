@@ -20,7 +20,7 @@ from graphpod_operator import document, explain_live, manifest, quantity
 from graphpod_operator.allowed import Allowed, AllowedInvalid
 from graphpod_operator.api import GROUP, KIND, PLURAL, SHORT_NAME
 from graphpod_operator.explain import Explanation, as_dict, explain
-from graphpod_operator.explain_text import coloured, plain, text
+from graphpod_operator.explain_text import Paint, coloured, plain, summary, text
 from graphpod_operator.features import wants_gpu
 from graphpod_operator.observe import Child
 from graphpod_operator.render.images import Images
@@ -186,12 +186,14 @@ def _as_plain(explanation: Explanation, revisions: Revisions) -> dict[str, Any]:
 
 
 def _texts(found: list[Explanation], revisions: Revisions) -> str:
-    return "\n".join(_text(each, revisions) for each in found)
+    paint = coloured if sys.stdout.isatty() else plain
+    head = summary(found, paint) if len(found) > 1 else ""
+    return head + "\n".join(_text(each, revisions, paint) for each in found)
 
 
-def _text(explanation: Explanation, revisions: Revisions) -> str:
+def _text(explanation: Explanation, revisions: Revisions, paint: Paint) -> str:
     there = explain_live.live(explanation, revisions)
-    told = text(explanation, coloured if sys.stdout.isatty() else plain)
+    told = text(explanation, paint)
     return told + ("\n" + explain_live.live_text(there, explanation) if there else "")
 
 

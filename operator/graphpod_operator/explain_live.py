@@ -68,6 +68,8 @@ class Live:
     offers: tuple[str, ...]
     """What the operator in the cluster says it would do otherwise."""
     pinned: Pinned | None
+    serves: Raw
+    """status.engine: context, batch and KV tokens that the pods report."""
 
     @property
     def offered(self) -> str | None:
@@ -100,6 +102,7 @@ def live(explanation: Explanation, revisions: Iterable[observe.Child] = ()) -> L
         adopts=config_hash is not None and config_hash != explanation.config_hash,
         offers=tuple(_offers(raw)),
         pinned=pinned,
+        serves=_map(raw, "status", "engine"),
     )
 
 
@@ -112,6 +115,7 @@ def as_plain(found: Live, explanation: Explanation) -> dict[str, Any]:
     return {
         **rows,
         "captured": found.captured,
+        "limits": {name: found.serves.get(name) for name in ("maxModelLen", "maxBatch", "kvTokens")},
         "resolverRevision": found.revision,
         "configHash": found.config_hash,
         "pinned": _pinned_plain(found.pinned),
@@ -135,6 +139,7 @@ def live_text(found: Live, explanation: Explanation) -> str:
         ),
         f"  captured  {found.captured or NOT_TOLD}, configuration {found.config_hash or 'none'}, "
         f"rules {found.revision or NOT_TOLD}",
+        *([f"  serves    {serves}"] if (serves := _text(found.serves, "display")) else ()),
         *([_pinned_text(found.pinned)] if found.pinned else ()),
         _adopting(found, explanation),
         *_pods(found.pinned),
@@ -231,7 +236,7 @@ def _pods(pinned: Pinned | None) -> Iterable[str]:
         return (f"  This program's rules would refuse the spec ({pinned.refused}); the pods run on.",)
     if not pinned.differences:
         return ("  Pods made by this program would be the same, but for their image.",)
-    told = [f"    {line}" for row in pinned.differences for line in lines(row)]
+    told = [f"    {line}" for line in lines(pinned.differences)]
     return ("  Of the pinned rendering this program would change, beside the image:", *told)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
-from graphpod_operator.explain import Explanation, Verdict, ladder_gaps, limits_dict
-from graphpod_policy import Backend, Cost, Decision, Outcome, Phase, Plan, Policy
+from graphpod_operator.explain import Explanation, Verdict, ladder_gaps
+from graphpod_policy import Backend, Cost, Decision, Obstacle, Outcome, Phase, Plan, Policy
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import Gap, closing
+from graphpod_policy.units import duration, size
 
 WIDTH = 112
 INDENT = 14
@@ -44,6 +45,12 @@ class Ink(Enum):
 
 Paint = Callable[[Ink, str], str]
 
+SHORT: dict[Verdict, tuple[Ink, str]] = {
+    Verdict.AsAsked: (Ink.Good, "can start"),
+    Verdict.Degraded: (Ink.Care, "can start, with less than was asked of graphs"),
+    Verdict.CannotStart: (Ink.Bad, "cannot start"),
+}
+
 
 def plain(_: Ink, text: str) -> str:
     """No colour, for files and pipes."""
@@ -62,7 +69,7 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
     lines += [paint(Ink.Strong, f"{manifest.namespace}/{manifest.name}") + f"  ({manifest.source})", ""]
     for phase in Phase:
         lines += [*_phase(phase, explanation, paint), ""]
-    lines += _block("serves", [_serves(final)])
+    lines += _block("serves", [explanation.limits.text()])
     if explanation.attention is not None and explanation.attention.kernels is not None:
         lines += _block("attention", [f"{explanation.attention.kernels}: {explanation.attention.because}"])
     lines += _block("start", [_start(explanation)])
@@ -84,7 +91,8 @@ def _phase(phase: Phase, explanation: Explanation, paint: Paint) -> Iterator[str
     yield paint(Ink.Strong, f"{phase.upper():<{INDENT}}") + " → ".join(steps)
     yield from _block("runs", [RUNS[row.planned] + _recorder(final, row.planned)])
     if row.sizes:
-        yield from _block("sizes", [_sizes(row.sizes, ROWS[phase])])
+        of_a_rank = " of one rank" if explanation.limits.ranks > 1 else ""
+        yield from _block("sizes", [ladder_text(row.sizes, ROWS[phase] + of_a_rank)])
         if found := ladder_gaps(phase, final):
             yield from _block("gaps", [_gaps(row.sizes, found)], paint, Ink.Care)
         yield from _block("costs", [_cost(final.costs[phase])])
@@ -117,18 +125,24 @@ def _named(name: str, because: str, paint: Paint) -> Iterator[str]:
     yield from _wrapped(because, INDENT + 4, paint, None)
 
 
-def _sizes(sizes: tuple[int, ...], rows: str) -> str:
+def ladder_text(sizes: Sequence[int], rows: str) -> str:
+    """A ladder in one line, a long one by its ends."""
     listed = " ".join(map(str, sizes)) if len(sizes) <= 12 else f"{_some(sizes[:8])} … {_some(sizes[-3:])}"
     return f"{len(sizes)} of up to {sizes[-1]} {rows}: {listed}"
 
 
 def _gaps(sizes: tuple[int, ...], found: tuple[Gap, ...]) -> str:
     share = sum(gap.last - gap.first + 1 for gap in found) / sizes[-1]
-    spans = ", ".join(f"{gap.first}–{gap.last}" if gap.last > gap.first else str(gap.first) for gap in found)
     return (
-        f"{share:.0%} of the lengths up to {sizes[-1]} run eagerly (PaddingGate): {spans}; "
+        f"{share:.0%} of the lengths up to {sizes[-1]} run eagerly (PaddingGate): {gaps_text(found)}; "
         f"add sizes {', '.join(map(str, closing(sizes)))}"
     )
+
+
+def gaps_text(found: Iterable[Iterable[int]]) -> str:
+    """Spans of lengths, from the first to the last."""
+    spans = ((first, last) for first, last in found)
+    return ", ".join(f"{first}–{last}" if last > first else str(first) for first, last in spans)
 
 
 def _some(sizes: Iterable[int]) -> str:
@@ -136,33 +150,15 @@ def _some(sizes: Iterable[int]) -> str:
 
 
 def _cost(cost: Cost) -> str:
-    return f"about {bytes_text(cost.bytes)} of memory and {seconds_text(cost.seconds)} to capture"
-
-
-def bytes_text(amount: int) -> str:
-    """MiB or GiB, as one reads it."""
-    return f"{amount / (1 << 30):.1f} GiB" if amount >= 1 << 30 else f"{max(1, amount >> 20)} MiB"
-
-
-def seconds_text(seconds: float) -> str:
-    """Seconds or minutes, as one reads it."""
-    return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-
-def _serves(plan: Plan) -> str:
-    told = limits_dict(plan)
-    auto = dict.fromkeys(told["auto"], " (Auto)")
-    context = told["maxModelLen"] or "the model's own length"
-    fits = ", as far as the KV cache holds it" if "maxModelLen" in auto else ""
-    return f"context {context}{auto.get('maxModelLen', '')}{fits}; batch {told['maxBatch']}{auto.get('maxBatch', '')}"
+    return f"about {size(cost.bytes)} of memory and {duration(cost.seconds)} to capture"
 
 
 def _start(explanation: Explanation) -> str:
     budget, captures = explanation.final.budget, any(row.sizes for row in explanation.final.phases.values())
-    part = f", {budget.capture_seconds} s of it for each time that graphs are captured" if captures else ""
+    part = f", {duration(budget.capture_seconds)} of it for each time that graphs are captured" if captures else ""
     return (
-        f"Ready within {budget.start_seconds} s by the estimate{part}; "
-        f"the kubelet ends a start after {seconds_text(explanation.start_limit)} (spec.engine.startTimeout)"
+        f"Ready within {duration(budget.start_seconds)} by the estimate{part}; "
+        f"the kubelet ends a start after {duration(explanation.start_limit)} (spec.engine.startTimeout)"
     )
 
 
@@ -171,7 +167,7 @@ def _engine(explanation: Explanation) -> str:
     asked = "" if final.compile is final.request.compile else f" (asked {final.request.compile})"
     dtype = explanation.dtype or "dtype Auto"
     return (
-        f"prefill in chunks of {final.prefill_chunk} tokens, {dtype}, layers compiled: {final.compile}{asked}, "
+        f"prefill in chunks of {explanation.limits.chunk} tokens, {dtype}, layers compiled: {final.compile}{asked}, "
         f"configuration {explanation.config_hash}, rules {final.resolver_revision}"
     )
 
@@ -183,9 +179,7 @@ def _recorder(plan: Plan, policy: Policy) -> str:
 
 def _verdict(explanation: Explanation, paint: Paint) -> Iterator[str]:
     """Whether a pod can start, a line for each reason against it; then how graphs compare with what was asked."""
-    for one in explanation.obstacles:
-        lines = textwrap.wrap(f"cannot start: {one.reason}: {one}", WIDTH, subsequent_indent=" " * INDENT)
-        yield from (paint(Ink.Bad, line) for line in lines)
+    yield from (paint(Ink.Bad, line) for line in obstacle_lines(explanation.obstacles))
     if not explanation.obstacles:
         yield paint(Ink.Good, "can start")
     ink, said = {
@@ -193,6 +187,24 @@ def _verdict(explanation: Explanation, paint: Paint) -> Iterator[str]:
         Verdict.Degraded: (Ink.Care, "Graphs: less than asked; the lines below say which rule took it."),
     }[explanation.graphs]
     yield paint(ink, said)
+
+
+def obstacle_lines(obstacles: Iterable[Obstacle]) -> Iterator[str]:
+    """What stands against a start, each thing with its next step."""
+    for one in obstacles:
+        yield from textwrap.wrap(f"cannot start: {one.reason}: {one}", WIDTH, subsequent_indent=" " * INDENT)
+
+
+def summary(explanations: Sequence[Explanation], paint: Paint = plain) -> str:
+    """Of several services, one line for each: the first thing that stands against a start, or how graphs compare."""
+    cannot = sum(one.verdict is Verdict.CannotStart for one in explanations)
+    lines = [f"{len(explanations)} services, " + (f"{cannot} cannot start" if cannot else "all can start")]
+    names = [f"{one.manifest.namespace}/{one.manifest.name}" for one in explanations]
+    for name, one in zip(names, explanations, strict=True):
+        ink, said = SHORT[one.verdict]
+        why = f": {one.obstacles[0].reason}" if one.obstacles else ""
+        lines.append(f"  {name:<{max(map(len, names))}}  " + paint(ink, said + why))
+    return "\n".join(lines) + "\n\n"
 
 
 def _block(title: str, texts: list[str], paint: Paint = plain, ink: Ink | None = None) -> Iterator[str]:

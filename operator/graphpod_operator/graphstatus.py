@@ -81,7 +81,9 @@ def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]
         requested=plan.requested,
         planned=plan.planned,
         effective=effective,
-        display=display(effective, backend) if effective is not None else None,
+        display=display(effective, backend, plan.planned if is_weaker(phase, effective, plan) else None)
+        if effective is not None
+        else None,
         sizes=SizeCounts(
             planned=len(plan.sizes),
             captured=min((count.captured for count in counts), default=0),
@@ -92,11 +94,16 @@ def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]
     )
 
 
-def display(effective: Policy, backend: Backend) -> str:
-    """The printer column: nobody is to take the CPU's recorder for CUDA graphs."""
-    if effective is Policy.Disabled or backend is Backend.CudaGraph:
-        return effective.value
-    return f"{effective.value} ({backend.value.lower()})"
+def display(effective: Policy, backend: Backend, planned: Policy | None = None) -> str:
+    """The printer column: nobody is to take the CPU's recorder for CUDA graphs. `planned`: the policy that the pods
+    fell back from.
+    """
+    notes = []
+    if effective is not Policy.Disabled and backend is not Backend.CudaGraph:
+        notes.append(backend.value.lower())
+    if planned is not None:
+        notes.append(f"planned {planned.value}")
+    return f"{effective.value} ({', '.join(notes)})" if notes else effective.value
 
 
 def _self_check(results: list[str]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable
+from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
 
@@ -23,11 +24,17 @@ MEANING: dict[Severity, str] = {
 }
 
 
-def as_text() -> str:
-    """The table for a terminal."""
+class UnknownRule(ValueError):
+    """There is no rule of this name; the message names the nearest ones."""
+
+
+def as_text(only: str | None = None) -> str:
+    """The table for a terminal, or one rule of it. Raises UnknownRule."""
+    tables = _tables(only)
     lines = [f"Rules {RESOLVER_REVISION}", ""]
-    lines += [f"  {severity:<12} {meaning}" for severity, meaning in MEANING.items()]
-    for title, rules in TABLES:
+    spoken = {rule.severity for _, rules in tables for rule in rules}
+    lines += [f"  {severity:<12} {meaning}" for severity, meaning in MEANING.items() if severity in spoken]
+    for title, rules in tables:
         lines += ["", title.upper()]
         for name, rows in groupby(rules, key=lambda rule: rule.id):
             lines += ["", f"  {name}{_unbuilt(name)}"]
@@ -38,10 +45,24 @@ def as_text() -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json() -> str:
-    """The table for programs."""
-    rows = [_plain(title, rule) for title, rules in TABLES for rule in rules]
+def as_json(only: str | None = None) -> str:
+    """The table for programs, or one rule of it. Raises UnknownRule."""
+    rows = [_plain(title, rule) for title, rules in _tables(only) for rule in rules]
     return json.dumps({"resolverRevision": RESOLVER_REVISION, "rules": rows}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _tables(only: str | None) -> tuple[tuple[str, tuple[Rule, ...]], ...]:
+    """Titles and rows of every topic; of the rule `only`, whatever its capitals, those that have it."""
+    if only is None:
+        return TABLES
+    names = {rule.id.lower(): rule.id for _, rules in TABLES for rule in rules}
+    if (name := names.get(only.lower())) is None:
+        near = [names[one] for one in get_close_matches(only.lower(), names, 3, 0.5)]
+        near += [name for low, name in names.items() if only.lower() in low and name not in near]
+        hint = f"the nearest are {', '.join(near[:5])}" if near else "`graphpod rules` lists them"
+        raise UnknownRule(f"no rule {only}: {hint}")
+    found = ((title, tuple(rule for rule in rules if rule.id == name)) for title, rules in TABLES)
+    return tuple((title, rows) for title, rows in found if rows)
 
 
 def as_markdown() -> Iterable[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from graphpod_policy.features import Features, GraphRequest
+from graphpod_policy.units import as_quantity
 from graphpod_policy.words import AttentionBackend, CompileMode, Device, KvCacheDtype, Phase, Policy, Role
 
 BUILT_POLICIES: dict[Phase, tuple[Policy, ...]] = {
@@ -40,8 +41,8 @@ FEATURES: tuple[Feature, ...] = (
         instead="ask for one",
     ),
     Feature("speculative decoding", "spec.engine.speculative", False, lambda f: f.speculative),
-    Feature("host KV cache", "spec.engine.hostCache", False, lambda f: f.host_cache_bytes),
-    Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: f.cpu_offload_bytes),
+    Feature("host KV cache", "spec.engine.hostCache", False, lambda f: _bytes(f.host_cache_bytes)),
+    Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: _bytes(f.cpu_offload_bytes)),
     Feature("LoRA adapters", "spec.engine.lora", False, lambda f: ", ".join(f.lora)),
     Feature("quantization", "spec.engine.quantization", False, lambda f: f.quantization),
     Feature(
@@ -86,6 +87,10 @@ class NotBuilt(NamedTuple):
 
     field: str
     message: str
+
+
+def _bytes(amount: int | None) -> str | None:
+    return None if amount is None else as_quantity(amount)
 
 
 def is_built(feature: str) -> bool:

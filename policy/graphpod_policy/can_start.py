@@ -26,6 +26,7 @@ from graphpod_policy.footprint import (
 from graphpod_policy.node import NOWHERE, NodeFacts
 from graphpod_policy.plan import Decision, Plan
 from graphpod_policy.resolve import chunk_there, refine
+from graphpod_policy.units import as_quantity, size
 from graphpod_policy.words import AttentionBackend, Device, KvCacheDtype
 
 SUSPENDED = "Suspended"
@@ -193,20 +194,12 @@ def kv_cache_too_small(config: EngineConfig, context: int, room: int, page: int)
     least = pages_of(config, context)
     what = (
         f"the KV cache has room for {max(0, room // page)} pages ({size(max(0, room))}), one sequence of maxModelLen "
-        f"{context} needs {least} of {page} bytes ({size(least * page)})"
+        f"{context} needs {least} of {size(page)} each ({size(least * page)})"
     )
     return Obstacle.of(ExitCode.KvCacheTooSmall, what)
 
 
 def kv_cache_too_large(given: int | None, why: str) -> Obstacle:
     """kvCacheMemory, `given`, does not fit."""
-    asked = f" (kvCacheMemory: {size(given)})" if given is not None else ""
+    asked = f" (kvCacheMemory: {as_quantity(given)})" if given is not None else ""
     return Obstacle.of(ExitCode.KvCacheTooLarge, f"the KV cache{asked} does not fit next to weights and graphs: {why}")
-
-
-def size(amount: int) -> str:
-    """Bytes as people read them."""
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if amount >= 1 << shift:
-            return f"{amount / (1 << shift):.1f} {unit}"
-    return f"{amount} bytes"

@@ -8,8 +8,14 @@ from graphpod_policy.config import EngineConfig
 from graphpod_policy.cost import pool_bytes
 from graphpod_policy.dtype import DTYPE_BYTES
 from graphpod_policy.facts import Facts, ModelFacts
-from graphpod_policy.words import KvCacheDtype, Phase
+from graphpod_policy.features import Features
+from graphpod_policy.plan import Plan
+from graphpod_policy.words import Device, KvCacheDtype, Phase
 
+CHECK_COPIES = 4
+"""Of the pages of one self-check: their past, the same drawn in 32 bits, and what replay and eager code wrote."""
+CHECKED_PAGES = 4
+"""Of one sequence of a checked decode step, at most."""
 MARGIN = 0.1
 """Part of the free memory that the KV cache leaves alone: front, sockets, allocator fragmentation."""
 
@@ -44,3 +50,33 @@ def capture_room(config: EngineConfig, known: Facts, available: int) -> int:
     assert known.model is not None
     one_context = pages_of(config, limits.least_context(config.feature_set(), known)) * page_bytes(config, known.model)
     return max(0, int(available * (1 - MARGIN)) - (config.kv_cache_bytes or one_context))
+
+
+def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) -> int | None:
+    """Tokens that the KV cache of a pod would hold, by estimate. `config` has the type of the weights and the prefill
+    chunk of its place; `plan` is refined with `known`; `free` is what a GPU has before the weights, on a CPU the
+    container's memory, None for one without a limit. None: not known.
+    """
+    features, model = plan.features, known.model
+    if model is None:
+        return None
+    page = page_bytes(config, model)
+    context = pages_of(config, limits.context(features, known))
+    batch = limits.batch(features, known, plan.phases[Phase.Decode].sizes)
+    if config.kv_cache_bytes is not None:
+        return config.kv_cache_bytes // page * config.page_size
+    if free is None:
+        return batch * context * config.page_size if features.device is Device.Cpu else None
+    captures = {phase: cost.bytes for phase, cost in plan.costs.items()}
+    left = free - weights_bytes(config, model) - captures[Phase.Prefill]
+    reserve = activation_bytes(config, model) + captures[Phase.Decode]
+    room = min(int(left * (1 - MARGIN)), left - check_bytes(config, features, batch, page)) - reserve
+    return max(0, min(batch * context, room // page)) * config.page_size
+
+
+def check_bytes(config: EngineConfig, features: Features, batch: int, page: int) -> int:
+    """What the largest self-check of a GPU takes beside the KV cache, as the engine reserves it."""
+    if features.device is Device.Cpu:
+        return 0
+    pages = max(pages_of(config, config.prefill_chunk) + 2, CHECKED_PAGES * batch)
+    return CHECK_COPIES * pages * page

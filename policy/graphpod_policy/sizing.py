@@ -18,6 +18,7 @@ from graphpod_policy.ladder import (
     verify_ladder,
 )
 from graphpod_policy.rules import BY_NAME, Case, Rule, speaking
+from graphpod_policy.units import size
 from graphpod_policy.words import CompileMode, Device, Phase, Severity
 
 UNITS = {Phase.Prefill: "tokens", Phase.Decode: "sequences"}
@@ -143,7 +144,7 @@ def budget_cut(sizes: Ladder, case: Case, allowance: Allowance) -> tuple[Ladder,
     in_time = _fitting(in_memory, [cost.seconds <= most_seconds for cost in costs])
     changes: list[Change] = []
     if in_memory != sizes:
-        needed, allowed = f"{costs[-1].bytes >> 20} MiB", f"{int(most_bytes) >> 20} MiB"
+        needed, allowed = size(costs[-1].bytes), size(int(most_bytes))
         changes.append((BY_NAME["LadderMemory"], _told(sizes, in_memory, case, needed, allowed)))
     if in_time != in_memory:
         needed, allowed = f"{costs[len(in_memory) - 1].seconds:.0f} s", f"{most_seconds:.0f} s"

@@ -79,7 +79,7 @@ def test_it_is_ready_with_every_graph_captured_and_proved(service: Manifest) -> 
 
 def test_kubectl_get_shows_it_in_its_columns(installed: Cluster, service: Manifest) -> None:
     header, row = installed.kubectl("get", "gisvc", NAME, "-n", NAMESPACE).splitlines()
-    assert header.split() == ["NAME", "READY", "REASON", "PREFILL", "DECODE", "CAPTURED", "REPLICAS", "AGE"]
+    assert header.split() == ["NAME", "READY", "STATUS", "PREFILL", "DECODE", "CAPTURED", "REPLICAS", "AGE"]
     assert "Breakable (recorder)" in row
     assert "Full (recorder)" in row
 

@@ -61,7 +61,7 @@ def test_capture_is_followed_until_the_service_is_ready(
 
 def test_kubectl_get_shows_what_runs_and_that_it_is_the_recorder(ready: Place) -> None:
     head, row = ready.kubectl("get", "gisvc").splitlines()
-    assert head.split() == ["NAME", "READY", "REASON", "PREFILL", "DECODE", "CAPTURED", "REPLICAS", "AGE"]
+    assert head.split() == ["NAME", "READY", "STATUS", "PREFILL", "DECODE", "CAPTURED", "REPLICAS", "AGE"]
     assert row.split()[:3] == ["demo", "True", "Ready"]
     assert "Breakable (recorder)" in row
     assert "Full (recorder)" in row

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.enginestatus import count_text, engine_status
+from graphpod_operator.enginestatus import engine_status
 from graphpod_operator.observe import Pod
 from graphpod_operator.warmup import Reading
 from tests.unit.operator.objects import pod
@@ -50,10 +50,3 @@ def test_what_the_spec_says_is_not_called_auto() -> None:
 def test_only_ready_pods_of_the_planned_configuration_count(changes: dict[str, Any]) -> None:
     (one,) = pods("a")
     assert engine_status(HASH, [one], {one.uid: reading(1, 1, 1, [], **changes)}) is None
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0"), (99_999, "99999"), (100_000, "100k"), (999_400, "999k"), (123_456_789, "123.5M")]
-)
-def test_counts_are_read_at_a_glance(count: int, text: str) -> None:
-    assert count_text(count) == text

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import io
 import json
 import os
 from collections.abc import Callable
@@ -169,6 +170,57 @@ def test_several_services_of_a_file_are_all_explained(run: Explain) -> None:
     assert [row["name"] for row in json.loads(told)] == ["demo", "other"]
 
 
+def test_several_services_begin_with_a_line_for_each(run: Explain) -> None:
+    two = GPU.replace("gpu: 1", "gpu: 2").replace("demo", "other")
+    code, told, _ = run(f"{PLAIN}---\n{two}")
+    assert code == 4
+    assert told.splitlines()[:4] == [
+        "2 services, 1 cannot start",
+        "  default/demo   can start",
+        "  default/other  cannot start: FeatureNotBuilt",
+        "",
+    ]
+
+
+def test_a_list_is_read_from_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in `kubectl get gisvc -o json | graphpod explain -f -`."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(PLAIN)]}
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(listed).encode())))
+    assert cli.main(["explain", "-f", "-"]) == 0
+    assert "default/demo  (standard input)" in capsys.readouterr().out
+
+
+def test_every_mistake_of_a_file_has_its_line(run: Explain) -> None:
+    code, told, complained = run(PLAIN + "  replicas: many\n  engine: {maxBatch: 0}\n")
+    assert (code, told) == (2, "")
+    assert complained.splitlines() == [
+        'error: FILE:8: spec.replicas: expected a whole number, found "many"',
+        "error: FILE:9: spec.engine.maxBatch: must be at least 1, found 0",
+    ]
+
+
+def test_many_mistakes_are_counted_after_the_first_ones(run: Explain) -> None:
+    sizes = ", ".join("x" for _ in range(100))
+    _, _, complained = run(PLAIN + f"  graph: {{sizes: {{decode: [{sizes}]}}}}\n")
+    assert len(complained.splitlines()) == 41
+    assert complained.splitlines()[-1] == "error: and 60 more"
+
+
+def test_what_was_asked_in_bytes_is_a_quantity(run: Explain) -> None:
+    _, told, _ = run(GPU + "  engine: {hostCache: {size: 200Gi}}\n")
+    assert told.startswith("cannot start: FeatureNotBuilt: spec.engine.hostCache: host KV cache (200Gi) is not built")
+
+
+def test_sizes_and_batch_of_ranks_say_that_they_are_of_one(run: Explain) -> None:
+    _, told, _ = run(GPU.replace("gpu: 1", "gpu: 4") + "  parallelism: {tensor: 4, data: 4}\n")
+    told = " ".join(told.split())
+    assert "tokens of one rank: " in told
+    assert "sequences of one rank: " in told
+    assert "batch 256 (Auto) of each of 4 ranks, 1024 in all" in told
+
+
 def test_colour_is_for_terminals_only(run: Explain) -> None:
     two = GPU.replace("gpu: 1", "gpu: 2")
     assert "\x1b" not in run(two)[1]
@@ -184,6 +236,7 @@ def model(tmp_path: Path) -> Path:
     config = {
         "architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 36, "hidden_size": 4096, "vocab_size": 151936,
         "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+        "max_position_embeddings": 40960,
     }  # fmt: skip
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
@@ -195,10 +248,40 @@ def test_a_node_and_a_model_tell_what_the_engine_will_make_of_the_plan(run: Expl
     _, told, _ = run(big, "-o", "json", "--node", "gpu=L4,count=1", "--model-config", str(model))
     there = json.loads(told)
     assert there["prefill"]["expected"] == "Breakable"
-    assert there["prefill"]["sizes"][-1] == 2048
+    assert there["prefill"]["sizes"][-1] == there["prefillChunk"] == 2048
     assert {d["rule"] for d in there["decisions"] if d["stage"] == "Engine"} == {"LadderDevice"}
     assert there["notes"] == []
     assert "asked Auto → planned Breakable → expected there Breakable" in run(big, "--node", "memory=24Gi")[1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "node", "limits", "said"),
+    [
+        (GPU, "gpu=H200", (40960, 256, 700_000), "context 40960 tokens (Auto); batch 256 (Auto); KV cache of about "),
+        (GPU + "  engine: {maxModelLen: 9000}\n", "gpu=H100", (9000, 256, 300_000), "context 9000 tokens; batch 256 "),
+        (GPU + "  engine: {kvCacheMemory: 450Mi}\n", "gpu=H100", (3200, 256, 3200), "about 3200 tokens: one such con"),
+        (GPU, None, (None, 256, None), "context the model's own length (Auto), as far as the KV cache holds it; batch"),
+        (PLAIN, None, (2048, 8, None), "context 2048 tokens (Auto), as far as the KV cache holds it; batch 8 (Auto)"),
+    ],
+)
+def test_context_batch_and_kv_tokens_are_what_a_pod_would_derive(
+    run: Explain, model: Path, spec: str, node: str | None, limits: tuple[int | None, ...], said: str
+) -> None:
+    given = ["--node", node, "--model-config", str(model)] if node else []
+    assert said in " ".join(run(spec, *given)[1].split())
+    found = json.loads(run(spec, *given, "-o", "json")[1])["limits"]
+    context, batch, tokens = limits
+    assert (found["maxModelLen"], found["maxBatch"]) == (context, batch)
+    assert found["kvTokens"] == tokens if tokens in (None, 3200) else tokens < found["kvTokens"] < 1.3 * tokens
+
+
+def test_a_live_service_tells_what_its_pods_serve(run: Explain) -> None:
+    told = "context 40960 (Auto), batch 256 (Auto), 1.2M KV tokens"
+    raw = json.loads(live(PLAIN))
+    raw["status"]["engine"] = {"maxModelLen": 40960, "maxBatch": 256, "kvTokens": 1_200_000, "display": told}
+    assert f"  serves    {told}\n" in run(json.dumps(raw))[1]
+    found = json.loads(run(json.dumps(raw), "-o", "json")[1])
+    assert found["live"]["limits"] == {"maxModelLen": 40960, "maxBatch": 256, "kvTokens": 1_200_000}
 
 
 @pytest.mark.parametrize(
@@ -252,7 +335,34 @@ def test_a_change_of_spec_tells_what_changes_and_which_pods(
     paths = {row["path"] for row in found["differences"]}
     assert path in paths if path else not paths
     text = run(PLAIN, "--diff", str(other))[1]
-    assert text.splitlines()[-1].startswith(pods)
+    assert text.splitlines()[0].startswith(pods)
+
+
+def test_a_difference_is_printed_in_units_and_a_ladder_by_its_ends(run: Explain, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(GPU)
+    told = run(PLAIN, "--diff", str(other))[1]
+    for said in (
+        "prefill.sizes\n  - 22 of up to 256 tokens: 4 8 12 16 20 24 28 32 … 224 240 256\n  + 74 of up to 16384 tokens",
+        "prefill.bytes\n  - 69.7 MiB\n  + 2.3 GiB\n",
+        "limits.maxModelLen\n  - 2048 tokens\n  + the model's own length\n",
+        "limits.maxBatch\n  - 8 sequences\n  + 256 sequences\n",
+        "budget.limitSeconds\n  - 60 min\n",
+        "dtype\n  - float32\n  + Auto\n",
+    ):
+        assert said in told
+    assert told.count("\ndecisions\n") == 1
+    rows = json.loads(run(PLAIN, "--diff", str(other), "-o", "json")[1])["differences"]
+    (row,) = (row for row in rows if row["path"] == "prefill.sizes")
+    assert (len(row["before"]), len(row["after"])) == (22, 74)
+
+
+def test_a_change_to_a_service_that_cannot_start_says_so_first(run: Explain, tmp_path: Path, model: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(PLAIN + "  engine:\n    maxModelLen: 50000\n")
+    code, told, _ = run(PLAIN, "--diff", str(other), "--model-config", str(model))
+    assert code == 4
+    assert told.startswith("cannot start: ContextTooLong: maxModelLen 50000 is more than the 40960 positions")
 
 
 def test_a_decision_that_stays_is_no_difference(run: Explain, tmp_path: Path) -> None:
@@ -327,8 +437,10 @@ def test_a_live_service_is_fetched_from_the_cluster(
         return json.loads(live(PLAIN)), ()
 
     monkeypatch.setattr(explain_cluster, "fetch", fetch)
-    assert cli.main(["explain", "gisvc/demo", "-n", "ns"]) == 0
-    assert asked == [("ns", "demo")]
+    kinds = ("gisvc", "inferenceservices.graphpod.dev", "inferenceservice.graphpod.dev", "inferenceservices")
+    for kind in kinds:
+        assert cli.main(["explain", f"{kind}/demo", "-n", "ns"]) == 0
+    assert asked == [("ns", "demo")] * len(kinds)
     assert "In the cluster" in capsys.readouterr().out
 
 

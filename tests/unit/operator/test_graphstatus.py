@@ -14,7 +14,7 @@ def test_the_weakest_pod_counts_and_pods_are_listed_when_they_differ() -> None:
     )
     graph = the(observed, replicas=2).graph
     assert graph is not None
-    assert (graph.decode.effective, graph.decode.display) == ("Breakable", "Breakable (recorder)")
+    assert (graph.decode.effective, graph.decode.display) == ("Breakable", "Breakable (recorder, planned Full)")
     assert graph.captured == "24/26"
     assert [(row.name, row.decode) for row in graph.pods] == [("demo-abc-1", "Full"), ("demo-abc-2", "Breakable")]
     same = the(READY).graph

@@ -164,6 +164,7 @@ def test_what_is_read_does_not_grow_by_its_aliases() -> None:
             "FILE:5: spec.podTemplate.a.a: the spec is nested more than 32 levels",
         ),
         (PLAIN + f"  podTemplate: {nested(1200)}\n", "FILE:8: nested more than 128 levels deep"),
+        (PLAIN + "  graph: {sizes: {decode: [x]}}\n", "FILE:8: spec.graph.sizes.decode[0]: expected a whole number, f"),
         ("---\nkind: Pod\n---\n" + PLAIN + "  replicas: many\n", "FILE:11: spec.replicas: expected a whole number, f"),
         (listed(PLAIN, PLAIN + "  replicas: many\n"), "FILE:19: spec.replicas: expected a whole number, found"),
         (

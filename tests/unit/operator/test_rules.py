@@ -41,3 +41,25 @@ def test_a_row_of_sglangs_matrix_is_ours_or_its_difference_is_explained(row: ups
     theirs = (row.piecewise, row.breakable, row.decode)
     assert (upstream.ours(row) == theirs) == (row.differs == "")
     assert row.upstream
+
+
+def test_one_rule_is_printed_by_its_id_whatever_its_capitals(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["rules", "nocuda", "-o", "json"]) == 0
+    assert {row["id"] for row in json.loads(capsys.readouterr().out)["rules"]} == {"NoCuda"}
+    assert cli.main(["rules", "PipelineParallel"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("\n  PipelineParallel") == 1
+    assert "NoCuda" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("NoCudda", "the nearest are NoCuda"),
+        ("padding", "the nearest are PaddingGate"),
+        ("xyzzy", "`graphpod rules` lists them"),
+    ],
+)
+def test_an_unknown_rule_is_answered_with_the_nearest(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["rules", name]) == 2
+    assert capsys.readouterr().err == f"error: no rule {name}: {hint}\n"

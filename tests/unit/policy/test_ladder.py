@@ -20,6 +20,7 @@ from graphpod_policy import (
     SpeculativeMethod,
     refine,
     resolve,
+    units,
 )
 from graphpod_policy.cost import Cost, phase_cost
 from graphpod_policy.ladder import (
@@ -312,9 +313,9 @@ def test_a_cut_says_what_was_needed_and_what_is_allowed() -> None:
         there = refine(plan, Facts(model=model, free_bytes=free))
         assert there.phases[PREFILL].sizes == (64, 128)[:kept], "exactly what fits is kept"
     there = refine(plan, Facts(model=model, free_bytes=free + 1))
-    needed, allowed = (3_000_000 + 256 * shape) >> 20, (2_000_000 + 128 * shape) >> 20
+    needed, allowed = units.size(3_000_000 + 256 * shape), units.size(2_000_000 + 128 * shape)
     assert [decision.because for decision in there.decisions if decision.rule == "LadderMemory"] == [
-        f"prefill captures need about {needed} MiB, {allowed} MiB are allowed: kept 2 of 3 sizes, up to 128 tokens"
+        f"prefill captures need about {needed}, {allowed} are allowed: kept 2 of 3 sizes, up to 128 tokens"
     ]
 
 
@@ -330,7 +331,7 @@ def test_a_cut_in_time_says_seconds() -> None:
 
 def test_nothing_kept_is_said_so() -> None:
     plan = resolve(CUDA, GraphRequest(budget_bytes=1, decode=Policy.Disabled))
-    assert plan.decisions[0].because.endswith(", 0 MiB are allowed: kept none")
+    assert plan.decisions[0].because.endswith(", 1 bytes are allowed: kept none")
 
 
 def test_exactly_the_time_that_is_allowed_is_enough() -> None:

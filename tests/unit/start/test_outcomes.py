@@ -15,7 +15,9 @@ from safetensors.torch import save_file
 from graphpod_operator import cli, observe
 from graphpod_operator.api import Spec
 from graphpod_operator.engineconfig import engine_config
+from graphpod_operator.explain import explain
 from graphpod_operator.features import features, graph_request
+from graphpod_operator.manifest import Manifest
 from graphpod_operator.plan import Desired, Refused, desire
 from graphpod_policy import (
     Architecture,
@@ -143,11 +145,20 @@ def engine(entry: dict[str, Any], model: Path, tmp_path: Path) -> Iterator[Front
 def test_a_real_engine_does_what_was_written_down(entry: dict[str, Any], engine: Front, model: Path) -> None:
     if entry["outcome"] == STARTS:
         engine.eventually("ready", lambda: engine.get("/warmup").json()["state"] == "Ready")
+        assert_same_limits(entry, engine.get("/warmup").json(), model)
         engine.process.terminate()
         assert engine.ended() == ExitCode.Drained
         return
     assert engine.ended() == ExitCode[entry["outcome"]]
     assert_same_words(entry, engine.termination_log.read_text(), model)
+
+
+def assert_same_limits(entry: dict[str, Any], warmup: dict[str, Any], model: Path) -> None:
+    """`explain` tells the context, batch and KV tokens that the engine reports."""
+    service = Manifest("", "demo", "default", Spec.model_validate(service_of(entry)["spec"]), {})
+    told = explain(service, ModelFacts.of(json.loads((model / "config.json").read_text())).served).limits
+    served = warmup["limits"]["maxModelLen"], warmup["limits"]["maxBatch"], warmup["kv"]["tokens"]
+    assert (told.context, told.batch, told.kv_tokens) == served
 
 
 class Loading(Exception):

@@ -1,0 +1,79 @@
+"""How long and how many requests a pod would serve, and what its KV cache would hold, as far as it is known. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphpod_policy import Device, EngineConfig, Facts, Phase, Plan, limits
+from graphpod_policy.footprint import kv_tokens
+from graphpod_policy.resolve import chunk_there
+from graphpod_policy.units import count
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Tokens and requests. `context` None: the model's own length, which is not known."""
+
+    context: int | None
+    batch: int
+    auto: tuple[str, ...]
+    """Fields that each pod derives for itself."""
+    kv_tokens: int | None
+    """By estimate; None where model, device or free memory is not known."""
+    chunk: int
+    """Most tokens of one prefill pass."""
+    ranks: int
+    """Ranks of data-parallel attention, each with such a batch."""
+
+    @classmethod
+    def of(cls, config: EngineConfig, plan: Plan, final: Plan, facts: Facts, free: int | None) -> Limits:
+        """As a pod would derive them. `final` is `plan` with `facts`; `config` has the type of its weights; `free` is
+        what is there before the weights.
+        """
+        features = final.features
+        chunk = chunk_there(plan, facts)
+        # where none fits, an obstacle says so
+        tokens = kv_tokens(replace(config, prefill_chunk=chunk), final, facts, free) or None
+        known = features.max_model_len is not None or features.device is Device.Cpu or facts.model is not None
+        context = limits.context(features, facts) if known else None
+        if features.max_model_len is None and context is not None and tokens is not None:
+            context = min(context, tokens)
+        written = {"maxModelLen": features.max_model_len, "maxBatch": features.max_batch}
+        return cls(
+            context=context,
+            batch=limits.batch(features, facts, final.phases[Phase.Decode].sizes),
+            auto=tuple(name for name, value in written.items() if value is None),
+            kv_tokens=tokens,
+            chunk=chunk,
+            ranks=features.data,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, in the words of status.engine."""
+        return {
+            "maxModelLen": self.context,
+            "maxBatch": self.batch,
+            "auto": list(self.auto),
+            "kvTokens": self.kv_tokens,
+        }
+
+    def text(self) -> str:
+        """For a person at a terminal."""
+        derived = dict.fromkeys(self.auto, " (Auto)")
+        context = "the model's own length" if self.context is None else f"{self.context} tokens"
+        if self.kv_tokens is None and "maxModelLen" in derived:
+            context += " (Auto), as far as the KV cache holds it"
+        else:
+            context += derived.get("maxModelLen", "")
+        batch = f"{self.batch}{derived.get('maxBatch', '')}"
+        if self.ranks > 1:
+            batch += f" of each of {self.ranks} ranks, {self.ranks * self.batch} in all"
+        return "; ".join([f"context {context}", f"batch {batch}", *self._kept()])
+
+    def _kept(self) -> Iterator[str]:
+        if self.kv_tokens is not None and self.context:
+            whole = self.kv_tokens // self.context
+            times = "one such context" if whole == 1 else f"{whole} such contexts"
+            yield f"KV cache of about {count(self.kv_tokens)} tokens: {times}"
