@@ -134,8 +134,8 @@ MANY = dict.fromkeys(map(str, range(9)), 1)
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"podTemplate": {"volumes": [{"name": "x", **MANY}]}}, "spec.podTemplate.volumes.0"),
-        ({"podTemplate": {"env": [{"name": "X", "valueFrom": MANY}]}}, "spec.podTemplate.env.0.valueFrom"),
+        ({"podTemplate": {"volumes": [{"name": "x", **MANY}]}}, "spec.podTemplate.volumes[0]"),
+        ({"podTemplate": {"env": [{"name": "X", "valueFrom": MANY}]}}, "spec.podTemplate.env[0].valueFrom"),
         ({"placement": {"affinity": {"podAntiAffinity": MANY}}}, "spec.placement.affinity.podAntiAffinity"),
     ],
 )
@@ -144,7 +144,7 @@ def test_what_is_passed_through_has_few_fields(spec: dict[str, Any], field: str)
     assert isinstance(refused, Refused)
     assert refused.what.startswith(f"{field}: ")
     node: Any = {"properties": {"spec": structural(Spec)}}
-    for name in field.replace(".0", "").split("."):
+    for name in field.replace("[0]", "").split("."):
         node = node["properties"][name]
         node = node.get("items", node)
     assert node["maxProperties"] == 8
