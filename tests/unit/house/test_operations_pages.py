@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from demo.given import VARIABLES
+from graphpod_operator.rendering import ELSEWHERE
 from testbed.images import IMAGES
 
 INSTALL = Path("docs/operations/install.md").read_text()
@@ -60,3 +61,9 @@ def test_the_variables_on_the_page_are_those_of_make() -> None:
 def test_the_images_on_the_page_are_those_that_are_built() -> None:
     for target in VARIABLES:
         assert f"PREFIX/{IMAGES[target].tag.partition('/')[2]}" in INSTALL
+
+
+def test_the_fields_that_make_no_revision_are_those_on_the_page() -> None:
+    page = Path("docs/concepts/revisions.md").read_text()
+    listed = page.partition("makes no new revision")[2].partition(". A field")[0]
+    assert set(re.findall(r"`spec\.([\w.]+)`", listed)) == {".".join(field) for field in ELSEWHERE}
