@@ -20,6 +20,10 @@ largest object that etcd takes by default, 1.5 MiB, has at most 9 MiB as JSON.
 """
 OBJECT_BYTES = 512 * 1024
 """Of one object as JSON. The largest spec that the schema admits makes objects of about 450 KiB."""
+MADE_BYTES = OBJECT_BYTES - 32 * 1024
+"""Of an object that we make, before the API server adds who owns which field. Text of quotation marks is twice as long
+in a ControllerRevision as in the spec.
+"""
 OBJECT_DEPTH = 128
 """Levels of one object, managedFields included. Those of Kubernetes' own kinds have about 20."""
 SPEC_DEPTH = 32
@@ -162,6 +166,21 @@ def breach(spec: Any) -> str | None:
             return None
     field = ".".join(level[0][0].split(".")[:4])
     return f"{field}: the spec is nested more than {SPEC_DEPTH} levels deep"
+
+
+def oversized(body: Mapping[str, Any]) -> int | None:
+    """The bytes of an object that we would make, if it is one that we would not read; else None."""
+    size = len(msgspec.json.encode(body))
+    return size if size > MADE_BYTES else None
+
+
+def largest(spec: Any) -> str:
+    """The field of a spec that takes most, such as spec.podTemplate.env."""
+    path, value = "spec", spec
+    while isinstance(value, Mapping) and value and path.count(".") < 2:
+        key, value = max(value.items(), key=lambda item: len(msgspec.json.encode(item[1])))
+        path = f"{path}.{key}"
+    return path
 
 
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -105,6 +105,8 @@ class Parts:
     pulse: health.Pulse
     clock: Clock
     refill: Callable[[], Awaitable[None]]
+    served: Callable[[], Awaitable[bool]]
+    """Whether the API server serves InferenceServices."""
 
 
 async def run(settings: Settings) -> None:
@@ -144,7 +146,8 @@ async def run(settings: Settings) -> None:
         cluster = KubernetesCluster(wire, leadership.fence)
         warmups = Warmups(HttpAdminPort(session, settings.admin_url), queue.add)
         feed = Feed(store, queue, warmups)
-        kinds = Kinds(KubernetesDiscovery(wire), cluster, feed, settings.namespaces, settings.without, done=queue_all)
+        discovery = KubernetesDiscovery(wire)
+        kinds = Kinds(discovery, cluster, feed, settings.namespaces, settings.without, done=queue_all)
         reconciler = Reconciler(
             cluster,
             warmups,
@@ -174,6 +177,9 @@ async def run(settings: Settings) -> None:
             unready=lambda: readiness.trouble or leadership.trouble,
         )
 
+        async def served() -> bool:
+            return bool(await discovery.serves((Resource.InferenceService,)))
+
         async def refill() -> None:
             await _fill(cluster, feed, settings.namespaces, kinds, readiness)
             log.info("store filled", extra={"services": sum(1 for _ in store.services())})
@@ -183,7 +189,19 @@ async def run(settings: Settings) -> None:
             gc.freeze()  # the same of the store
             await _work(
                 Parts(
-                    settings, queue, meters, reconciler, leadership, resync, feed, follower, kinds, pulse, clock, refill
+                    settings,
+                    queue,
+                    meters,
+                    reconciler,
+                    leadership,
+                    resync,
+                    feed,
+                    follower,
+                    kinds,
+                    pulse,
+                    clock,
+                    refill,
+                    served,
                 )
             )
         finally:
@@ -220,7 +238,7 @@ async def _work(parts: Parts) -> None:
     ]
     # kopf ends the tasks it finds younger than itself, so ours are made first
     watching = asyncio.create_task(
-        watch.run(parts.feed, parts.settings.namespaces, listed=parts.resync.soon, failed=watch_failed)
+        watch.run(parts.feed, parts.settings.namespaces, parts.resync.soon, watch_failed, parts.served)
     )
     try:
         done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)

@@ -35,6 +35,10 @@ _WORKS = ("AbleToScale", "ScalingActive", "Ready")
 """Conditions of an autoscaler of either kind that are True while it works."""
 
 
+ADOPT_MAX = 253
+"""Characters of the annotation graphpod.dev/adopt that count: an annotation of the Deployment repeats them."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
     """An InferenceService's name: what the queue holds."""
@@ -82,7 +86,7 @@ class Service:
             status=_believed(raw.get("status") or {}),
             paused=annotations.get(PAUSED_ANNOTATION) == "true",
             queue=labels.get(QUEUE_LABEL),
-            adopt=annotations.get(ADOPT_ANNOTATION),
+            adopt=adopt[:ADOPT_MAX] if (adopt := annotations.get(ADOPT_ANNOTATION)) is not None else None,
             breach=breach,
         )
 
@@ -258,6 +262,8 @@ class Child:
     """What an HTTPRoute leads to, and what gateways say of it."""
     breach: str | None = None
     """Which bound it breaks; nothing but its metadata was read then."""
+    finalizers: tuple[str, ...] = ()
+    """What keeps it from going while it is being deleted."""
 
     @property
     def edited(self) -> bool:
@@ -295,6 +301,7 @@ class Child:
             deaths=(metadata.get("annotations") or {}).get(DEATHS_ANNOTATION),
             route=Route.of(raw) if resource is Resource.HTTPRoute else None,
             breach=raw.get(bounds.BREACH),
+            finalizers=tuple(metadata.get("finalizers") or ()) if "deletionTimestamp" in metadata else (),
         )
 
 

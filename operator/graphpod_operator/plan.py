@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from pydantic import ValidationError
 
-from graphpod_operator import degrade, observe, operator_features
+from graphpod_operator import bounds, degrade, observe, operator_features
 from graphpod_operator.absence import NONE_ABSENT, Absence, Absent
 from graphpod_operator.access import Access
 from graphpod_operator.api import Spec
@@ -209,8 +209,14 @@ def desire(
     if steps_down := after.steps != before.steps:
         running = degrade.degraded(pinned, after, subject)
         after = replace(after, runs=running.revision)
+    desired = _desired(subject, pinned, running, kept, failed_start, absent, after.text())
+    for child in desired.children:
+        if (size := bounds.oversized(child.body)) is not None:
+            made = f"the {child.resource.kind} made from the spec has {size // 1024} KiB"
+            what = f"{bounds.largest(found.spec)}: {made}, more than {bounds.MADE_BYTES // 1024}"
+            return Refused(Reason.SpecTooLarge, what, policy)
     return replace(
-        _desired(subject, pinned, running, kept, failed_start, absent, after.text()),
+        desired,
         policy=replace(running.policy, phases=pinned.policy.phases),
         news=news,
         deaths=after,

@@ -39,8 +39,9 @@ class Reason(Enum):
         "edit the field it names; the pods that run stay as they are", stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     SpecTooLarge = Row(
-        _A, _F, "the object is larger, or nested deeper, than the operator reads: 512 KiB, and of the spec 4096 values "
-        "and 32 levels", "the object is within that", "take out what it names, or delete the object",
+        _A, _F, "the object, or one made from it, is larger or nested deeper than the operator reads: 512 KiB, and of "
+        "the spec 4096 values and 32 levels", "the object is within that",
+        "shorten or remove the field that the message names, or delete the object",
         stalled=True, notice=Notice.Warning,
     )  # fmt: skip
     FeatureNotBuilt = Row(
@@ -282,6 +283,11 @@ class Reason(Enum):
         _G, _U, "a running pod's admin port does not answer the operator", "it answers",
         "let NetworkPolicy admit the operator's pods to port 8001 (admin); the chart's value networkPolicy makes one",
         notice=Notice.Warning,
+    )  # fmt: skip
+    EngineMisreports = Row(
+        _G, _U, "a running pod's admin port answers no warm-up report, or that of another pod or configuration",
+        "it reports what it runs", "use an engine image of this operator's version (spec.engine.image), and no other "
+        "process of the pod on port 8001", notice=Notice.Warning,
     )  # fmt: skip
     PolicyUnsupported = Row(
         _G, _F, "the engine found that a policy asked for by name cannot work with this model or device, and "

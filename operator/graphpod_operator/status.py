@@ -20,13 +20,15 @@ from graphpod_operator.refusal import NO_PODS, refusal
 from graphpod_operator.render.service import url
 from graphpod_operator.render.subject import selector
 from graphpod_operator.resource import Resource
-from graphpod_operator.warmup import NoReading, Reading, State
+from graphpod_operator.warmup import Missing, NoReading, Reading, State
 from graphpod_policy import Outcome, Plan
 
 LOADED = (State.Capturing, State.SelfChecking, State.Ready)
 """States of a start in which the weights are there."""
 UNDER_WAY = (State.Loading, State.Capturing, State.SelfChecking)
 """States of a start that the engine's front watches: it ends one that makes no progress."""
+UNREAD = {Missing.Unreachable: Reason.EngineUnreachable, Missing.Mismatch: Reason.EngineMisreports}
+"""Why nothing is known of a running pod's graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,7 @@ def _graphs(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosi
     answers = [(pod, seen.readings[pod.uid]) for pod in current if pod.uid in seen.readings]
     for pod, answer in answers:
         if isinstance(answer, NoReading) and not answer.is_borne and pod.running:
-            return Finding(Reason.EngineUnreachable, answer.message)
+            return Finding(UNREAD[answer.cause], answer.message)
     readings = [answer for _, answer in answers if isinstance(answer, Reading)]
     unread = [pod for pod in current if pod.ready and not isinstance(seen.readings.get(pod.uid), Reading)]
     if not readings or unread:

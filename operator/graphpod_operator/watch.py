@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ import kopf
 
 from graphpod_operator.bounded_response import bounded
 from graphpod_operator.feed import Feed
+from graphpod_operator.port import ApiError
 from graphpod_operator.resource import Resource
 
 log = logging.getLogger(__name__)
@@ -25,10 +26,16 @@ log = logging.getLogger(__name__)
 SERVICES = Resource.InferenceService
 
 PREFIX = "operator.graphpod.dev"
-"""Of annotations and finalizers, should a later handler make kopf write any."""
+"""Of annotations, should a later handler make kopf write any."""
+NO_FINALIZER = "no object has this finalizer"
+"""kopf removes its finalizer from each object that has it, without our Lease and rights. A user may add any finalizer
+that the API server takes; it takes no name with spaces.
+"""
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds until a watch that failed begins anew, by how often it has; the last stays."""
+SERVED_SECONDS = 2.0
+"""Between two looks whether the kind is served."""
 HEALTHY_SECONDS = 60.0
 """A watch that lasted as long failed for the first time."""
 
@@ -63,7 +70,7 @@ def settings() -> kopf.OperatorSettings:
     chosen.networking.request_timeout = 30  # s; 300 would hide an API server that is gone
     chosen.networking.error_backoffs = (0.5, 1, 2, 4, 4)  # s; up to 21 would leave one that is back unseen
     chosen.queueing.worker_limit = None  # handlers only enqueue; the limit on work is that of our workers
-    chosen.persistence.finalizer = f"{PREFIX}/unused"
+    chosen.persistence.finalizer = NO_FINALIZER
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
     chosen.persistence.diffbase_storage = NoDifferences()
     chosen.process.ultimate_exiting_timeout = None  # never: it would come amid the watch after one that failed
@@ -80,9 +87,15 @@ def registry(feed: Feed, listed: Callable[[], None], too_long: Callable[[], bool
     return handlers
 
 
-async def run(feed: Feed, namespaces: tuple[str, ...], listed: Callable[[], None], failed: Callable[[], None]) -> None:
+async def run(
+    feed: Feed,
+    namespaces: tuple[str, ...],
+    listed: Callable[[], None],
+    failed: Callable[[], None],
+    served: Callable[[], Awaitable[bool]],
+) -> None:
     """Watch until cancelled or SIGTERM comes. `failed` is called whenever the watch ended with an error: it begins
-    anew.
+    again, once the kind is `served`. kopf looks for the kind only as it begins, and would wait for ever without it.
 
     There is no stop flag: kopf's wait for one outlives a signal, and would hold up every exit for 5 s.
     """
@@ -105,9 +118,27 @@ async def run(feed: Feed, namespaces: tuple[str, ...], listed: Callable[[], None
             log.error("the watch of services ended; beginning anew", extra={"error": error, "seconds": pause})
             failed()
             await asyncio.sleep(pause)
+            await _until_served(served)
             listed()  # also where nothing is left to list
         else:
             return
+
+
+async def _until_served(served: Callable[[], Awaitable[bool]]) -> None:
+    """Return once the API server serves the kind, which is not so after somebody deleted its CRD."""
+    waits = False
+    while not await _is_served(served):
+        if not waits:
+            log.error("the API server does not serve %s; is the CRD installed (graphpod crd)?", SERVICES.plural)
+        waits = True
+        await asyncio.sleep(SERVED_SECONDS)
+
+
+async def _is_served(served: Callable[[], Awaitable[bool]]) -> bool:
+    try:
+        return await served()
+    except ApiError:
+        return False
 
 
 def _handler(feed: Feed, listed: Callable[[], None]) -> Callable[..., Coroutine[Any, Any, None]]:

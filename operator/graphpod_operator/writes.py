@@ -108,7 +108,8 @@ def foreign(found: observe.Service, wanted: Wanted, live: observe.Child) -> Refu
     owner = live.controller
     if owner is not None and owner.is_service(found.key.name):
         if owner.uid != found.uid or live.deleting:
-            return Refused(Reason.PreviousDeleting, f"{wanted} is still there")
+            waits = f", and waits for its finalizers: {', '.join(live.finalizers)}" if live.finalizers else ""
+            return Refused(Reason.PreviousDeleting, f"{wanted} is still there{waits}")
         return None
     whose = f"controlled by {owner}" if owner is not None else "not made by graphpod"
     return Refused(Reason.NameCollision, f"{wanted} exists and is {whose}; it was left untouched")

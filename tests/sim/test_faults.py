@@ -55,11 +55,11 @@ FAILING = (
 UNPROVEN = (
     Case("silent", "silent:Loading", "GraphsCaptured", "Unknown", "EngineUnreachable", "no answer within"),
     Case("mute", "silent:warmup", "GraphsCaptured", "Unknown", "EngineUnreachable", "NetworkPolicy"),
-    Case("hash", "lying:hash", "GraphsCaptured", "Unknown", "EngineUnreachable", "0000000000"),
-    Case("uid", "lying:uid", "GraphsCaptured", "Unknown", "EngineUnreachable", "another-pod"),
+    Case("hash", "lying:hash", "GraphsCaptured", "Unknown", "EngineMisreports", "0000000000"),
+    Case("uid", "lying:uid", "GraphsCaptured", "Unknown", "EngineMisreports", "another-pod"),
     Case("early", "lying:ready", "GraphsCaptured", "False", "Capturing", "capturing its graphs"),
     Case("huge", "answer:huge", "GraphsCaptured", "Unknown", "EngineUnreachable", "more than 65536 bytes"),
-    Case("malformed", "answer:malformed", "GraphsCaptured", "Unknown", "EngineUnreachable", "no warm-up report"),
+    Case("malformed", "answer:malformed", "GraphsCaptured", "Unknown", "EngineMisreports", "no warm-up report"),
     Case("error", "answer:error", "GraphsCaptured", "Unknown", "EngineUnreachable", "answered 500"),
     Case("redirect", "answer:redirect", "GraphsCaptured", "Unknown", "EngineUnreachable", "answered 302"),
 )

@@ -95,12 +95,12 @@ def test_a_reading_of_another_pod_or_configuration_never_counts(
     pod = the_pod(applied)
     admin_ports.tell(pod, report(pod, podUID="someone-else"))
     set_status(applied.cluster, pod, running(ready=True))
-    message = eventually(applied.reached("GraphsCaptured", "Unknown", "EngineUnreachable"))
+    message = eventually(applied.reached("GraphsCaptured", "Unknown", "EngineMisreports"))
     assert "someone-else" in message
     assert "effective" not in applied.status()["graph"]["prefill"]
     admin_ports.tell(pod, report(pod, configHash="0123456789"))
     settled()
-    assert applied.condition("GraphsCaptured")[:2] == ("Unknown", "EngineUnreachable")
+    assert applied.condition("GraphsCaptured")[:2] == ("Unknown", "EngineMisreports")
     assert applied.condition("Ready")[0] != "True"
     admin_ports.tell(pod, report(pod))
     eventually(applied.reached("Ready", "True", "Ready"))

@@ -124,12 +124,12 @@ FAULTS = (
     ),
     Fault(
         "engine of another pod", "each engine says that it is another pod, until that is mended",
-        by.engines("lying:uid", told=("GraphsCaptured", "Unknown", "EngineUnreachable")), WORK,
+        by.engines("lying:uid", told=("GraphsCaptured", "Unknown", "EngineMisreports")), WORK,
         shows=f"never Ready meanwhile; {ORDER}", extra=16, within=120,
     ),
     Fault(
         "engine of another configuration", "each engine says that it runs something else, until that is mended",
-        by.engines("lying:hash", told=("GraphsCaptured", "Unknown", "EngineUnreachable")), WORK,
+        by.engines("lying:hash", told=("GraphsCaptured", "Unknown", "EngineMisreports")), WORK,
         shows=f"never Ready meanwhile; {ORDER}", extra=16, within=120,
     ),
     Fault(

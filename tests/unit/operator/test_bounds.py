@@ -128,6 +128,23 @@ def test_a_spec_of_too_many_values_is_refused_with_the_field() -> None:
     assert refused.what == "spec.podTemplate.volumes[0].csi: the spec has more than 4096 values"
 
 
+def test_a_spec_whose_objects_would_be_too_large_is_refused_with_its_largest_field() -> None:
+    """A ControllerRevision holds text within text: each quotation mark takes four bytes in it, and two in the spec."""
+    quoted = [{"name": f"V{number}", "value": '"' * 4000} for number in range(58)]
+    refused = desire(Service.of(inference_service(podTemplate={"env": quoted})), IMAGES)
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.SpecTooLarge
+    assert refused.what.startswith("spec.podTemplate.env: the ControllerRevision made from the spec has 9")
+    assert refused.what.endswith(" KiB, more than 480")
+
+
+def test_of_a_long_annotation_only_the_beginning_is_remembered() -> None:
+    """The Deployment's annotation repeats it, and has no room for 200 KB of quotation marks."""
+    manifest = inference_service()
+    manifest["metadata"]["annotations"] = {"graphpod.dev/adopt": '"' * 200_000}
+    assert Service.of(manifest).adopt == '"' * 253
+
+
 MANY = dict.fromkeys(map(str, range(9)), 1)
 
 

@@ -6,8 +6,11 @@ import pytest
 
 from graphpod_operator.enginestatus import engine_status
 from graphpod_operator.observe import Pod
+from graphpod_operator.resource import Resource
 from graphpod_operator.warmup import Reading
-from tests.unit.operator.objects import pod
+from tests.unit.operator.objects import NAMESPACE, pod, report
+from tests.unit.operator.world import HASH as PLAIN
+from tests.unit.operator.world import World
 
 HASH = "abc"
 BOTH = ["maxModelLen", "maxBatch"]
@@ -50,3 +53,20 @@ def test_what_the_spec_says_is_not_called_auto() -> None:
 def test_only_ready_pods_of_the_planned_configuration_count(changes: dict[str, Any]) -> None:
     (one,) = pods("a")
     assert engine_status(HASH, [one], {one.uid: reading(1, 1, 1, [], **changes)}) is None
+
+
+async def test_contract_32_what_pods_derive_changes_status_and_no_object(world: World) -> None:
+    await world.reconcile()
+    children = {place: one for place, one in world.cluster.objects.items() if place[0] is not Resource.InferenceService}
+    told = set()
+    for context in (2048, 40960, 131072):
+        world.cluster.put(Resource.Pod, pod(config_hash=PLAIN, ready=True, container=f"containerd://{context}"))
+        limits = {"maxModelLen": context, "maxBatch": 8, "auto": BOTH}
+        world.ports.report = report(config_hash=PLAIN, limits=limits, kv={"tokens": context})
+        world.clock.now += 60
+        await world.relist()
+        await world.reconcile()
+        status = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
+        told.add(status["engine"]["maxModelLen"])
+    assert told == {2048, 40960, 131072}
+    assert {place: world.cluster.objects[place] for place in children} == children

@@ -12,6 +12,10 @@ from graphpod_operator import watch
 from graphpod_operator.feed import Feed
 
 
+async def served() -> bool:
+    return True
+
+
 async def test_credentials_that_are_refused_are_not_offered_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,7 +36,7 @@ async def test_credentials_that_are_refused_are_not_offered_again_at_once(
     monkeypatch.setenv("KUBECONFIG", str(config))
 
     ended = asyncio.Event()
-    watching = asyncio.create_task(watch.run(cast(Feed, None), ("team",), lambda: None, ended.set))
+    watching = asyncio.create_task(watch.run(cast(Feed, None), ("team",), lambda: None, ended.set, served))
     try:
         await asyncio.wait_for(ended.wait(), 20)
     finally:

@@ -13,6 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from graphpod_policy import ExitCode
 
 from .conftest import Front, byte_tokenizer, launch, write_model
+from .test_attacks import AT_ONCE, all_at_once, documented
 
 PROMPTS = ["The capital of France is", "日本語", "a", "one two three four five six seven eight nine ten eleven"]
 
@@ -148,6 +149,32 @@ def test_a_seed_repeats_an_answer_and_a_temperature_changes_it(pod: Front) -> No
 
     assert ask(1) == ask(1)
     assert len({ask(seed) for seed in range(5)}) > 1
+
+
+LONG = "a prompt of 4 MB"
+ATTACKS: dict[str, dict[str, object]] = {
+    "a token id outside the model": {"prompt": [5, 257]},
+    "a negative token id": {"prompt": [-1]},
+    LONG: {"prompt": "x " * 2_000_000},
+    "log-probabilities of every token": {"prompt": "x" * 90_000, "echo": True, "logprobs": 20},
+    "stop strings of 100 kB": {"prompt": "x", "stop": ["ab" * 50_000] * 16},
+    "a temperature that is no number": {"prompt": "x", "temperature": float("nan")},
+}
+
+
+def test_a_pod_that_is_attacked_answers_as_before(pod: Front, llama: tuple[Path, LlamaForCausalLM]) -> None:
+    """With long prompts fifty times at once; a scripted engine takes the others as often."""
+    for name, attack in ATTACKS.items():
+        body = json.dumps({"model": "tiny", "max_tokens": 4, **attack}).encode()
+        responses = all_at_once(pod, "/v1/completions", [body] * (AT_ONCE if name == LONG else 4))
+        assert all(map(documented, responses)), (name, {response.status_code for response in responses})
+    reply = pod.client().completions.create(
+        model="tiny", prompt=PROMPTS[0], max_tokens=20, temperature=0, echo=True, logprobs=5
+    )
+    assert reply.choices[0].text == PROMPTS[0] + greedy(llama[1], PROMPTS[0], 20)
+    assert pod.metric("graphpod_nonfinite_logits_total") == 0
+    assert pod.metric("graphpod_requests_running") == 0
+    assert pod.get("/readyz").status_code == 200
 
 
 @pytest.mark.parametrize("least", [{"temperature": 1e-320}, {"temperature": 1, "top_p": 1e-320}])
