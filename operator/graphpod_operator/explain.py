@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from graphpod_operator import features, quantity
+from graphpod_operator import features, observe, quantity
 from graphpod_operator.allowed import Allowed
 from graphpod_operator.api import Spec
 from graphpod_operator.engineconfig import engine_config, engine_file
 from graphpod_operator.explain_limits import Limits
 from graphpod_operator.manifest import Manifest
+from graphpod_operator.plan import Refused, desire
 from graphpod_operator.reasons import Reason
 from graphpod_operator.render import scaling
 from graphpod_operator.render.deployment import start_ceiling
+from graphpod_operator.render.images import Images
 from graphpod_policy import (
     CompileMode,
     Decision,
@@ -126,7 +128,11 @@ def explain(
     place = node or NodeFacts(free_bytes=_container_bytes(spec))
     facts = start_facts(config, model, place)
     broken = allowed.breach(spec, manifest.namespace)
-    refused = (Obstacle(Reason.NotAllowed.name, broken, Reason.NotAllowed.row.todo, None),) if broken else ()
+    refused = [
+        Obstacle(reason.name, what, reason.row.todo, None)
+        for reason, what in ((Reason.NotAllowed, broken), (Reason.SpecTooLarge, _too_large(manifest)))
+        if what is not None
+    ]
     lacking = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in features.missing(spec)]
     found = can_start(config, plan, model, place, _no_pods(spec))
     there, unusual = settled(config, model, place)
@@ -143,6 +149,13 @@ def explain(
         config_hash=engine_file(manifest.name, spec, plan).hash,
         notes=notes + ((unusual,) if unusual else ()) + _assumptions(plan, facts),
     )
+
+
+def _too_large(manifest: Manifest) -> str | None:
+    """Why the objects of the service are larger than the operator reads, if they are."""
+    metadata = {"name": "x", "namespace": "x", "uid": "x", "resourceVersion": "0"}
+    made = desire(observe.Service.of({"metadata": metadata, "spec": manifest.raw["spec"]}), Images("", ""))
+    return made.what if isinstance(made, Refused) and made.reason is Reason.SpecTooLarge else None
 
 
 def phase_dict(phase: Phase, explanation: Explanation) -> dict[str, Any]:

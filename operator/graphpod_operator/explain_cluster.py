@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from graphpod_operator import bounds
 from graphpod_operator.api import SHORT_NAME
 from graphpod_operator.explain_command import Mistake
 from graphpod_operator.observe import Child
 from graphpod_operator.port import ApiError, Raw
+from graphpod_operator.reasons import Reason
 from graphpod_operator.render.subject import OWNER_LABEL
 from graphpod_operator.resource import Resource
 
@@ -46,4 +48,6 @@ def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:
         raise Mistake(f"{SHORT_NAME}/{name}: {error}") from error
     if found is None:
         raise Mistake(f"no {SHORT_NAME}/{name} in namespace {namespace}; -n names another")
+    if (breach := found.get(bounds.BREACH)) is not None:
+        raise Mistake(f"{SHORT_NAME}/{name} in namespace {namespace}: {breach}; {Reason.SpecTooLarge.row.todo}")
     return found, revisions

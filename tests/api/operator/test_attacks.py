@@ -11,9 +11,10 @@ from graphpod_operator.render.subject import DEATHS_ANNOTATION
 from graphpod_operator.watch import NO_FINALIZER
 from testbed import Cluster
 from testbed.errors import TestbedError
+from tests.api.operator.explained import explained
 from tests.api.operator.pods import AdminPorts, report, running, set_status
 from tests.api.operator.process import USER, Operator
-from tests.api.operator.test_bounds import create, goes_on, refused
+from tests.api.operator.test_bounds import DEEP, FIELDS, create, goes_on, nested, refused, written
 from tests.audit import Audit
 from tests.crd import drop_crd, serve_crd
 from tests.places import Place, service
@@ -113,10 +114,21 @@ def test_a_spec_whose_objects_would_be_too_large_is_refused_before_any_is_made(
     """Quotation marks: text within text within text."""
     quoted = [{"name": f"V{number}", "value": '"' * 4000} for number in range(58)]
     create(place, json.dumps(service(podTemplate={"env": quoted})))
-    assert eventually(refused(place, "demo")).startswith("spec.podTemplate.env: the ControllerRevision made from")
+    said = "spec.podTemplate.env: the ControllerRevision made from"
+    assert eventually(refused(place, "demo")).startswith(said)
+    done = explained(place, "demo")
+    assert done.returncode == 4, done.stderr
+    assert done.stdout.startswith(f"cannot start: SpecTooLarge: {said}")
     settled()
     writes = audit.since().by(USER).of(place.namespace).writes()
     assert {one.kind for one in writes} <= {"inferenceservices/status", "events"}
+
+
+def test_an_object_that_is_not_read_is_explained_by_its_bound(operator: Operator, place: Place) -> None:
+    create(place, written(service("deep", **FIELDS["volume"](None)), nested(DEEP)))
+    done = explained(place, "deep")
+    assert done.returncode == 2
+    assert "the object is nested more than 128 levels deep; shorten or remove the field" in done.stderr
 
 
 def test_the_finalizer_that_the_framework_would_remove_is_one_that_no_object_can_have(drafts: Place) -> None:

@@ -17,7 +17,7 @@ import graphpod_policy
 from graphpod_operator import cli, explain, explain_text, manifest
 from graphpod_operator.observe import Child
 from graphpod_policy import Phase, resolve
-from tests.unit.operator.objects import UID
+from tests.unit.operator.objects import UID, inference_service
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
@@ -442,6 +442,17 @@ def test_a_live_service_is_fetched_from_the_cluster(
         assert cli.main(["explain", f"{kind}/demo", "-n", "ns"]) == 0
     assert asked == [("ns", "demo")] * len(kinds)
     assert "In the cluster" in capsys.readouterr().out
+
+
+def test_a_service_whose_objects_would_be_too_large_cannot_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quoted = [{"name": f"V{number}", "value": '"' * 4000} for number in range(58)]
+    file = tmp_path / "service.json"
+    file.write_text(json.dumps(inference_service(podTemplate={"env": quoted})))
+    assert cli.main(["explain", "-f", str(file)]) == 4
+    said = "cannot start: SpecTooLarge: spec.podTemplate.env: the ControllerRevision"
+    assert capsys.readouterr().out.startswith(said)
 
 
 # one resolver, one table
