@@ -15,7 +15,7 @@ HEADER_SECONDS = 30.0
 """A connection without a request: from its beginning, or from a request's first byte, to the end of the header."""
 MAX_CONNECTIONS = 4096
 """Of one server. Each takes about 10 kB and a file descriptor."""
-FREE_PIECES, PIECE_BYTES = 1024, 256
+FREE_PIECES, PIECE_BYTES = 256, 256
 """A body may come in so many pieces of any size, and one more for each so many bytes."""
 
 

@@ -35,7 +35,11 @@ class Parser:
         self._turn = asyncio.Lock()
 
     async def read(self, request: Request, model: type[Body]) -> Body:
-        """The request's body as a `model`. ApiError 400 for one that is none, 413 for one with too many values."""
+        """The request's body as a `model`. ApiError 400 for one that is none, 413 for one with too many values, 415 for
+        a compressed one.
+        """
+        if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+            raise ApiError(415, f"content-encoding {shown(encoding)} is not supported; send the body uncompressed")
         if not _says_json(request.headers.get("content-type", "")):
             raise not_an_object()
         data = b"".join([part async for part in request.stream()])

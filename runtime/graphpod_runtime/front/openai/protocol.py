@@ -93,7 +93,9 @@ class StreamOptions(BaseModel):
 
     model_config = STRICT | ConfigDict(extra="forbid")
 
-    include_usage: bool = False
+    include_usage: bool | None = False
+    include_obfuscation: bool | None = None
+    """OpenAI pads events against eavesdroppers that count bytes; here none is padded either way."""
 
 
 class GenerationRequest(BaseModel):
@@ -146,7 +148,7 @@ class GenerationRequest(BaseModel):
     @property
     def include_usage(self) -> bool:
         """Whether a stream ends with its token counts."""
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
 class TextPart(BaseModel):

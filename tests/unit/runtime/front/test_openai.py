@@ -1,5 +1,6 @@
 """The OpenAI API over the wire, with OpenAI's own client where it can send the request."""
 
+import gzip
 import json
 from typing import Any
 
@@ -309,6 +310,18 @@ def test_a_body_of_another_type_is_told_the_type(front: Front) -> None:
     response = httpx2.post(front.http + CHAT, content=json.dumps(say("x")), headers={"content-type": "text/plain"})
     assert response.status_code == 400
     assert "content-type application/json" in error_of(response)["message"]
+
+
+def test_a_compressed_body_is_told_so(front: Front) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = httpx2.post(front.http + CHAT, content=gzip.compress(json.dumps(say("x")).encode()), headers=headers)
+    assert response.status_code == 415
+    assert "content-encoding gzip is not supported" in error_of(response)["message"]
+
+
+@pytest.mark.parametrize("options", [{"include_usage": None}, {"include_obfuscation": False}])
+def test_options_of_a_stream_that_change_nothing_are_accepted(front: Front, options: dict[str, Any]) -> None:
+    assert front.post(CHAT, say("x", stream=True, stream_options=options)).status_code == 200
 
 
 def test_a_part_that_is_no_text_is_refused(front: Front) -> None:
