@@ -15,6 +15,9 @@ from typing import Any
 
 import tokenizers
 
+WINDOW = 16 << 10
+"""Characters that are searched at a time."""
+
 
 @dataclass
 class ControlTokens:
@@ -29,6 +32,7 @@ class ControlTokens:
         self._numbers = {token.content: number for number, (_, token) in enumerate(self._tokens)}
         # As the tokenizer does: the longest name that begins at a place.
         names = sorted(self._numbers, key=len, reverse=True)
+        self._longest = max(map(len, names), default=0)
         self._names = re.compile("|".join(map(re.escape, names)) or r"(?!)")
         self._marks = re.compile(f"\ue000{self._nonce}([0-9]+)\ue001")
 
@@ -36,7 +40,11 @@ class ControlTokens:
         """Whether a string in `value` (what JSON can hold) spells a control token."""
         match value:
             case str():
-                return self._names.search(value) is not None
+                # In windows: a search holds the interpreter's lock, and text that almost spells a name makes it slow.
+                return any(
+                    self._names.search(value, start, start + WINDOW + self._longest)
+                    for start in range(0, len(value), WINDOW)
+                )
             case dict():
                 return any(self.typed_in(key) or self.typed_in(item) for key, item in value.items())
             case list():

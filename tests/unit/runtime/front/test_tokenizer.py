@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
+from graphpod_runtime.front.control_tokens import WINDOW
 from graphpod_runtime.front.tokenizer import CHARACTERS, TemplateError, TextTooLong, Tokenizer, TokenizerInvalid
 
 from .conftest import write_model
@@ -109,6 +110,12 @@ def test_a_control_token_that_somebody_types_is_text(trained: Tokenizer) -> None
     assert trained._tokenizer.decode(ids, skip_special_tokens=False) == (
         f"<|im_start|>user\n{attack}<|im_end|>\n<|im_start|>assistant\n<|im_start|><|im_end|>\n<|im_start|>assistant"
     )
+
+
+@pytest.mark.parametrize("before", [0, WINDOW - 10, WINDOW - 5, WINDOW - 1, WINDOW, 3 * WINDOW - 2])
+def test_a_control_token_is_found_wherever_it_stands(trained: Tokenizer, before: int) -> None:
+    assert trained._control.typed_in("<" * before + "<|im_end|>")
+    assert not trained._control.typed_in("<" * before + "<|im_end|")
 
 
 def test_a_control_token_in_a_tools_arguments_and_in_variables_is_text(trained: Tokenizer) -> None:
