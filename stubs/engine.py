@@ -22,7 +22,7 @@ from typing import Any
 
 from stubs.engine_answer import JSON, warmup
 from stubs.engine_fault import CHOICES, FORMS, FaultError, written
-from stubs.engine_story import End, Story, tell
+from stubs.engine_story import CONFIG_INVALID, SETTING_INVALID, End, Story, tell
 from stubs.engine_wish import ENVIRONMENT, Wish
 
 PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
@@ -237,8 +237,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         wish = Wish.of(os.environ, ENVIRONMENT)
         config = options.config.read_bytes()
-    except (FaultError, OSError) as error:
-        return close(End(0.0, 10, str(error)), options.termination_log)
+    except FaultError as error:
+        return close(End(0.0, SETTING_INVALID, str(error)), options.termination_log)
+    except OSError as error:
+        return close(End(0.0, CONFIG_INVALID, str(error)), options.termination_log)
     engine = Engine(config, wish, os.environ.get("POD_UID", ""))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: engine.ask_to_end())

@@ -40,7 +40,8 @@ SEGMENTS = {"Full": 1, "Breakable": 31, "Piecewise": 31}  # of a model with 30 l
 POOL_BYTES = 1 << 20  # of one size
 STUCK_SECONDS = 60.0
 NAMES = {10: "ConfigInvalid", 11: "ModelInvalid", 12: "CaptureFailed", 13: "CaptureOutOfMemory"}
-NAMES |= {14: "SelfCheckFailed", 15: "EngineDied", 16: "Stuck", 137: "OOMKilled"}
+NAMES |= {14: "SelfCheckFailed", 15: "EngineDied", 16: "Stuck", 28: "SettingInvalid", 137: "OOMKilled"}
+CONFIG_INVALID, SETTING_INVALID = 10, 28
 TOLD = range(10, 15)
 """Ends that the engine reports before it goes; of the others it knows nothing."""
 RULES = {Kind.Capture: ("CaptureFailed", 12), Kind.Oom: ("CaptureOutOfMemory", 13)}
@@ -121,11 +122,11 @@ class Story:
     flap: float = 0.0
 
     @classmethod
-    def refused(cls, why: str) -> Story:
-        """Of an engine that cannot read what it is told: it ends at once with exit code 10."""
+    def refused(cls, code: int, why: str) -> Story:
+        """Of an engine that cannot use its configuration or its environment: it ends at once with `code`."""
         phases = {name: PhaseScene("Auto", "Disabled", "Disabled", 0) for name in ("prefill", "decode")}
         nothing = Scene(0.0, "Loading", phases, (), (), 0)
-        return cls((nothing,), "Recorder", 16, None, End(0.0, 10, why))
+        return cls((nothing,), "Recorder", 16, None, End(0.0, code, why))
 
     def scene(self, at: float) -> Scene:
         """What is true then."""
@@ -170,16 +171,17 @@ class Story:
 def tell(config: bytes, fault: str, seconds: float) -> Story:
     """The story of an engine with this engine.json; `seconds`: what its start takes undisturbed.
 
-    A fault or a configuration that cannot be understood is a story too: it ends at once with exit code 10.
+    A configuration that cannot be read is a story too: it ends at once with exit code 10; so is an unknown fault, with
+    28 as the real engine's.
     """
     try:
         read = json.loads(config)
         del read["model"]["name"]
         return _told(json.dumps(read, sort_keys=True), fault, seconds)
     except FaultError as error:
-        return Story.refused(str(error))
+        return Story.refused(SETTING_INVALID, str(error))
     except (KeyError, TypeError, ValueError) as error:
-        return Story.refused(f"engine.json: {error!r}")
+        return Story.refused(CONFIG_INVALID, f"engine.json: {error!r}")
 
 
 @lru_cache(maxsize=4096)

@@ -30,7 +30,7 @@ from aiohttp import web
 from stubs.engine_answer import warmup
 from stubs.engine_fault import FaultError
 from stubs.engine_script import script
-from stubs.engine_story import Story, tell
+from stubs.engine_story import SETTING_INVALID, Story, tell
 from stubs.engine_wish import ANNOTATIONS, Wish
 from stubs.fleet_api import Api, Change, Pod
 
@@ -109,7 +109,7 @@ class Fleet:
             wish = Wish.of(wishes, ANNOTATIONS)
             story = tell(config, wish.fault, wish.warmup_seconds(identity.uid))
         except FaultError as error:
-            wish, story = Wish(), Story.refused(str(error))
+            wish, story = Wish(), Story.refused(SETTING_INVALID, str(error))
         member.config_hash = hashlib.sha256(config).hexdigest()[:10]
         member.story = story
         told = script(story, wish.drain, pod["spec"]["containers"][0])

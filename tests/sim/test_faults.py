@@ -38,7 +38,7 @@ FAILING = (
     Case("killed", "killed:Capturing", "WorkloadAvailable", "False", "OutOfMemory", "spec.resources.limits.memory"),
     Case("dead", "dead:Loading", "WorkloadAvailable", "False", "EngineDied", "kubectl logs --previous"),
     Case("stuck", "stuck:Loading:1s", "WorkloadAvailable", "False", "EngineStuck", "no progress at Loading"),
-    Case("config", "nonsense", "WorkloadAvailable", "False", "ConfigInvalid", "'nonsense' is not one of slow, oom"),
+    Case("setting", "nonsense", "WorkloadAvailable", "False", "SettingInvalid", "'nonsense' is not one of slow, oom"),
     Case(
         "image", "", "WorkloadAvailable", "False", "ImagePullFailed", "correct spec.engine.image",
         {"engine": {"image": "registry.invalid/engine:1"}},

@@ -1,10 +1,10 @@
 """How many pages the KV cache gets, and the cache."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
-from graphpod_policy import EngineConfig
+from graphpod_policy import EngineConfig, Phase
 from graphpod_policy.can_start import kv_cache_too_large, kv_cache_too_small
 from graphpod_policy.footprint import MARGIN, pages_of
 from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
@@ -18,11 +18,16 @@ CHECKED_PAGES = 4
 """Of one sequence of a checked decode step, at most."""
 
 
-def check_bytes(config: EngineConfig, shape: ModelShape, place: Place) -> int:
-    """Bytes of a GPU that the largest self-check takes beside the cache; a CPU's share of free memory is enough."""
+def check_bytes(config: EngineConfig, largest: Mapping[Phase, int], shape: ModelShape, place: Place) -> int:
+    """Bytes of a GPU that the self-check of each phase's `largest` graph takes alongside the cache; 0 where no graph
+    is. A CPU's share of free memory is enough.
+    """
     if place.memory_bytes() is None:
         return 0
-    pages = max(pages_of(config, config.prefill_chunk) + 2, CHECKED_PAGES * config.max_batch)
+    pages = max(
+        pages_of(config, largest[Phase.Prefill]) + 2 if Phase.Prefill in largest else 0,
+        CHECKED_PAGES * largest.get(Phase.Decode, 0),
+    )
     return CHECK_COPIES * pages * page_bytes(shape, config.page_size, cache_dtype(config))
 
 
@@ -34,11 +39,12 @@ def cache(
     allocate: Callable[[int], KvCache],
     eager_prefill: Callable[[], object],
     decode_bytes: int,
+    largest: Mapping[Phase, int],
 ) -> KvCache:
     """What `allocate` makes of a number of pages, the scratch page beside those that sequences can own: as many as
     kvCacheMemory says; else what stays free beside the decode graphs (`decode_bytes`) and the measured peak of
-    `eager_prefill`, and beside a margin that holds the largest self-check; at most maxBatch full contexts, at least one
-    of `least_context` tokens.
+    `eager_prefill`, and beside a margin that holds the self-check of the `largest` graphs; at most maxBatch full
+    contexts, at least one of `least_context` tokens.
 
     What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
     StartFailure when not even that fits, or not what kvCacheMemory asks for.
@@ -52,7 +58,9 @@ def cache(
         free = place.available_bytes()
         plain = int(free * (1 - MARGIN)) - reserve
         # Whether a service starts does not depend on the check: the shortest cache that can serve is kept.
-        room = max(min(plain, least * one_page), min(plain, free - check_bytes(config, shape, place) - reserve))
+        room = max(
+            min(plain, least * one_page), min(plain, free - check_bytes(config, largest, shape, place) - reserve)
+        )
         count = min(config.max_batch * whole, room // one_page)
     while count >= least:
         made = _allocated(config, allocate, count)

@@ -196,7 +196,9 @@ class Starter:
             walk.capture(Phase.Decode)
             decode_bytes = walk.drop(Phase.Decode)
         with self._stage(Stage.KvSizing):
-            kv_tokens = self._allocate_cache(config, least_context(asked.feature_set(), known), parts, decode_bytes)
+            kv_tokens = self._allocate_cache(
+                config, least_context(asked.feature_set(), known), parts, decode_bytes, walk.plan
+            )
             self.config = replace(config, max_model_len=derived.context(asked, known, kv_tokens))
             report.limits = derived.served(asked, self.config)
         with self._stage(Stage.DecodeCapture):
@@ -249,8 +251,10 @@ class Starter:
             raise CompileFailed(f"{function}: injected fault")
         self._tell()
 
-    def _allocate_cache(self, config: EngineConfig, least: int, parts: Parts, decode_bytes: int) -> int:
-        """Makes the KV cache, for at least one sequence of `least` tokens; the tokens that sequences can own."""
+    def _allocate_cache(self, config: EngineConfig, least: int, parts: Parts, decode_bytes: int, plan: Plan) -> int:
+        """Makes the KV cache, for at least one sequence of `least` tokens and the check of the graphs of `plan`; the
+        tokens that sequences can own.
+        """
         model, attention = parts.model, parts.attention
         inputs = dummy_inputs(Phase.Prefill, config.prefill_chunk, config.page_size, parts.device)
         attention.plan(inputs.metadata)
@@ -267,7 +271,8 @@ class Starter:
             return logits, draw(logits, inputs.positions[-rows:], draws)
 
         allocate = partial(parts.new_cache, config)
-        cache = kv_room.cache(config, least, model.shape, parts.place, allocate, prefill, decode_bytes)
+        largest = {phase: row.sizes[-1] for phase, row in plan.phases.items() if row.sizes}
+        cache = kv_room.cache(config, least, model.shape, parts.place, allocate, prefill, decode_bytes, largest)
         self.report.kv_pages = cache.pages - 1
         parts.bind(cache)
         return self.report.kv_pages * config.page_size

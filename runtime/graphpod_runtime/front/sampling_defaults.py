@@ -1,9 +1,10 @@
 """How a model's makers want its tokens drawn: generation_config.json, for requests that do not say."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from graphpod_runtime.json_file import JsonFileInvalid, json_object
 
 FILE = "generation_config.json"
 
@@ -22,17 +23,15 @@ class SamplingDefaults:
 
     @classmethod
     def read(cls, folder: Path) -> "SamplingDefaults":
-        """Those of a model folder. DefaultsInvalid for a value that a request could not have either."""
+        """Those of a model folder. DefaultsInvalid for a file that cannot be read, and for a value that a request could
+        not have either.
+        """
         path = folder / FILE
-        if not path.is_file():
-            return cls()
         try:
-            found = json.loads(path.read_bytes())
-            given = {name: found[name] for name in cls.__slots__ if found.get(name) is not None}
-        except (ValueError, AttributeError) as error:
-            raise DefaultsInvalid(
-                f"{path} is no JSON object ({error}); copy it again from the model's source"
-            ) from error
+            found = json_object(path) or {}
+        except JsonFileInvalid as error:
+            raise DefaultsInvalid(str(error)) from error
+        given = {name: found[name] for name in cls.__slots__ if found.get(name) is not None}
         for name, value in given.items():
             if not _fits(name, value):
                 raise DefaultsInvalid(f"{path}: {name} is {value!r}; correct it or take it out")

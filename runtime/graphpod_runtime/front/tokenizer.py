@@ -13,6 +13,7 @@ import tokenizers
 from graphpod_runtime.front.chat_template import TemplateError, TemplateInvalid, read_template
 from graphpod_runtime.front.control_tokens import ControlTokens
 from graphpod_runtime.front.detokenize import ByteDetokenizer, Detokenizer, TextDetokenizer
+from graphpod_runtime.json_file import JsonFileInvalid, json_object
 
 # A call then computes in the thread that makes it: a pool shared by all calls would let short texts wait for long ones.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -203,12 +204,7 @@ def _spelled(letters: str) -> bytes | None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
     try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise TokenizerInvalid(f"{path} is not JSON: {error}; copy it again from the model's source") from error
-    if not isinstance(content, dict):
-        raise TokenizerInvalid(f"{path} holds no JSON object")
-    return content
+        return json_object(path) or {}
+    except JsonFileInvalid as error:
+        raise TokenizerInvalid(str(error)) from error

@@ -3,7 +3,6 @@
 What is built is said once, in `graphpod_policy.config_json`, so that `graphpod explain` refuses what this refuses.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from graphpod_policy.architectures import Architecture
 from graphpod_policy.config_json import FULL, ConfigJson, Json, given, rope_type
+from graphpod_runtime.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.layers.rope import Linear, Llama3, Stretch, Yarn
 from graphpod_runtime.models.base import Activation, ModelInvalid, ModelShape, ModelUnsupported
 
@@ -134,12 +134,8 @@ def _eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:
 
 def _read(path: Path) -> dict[str, Any] | None:
     """The object in the file, without its nulls; None where there is no file."""
-    if not path.is_file():
-        return None
     try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ModelInvalid(f"{path}: not JSON ({error}); copy the model again") from error
-    if not isinstance(content, dict):
-        raise ModelInvalid(f"{path}: expected an object; copy the model again")
-    return given(content)
+        content = json_object(path)
+    except JsonFileInvalid as error:
+        raise ModelInvalid(str(error)) from error
+    return None if content is None else given(content)

@@ -156,7 +156,7 @@ def told_of_policy(plan):
         ("selfcheck:prefill:64", ExitCode.SelfCheckFailed),
         ("dead:Capturing", ExitCode.EngineDied),
         ("stuck:Loading", ExitCode.Stuck),
-        ("nonsense", ExitCode.ConfigInvalid),
+        ("nonsense", ExitCode.SettingInvalid),
     ],
 )
 def test_an_end_has_the_real_engine_s_code_and_first_line(fault, code):
@@ -181,7 +181,7 @@ def test_a_failed_start_tells_why_before_it_ends():
 
 def test_a_size_that_is_not_on_the_ladder_is_refused_not_ignored():
     end = tell(CONFIG, "oom:decode:3", SECONDS).end
-    assert end.code == ExitCode.ConfigInvalid
+    assert end.code == ExitCode.SettingInvalid
     assert "decode has no size 3, its ladder is 1, 2, 4, 8" in end.line
 
 
@@ -222,7 +222,7 @@ def test_flapping_alternates():
 @pytest.mark.parametrize("other", ["dead:Ready:3s", "silent:Ready"])
 def test_what_cannot_be_played_beside_flapping_is_refused_not_ignored(other):
     end = tell(CONFIG, f"flap:2s,{other}", SECONDS).end
-    assert end.code == ExitCode.ConfigInvalid
+    assert end.code == ExitCode.SettingInvalid
     assert "neither end nor fall silent" in end.line
 
 

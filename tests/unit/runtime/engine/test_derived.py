@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from graphpod_policy import Device, ExitCode, NodeFacts, Policy, limits
+from graphpod_policy import Device, ExitCode, NodeFacts, Phase, Policy, limits
+from graphpod_policy.footprint import MARGIN
 from graphpod_runtime.engine import start
 from graphpod_runtime.engine.device import Host
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.kv_room import CHECK_COPIES, CHECKED_PAGES, check_bytes
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.models.config_json import read_shape
 from tests.unit.runtime.conftest import engine_config
 
 POSITIONS = 512
@@ -18,6 +21,8 @@ POSITIONS = 512
 PAGE = 4
 """Tokens of one page of the tests' engines."""
 GIB = 1 << 30
+PAGE_BYTES = 2 * 3 * PAGE * 3 * 16 * 4
+"""Keys and values, layers, tokens, heads, their width, float32."""
 PEAK = 200_000
 """Bytes of the largest eager pass, as recorded."""
 
@@ -94,6 +99,30 @@ def test_a_cache_too_small_for_one_whole_context_serves_the_longest_that_fits(
     assert runner.report.as_dict()["limits"]["maxModelLen"] == kv_tokens
     prompt = [5 + index % 100 for index in range(kv_tokens - 4)]
     assert len(generate(runner, [prompt], 4)[0]) == 4
+
+
+def test_without_graphs_no_room_is_kept_for_their_self_check(llama_folder: Path, on_gpu: Callable[..., Runner]) -> None:
+    runner = on_gpu(llama_folder, 600_000, Policy.Disabled, Policy.Disabled)
+    runner.start()
+    assert runner.report.kv_pages == (int(600_000 * (1 - MARGIN)) - PEAK) // PAGE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("largest", "pages"),
+    [
+        ({}, 0),
+        ({Phase.Prefill: 32}, 32 // PAGE + 2),
+        ({Phase.Decode: 8}, 8 * CHECKED_PAGES),
+        ({Phase.Prefill: 256, Phase.Decode: 8}, 256 // PAGE + 2),
+    ],
+)
+def test_the_self_check_takes_what_its_largest_graphs_need(
+    llama_folder: Path, largest: dict[Phase, int], pages: int
+) -> None:
+    config = engine_config(llama_folder, Policy.Breakable, Policy.Full)
+    shape = read_shape(llama_folder)
+    assert check_bytes(config, largest, shape, RecordedGpu(GIB)) == CHECK_COPIES * pages * PAGE_BYTES
+    assert check_bytes(config, largest, shape, Host()) == 0
 
 
 def test_a_cache_too_small_for_any_useful_context_ends_the_start(

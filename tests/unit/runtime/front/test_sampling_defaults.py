@@ -28,10 +28,28 @@ def test_they_are_those_of_the_file(tmp_path: Path) -> None:
     assert SamplingDefaults.read(written(tmp_path, {"top_k": -1})).top_k == 0
 
 
-@pytest.mark.parametrize("content", ["{", "[]", {"temperature": "hot"}, {"top_p": 0}, {"top_k": True}, {"top_k": 2.5}])
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", "", {"temperature": [0.6]}, {"temperature": "hot"}, {"top_p": 0}, {"top_k": True}, {"top_k": 2.5}],
+)
 def test_a_value_that_no_request_could_have_names_the_file(tmp_path: Path, content: Any) -> None:
     with pytest.raises(DefaultsInvalid, match=FILE):
         SamplingDefaults.read(written(tmp_path, content))
+
+
+def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_an_absent_one(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.mkdir()
+    with pytest.raises(DefaultsInvalid, match=f"{FILE} cannot be read: Is a directory; copy it again"):
+        SamplingDefaults.read(tmp_path)
+    path.rmdir()
+    path.symlink_to(path)
+    with pytest.raises(DefaultsInvalid, match=f"{FILE} cannot be read: Too many levels of symbolic links"):
+        SamplingDefaults.read(tmp_path)
+    path.unlink()
+    path.symlink_to(tmp_path / "blobs" / "gone")
+    with pytest.raises(DefaultsInvalid, match=f"{FILE} is a link to a file that is not there"):
+        SamplingDefaults.read(tmp_path)
 
 
 @pytest.mark.parametrize("asked", [{}, {"temperature": 1.5}, {"top_p": 0.5, "top_k": 0}])

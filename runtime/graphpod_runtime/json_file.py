@@ -1,0 +1,29 @@
+"""The JSON files of a model's folder, as front and engine read them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+class JsonFileInvalid(ValueError):
+    """A file that is there and cannot be used; the message has its path, the reason and what to do."""
+
+
+def json_object(path: Path) -> dict[str, Any] | None:
+    """The object in the file; None where there is no such file. JsonFileInvalid for a file that cannot be read (a
+    folder, a link to nothing, one of another user's) or holds something else.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        if not path.is_symlink():
+            return None
+        raise JsonFileInvalid(f"{path} is a link to a file that is not there; copy the file itself") from error
+    except OSError as error:
+        words = error.strerror or str(error)
+        raise JsonFileInvalid(f"{path} cannot be read: {words}; copy it again from the model's source") from error
+    except ValueError as error:
+        raise JsonFileInvalid(f"{path} is not JSON: {error}; copy it again from the model's source") from error
+    if not isinstance(content, dict):
+        raise JsonFileInvalid(f"{path} holds no JSON object; copy it again from the model's source")
+    return content
