@@ -170,6 +170,7 @@ def phase_dict(phase: Phase, explanation: Explanation) -> dict[str, Any]:
         "gaps": [list(gap) for gap in ladder_gaps(phase, final)],
         "bytes": final.costs[phase].bytes,
         "seconds": round(final.costs[phase].seconds, 1),
+        "checkSeconds": round(final.costs[phase].check_seconds, 1),
         "duties": [duty.value for duty in final.duties[phase]],
     }
 
@@ -198,6 +199,7 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "attention": explanation.attention and _attention_dict(explanation.attention),
         "budget": {
             "captureSeconds": final.budget.capture_seconds,
+            "checkSeconds": final.budget.check_seconds,
             "startSeconds": final.budget.start_seconds,
             "limitSeconds": explanation.start_limit,
         },

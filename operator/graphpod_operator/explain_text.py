@@ -150,12 +150,14 @@ def _some(sizes: Iterable[int]) -> str:
 
 
 def _cost(cost: Cost) -> str:
-    return f"about {size(cost.bytes)} of memory and {duration(cost.seconds)} to capture"
+    seconds = f"{duration(cost.seconds)} to capture, {duration(cost.check_seconds)} to check"
+    return f"about {size(cost.bytes)} of memory; {seconds}"
 
 
 def _start(explanation: Explanation) -> str:
     budget, captures = explanation.final.budget, any(row.sizes for row in explanation.final.phases.values())
-    part = f", {duration(budget.capture_seconds)} of it for each time that graphs are captured" if captures else ""
+    each = f"{duration(budget.capture_seconds)} of it for each time that graphs are captured"
+    part = f", {each} and {duration(budget.check_seconds)} for their self-check" if captures else ""
     return (
         f"Ready within {duration(budget.start_seconds)} by the estimate{part}; "
         f"the kubelet ends a start after {duration(explanation.start_limit)} (spec.engine.startTimeout)"

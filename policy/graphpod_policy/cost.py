@@ -1,4 +1,4 @@
-"""What captures cost, estimated before any of them ran: bytes and seconds for each size, hence the start budget.
+"""What captures and their self-check cost, estimated before any ran: bytes and seconds, hence the start budget.
 
 An estimate never falls when a plan gets weaker, so that a weaker policy never keeps a longer ladder. Sources, all
 on one NVIDIA H200, 50 prefill sizes up to 4096 tokens, 2026-11-21: breakable graphs of Qwen3-8B took 0.80 GB and
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from graphpod_policy.facts import ModelFacts
 from graphpod_policy.features import Features
 from graphpod_policy.ladder import Ladder
+from graphpod_policy.selfcheck import checked_rows
 from graphpod_policy.words import CompileMode, Device, Phase, Policy
 
 UNKNOWN_MODEL: dict[Device, ModelFacts] = {
@@ -31,7 +32,16 @@ RECORDED_LAYER_BYTES = 100_000
 LAYER_SECONDS: dict[Policy, float] = {Policy.Full: 0.0033, Policy.Breakable: 0.0033, Policy.Piecewise: 0.0105}
 """Seconds for one layer of one size on a GPU: warm-up, capture and, for Piecewise, its share of the tracing."""
 ROW_SECONDS = 0.018
-"""Seconds for one padded row of a model of 135 million weights on two shared CPU cores (42.0 s for 2287 rows)."""
+"""Seconds for one padded row of a ladder of a model of 135 million weights on two shared CPU cores (42.0 s for 2287
+rows, their self-check included: generous for captures alone)."""
+CHECK_ROW_SECONDS = 0.0085
+"""Seconds for one row of one pass of the same model's self-check on one core. SmolLM2 in float32, processor time, torch
+2.13, 2026-11-23: 8.6 ms a row for prefill sizes 4 to 64 (730 rows), 4.4 ms for 4 to 256 (6546 rows), 31 ms for the few
+rows of decode (119). Qwen2.5-1.5B took 1104 s on two shared cores for 6665 rows, 14.5 ms for 135 million weights.
+"""
+CHECK_LAYER_SECONDS = 0.0023
+"""Seconds for one layer of one size on a GPU (4.8 s for 58 sizes of 36 layers of Qwen3-8B, 1.6 s for 28 layers of
+Qwen3-0.6B, one H200)."""
 COMPILE_SECONDS: dict[CompileMode, int] = {CompileMode.Nothing: 0, CompileMode.Inductor: 15, CompileMode.Autotune: 145}
 """Seconds with a cold compile cache: up to eight kernels of 1.6 s, and up to four tuned sizes of 13 to 32 s."""
 
@@ -46,10 +56,11 @@ CEILING = 2
 
 
 class Cost(NamedTuple):
-    """An estimate: bytes held after capture, and seconds that capture takes."""
+    """An estimate: bytes held after capture, and seconds that capture and self-check take."""
 
     bytes: int
     seconds: float
+    check_seconds: float = 0.0
 
 
 NOTHING = Cost(0, 0.0)
@@ -57,12 +68,13 @@ NOTHING = Cost(0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Ceilings in seconds: `capture_seconds` for the captures of both phases, `start_seconds` from process start to
-    Ready. A start that is slower is stopped by the startup probe.
+    """Ceilings in seconds: `capture_seconds` for the captures of both phases, `check_seconds` for their self-check,
+    `start_seconds` from process start to Ready. A start that is slower is stopped by the startup probe.
     """
 
     capture_seconds: int
     start_seconds: int
+    check_seconds: int = 0
 
 
 def size_cost(phase: Phase, policy: Policy, size: int, features: Features, model: ModelFacts | None) -> Cost:
@@ -89,23 +101,34 @@ def ladder_costs(
     """What the first size costs, the first two, and so on to the whole ladder."""
     each = (size_cost(phase, policy, size, features, model) for size in sizes)
     return tuple(
-        Cost(driver + pool_bytes(phase, size, features, model), seconds)
-        for size, (driver, seconds) in zip(sizes, accumulate(each, _sum), strict=True)
+        Cost(cost.bytes + pool_bytes(phase, size, features, model), cost.seconds)
+        for size, cost in zip(sizes, accumulate(each, _sum), strict=True)
     )
 
 
 def phase_cost(phase: Phase, policy: Policy, sizes: Ladder, features: Features, model: ModelFacts | None) -> Cost:
-    """The whole ladder of one phase."""
+    """The whole ladder of one phase, and its self-check."""
     if policy is Policy.Disabled or not sizes:
         return NOTHING
-    return ladder_costs(phase, policy, sizes, features, model)[-1]
+    captures = ladder_costs(phase, policy, sizes, features, model)[-1]
+    return captures._replace(check_seconds=check_seconds(phase, sizes, features, model))
+
+
+def check_seconds(phase: Phase, sizes: Ladder, features: Features, model: ModelFacts | None) -> float:
+    """Seconds of the self-check of a ladder: on a CPU by the rows it runs, on a GPU by graphs and layers."""
+    shape = model or UNKNOWN_MODEL[features.device]
+    if features.device is Device.Cuda:
+        return CHECK_LAYER_SECONDS * shape.layers * len(sizes)
+    return CHECK_ROW_SECONDS * _rows(phase, checked_rows(sizes), features) * _weight(shape)
 
 
 def budget(costs: Mapping[Phase, Cost], compile: CompileMode, features: Features, model: ModelFacts | None) -> Budget:
-    """The ceilings of a start that captures `costs`. Decode is captured twice: once to measure, once to keep."""
+    """The ceilings of a start of these `costs`. Decode is captured twice: once to measure, once to keep."""
     seconds = sum(cost.seconds for cost in costs.values())
     capture = max(1, ceil(CEILING * seconds + COMPILE_SECONDS[compile]))
-    return Budget(capture_seconds=capture, start_seconds=IMPORT_SECONDS + _load_seconds(features, model) + 2 * capture)
+    check = ceil(CEILING * sum(cost.check_seconds for cost in costs.values()))
+    start = IMPORT_SECONDS + _load_seconds(features, model) + 2 * capture + check
+    return Budget(capture_seconds=capture, start_seconds=start, check_seconds=check)
 
 
 def _sum(one: Cost, other: Cost) -> Cost:

@@ -3,12 +3,13 @@
 Configurations whose dtype is settled (`can_start.settled`).
 """
 
+from collections.abc import Mapping
+
 from graphpod_policy import limits
 from graphpod_policy.config import EngineConfig
 from graphpod_policy.cost import pool_bytes
 from graphpod_policy.dtype import DTYPE_BYTES
 from graphpod_policy.facts import Facts, ModelFacts
-from graphpod_policy.features import Features
 from graphpod_policy.plan import Plan
 from graphpod_policy.words import Device, KvCacheDtype, Phase
 
@@ -70,13 +71,20 @@ def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) 
     captures = {phase: cost.bytes for phase, cost in plan.costs.items()}
     left = free - weights_bytes(config, model) - captures[Phase.Prefill]
     reserve = activation_bytes(config, model) + captures[Phase.Decode]
-    room = min(int(left * (1 - MARGIN)), left - check_bytes(config, features, batch, page)) - reserve
+    room = min(int(left * (1 - MARGIN)), left - check_bytes(config, largest_sizes(plan), page)) - reserve
     return max(0, min(batch * context, room // page)) * config.page_size
 
 
-def check_bytes(config: EngineConfig, features: Features, batch: int, page: int) -> int:
-    """What the largest self-check of a GPU takes beside the KV cache, as the engine reserves it."""
-    if features.device is Device.Cpu:
+def largest_sizes(plan: Plan) -> dict[Phase, int]:
+    """The largest graph of each phase that has any."""
+    return {phase: row.sizes[-1] for phase, row in plan.phases.items() if row.sizes}
+
+
+def check_bytes(config: EngineConfig, largest: Mapping[Phase, int], page: int) -> int:
+    """What the self-check of each phase's `largest` graph takes of a GPU alongside the KV cache, in pages of `page`
+    bytes; 0 where no graph is. A CPU's share of free memory is enough.
+    """
+    if config.features.device is Device.Cpu:
         return 0
-    pages = max(pages_of(config, config.prefill_chunk) + 2, CHECKED_PAGES * batch)
-    return CHECK_COPIES * pages * page
+    prefill = pages_of(config, largest[Phase.Prefill]) + 2 if Phase.Prefill in largest else 0
+    return CHECK_COPIES * max(prefill, CHECKED_PAGES * largest.get(Phase.Decode, 0)) * page

@@ -17,7 +17,7 @@ from graphpod_policy.search import Search
 from graphpod_policy.sizing import Allowance, asked_ladder, budget_cut, device_cut, pass_cut, prefill_chunk
 from graphpod_policy.words import Backend, CompileMode, Device, Outcome, Phase, Policy, Severity, Stage
 
-RESOLVER_REVISION = "2026-11-22.2"
+RESOLVER_REVISION = "2026-11-23.1"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {

@@ -13,14 +13,19 @@ FIELDS = {"max_model_len": "maxModelLen", "max_batch": "maxBatch"}
 """What may be Auto, in the API's words."""
 
 
-def widest(config: EngineConfig, known: Facts) -> EngineConfig:
-    """`config` with the longest context and the largest batch there can be: what static buffers are made for."""
-    features = config.feature_set()
+def widest(config: EngineConfig, known: Facts, plan: Plan) -> EngineConfig:
+    """`config` with the longest context and the largest batch there can be, by the ladders that `plan` has left."""
     return replace(
-        config,
-        max_model_len=limits.context(features, known),
-        max_batch=limits.batch(features, known, config.graph.decode.sizes),
+        config, max_model_len=limits.context(config.feature_set(), known), max_batch=batch(config, known, plan)
     )
+
+
+def rows(config: EngineConfig, plan: Plan) -> dict[Phase, int]:
+    """Most rows of one pass of each phase, which static buffers are made for: a pass of `config`, which has its limits,
+    or a graph of `plan`. The ladders that `config` was written with are those of the largest GPUs.
+    """
+    most = {Phase.Prefill: config.prefill_chunk, Phase.Decode: config.max_batch or 1}
+    return {phase: max(count, *plan.phases[phase].sizes[-1:], 1) for phase, count in most.items()}
 
 
 def batch(config: EngineConfig, known: Facts, plan: Plan) -> int:

@@ -6,29 +6,11 @@ import torch
 
 from graphpod_policy import EngineConfig, Phase
 from graphpod_policy.can_start import kv_cache_too_large, kv_cache_too_small
-from graphpod_policy.footprint import MARGIN, pages_of
+from graphpod_policy.footprint import MARGIN, check_bytes, pages_of
 from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
 from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.models.base import ModelShape
-
-CHECK_COPIES = 4
-"""Of the pages of one self-check: their past, the same drawn in 32 bits, and what replay and eager code wrote."""
-CHECKED_PAGES = 4
-"""Of one sequence of a checked decode step, at most."""
-
-
-def check_bytes(config: EngineConfig, largest: Mapping[Phase, int], shape: ModelShape, place: Place) -> int:
-    """Bytes of a GPU that the self-check of each phase's `largest` graph takes alongside the cache; 0 where no graph
-    is. A CPU's share of free memory is enough.
-    """
-    if place.memory_bytes() is None:
-        return 0
-    pages = max(
-        pages_of(config, largest[Phase.Prefill]) + 2 if Phase.Prefill in largest else 0,
-        CHECKED_PAGES * largest.get(Phase.Decode, 0),
-    )
-    return CHECK_COPIES * pages * page_bytes(shape, config.page_size, cache_dtype(config))
 
 
 def cache(
@@ -58,9 +40,7 @@ def cache(
         free = place.available_bytes()
         plain = int(free * (1 - MARGIN)) - reserve
         # Whether a service starts does not depend on the check: the shortest cache that can serve is kept.
-        room = max(
-            min(plain, least * one_page), min(plain, free - check_bytes(config, largest, shape, place) - reserve)
-        )
+        room = max(min(plain, least * one_page), min(plain, free - check_bytes(config, largest, one_page) - reserve))
         count = min(config.max_batch * whole, room // one_page)
     while count >= least:
         made = _allocated(config, allocate, count)

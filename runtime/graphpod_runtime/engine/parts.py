@@ -1,6 +1,6 @@
 """What captures and passes are made of: weights, attention over a cache, static buffers, break slots; on one place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,17 +54,15 @@ class Parts:
     """Layers that call attention, counted in the rehearsal."""
 
     @classmethod
-    def made(cls, config: EngineConfig, place: Place, model: Model, chosen: Chosen) -> "Parts":
-        """The `chosen` attention over a scratch cache of one page, and buffers for the largest pass of `config`, beside
+    def made(
+        cls, config: EngineConfig, place: Place, model: Model, chosen: Chosen, rows: Mapping[Phase, int]
+    ) -> "Parts":
+        """The `chosen` attention over a scratch cache of one page, and buffers for passes of up to `rows`, beside
         `model` on `place`.
         """
         dtype = dtype_of(config.element)
         addresses = Addresses()
         addresses.register_module(model.module())
-        rows = {
-            Phase.Prefill: max(config.prefill_chunk, *config.graph.prefill.sizes[-1:], 1),
-            Phase.Decode: max(config.max_batch, *config.graph.decode.sizes[-1:], 1),
-        }
         passes: dict[Phase, Pass] = {
             Phase.Prefill: PrefillPass(model, rows[Phase.Prefill], dtype, place.device),
             Phase.Decode: DecodePass(model, rows[Phase.Decode], place.device),

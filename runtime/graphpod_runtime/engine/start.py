@@ -32,6 +32,7 @@ from graphpod_policy import (
     settled,
 )
 from graphpod_policy.can_start import policy_refused
+from graphpod_policy.footprint import largest_sizes
 from graphpod_policy.limits import least_context
 from graphpod_policy.resolve import chunk_there
 from graphpod_runtime.attention.base import Backend as AttentionBackend
@@ -164,8 +165,9 @@ class Starter:
         with self._stage(Stage.Buffers):
             chosen = attention_of(asked, place, model)
             known = known_of(model.shape, place, chosen)
-            config = replace(derived.widest(asked, known), prefill_chunk=chunk_there(self._plan, known))
-            parts = Parts.made(config, place, model, chosen)
+            there = refine(self._plan, known)
+            config = replace(derived.widest(asked, known, there), prefill_chunk=chunk_there(self._plan, known))
+            parts = Parts.made(config, place, model, chosen, derived.rows(config, there))
             report.attention = Attention(parts.attention.name, parts.attention_because)
             plan = self._refined(facts_of(asked, parts, known))
             config = replace(config, max_batch=derived.batch(asked, known, plan))
@@ -271,7 +273,7 @@ class Starter:
             return logits, draw(logits, inputs.positions[-rows:], draws)
 
         allocate = partial(parts.new_cache, config)
-        largest = {phase: row.sizes[-1] for phase, row in plan.phases.items() if row.sizes}
+        largest = largest_sizes(plan)
         cache = kv_room.cache(config, least, model.shape, parts.place, allocate, prefill, decode_bytes, largest)
         self.report.kv_pages = cache.pages - 1
         parts.bind(cache)

@@ -51,7 +51,7 @@ def _limits(plan: Plan) -> dict[str, float]:
     budget = plan.budget
     sizes = [size for phase in Phase for size in plan.phases[phase].sizes]
     one_size = budget.capture_seconds * max(sizes, default=0) / max(1, sum(sizes))
-    start = float(budget.start_seconds - 2 * budget.capture_seconds)
+    start = float(budget.start_seconds - 2 * budget.capture_seconds - budget.check_seconds)
     # A capture runs the pass that it records, so no pass of serving takes longer than one.
     estimates = {"Import": start, "Loading": start, "Capturing": one_size, "SelfChecking": one_size, "Ready": one_size}
     return {stage: max(FLOOR_SECONDS, FACTOR * estimate) for stage, estimate in estimates.items()}

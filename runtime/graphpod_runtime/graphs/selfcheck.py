@@ -1,6 +1,8 @@
 """The self-check: before Ready, every graph is replayed on inputs unlike those of its capture and compared.
 
-Twice over. (a) Bit for bit with the very code it captured, run eagerly on the same padded buffers: outputs and the
+Twice over, on the rows that `graphpod_policy.selfcheck` names.
+
+(a) Bit for bit with the very code it captured, run eagerly on the same padded buffers: outputs and the
 KV pages written. That finds a frozen value, a reused address, a break that does not write where it should.
 (b) For some sizes, with plain eager on fresh unpadded tensors: that finds what (a) shares, such as a buffer that
 is loaded wrongly. Rounding differs there, because kernels differ by row count and by the width of block tables; the
@@ -13,7 +15,7 @@ with whose mistakes it would stand on both sides: as it was traced, uncompiled, 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +23,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_policy import Phase
+from graphpod_policy.selfcheck import Comparison, comparisons
 from graphpod_runtime.cache.kv import KvCache, Pages
 from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
 from graphpod_runtime.engine.inputs import Inputs, inputs_of
@@ -65,34 +68,29 @@ class Checker:
 
     def sizes(self) -> Iterator[int]:
         """Checks every graph, yielding each size that passed. SelfCheckFailed names the first bad one."""
-        sizes = self.subject.sizes
-        sampled = {sizes[0], sizes[len(sizes) // 2], sizes[-1]}
-        near = {count for size in sampled for count in (size - 1, size, size + 1) if 1 <= count <= sizes[-1]}
-        for below, size in pairwise((0, *sizes)):
-            counts = sorted(count for count in near if below < count <= size)
-            # A replay serves both comparisons; the first count of a size is its most padded one.
-            self._check(size, counts[0] if counts else size - size // 8, uncaptured=True, eager=bool(counts))
-            for count in counts[1:]:
-                self._check(size, count, uncaptured=False, eager=True)
+        for size, each in groupby(comparisons(self.subject.sizes), key=lambda comparison: comparison.size):
+            for comparison in each:
+                self._check(comparison)
             yield size
 
-    def _check(self, size: int, count: int, *, uncaptured: bool, eager: bool) -> None:
-        """Replays `count` rows on the graph of `size`, for the comparisons that are asked for."""
-        scene = self._scene(count, seed=count)
+    def _check(self, comparison: Comparison) -> None:
+        """Replays a graph, for the comparisons that are asked for."""
+        size = comparison.size
+        scene = self._scene(comparison.count, seed=comparison.count)
         where = f"{self.phase} size {size} with {scene.inputs.count} rows"
         scene.reset()
         self.subject.poison_results(size)
         replayed = _copies(self.subject.replay(scene.inputs, size))
         replayed_cache = scene.contents()
-        if uncaptured:
+        if comparison.uncaptured:
             scene.reset()
             expected = self.subject.uncaptured(scene.inputs, size)
             _same_bits(where, replayed, _copies(expected))
             if not all(torch.equal(*halves) for halves in zip(replayed_cache, scene.contents(), strict=True)):
                 raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
-        if eager:
+        if comparison.eager:
             self._against(where, scene, size, replayed, self.subject.traced)
-        if eager and self.subject.compiled_trace:
+        if comparison.eager and self.subject.compiled_trace:
             scene.reset()
             with uncompiled():
                 traced = _copies(self.subject.traced(scene.inputs, scene.inputs.count))

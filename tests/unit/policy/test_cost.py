@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_policy import CompileMode, Device, Facts, Features, GraphRequest, ModelFacts, Policy, refine, resolve
-from graphpod_policy.cost import Cost, budget, ladder_costs, phase_cost, pool_bytes, size_cost
-from graphpod_policy.ladder import prefill_ladder
+from graphpod_policy.cost import Cost, budget, check_seconds, ladder_costs, phase_cost, pool_bytes, size_cost
+from graphpod_policy.ladder import decode_ladder, prefill_ladder
 from graphpod_policy.resolve import AUTO_ORDER
+from graphpod_policy.selfcheck import checked_rows, comparisons
 from tests.unit.policy import services
 from tests.unit.policy.services import CUDA, DECODE, GIB, PREFILL
 
@@ -40,6 +41,38 @@ def test_the_estimate_on_a_cpu_is_what_the_demo_took() -> None:
     """22 prefill and 4 decode sizes of SmolLM2 in 42.0 s on two shared cores."""
     plan = resolve(Features(), GraphRequest())
     assert sum(cost.seconds for cost in plan.costs.values()) == pytest.approx(42.0, rel=0.05)
+
+
+def test_the_self_check_costs_the_rows_that_it_runs() -> None:
+    """Every size twice, and plain eager near the smallest, the middle and the largest."""
+    assert checked_rows(()) == 0
+    assert checked_rows((8,)) == 16 + 7 + 8 + 8 + 8 + 9, "replayed with 7 rows and with 8, each with two eager passes"
+    sizes = prefill_ladder(256)
+    assert checked_rows(sizes) == 6098 == 2 * sum(sizes) + 1554
+    assert phase_cost(PREFILL, Policy.Breakable, sizes, Features(), None).check_seconds == pytest.approx(6098 * 0.0085)
+    larger = replace(SMOLLM2, layers=60)
+    ratio = larger.params / SMOLLM2.params
+    whole = phase_cost(PREFILL, Policy.Breakable, sizes, Features(), larger)
+    assert whole.check_seconds == pytest.approx(6098 * 0.0085 * ratio)
+    assert phase_cost(PREFILL, Policy.Disabled, sizes, Features(), larger).check_seconds == 0
+
+
+@pytest.mark.parametrize(("model", "seconds"), [(QWEN_8B, 4.8), (QWEN_06B, 1.6)])
+def test_the_self_check_on_a_gpu_is_near_what_was_measured(model: ModelFacts, seconds: float) -> None:
+    """50 prefill and 8 decode sizes on one H200, 2026-11-21: never less, at most 2.5 times."""
+    sizes = (*prefill_ladder(4096)[:50], *decode_ladder(32)[:8])
+    found = check_seconds(PREFILL, sizes, CUDA, model)
+    assert seconds <= found * 1.01 <= 2.5 * seconds
+
+
+@given(st.lists(st.integers(1, 600), min_size=1, max_size=40, unique=True).map(lambda sizes: tuple(sorted(sizes))))
+def test_the_self_check_replays_every_size_once_with_its_own_code(sizes: tuple[int, ...]) -> None:
+    made = list(comparisons(sizes))
+    assert [each.size for each in made if each.uncaptured] == list(sizes)
+    assert all(1 <= each.count <= each.size for each in made)
+    eager = {each.count for each in made if each.eager}
+    wanted = {sizes[0] - 1, sizes[0], sizes[0] + 1, sizes[-1] - 1, sizes[-1]}
+    assert eager >= {count for count in wanted if 1 <= count <= sizes[-1]}
 
 
 def test_a_pool_holds_one_layer_at_the_largest_size_and_the_logits_of_decode() -> None:
@@ -85,14 +118,16 @@ def test_a_longer_ladder_never_costs_less_and_its_parts_add_up(
     whole = phase_cost(phase, Policy.Breakable, sizes, features, model)
     assert whole.bytes == costs[-1].bytes
     assert whole.seconds == pytest.approx(costs[-1].seconds)
-    assert phase_cost(phase, Policy.Disabled, sizes, features, model) == (0, 0.0)
-    assert phase_cost(phase, Policy.Breakable, (), features, model) == (0, 0.0)
+    assert phase_cost(phase, Policy.Disabled, sizes, features, model) == (0, 0.0, 0.0)
+    assert phase_cost(phase, Policy.Breakable, (), features, model) == (0, 0.0, 0.0)
 
 
 def test_the_start_budget_covers_loading_and_two_captures() -> None:
     costs = {PREFILL: Cost(0, 10.2), DECODE: Cost(0, 1.0)}
     plain = budget(costs, CompileMode.Nothing, Features(), None)
-    assert (plain.capture_seconds, plain.start_seconds) == (23, 120 + 46)
+    assert (plain.capture_seconds, plain.check_seconds, plain.start_seconds) == (23, 0, 120 + 46)
+    checked = budget({**costs, DECODE: Cost(0, 1.0, 7.4)}, CompileMode.Nothing, Features(), None)
+    assert (checked.capture_seconds, checked.check_seconds, checked.start_seconds) == (23, 15, 120 + 46 + 15)
     inductor = budget(costs, CompileMode.Inductor, Features(), None)
     assert (inductor.capture_seconds, inductor.start_seconds) == (38, 120 + 76)
     assert budget(costs, CompileMode.Autotune, Features(), None).capture_seconds == 168

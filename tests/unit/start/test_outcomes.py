@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -26,13 +27,16 @@ from graphpod_policy import (
     ModelConfig,
     ModelFacts,
     NodeFacts,
+    Phase,
     attention_there,
     resolve,
     settled,
 )
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.node import model_of, node_of
+from graphpod_runtime.engine.parts import Parts
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.random import random_model
 from tests.unit.operator.objects import IMAGES, inference_service
 from tests.unit.runtime.front.conftest import Front, launch, write_model
@@ -42,6 +46,7 @@ HERE = Path(__file__).parent
 MODELS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "models.yaml").read_text())
 DEVICES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "devices.yaml").read_text())
 OUTCOMES: list[dict[str, Any]] = yaml.safe_load((HERE / "outcomes.yaml").read_text())
+SIZES: list[dict[str, Any]] = yaml.safe_load((HERE / "sizes.yaml").read_text())
 STARTS = "Starts"
 
 by_name = pytest.mark.parametrize("entry", OUTCOMES, ids=lambda entry: entry["name"].replace(" ", "-"))
@@ -78,7 +83,7 @@ def model(entry: dict[str, Any], tmp_path: Path) -> Path:
     folder = write_model(tmp_path / "model")
     config = config_of(entry["model"])
     (folder / "config.json").write_text(json.dumps(config))
-    if entry["outcome"] == STARTS and "gpu" not in entry:
+    if entry.get("outcome") == STARTS and "gpu" not in entry:
         tensors = {
             name: target.view.clone() for name, target in random_model(folder, torch.float32, 64).targets().items()
         }
@@ -266,6 +271,41 @@ def test_kernels_run_where_their_own_files_say(
     choice = attention_there(*seen(entry, model))
     assert choice.kernels == kernels
     assert because in choice.because
+
+
+class Making(Exception):
+    """The start got as far as its static buffers, with these limits and rows."""
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("entry", SIZES, ids=lambda entry: f"{entry['model']} on {entry['gpu']}")
+def test_a_start_on_a_recorded_gpu_derives_the_sizes_that_were_written_down(
+    entry: dict[str, Any], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The buffers are for the ladders of this GPU, not for those of the largest that the operator planned for."""
+
+    def made(config: EngineConfig, place: object, model: object, chosen: object, rows: dict[Phase, int]) -> NoReturn:
+        raise Making(config.max_model_len, config.max_batch, config.prefill_chunk, [rows[phase] for phase in Phase])
+
+    monkeypatch.setattr(Parts, "made", made)
+    shape = SimpleNamespace(shape=read_shape(model), unscaled_layers=())
+    with pytest.raises(Making) as making:
+        Runner(engine_json_of(entry, model), lambda report: None, load=lambda *_: shape).start()  # type: ignore[arg-type, return-value]
+    assert making.value.args == (entry["context"], entry["batch"], entry["chunk"], entry["rows"])
+
+
+@pytest.mark.parametrize("entry", SIZES, ids=lambda entry: f"{entry['model']} on {entry['gpu']}")
+def test_explain_gives_the_same_sizes(
+    entry: dict[str, Any], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(json.dumps(service_of(entry)))
+    node = f"gpu={entry['gpu']},count=1"
+    cli.main(["explain", "-f", str(file), "--model-config", str(model / "config.json"), "--node", node, "-o", "json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["limits"]["maxModelLen"], told["limits"]["maxBatch"]) == (entry["context"], entry["batch"])
+    assert [told[phase]["sizes"][-1] for phase in ("prefill", "decode")] == entry["rows"]
+    assert told["limits"]["kvTokens"] == pytest.approx(entry["kv"], rel=0.03)
 
 
 def assert_same_words(entry: dict[str, Any], end: str, model: Path) -> None:

@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import Device, ExitCode, NodeFacts, Phase, Policy, limits
-from graphpod_policy.footprint import MARGIN
+from graphpod_policy.footprint import CHECK_COPIES, CHECKED_PAGES, MARGIN, check_bytes
 from graphpod_runtime.engine import start
 from graphpod_runtime.engine.device import Host
 from graphpod_runtime.engine.failure import StartFailure
 from graphpod_runtime.engine.generate import generate
-from graphpod_runtime.engine.kv_room import CHECK_COPIES, CHECKED_PAGES, check_bytes
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.models.config_json import read_shape
 from tests.unit.runtime.conftest import engine_config
 
 POSITIONS = 512
@@ -119,10 +117,9 @@ def test_without_graphs_no_room_is_kept_for_their_self_check(llama_folder: Path,
 def test_the_self_check_takes_what_its_largest_graphs_need(
     llama_folder: Path, largest: dict[Phase, int], pages: int
 ) -> None:
-    config = engine_config(llama_folder, Policy.Breakable, Policy.Full)
-    shape = read_shape(llama_folder)
-    assert check_bytes(config, largest, shape, RecordedGpu(GIB)) == CHECK_COPIES * pages * PAGE_BYTES
-    assert check_bytes(config, largest, shape, Host()) == 0
+    config = engine_config(llama_folder, Policy.Breakable, Policy.Full, device=Device.Cuda)
+    assert check_bytes(config, largest, PAGE_BYTES) == CHECK_COPIES * pages * PAGE_BYTES
+    assert check_bytes(engine_config(llama_folder, Policy.Breakable, Policy.Full), largest, PAGE_BYTES) == 0
 
 
 def test_a_cache_too_small_for_any_useful_context_ends_the_start(

@@ -8,7 +8,7 @@ import pytest
 
 from graphpod_policy import Duty, ExitCode, Phase, Plan, Policy
 from graphpod_policy import refine as right_refine
-from graphpod_runtime.engine import start
+from graphpod_runtime.engine import derived, start
 from graphpod_runtime.engine.device import Host
 from graphpod_runtime.engine.facts import facts_of, known_of
 from graphpod_runtime.engine.failure import StartFailure
@@ -28,14 +28,14 @@ def test_facts_are_of_the_loaded_model_and_of_what_is_free(llama_folder: Path, m
     model = loaded(config, place, load_model, unheard)
     chosen = attention_of(config, place, model)
     known = known_of(model.shape, place, chosen)
-    facts = facts_of(config, Parts.made(config, place, model, chosen), known)
+    facts = facts_of(config, Parts.made(config, place, model, chosen, derived.rows(config, config.resolved())), known)
     assert (facts.attention_layers, facts.configured_layers) == (3, 3)
     assert facts.model is not None
     assert (facts.model.architecture, facts.model.layers, facts.model.vocab) == ("LlamaForCausalLM", 3, 211)
     assert facts.gpu_memory_bytes is None
     assert facts.free_bytes == 900_000_000 - (8 << 20)  # kvCacheMemory
     config = replace(config, kv_cache_bytes=None)
-    facts = facts_of(config, Parts.made(config, place, model, chosen), known)
+    facts = facts_of(config, Parts.made(config, place, model, chosen, derived.rows(config, config.resolved())), known)
     assert facts.free_bytes == 900_000_000 - 128 // 4 * ONE_PAGE  # one full context
 
 
