@@ -347,7 +347,7 @@ def test_a_difference_is_printed_in_units_and_a_ladder_by_its_ends(run: Explain,
         "prefill.bytes\n  - 69.7 MiB\n  + 2.3 GiB\n",
         "limits.maxModelLen\n  - 2048 tokens\n  + the model's own length\n",
         "limits.maxBatch\n  - 8 sequences\n  + 256 sequences\n",
-        "budget.limitSeconds\n  - 63 min\n",
+        "budget.limitSeconds\n  - 66 min\n",
         "dtype\n  - float32\n  + Auto\n",
     ):
         assert said in told
