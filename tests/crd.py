@@ -2,7 +2,7 @@
 
 import json
 
-from graphpod_operator import crd
+from graphpod_operator.schema import crd
 from testbed.cluster import Cluster
 from tests.eventually import Eventually
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from graphpod_operator import crd
+from graphpod_operator.schema import crd
 
 Schema = dict[str, Any]
 

@@ -32,7 +32,7 @@ ON_A_GPU = frozenset(
 )
 """Files that a machine without a GPU does not run: their tests are in tests/gpu."""
 
-THE_RIM = frozenset({"operator/graphpod_operator/main.py", "operator/graphpod_operator/watch.py"})
+THE_RIM = frozenset({"operator/graphpod_operator/manager/run.py", "operator/graphpod_operator/watch/service_watch.py"})
 """Files that put a process together: what runs them are tests on clusters (tests/api), minutes each."""
 
 FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {

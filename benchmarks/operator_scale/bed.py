@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphpod_operator.api import KIND
+from graphpod_operator.api.names import KIND
 from stubs.proxy import Proxy
 from testbed import Cluster, record
 from tests.api.operator.process import USER, Operator, grant
@@ -45,7 +45,8 @@ def compiled() -> Iterator[None]:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         try:
             subprocess.run(
-                [sys.executable, "-c", "import graphpod_operator.cli, graphpod_operator.main, uvloop"], check=True
+                [sys.executable, "-c", "import graphpod_operator.cli, graphpod_operator.manager.run, uvloop"],
+                check=True,
             )
             yield
         finally:

@@ -18,10 +18,11 @@ import aiohttp
 from benchmarks.operator_scale import services
 from benchmarks.operator_scale.bed import USER, laid
 from benchmarks.operator_scale.measure import children, names
+from graphpod_operator.cache.service import Service
 from graphpod_operator.cli import WORKERS
-from graphpod_operator.observe import Service
-from graphpod_operator.ownership import FIELD_MANAGER
-from graphpod_operator.plan import Desired, Wanted, desire
+from graphpod_operator.kube.field_ownership import FIELD_MANAGER
+from graphpod_operator.plan.desired import Desired, DesiredChild
+from graphpod_operator.plan.planner import desire
 from tests.api.operator.process import IMAGES
 
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
@@ -70,7 +71,7 @@ async def _written(operator: Path, user: Path, count: int) -> float:
     return began
 
 
-async def _apply(session: aiohttp.ClientSession, child: Wanted) -> None:
+async def _apply(session: aiohttp.ClientSession, child: DesiredChild) -> None:
     root = f"/apis/{child.resource.api_version}" if child.resource.group else f"/api/{child.resource.version}"
     path = f"{root}/namespaces/{child.namespace}/{child.resource.plural}/{child.name}"
     body: dict[str, Any] = child.to_apply(None)

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.operator_scale import growth, report
 from benchmarks.operator_scale.growth import TIMES, Runs, Server
 from benchmarks.operator_scale.report import ROWS, Found
-from graphpod_operator.markdown import table
+from graphpod_operator.docs.markdown import table
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "scale.md"

@@ -11,12 +11,13 @@ import os
 import sys
 from pathlib import Path
 
-from graphpod_operator import explain_command
-from graphpod_operator.access import Access, AccessInvalid
-from graphpod_operator.allowed import DEFAULT, EXAMPLE
-from graphpod_operator.installation import Installation
-from graphpod_operator.render.images import Images
-from graphpod_operator.resource import OPTIONAL
+from graphpod_operator.explain import command
+from graphpod_operator.explain.command import INVALID
+from graphpod_operator.install.allow_lists import DEFAULT, EXAMPLE
+from graphpod_operator.install.engine_images import Images
+from graphpod_operator.install.installation import Installation
+from graphpod_operator.install.network_access import Access, AccessInvalid
+from graphpod_operator.kube.resources import OPTIONAL
 from graphpod_policy import __version__
 
 DEFAULT_IMAGES = Images(*(f"graphpod.dev/runtime:{__version__}-{kind}" for kind in ("cpu", "cuda")))
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--allowed",
-        type=explain_command.allow_lists,
+        type=command.allow_lists,
         default=DEFAULT,
         metavar="JSON",
         help=f"what services may use, such as {EXAMPLE}; * stands for any text, an absent list allows everything "
@@ -123,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, help="folder to write it into (default: standard output)")
     made.set_defaults(run=_crd)
 
-    explain_command.add(commands, DEFAULT_IMAGES)
+    command.add(commands, DEFAULT_IMAGES)
 
     rules = commands.add_parser("rules", help="print the rules of the resolver: what they do, why, and what to do")
     rules.add_argument("id", nargs="?", metavar="ID", help="one rule, as a decision names it (default: every rule)")
@@ -149,11 +150,12 @@ def _run_operator(arguments: argparse.Namespace) -> int:
     import platform
     import uuid
 
-    from graphpod_operator import adminport, logs
-    from graphpod_operator import main as running
-    from graphpod_operator.lease import LeaseLost
-    from graphpod_operator.loop import new_loop
-    from graphpod_operator.webhook import Webhook
+    from graphpod_operator.kube.lease import LeaseLost
+    from graphpod_operator.manager import run as running
+    from graphpod_operator.manager.event_loop import new_loop
+    from graphpod_operator.manager.webhook import Webhook
+    from graphpod_operator.observe import admin_port
+    from graphpod_operator.telemetry import logs
 
     logs.configure(arguments.log_level, logs.Format(arguments.log_format))
     certificates: Path | None = arguments.webhook_certificates
@@ -165,7 +167,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         namespaces=tuple(arguments.namespace),
         workers=arguments.workers,
-        admin_url=arguments.admin_url or adminport.DEFAULT_URL,
+        admin_url=arguments.admin_url or admin_port.DEFAULT_URL,
         prometheus=arguments.prometheus_url,
         access=arguments.network_policy,
         installed=Installation(arguments.allowed, fixed_user=not arguments.no_fixed_user),
@@ -184,7 +186,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
 
 
 def _crd(arguments: argparse.Namespace) -> int:
-    from graphpod_operator import crd
+    from graphpod_operator.schema import crd
 
     if arguments.out is None:
         sys.stdout.write(crd.render())
@@ -195,19 +197,19 @@ def _crd(arguments: argparse.Namespace) -> int:
 
 
 def _rules(arguments: argparse.Namespace) -> int:
-    from graphpod_operator import rule_table
+    from graphpod_operator.docs import rule_table
 
     write = rule_table.as_json if arguments.output == "json" else rule_table.as_text
     try:
         sys.stdout.write(write(arguments.id))
     except rule_table.UnknownRule as error:
         print(f"error: {error}", file=sys.stderr)
-        return explain_command.INVALID
+        return INVALID
     return 0
 
 
 def _docs(arguments: argparse.Namespace) -> int:
-    from graphpod_operator import reference
+    from graphpod_operator.docs import reference
 
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name, text in reference.pages().items():

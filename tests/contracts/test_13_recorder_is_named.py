@@ -59,6 +59,6 @@ def test_an_engines_report_and_every_series_it_counts_name_its_backend(
     ],
 )
 def test_the_printer_column_names_the_recorder(backend: Backend, effective: Policy, shown: str) -> None:
-    from graphpod_operator.graphstatus import display  # the operator's packages are not on a machine with a GPU
+    from graphpod_operator.status.graph import display  # the operator's packages are not on a machine with a GPU
 
     assert display(effective, backend) == shown

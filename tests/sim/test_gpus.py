@@ -1,6 +1,6 @@
 """A service on a GPU: its pod asks for one, runs the image that can use it, and its engine captures by CUDA."""
 
-from graphpod_operator.features import GPU
+from graphpod_operator.resolve.resolver_input import GPU
 from tests.api.operator.process import IMAGES
 from tests.sim.conftest import SimPlace
 

@@ -3,8 +3,8 @@
 import json
 from collections import Counter
 
-from graphpod_operator.api import KIND
-from graphpod_operator.resource import AT_TIMES, CHILDREN
+from graphpod_operator.api.names import KIND
+from graphpod_operator.kube.resources import AT_TIMES, CHILDREN
 from tests.api.operator.process import USER
 from tests.argocd import health
 from tests.audit import Audit

@@ -5,28 +5,27 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from graphpod_operator import duration, quantity
-from graphpod_operator.api import Spec
-from graphpod_operator.api_running import RolloutStrategy
-from graphpod_operator.engineconfig import cpu_threads
-from graphpod_operator.features import wants_gpu
-from graphpod_operator.model_uri import MOUNT, ModelUri
-from graphpod_operator.ownership import fingerprint
-from graphpod_operator.render import apikey, placement, podtemplate, scaling
-from graphpod_operator.render.configmap import KEY
-from graphpod_operator.render.images import Images
-from graphpod_operator.render.subject import (
-    DEATHS_ANNOTATION,
+from graphpod_operator.api import duration, quantity
+from graphpod_operator.api.lifecycle import RolloutStrategy
+from graphpod_operator.api.names import (
+    CAPTURE_FAILURES_ANNOTATION,
+    CONTAINER,
     HASH_ANNOTATION,
     REVISION_ANNOTATION,
     TEMPLATE_ANNOTATION,
-    Body,
-    Subject,
 )
-from graphpod_operator.resource import Resource
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.install.engine_images import Images
+from graphpod_operator.kube.field_ownership import fingerprint
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.render import api_key, placement, pod_template, scaling
+from graphpod_operator.render.config_map import KEY
+from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.resolve.engine_config import cpu_threads
+from graphpod_operator.resolve.model_uri import MOUNT, ModelUri
+from graphpod_operator.resolve.resolver_input import wants_gpu
 from graphpod_policy import Plan
 
-CONTAINER = "engine"
 HTTP_PORT = 8000
 ADMIN_PORT = 8001
 CONFIG_DIR = "/etc/graphpod"
@@ -72,7 +71,7 @@ def deployment(subject: Subject, pinned: Body, revision: str, deaths: str | None
     )
     body["metadata"]["annotations"] = {REVISION_ANNOTATION: revision}
     if deaths is not None:
-        body["metadata"]["annotations"][DEATHS_ANNOTATION] = deaths
+        body["metadata"]["annotations"][CAPTURE_FAILURES_ANNOTATION] = deaths
     return body
 
 
@@ -182,7 +181,7 @@ def _container(spec: Spec, plan: Plan, images: Images) -> Body:
             "name": CONTAINER,
             "image": images.of(spec),
             "imagePullPolicy": spec.engine.image_pull_policy.value,
-            "command": ["graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}", *apikey.arguments(spec)],
+            "command": ["graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}", *api_key.arguments(spec)],
             "env": _environment(spec),
             "ports": [
                 {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
@@ -209,8 +208,8 @@ def _container(spec: Spec, plan: Plan, images: Images) -> Body:
                 {"name": "model", "mountPath": MOUNT, "readOnly": True},
                 {"name": "tmp", "mountPath": "/tmp"},
                 {"name": "shm", "mountPath": "/dev/shm"},
-                *apikey.mounts(spec),
-                *map(podtemplate.mount, spec.pod_template.volume_mounts),
+                *api_key.mounts(spec),
+                *map(pod_template.mount, spec.pod_template.volume_mounts),
             ],
         }
     )
@@ -227,7 +226,7 @@ def _environment(spec: Spec) -> list[Body]:
     if (threads := cpu_threads(spec)) is not None:
         values["OMP_NUM_THREADS"] = str(threads)
     ours = named + [{"name": name, "value": value} for name, value in values.items()]
-    return ours + [podtemplate.variable(variable) for variable in spec.pod_template.env]
+    return ours + [pod_template.variable(variable) for variable in spec.pod_template.env]
 
 
 def _volumes(subject: Subject, config_hash: str) -> list[Body]:
@@ -238,8 +237,8 @@ def _volumes(subject: Subject, config_hash: str) -> list[Body]:
         {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
         {"name": "tmp", "emptyDir": {"sizeLimit": quantity.canonical(resources.scratch)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity.canonical(resources.shared_memory)}},
-        *apikey.volumes(subject.spec),
-        *map(podtemplate.volume, subject.spec.pod_template.volumes),
+        *api_key.volumes(subject.spec),
+        *map(pod_template.volume, subject.spec.pod_template.volumes),
     ]
 
 

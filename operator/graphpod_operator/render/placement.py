@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphpod_operator.api_placement import Toleration, TopologySpread
+from graphpod_operator.api.placement import Toleration, TopologySpread
 from graphpod_operator.render.subject import Body, Subject
 
 DO_NOT_DISRUPT = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}

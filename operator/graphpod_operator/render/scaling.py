@@ -1,18 +1,18 @@
 """The autoscaler of a service: who decides on the number of its pods, and by what.
 
-Its target is the Deployment, whose `replicas` nobody else claims meanwhile: see `handover`.
+Its target is the Deployment, whose `replicas` nobody else claims meanwhile: see `replica_handover`.
 """
 
 from __future__ import annotations
 
 import json
 
-from graphpod_operator import quantity
-from graphpod_operator.api import Spec
-from graphpod_operator.api_running import Autoscaling, ScalingMetric
-from graphpod_operator.render.monitor import SERVICE_LABEL
+from graphpod_operator.api import quantity
+from graphpod_operator.api.lifecycle import Autoscaling, ScalingMetric
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.render.pod_monitor import SERVICE_LABEL
 from graphpod_operator.render.subject import Body, Subject
-from graphpod_operator.resource import Resource
 
 METRICS: dict[ScalingMetric, str] = {
     ScalingMetric.RunningRequests: "graphpod_requests_running",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.subject import Body, Subject
-from graphpod_operator.resource import Resource
 
 PORT = 80
 API_PATH = "/v1"

@@ -5,33 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_operator.access import Access
-from graphpod_operator.api import API_VERSION, KIND, Spec
-from graphpod_operator.resource import Resource
-
-OWNER_LABEL = "graphpod.dev/inferenceservice"
-HASH_ANNOTATION = "graphpod.dev/config-hash"
-TEMPLATE_ANNOTATION = "graphpod.dev/template"
-"""Of a pod: the fingerprint of the template it was made from."""
-REVISION_ANNOTATION = "graphpod.dev/revision"
-"""Of a Deployment: the rendering it was made from."""
-PAUSED_ANNOTATION = "graphpod.dev/paused"
-ADOPT_ANNOTATION = "graphpod.dev/adopt"
-DEATHS_ANNOTATION = "graphpod.dev/capture-deaths"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-MANAGED_BY = ("app.kubernetes.io/managed-by", "graphpod")
+from graphpod_operator.api.names import API_VERSION, KIND, MANAGED_BY, OWNER_LABEL, QUEUE_LABEL, config_name, selector
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.install.network_access import Access
+from graphpod_operator.kube.resources import Resource
 
 Body = dict[str, Any]
-
-
-def selector(name: str) -> dict[str, str]:
-    """Labels that select the pods of the service `name`. They never change: a Deployment's selector is immutable."""
-    return {"app.kubernetes.io/name": "graphpod-engine", "app.kubernetes.io/instance": name}
-
-
-def config_name(name: str, config_hash: str) -> str:
-    """Name of the ConfigMap of the service `name` that holds the bytes of `config_hash`."""
-    return f"{name}-engine-{config_hash}"
 
 
 @dataclass(frozen=True, slots=True)

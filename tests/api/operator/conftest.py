@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphpod_operator.progress import MOMENT_SECONDS
+from graphpod_operator.status.write_throttle import MOMENT_SECONDS
 from stubs.proxy import Proxy
 from testbed import Cluster
 from testbed.foreign import Foreign

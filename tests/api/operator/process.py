@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 import graphpod_operator
-from graphpod_operator.render.images import Images
+from graphpod_operator.install.engine_images import Images
 from testbed import Cluster
 from testbed.foreign import Foreign
 from tests.eventually import Eventually
@@ -28,7 +28,7 @@ LEASES = "default"
 """The namespace in which operators take turns, unless a test has one of its own."""
 IMAGES = Images("graphpod.dev/runtime:test", "graphpod.dev/runtime:test-gpu")
 STOP_SECONDS = 30
-HASTY = "from graphpod_operator import kinds; kinds.EVERY_SECONDS = 1.0"
+HASTY = "from graphpod_operator.watch import optional_kinds as kinds; kinds.EVERY_SECONDS = 1.0"
 """Of `before`: a look at what is served each second."""
 MAIN = "import sys; from graphpod_operator.cli import main; sys.exit(main())"
 

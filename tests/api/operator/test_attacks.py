@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.render.subject import DEATHS_ANNOTATION
-from graphpod_operator.watch import NO_FINALIZER
+from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION
+from graphpod_operator.watch.service_watch import NO_FINALIZER
 from testbed import Cluster
 from testbed.errors import TestbedError
 from tests.api.operator.explained import explained
@@ -18,7 +18,7 @@ from tests.api.operator.test_bounds import DEEP, FIELDS, create, goes_on, nested
 from tests.audit import Audit
 from tests.crd import drop_crd, serve_crd
 from tests.places import Place, service
-from tests.unit.operator.test_warmup_bounds import put
+from tests.unit.operator.observe.test_reading_bounds import put
 
 INFINITE = float("inf")
 LIES: dict[str, tuple[tuple[str, ...], Any, str]] = {
@@ -101,7 +101,7 @@ def test_a_start_of_many_times_its_estimate_that_makes_progress_is_not_stalled(
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"steps": 1}'], ids=["deep", "another form"])
 def test_a_memory_of_deaths_that_a_user_scribbled_on_holds_up_nothing(applied: Place, eventually, text: str) -> None:
-    patch = json.dumps({"metadata": {"annotations": {DEATHS_ANNOTATION: text}}})
+    patch = json.dumps({"metadata": {"annotations": {CAPTURE_FAILURES_ANNOTATION: text}}})
     applied.kubectl("patch", "deployment", "demo", "--type=merge", "-p", patch)
     applied.apply(replicas=2)
     eventually(lambda: len(applied.pods()) == 2)

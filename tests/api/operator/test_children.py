@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.observe import Child, Service
-from graphpod_operator.ownership import desired_fields, owned_fields
-from graphpod_operator.plan import Desired, desire
-from graphpod_operator.resource import AT_TIMES, CHILDREN, Resource
+from graphpod_operator.cache.child import Child
+from graphpod_operator.cache.service import Service
+from graphpod_operator.kube.field_ownership import desired_fields, owned_fields
+from graphpod_operator.kube.resources import AT_TIMES, CHILDREN, Resource
+from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.planner import desire
 from graphpod_policy import EngineConfig, config_hash
 from tests.api.operator.process import IMAGES, USER, Operator
 from tests.audit import Audit

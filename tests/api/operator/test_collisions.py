@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.observe import Service
-from graphpod_operator.plan import Desired, desire
+from graphpod_operator.cache.service import Service
+from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.planner import desire
 from tests.api.operator.process import IMAGES, USER, Operator
 from tests.audit import Audit
 from tests.places import LABEL, Place, service

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.resource import WATCHED, Resource
+from graphpod_operator.kube.resources import WATCHED, Resource
 from stubs.fault import Answer, Cut, Effect, Freeze, Slow, Turn, WatchError
 from stubs.kubecall import WRITES, Verb, Which
 from stubs.proxy import Proxy

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.resource import WATCHED
+from graphpod_operator.kube.resources import WATCHED
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import LEASES, Operator, grant
@@ -70,7 +70,7 @@ def pair(
 
 WRONG = """
 import signal, time
-from graphpod_operator import clock
+from graphpod_operator.kube import clock
 hours = {hours}
 real = time.time
 time.time = lambda: real() + 3600 * hours

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphpod_operator import crd
+from graphpod_operator.schema import crd
 from testbed import Cluster
 from tests.eventually import Eventually
 from tests.places import Place, service

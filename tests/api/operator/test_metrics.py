@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from graphpod_operator.metrics import CONTROLLER, SKIPPED, ZEROS
+from graphpod_operator.telemetry.metrics import CONTROLLER, SKIPPED, ZEROS
 from graphpod_policy.metrics import Kind, Process, of
 from stubs.fault import Answer, Freeze, Turn, WatchError
 from stubs.kubecall import Verb, Which

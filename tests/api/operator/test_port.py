@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.access import Access
-from graphpod_operator.cluster import PAGE, KubernetesCluster, connect
-from graphpod_operator.observe import Service
-from graphpod_operator.plan import Desired, desire
-from graphpod_operator.port import Conflict, Refused, Terminating, Unavailable
-from graphpod_operator.resource import Resource
+from graphpod_operator.cache.service import Service
+from graphpod_operator.install.network_access import Access
+from graphpod_operator.kube.client import PAGE, KubernetesCluster
+from graphpod_operator.kube.connection import connect
+from graphpod_operator.kube.port import Conflict, ServerRefused, Terminating, Unavailable
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.planner import desire
 from tests.api.operator.process import IMAGES
 from tests.places import Place, service
 
@@ -104,14 +106,14 @@ async def test_an_apply_that_names_a_uid_never_makes_or_takes_another_object(
 async def test_a_refusal_carries_the_servers_words(place: Place, port: KubernetesCluster) -> None:
     body = config(place)
     body["data"] = {"not/a/key": "x"}
-    with pytest.raises(Refused, match="a valid config key must consist of") as refused:
+    with pytest.raises(ServerRefused, match="a valid config key must consist of") as refused:
         await port.apply(Resource.ConfigMap, body, force=False)
     assert refused.value.status == 422
 
 
 async def test_the_status_of_a_service_that_is_not_there_is_refused(place: Place, port: KubernetesCluster) -> None:
     body = service("nobody", {"namespace": place.namespace}) | {"status": {"observedGeneration": 1}}
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ServerRefused) as refused:
         await port.apply_status(body)
     assert refused.value.status == 404
 

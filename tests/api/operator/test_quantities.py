@@ -2,7 +2,7 @@
 
 import json
 
-from graphpod_operator import quantity
+from graphpod_operator.api import quantity
 from tests.places import Place
 
 NUMBERS = ("0", "1", "0.5", "1.5", "12.345", "1000", "1024", "1536", "2000000", "0.001", "123456789")

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from graphpod_operator.observe import Service
-from graphpod_operator.ownership import desired_fields, owned_fields
-from graphpod_operator.plan import Desired, Wanted, desire
-from graphpod_operator.resource import Resource
+from graphpod_operator.cache.service import Service
+from graphpod_operator.kube.field_ownership import desired_fields, owned_fields
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired import Desired, DesiredChild
+from graphpod_operator.plan.planner import desire
 from tests.api.operator.pods import AdminPorts, report, running, set_status
 from tests.api.operator.process import IMAGES, Operator, grant
 from tests.audit import Audit, Trail
@@ -23,7 +24,7 @@ from tests.places import LABEL, Manifest, Place, service
 
 USER = "user1"
 OFTEN = """
-from graphpod_operator import resync
+from graphpod_operator.watch import relist as resync
 resync.EVERY_SECONDS, resync.DELIVERY_SECONDS, resync.SETTLE_SECONDS = 2.0, 0.5, 0.5
 """
 """A resync every 2 s."""
@@ -33,7 +34,7 @@ WHOLE = {"replicas": 2}
 """A spec that wants every kind of child."""
 
 
-def planned() -> tuple[Wanted, ...]:
+def planned() -> tuple[DesiredChild, ...]:
     """The children of such a service, by the planner alone."""
     metadata = {"namespace": "x", "uid": "x", "resourceVersion": "1"}
     wanted = desire(Service.of(service("whole", metadata, **WHOLE)), IMAGES)
@@ -185,7 +186,7 @@ def _owner(found: Manifest) -> str:
     return str(found["metadata"]["ownerReferences"][0]["uid"])
 
 
-def _wanted(place: Place) -> tuple[Wanted, ...]:
+def _wanted(place: Place) -> tuple[DesiredChild, ...]:
     """The children that the service wants, by the planner alone: nothing is newer than what it was made by."""
     wanted = desire(Service.of(place.get("gisvc", "whole")), IMAGES)
     assert isinstance(wanted, Desired)

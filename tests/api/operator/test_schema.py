@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from graphpod_operator.api import Spec
+from graphpod_operator.api.spec import Spec
 from tests import specs
 from tests.api.operator.door import Door
 from tests.places import Place

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphpod_operator.resource import WATCHED
+from graphpod_operator.kube.resources import WATCHED
 from stubs.fault import Freeze, Turn
 from stubs.kubecall import Verb, Which
 from stubs.proxy import Proxy

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from graphpod_operator.webhook import PATH
+from graphpod_operator.manager.webhook import PATH
 from stubs.certificate import make
 from testbed import Cluster
 from testbed.network import Addresses

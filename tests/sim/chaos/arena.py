@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from graphpod_operator.resource import Resource
+from graphpod_operator.kube.resources import Resource
 from stubs.kubecall import WRITES, Which
 from stubs.proxy import Proxy
 from testbed import Cluster

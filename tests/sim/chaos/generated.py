@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from graphpod_operator.api import Spec
-from graphpod_operator.observe import Service
-from graphpod_operator.plan import Desired, desire
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.cache.service import Service
+from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.planner import desire
 from tests import specs
 from tests.api.operator.process import IMAGES
 from tests.places import URI

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from graphpod_operator.markdown import table
+from graphpod_operator.docs.markdown import table
 from tests.sim.chaos.faults import FAULTS
 
 ROOT = Path(__file__).parents[3]

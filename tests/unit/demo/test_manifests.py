@@ -7,7 +7,8 @@ import yaml
 
 from demo.service import CLAIM, EXAMPLE, HERE, NAME, NAMESPACE
 from demo.weights import MODEL
-from graphpod_operator.api import API_VERSION, KIND, Spec
+from graphpod_operator.api.names import API_VERSION, KIND
+from graphpod_operator.api.spec import Spec
 from testbed.images import IMAGES
 
 

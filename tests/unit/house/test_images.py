@@ -15,7 +15,7 @@ from testbed.errors import TestbedError
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A small work tree with what the operator image is made of."""
-    for name in (*images.RECIPE, "locks/operator.txt", "operator/graphpod_operator/main.py"):
+    for name in (*images.RECIPE, "locks/operator.txt", "operator/graphpod_operator/manager/run.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     (tmp_path / "policy/graphpod_policy").mkdir(parents=True)
@@ -35,7 +35,7 @@ def test_the_key_stays_when_only_caches_and_foreign_files_change(tree: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["Dockerfile", "locks/base.txt", "locks/operator.txt", "operator/graphpod_operator/main.py"]
+    "name", ["Dockerfile", "locks/base.txt", "locks/operator.txt", "operator/graphpod_operator/manager/run.py"]
 )
 def test_the_key_changes_with_a_file_the_image_is_made_of(tree: Path, name: str) -> None:
     before = key(tree)
@@ -45,7 +45,7 @@ def test_the_key_changes_with_a_file_the_image_is_made_of(tree: Path, name: str)
 
 def test_the_key_changes_when_a_file_moves(tree: Path) -> None:
     before = key(tree)
-    (tree / "operator/graphpod_operator/main.py").rename(tree / "operator/graphpod_operator/cli.py")
+    (tree / "operator/graphpod_operator/manager/run.py").rename(tree / "operator/graphpod_operator/cli.py")
     assert key(tree) != before
 
 
@@ -73,7 +73,7 @@ def test_the_weights_image_is_refused_without_weights() -> None:
 
 
 def test_the_build_context_has_one_time_and_one_mode_whatever_the_checkout_has(tree: Path, tmp_path: Path) -> None:
-    source = tree / "operator/graphpod_operator/main.py"
+    source = tree / "operator/graphpod_operator/manager/run.py"
     source.chmod(0o600)
     images.copy(images.IMAGES["operator"], tree, tmp_path / "context")
     places = [tmp_path / "context", *(tmp_path / "context").rglob("*")]
@@ -127,5 +127,5 @@ def test_the_revision_is_the_last_commit_of_what_the_image_is_made_of(
     (tree / "README.md").write_text("not in the image")
     assert commit() != first
     assert images.revision(operator) == first
-    (tree / "operator/graphpod_operator/main.py").write_text("changed")
+    (tree / "operator/graphpod_operator/manager/run.py").write_text("changed")
     assert images.revision(operator) == f"{first}-dirty"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphpod_operator.api import GROUP, PLURAL, SHORT_NAME
+from graphpod_operator.api.names import GROUP, PLURAL, SHORT_NAME
 
 PLAIN = re.compile(
     rf"(?:kubectl|oc)\b[^\n|]*[\s/\"'](?<!{re.escape(GROUP)}/)({PLURAL[:-1]}s?)(?![\w-]|\.{re.escape(GROUP)})",

@@ -113,8 +113,8 @@ def test_every_fault_that_can_be_drawn_is_python(area: str) -> None:
         ("runtime/graphpod_runtime/graphs/selfcheck.py", "tests/contracts/test_14_self_check.py"),
         ("runtime/graphpod_runtime/engine/scheduler.py", "tests/unit/runtime/engine/test_scheduler.py"),
         ("runtime/graphpod_runtime/front/detokenize.py", "tests/unit/runtime/front/test_detokenize.py"),
-        ("operator/graphpod_operator/store.py", "tests/unit/operator/test_store.py"),
-        ("operator/graphpod_operator/render/deployment.py", "tests/unit/operator/test_rendering.py"),
+        ("operator/graphpod_operator/cache/store.py", "tests/unit/operator/cache/test_store.py"),
+        ("operator/graphpod_operator/render/deployment.py", "tests/unit/operator/render/test_pinned_revision.py"),
     ],
 )
 def test_the_nearest_tests_of_a_file_come_first(file: str, test: str) -> None:

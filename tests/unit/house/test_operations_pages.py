@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from demo.given import VARIABLES
-from graphpod_operator.rendering import ELSEWHERE
+from graphpod_operator.render.pinned_revision import ELSEWHERE
 from testbed.images import IMAGES
 
 INSTALL = Path("docs/operations/install.md").read_text()

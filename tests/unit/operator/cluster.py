@@ -5,9 +5,9 @@ import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from graphpod_operator.ownership import FIELD_MANAGER, desired_fields
-from graphpod_operator.port import Conflict, Listing, T
-from graphpod_operator.resource import Resource
+from graphpod_operator.kube.field_ownership import FIELD_MANAGER, desired_fields
+from graphpod_operator.kube.port import Conflict, Listing, T
+from graphpod_operator.kube.resources import Resource
 
 Manifest = dict[str, Any]
 Address = tuple[Resource, str, str]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphpod_operator.resource import Resource
+from graphpod_operator.kube.resources import Resource
 from tests.unit.operator.objects import inference_service
 from tests.unit.operator.world import World
 

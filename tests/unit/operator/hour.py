@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_operator.render.subject import HASH_ANNOTATION, TEMPLATE_ANNOTATION
-from graphpod_operator.resource import Resource
+from graphpod_operator.api.names import HASH_ANNOTATION, TEMPLATE_ANNOTATION
+from graphpod_operator.kube.resources import Resource
 from tests.unit.operator.objects import NAMESPACE, pod, report
 from tests.unit.operator.world import World
 
@@ -52,7 +52,7 @@ class Hour:
         self.world, self.dies = world, dies
         self.walk: list[dict[str, str]] = []
         self.templates: list[Any] = []
-        self.deaths = 0
+        self.capture_failures = 0
         self.statuses: list[tuple[str, str]] = []
         self._run: Run | None = None
         self._pods = 0
@@ -103,7 +103,7 @@ class Hour:
             if death is None:
                 run.ready = True
             else:
-                self.deaths += 1
+                self.capture_failures += 1
                 run.running, run.ended = False, death
                 run.until = now + min(300, 10 * 2**run.restarts)
         elif not run.running and now >= run.until:

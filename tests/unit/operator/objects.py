@@ -3,10 +3,12 @@
 import functools
 from typing import Any
 
-from graphpod_operator import observe
-from graphpod_operator.plan import Desired, desire
-from graphpod_operator.render.images import Images
-from graphpod_operator.resource import Resource
+from graphpod_operator.cache.child import Child, DeploymentRollout
+from graphpod_operator.cache.service import Service
+from graphpod_operator.install.engine_images import Images
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.planner import desire
 
 Manifest = dict[str, Any]
 IMAGE = "graphpod.dev/runtime:test"
@@ -27,7 +29,7 @@ def inference_service(name: str = "demo", status: Manifest | None = None, **spec
 
 def planned(**spec: Any) -> Desired:
     """The plan of a service that can run."""
-    wanted = desire(observe.Service.of(inference_service(**spec)), IMAGES)
+    wanted = desire(Service.of(inference_service(**spec)), IMAGES)
     assert isinstance(wanted, Desired), wanted
     return wanted
 
@@ -117,7 +119,7 @@ def report(
     }
 
 
-def rollout(replicas: int = 1, updated: int = 1, available: int = 1, **changes: Any) -> observe.Rollout:
+def rollout(replicas: int = 1, updated: int = 1, available: int = 1, **changes: Any) -> DeploymentRollout:
     """What a Deployment's controller says."""
     deployment = {
         "metadata": {"generation": 1},
@@ -130,10 +132,10 @@ def rollout(replicas: int = 1, updated: int = 1, available: int = 1, **changes: 
             **changes,
         },
     }
-    return observe.Rollout.of(deployment)
+    return DeploymentRollout.of(deployment)
 
 
-def child(resource: Resource, name: str = "demo", version: int = 1, uid: str = "u", **metadata: Any) -> observe.Child:
+def child(resource: Resource, name: str = "demo", version: int = 1, uid: str = "u", **metadata: Any) -> Child:
     """A child as the store keeps it."""
     labels = {"graphpod.dev/inferenceservice": "demo"}
     raw = {
@@ -146,4 +148,4 @@ def child(resource: Resource, name: str = "demo", version: int = 1, uid: str = "
             **metadata,
         }
     }
-    return observe.Child.of(resource, raw)
+    return Child.of(resource, raw)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.conditions import ROOTS, ConditionType
-from graphpod_operator.reasons import Reason, sentence
-from graphpod_operator.resource import Resource
+from graphpod_operator.conditions.message import sentence
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.conditions.types import ROOTS, ConditionType
+from graphpod_operator.kube.resources import Resource
 from tests.argocd import health
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
 from tests.unit.operator.world import HASH, World

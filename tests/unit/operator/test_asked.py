@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator import main
-from graphpod_operator.metrics import Meters
-from graphpod_operator.observe import Key
-from graphpod_operator.port import Refused
-from graphpod_operator.queue import KeyQueue
-from graphpod_operator.reconcile import HeldUp
-from graphpod_operator.resource import Resource
+from graphpod_operator.cache.key import Key
+from graphpod_operator.controller.reconcile import HeldUp
+from graphpod_operator.kube.port import ServerRefused
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.manager import run
+from graphpod_operator.telemetry.metrics import Meters
+from graphpod_operator.watch.workqueue import KeyQueue
 from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import KEY, World
 
@@ -55,11 +55,11 @@ async def test_a_service_that_its_user_changed_while_its_status_was_written_come
     async def reconcile(key: Key) -> float | None:
         queue.add(OTHER)
         if held_up:
-            raise HeldUp(Refused(422, "no more routes"), 0.0)
+            raise HeldUp(ServerRefused(422, "no more routes"), 0.0)
         return 0.0
 
     queue = KeyQueue()
     queue.add(KEY)
     parts = SimpleNamespace(queue=queue, meters=Meters.make(), reconciler=SimpleNamespace(reconcile=reconcile))
-    await main._turn(parts, await queue.take())  # type: ignore[arg-type]
+    await run._turn(parts, await queue.take())  # type: ignore[arg-type]
     assert [await queue.take(), await queue.take()] == [KEY, OTHER]

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphpod_operator import observe
-from graphpod_operator.plan import Desired, Refused, desire
-from graphpod_operator.reasons import Reason
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.plan.planner import desire
 from tests.unit.operator.objects import IMAGES, UID
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.yaml"))
@@ -19,7 +20,7 @@ def test_an_example_works_exactly_when_it_does_not_lie_among_the_planned_ones(ex
     comment = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
     manifest = yaml.safe_load(text)
     manifest["metadata"] |= {"namespace": "ns", "uid": UID, "resourceVersion": "1", "generation": 1}
-    outcome = desire(observe.Service.of(manifest), IMAGES)
+    outcome = desire(Service.of(manifest), IMAGES)
     if example.parent.name == "planned":
         assert "Not built in this version:" in comment
         assert isinstance(outcome, Refused)

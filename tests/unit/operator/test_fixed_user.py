@@ -2,22 +2,24 @@
 
 from typing import Any
 
-from graphpod_operator import observe
-from graphpod_operator.installation import Installation
-from graphpod_operator.plan import Desired, desire
-from graphpod_operator.reasons import Reason
-from graphpod_operator.resource import Resource
+from graphpod_operator.cache.child import Child
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.install.installation import Installation
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.planner import desire
 from tests.unit.operator.objects import IMAGES, inference_service
-from tests.unit.operator.test_rendering import memory, runs, the
+from tests.unit.operator.render.test_pinned_revision import memory, runs, the
 
 ASSIGNED = Installation(fixed_user=False)
 IDS = {"runAsUser", "runAsGroup", "fsGroup"}
 
 
-def planned(installed: Installation, *revisions: observe.Child, **annotations: str) -> Desired:
+def planned(installed: Installation, *revisions: Child, **annotations: str) -> Desired:
     raw = inference_service()
     raw["metadata"]["annotations"] = annotations
-    wanted = desire(observe.Service.of(raw), IMAGES, revisions, installed=installed)
+    wanted = desire(Service.of(raw), IMAGES, revisions, installed=installed)
     assert isinstance(wanted, Desired)
     return wanted
 

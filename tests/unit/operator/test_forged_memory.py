@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphpod_operator.render.subject import DEATHS_ANNOTATION, HASH_ANNOTATION, REVISION_ANNOTATION
-from graphpod_operator.resource import Resource
+from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION, HASH_ANNOTATION, REVISION_ANNOTATION
+from graphpod_operator.kube.resources import Resource
 from graphpod_policy import config_hash
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
-from tests.unit.operator.test_warmup_bounds import paths, put
+from tests.unit.operator.observe.test_reading_bounds import paths, put
 from tests.unit.operator.world import World
 
 DEPLOYMENT = Resource.Deployment, NAMESPACE, "demo"
@@ -55,7 +55,7 @@ async def scribbled(write: Callable[[str], str]) -> World:
     world = await serving()
     found = copy.deepcopy(world.cluster.objects[DEPLOYMENT])
     annotations = found["metadata"]["annotations"]
-    annotations[DEATHS_ANNOTATION] = write(annotations[REVISION_ANNOTATION])
+    annotations[CAPTURE_FAILURES_ANNOTATION] = write(annotations[REVISION_ANNOTATION])
     world.cluster.put(Resource.Deployment, found)
     await settle(world)
     return world

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphpod_operator.resource import Resource
+from graphpod_operator.kube.resources import Resource
 from tests.unit.operator.objects import NAMESPACE, inference_service
-from tests.unit.operator.test_warmup_bounds import paths, put
+from tests.unit.operator.observe.test_reading_bounds import paths, put
 from tests.unit.operator.world import World
 
 HERE = Resource.InferenceService, NAMESPACE, "demo"

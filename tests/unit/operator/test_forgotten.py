@@ -3,20 +3,21 @@
 from collections.abc import Iterator
 from typing import Any
 
-from graphpod_operator import contest, events
-from graphpod_operator.observe import Key
-from graphpod_operator.port import ApiError, Unavailable
-from graphpod_operator.resource import Resource
+from graphpod_operator.apply import drift_backoff
+from graphpod_operator.cache.key import Key
+from graphpod_operator.kube.port import ApiError, Unavailable
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.status import events
 from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import World
 
 BOUNDED = {"Store._deleted"}
 """What has a bound of its own."""
-FIXED = ("Meters.", "Allowed.", "Reconciler._image", "Feed._since", "Kinds.")
+FIXED = ("Meters.", "AllowLists.", "Reconciler._image", "Feed._since", "OptionalKinds.")
 """What does not grow with services."""
-AGED = ("Contests.", "Recent.")
+AGED = ("DriftBackoff.", "Recent.")
 """What is dropped some time after it was of use."""
-LONG = max(contest.QUIET_SECONDS, events.QUIET_SECONDS, events.BURST * events.REFILL_SECONDS) + 1  # s
+LONG = max(drift_backoff.QUIET_SECONDS, events.QUIET_SECONDS, events.BURST * events.REFILL_SECONDS) + 1  # s
 
 
 def containers(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, int]]:
@@ -64,7 +65,7 @@ async def lives_and_goes(world: World, name: str) -> None:
             stored["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:sessionAffinity"] = {}
 
     world.cluster.normalise = normalise
-    last = contest.FREE + 2
+    last = drift_backoff.FREE + 2
     for attempt in range(last + 1):
         world.clock.between += 0.01
         world.cluster.refuse = fail if attempt == last else lambda method, resource: None
@@ -113,5 +114,5 @@ async def test_nothing_is_kept_of_services_that_are_gone() -> None:
     await lives_and_goes(world, "last")
     assert kept(world) == before
     assert {name: size for name, size in before.items() if size and not name.startswith((*FIXED, *AGED))} == {}
-    memories = {"Reconciler._waits", "Recollection._told", "Recollection._sought", "Executor._normalised"}
+    memories = {"Reconciler._waits", "RevisionRecovery._told", "RevisionRecovery._sought", "Applier._normalised"}
     assert memories <= before.keys()

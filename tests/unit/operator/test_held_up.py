@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.kinds import Gone
-from graphpod_operator.port import ApiError, Conflict, Refused, Terminating, Unavailable
-from graphpod_operator.reconcile import HeldUp
-from graphpod_operator.resource import OPTIONAL, Resource
+from graphpod_operator.controller.reconcile import HeldUp
+from graphpod_operator.kube.port import ApiError, Conflict, ServerRefused, Terminating, Unavailable
+from graphpod_operator.kube.resources import OPTIONAL, Resource
+from graphpod_operator.watch.optional_kinds import Gone
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
 from tests.unit.operator.world import HASH, World
 
@@ -49,7 +49,9 @@ def test_every_optional_kind_is_tried_here() -> None:
     assert set(ASKED) == set(OPTIONAL)
 
 
-@pytest.mark.parametrize("error", [Refused(422, WORDS), Unavailable(500, WORDS), Refused(403, WORDS)], ids=repr)
+@pytest.mark.parametrize(
+    "error", [ServerRefused(422, WORDS), Unavailable(500, WORDS), ServerRefused(403, WORDS)], ids=repr
+)
 @pytest.mark.parametrize("kind", OPTIONAL, ids=lambda kind: kind.kind)
 async def test_its_own_condition_tells_in_the_servers_words_and_the_next_step(kind: Resource, error: ApiError) -> None:
     world, condition = await asking(kind), ASKED[kind][1]
@@ -63,7 +65,7 @@ async def test_its_own_condition_tells_in_the_servers_words_and_the_next_step(ki
     assert (Resource.Deployment, NAMESPACE, "demo") in world.cluster.objects
 
 
-@pytest.mark.parametrize("error", [Refused(422, WORDS), Unavailable(500, WORDS)], ids=repr)
+@pytest.mark.parametrize("error", [ServerRefused(422, WORDS), Unavailable(500, WORDS)], ids=repr)
 async def test_a_service_whose_pods_serve_stays_ready(error: ApiError) -> None:
     world = await asking(Resource.HTTPRoute)
     refuse(world, Resource.HTTPRoute, error)
@@ -82,7 +84,7 @@ async def test_a_service_whose_pods_serve_stays_ready(error: ApiError) -> None:
 
 async def test_it_is_tried_again_and_what_is_written_then_was_never_put_back() -> None:
     world = await asking(Resource.HTTPRoute)
-    refuse(world, Resource.HTTPRoute, Refused(422, WORDS))
+    refuse(world, Resource.HTTPRoute, ServerRefused(422, WORDS))
     with pytest.raises(HeldUp):
         await world.reconcile()
     refuse(world, Resource.HTTPRoute, None)
@@ -95,7 +97,7 @@ async def test_it_is_tried_again_and_what_is_written_then_was_never_put_back() -
 
 async def test_pods_that_start_meanwhile_are_asked_as_soon_as_ever() -> None:
     world = await asking(Resource.HTTPRoute)
-    refuse(world, Resource.HTTPRoute, Refused(422, WORDS))
+    refuse(world, Resource.HTTPRoute, ServerRefused(422, WORDS))
     world.cluster.put(Resource.Pod, pod(config_hash=HASH))
     world.ports.report = report(config_hash=HASH, state="Capturing")
     await world.relist()
@@ -106,7 +108,7 @@ async def test_pods_that_start_meanwhile_are_asked_as_soon_as_ever() -> None:
 
 async def test_a_child_that_is_not_optional_still_stops_the_apply() -> None:
     world = await asking(Resource.HTTPRoute)
-    refuse(world, Resource.Service, Refused(422, WORDS))
+    refuse(world, Resource.Service, ServerRefused(422, WORDS))
     with pytest.raises(HeldUp):
         await world.reconcile()
     assert world.condition("Accepted") == ("False", "ApplyRefused")

@@ -4,12 +4,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from graphpod_operator import health
-from graphpod_operator.adminport import HttpAdminPort
-from graphpod_operator.metrics import Meters
-from graphpod_operator.observe import Pod
-from graphpod_operator.resource import Resource
-from graphpod_operator.sockets import listen
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.manager import health
+from graphpod_operator.manager.sockets import listen
+from graphpod_operator.observe.admin_port import HttpAdminPort
+from graphpod_operator.telemetry.metrics import Meters
 from tests.unit.operator.objects import planned, pod
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator import observe
-from graphpod_operator.conditions import ConditionType
-from graphpod_operator.observe import Pod
-from graphpod_operator.observed import Observed
-from graphpod_operator.plan import desire
-from graphpod_operator.reasons import Reason
-from graphpod_operator.refusal import NO_PODS
-from graphpod_operator.status import status
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.conditions.types import ConditionType
+from graphpod_operator.observe.observed import Observed
+from graphpod_operator.observe.replica_failure import NO_PODS
+from graphpod_operator.plan.planner import desire
+from graphpod_operator.status.status import status
 from tests.unit.operator.objects import IMAGES, inference_service, planned, pod, rollout
 
 GOLDEN = Path(__file__).with_name("goldens") / "last_failure.md"
@@ -163,7 +163,7 @@ TABLE: dict[str, tuple[Observed, Reason]] = {
 
 def told(observed: Observed, **spec: Any) -> tuple[str, str]:
     """Reason and message of the last failure; of a service that asks to fail where a capture does, unless told."""
-    found = observe.Service.of(inference_service(**(spec or {"graph": {"onCaptureFailure": "Fail"}})))
+    found = Service.of(inference_service(**(spec or {"graph": {"onCaptureFailure": "Fail"}})))
     failure = status(found, desire(found, IMAGES), None, observed, NOW).last_failure
     assert failure is not None
     return failure.reason, failure.message
@@ -187,7 +187,7 @@ def test_the_table_reads_as_its_golden() -> None:
 
 
 def test_what_keeps_pods_from_being_made_names_no_pod_and_stays_the_same_at_each_try() -> None:
-    found = observe.Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
+    found = Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
     words = "exceeded quota: team, requested: pods=1, used: pods=3, limited: pods=3"
     tries = [
         status(found, desire(found, IMAGES), None, refused(f'pods "demo-6d8f9c7b5-{name}" is forbidden: {words}'), NOW)
@@ -201,14 +201,14 @@ def test_what_keeps_pods_from_being_made_names_no_pod_and_stays_the_same_at_each
 
 def test_a_service_that_waits_for_room_is_scheduling_and_never_stalled() -> None:
     """Contract 14."""
-    found = observe.Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
+    found = Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
     for name in ("scheduling: no GPU", "scheduling: Kueue", "volume: of another zone", "quota: used up"):
         said = status(found, desire(found, IMAGES), None, TABLE[name][0], NOW)
         assert ConditionType.Stalled not in {row.type for row in said.conditions}, name
 
 
 def test_a_pod_whose_volume_does_not_come_says_where_to_look() -> None:
-    found = observe.Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
+    found = Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
     said = status(found, desire(found, IMAGES), None, waits("ContainerCreating", ""), NOW)
     (ready,) = [row for row in said.conditions if row.type == "Ready"]
     assert ready.reason == Reason.Starting.name

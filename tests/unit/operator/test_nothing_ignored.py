@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from graphpod_operator import observe
-from graphpod_operator.api import Spec
-from graphpod_operator.plan import Refused, desire
-from graphpod_operator.reasons import Reason
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.plan.desired import Refused
+from graphpod_operator.plan.planner import desire
 from tests import specs
 from tests.unit.operator.objects import IMAGES, inference_service
 
@@ -22,7 +23,7 @@ ELSEWHERE = {"spec.graph.onUnsupported", "spec.graph.retries", "spec.updates"}
 
 def outcome(spec: dict[str, Any]) -> str:
     """What comes of a spec, as text that differs when anything made differs."""
-    told = desire(observe.Service.of(inference_service(**spec)), IMAGES)
+    told = desire(Service.of(inference_service(**spec)), IMAGES)
     if isinstance(told, Refused):
         return f"{told.reason.name}: {told.what}"
     return json.dumps([child.body for child in told.children])

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.observe import Pod
-from graphpod_operator.resource import Resource
-from graphpod_operator.warmup import Unreachable
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.observe.warmups import Unreachable
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
 from tests.unit.operator.world import HASH, World
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from graphpod_operator import watch
-from graphpod_operator.feed import Feed
+from graphpod_operator.watch import service_watch
+from graphpod_operator.watch.feed import Feed
 
 
 async def served() -> bool:
@@ -36,7 +36,7 @@ async def test_credentials_that_are_refused_are_not_offered_again_at_once(
     monkeypatch.setenv("KUBECONFIG", str(config))
 
     ended = asyncio.Event()
-    watching = asyncio.create_task(watch.run(cast(Feed, None), ("team",), lambda: None, ended.set, served))
+    watching = asyncio.create_task(service_watch.run(cast(Feed, None), ("team",), lambda: None, ended.set, served))
     try:
         await asyncio.wait_for(ended.wait(), 20)
     finally:

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator import observe
-from graphpod_operator.api import Spec
-from graphpod_operator.plan import Refused, desire
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.cache.service import Service
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired import Refused
+from graphpod_operator.plan.planner import desire
 from graphpod_operator.render.deployment import reconfigured, start_limit
 from graphpod_operator.render.subject import Subject
-from graphpod_operator.resource import Resource
 from graphpod_policy import Phase, Plan, weaken
 from tests.unit.operator.objects import IMAGES, NAMESPACE, UID, inference_service, pod, report
 from tests.unit.operator.objects import planned as plan_of
@@ -74,7 +75,7 @@ def test_a_rollout_may_take_a_whole_start_before_it_counts_as_stuck(spec: dict[s
 
 @pytest.mark.parametrize("text", ["0s", "59s", "169h", "1e3s", "soon"])
 def test_a_start_timeout_of_no_sense_is_refused_by_name(text: str) -> None:
-    refused = desire(observe.Service.of(inference_service(engine={"startTimeout": text})), IMAGES)
+    refused = desire(Service.of(inference_service(engine={"startTimeout": text})), IMAGES)
     assert isinstance(refused, Refused)
     assert refused.what.startswith("spec.engine.startTimeout")
 

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator import contest, crd, reference
-from graphpod_operator.api_status import MESSAGE_MAX
-from graphpod_operator.observe import Service
-from graphpod_operator.reasons import Reason, sentence, shortened
-from graphpod_operator.resource import Resource
-from graphpod_operator.scaled import Scaled
-from graphpod_operator.warmup import BORNE_SECONDS, Missing, NoReading
+from graphpod_operator.api.status import MESSAGE_MAX
+from graphpod_operator.apply import drift_backoff
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.message import sentence, shortened
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.controller.ignored_replicas import IgnoredReplicas
+from graphpod_operator.docs import reference
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.observe.reading import BORNE_SECONDS, NoReading
+from graphpod_operator.schema import crd
+from graphpod_operator.telemetry.label_values import Missing
 from tests.unit.operator.objects import NAMESPACE, inference_service, planned, pod, rollout
 from tests.unit.operator.told import HASH, READY, STARTING, UID, reading, seen, the, words
 from tests.unit.operator.world import HASH as PLAIN
@@ -126,10 +130,10 @@ async def test_a_rivals_ready_stands_a_second_at_most(world: World) -> None:
         world.cluster.put(Resource.InferenceService, {**body, "status": {**body["status"], "conditions": rows}})
         await world.relist()
 
-    for _ in range(3 * contest.FREE):
+    for _ in range(3 * drift_backoff.FREE):
         await lie()
         await world.reconcile()
-        world.clock.now += contest.LIE_PAUSE
+        world.clock.now += drift_backoff.LIE_PAUSE
         await world.reconcile()
         assert world.condition("Ready")[0] == "False"
 
@@ -158,7 +162,7 @@ async def test_a_scale_that_counts_is_not_told(world: World) -> None:
 
 
 def test_a_service_made_again_was_not_scaled() -> None:
-    scaled, body = Scaled(), inference_service(autoscaling={"max": 4, "target": 4}, replicas=1)
+    scaled, body = IgnoredReplicas(), inference_service(autoscaling={"max": 4, "target": 4}, replicas=1)
     assert scaled.ignored(Service.of(body)) is None
     other = {**body, "metadata": {**body["metadata"], "uid": "other"}, "spec": {**body["spec"], "replicas": 2}}
     assert scaled.ignored(Service.of(other)) is None

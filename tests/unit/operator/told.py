@@ -3,13 +3,15 @@
 import dataclasses
 from typing import Any
 
-from graphpod_operator import observe
-from graphpod_operator.api_status import Status
-from graphpod_operator.observe import Pod, Rollout
-from graphpod_operator.observed import Observed
-from graphpod_operator.plan import Desired, Refused, desire
-from graphpod_operator.status import status
-from graphpod_operator.warmup import NoReading, Reading
+from graphpod_operator.api.status import Status
+from graphpod_operator.cache.child import DeploymentRollout
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.service import Service
+from graphpod_operator.observe.observed import Observed
+from graphpod_operator.observe.reading import NoReading, Reading
+from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.plan.planner import desire
+from graphpod_operator.status.status import status
 from tests.unit.operator.objects import IMAGES, inference_service, plain_template, planned, pod, report, rollout
 
 NOW = "2026-01-01T00:00:00Z"
@@ -24,7 +26,7 @@ HASH = planned().config_hash
 def seen(
     pods: list[dict[str, Any]] | None = None,
     readings: dict[str, Reading | NoReading] | None = None,
-    report_of: Rollout | None = None,
+    report_of: DeploymentRollout | None = None,
 ) -> Observed:
     return Observed(report_of, tuple(Pod.of(one) for one in pods or []), readings or {})
 
@@ -36,7 +38,7 @@ def reading(name: str = "demo-abc-1", **changes: Any) -> Reading:
 def the(
     observed: Observed, refused: Refused | None = None, before: dict[str, Any] | None = None, **spec: Any
 ) -> Status:
-    found = observe.Service.of(inference_service(status=before, **spec))
+    found = Service.of(inference_service(status=before, **spec))
     outcome = desire(found, IMAGES)
     if isinstance(outcome, Desired):  # a pod has the form of its spec, unless it is said to have another
         plain, form = plain_template(), outcome.template

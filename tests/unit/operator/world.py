@@ -3,18 +3,19 @@
 import json
 from typing import Any
 
-from graphpod_operator.access import Access
-from graphpod_operator.feed import Feed, fill
-from graphpod_operator.installation import PERMISSIVE, Installation
-from graphpod_operator.kinds import Kinds
-from graphpod_operator.metrics import Meters
-from graphpod_operator.observe import Key, Pod
-from graphpod_operator.progress import MOMENT_SECONDS
-from graphpod_operator.queue import KeyQueue
-from graphpod_operator.reconcile import Reconciler
-from graphpod_operator.resource import Resource
-from graphpod_operator.store import Store
-from graphpod_operator.warmup import Unreachable, Warmups
+from graphpod_operator.cache.key import Key
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.store import Store
+from graphpod_operator.controller.reconcile import Reconciler
+from graphpod_operator.install.installation import PERMISSIVE, Installation
+from graphpod_operator.install.network_access import Access
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.observe.warmups import Unreachable, Warmups
+from graphpod_operator.status.write_throttle import MOMENT_SECONDS
+from graphpod_operator.telemetry.metrics import Meters
+from graphpod_operator.watch.feed import Feed, fill
+from graphpod_operator.watch.optional_kinds import OptionalKinds
+from graphpod_operator.watch.workqueue import KeyQueue
 from tests.unit.operator.cluster import FakeCluster, FakeDiscovery
 from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, planned
 
@@ -61,9 +62,9 @@ class World:
         self.meters = Meters.make()
         self.warmups = Warmups(self.ports, clock=self.clock.monotonic)
         self.queue = KeyQueue()
-        self.feed = Feed(self.store, self.queue, self.warmups)
+        self.feed = Feed(self.store, self.queue, self.warmups.forget)
         self.discovery = FakeDiscovery()
-        self.optional = Kinds(self.discovery, self.cluster, self.feed)
+        self.optional = OptionalKinds(self.discovery, self.cluster, self.feed)
         self.reconciler = self.make_reconciler()
 
     def make_reconciler(self, access: Access | None = None, installed: Installation = PERMISSIVE) -> Reconciler:

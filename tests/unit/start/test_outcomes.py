@@ -13,13 +13,15 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from graphpod_operator import cli, observe
-from graphpod_operator.api import Spec
-from graphpod_operator.engineconfig import engine_config
-from graphpod_operator.explain import explain
-from graphpod_operator.features import features, graph_request
-from graphpod_operator.manifest import Manifest
-from graphpod_operator.plan import Desired, Refused, desire
+from graphpod_operator import cli
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.cache.service import Service
+from graphpod_operator.explain.explanation import explain
+from graphpod_operator.explain.manifest import Manifest
+from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.plan.planner import desire
+from graphpod_operator.resolve.engine_config import engine_config
+from graphpod_operator.resolve.resolver_input import features, graph_request
 from graphpod_policy import (
     Architecture,
     EngineConfig,
@@ -123,7 +125,7 @@ def test_explain_gives_the_verdict_that_was_written_down(
 
 @by_name
 def test_the_operator_refuses_what_the_spec_alone_decides(entry: dict[str, Any]) -> None:
-    found = desire(observe.Service.of(service_of(entry)), IMAGES)
+    found = desire(Service.of(service_of(entry)), IMAGES)
     if "operator" in entry:
         assert isinstance(found, Refused)
         assert found.reason.name == entry["operator"]

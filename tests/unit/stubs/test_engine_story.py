@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from graphpod_operator.warmup import Reading
+from graphpod_operator.observe.reading import Reading
 from graphpod_policy import (
     EngineConfig,
     ExitCode,

@@ -1,0 +1,1 @@
+"""The InferenceService: its fields, names and quantities."""

@@ -1,0 +1,249 @@
+"""`spec.engine` and `spec.parallelism`: how the engine runs, and how one replica is spread over devices."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from graphpod_operator.api.base import (
+    ApiModel,
+    Boolean,
+    Bytes,
+    Duration,
+    Integer,
+    Keyed,
+    ObjectName,
+    ValidationRule,
+    lasting,
+)
+from graphpod_policy import AllToAll, AttentionBackend, KvCacheDtype, Quantization, SpeculativeMethod
+from graphpod_policy.limits import MOST_CONTEXT
+
+_PART = r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?"
+_IMAGE = (
+    rf"^({_PART}|\[[0-9A-Fa-f:]+\])(:[0-9]{{1,5}})?(/{_PART})*(:[A-Za-z0-9_][-A-Za-z0-9_.]{{0,127}})?"
+    r"(@[a-z0-9]+:[0-9a-f]{32,128})?$"
+)
+"""[registry[:port]/]path[:tag][@digest]."""
+
+DRAFTED = (SpeculativeMethod.DraftModel, SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3)
+"""Methods that take weights of their own."""
+
+
+class Dtype(StrEnum):
+    """Element type of weights and activations."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+class ImagePullPolicy(StrEnum):
+    """Kubernetes' own words."""
+
+    Always = "Always"
+    IfNotPresent = "IfNotPresent"
+    Never = "Never"
+
+
+class Speculative(ApiModel):
+    """Speculative decoding."""
+
+    RULES = (
+        ValidationRule(
+            f"(self.method in [{', '.join(repr(method.value) for method in DRAFTED)}]) == has(self.draftModel)",
+            f"engine.speculative.draftModel is for {', '.join(DRAFTED)}, which need it, and for no other method",
+            lambda draft: (draft.method in DRAFTED) == (draft.draft_model is not None),
+        ),
+    )
+
+    method: SpeculativeMethod = Field(
+        description="How draft tokens are proposed: Ngram from the text so far, DraftModel by a small model, Eagle and "
+        "Eagle3 by a head trained for the model, Mtp by the model's own extra layers. Required, no default."
+    )
+    draft_model: str | None = Field(
+        None,
+        min_length=7,
+        max_length=512,
+        description="Weights of the draft model or head, written as spec.model.uri is. Default: none.",
+    )
+    steps: Integer = Field(3, ge=1, le=16, description="Draft tokens proposed per pass. Default: 3.")
+    topk: Integer = Field(1, ge=1, le=16, description="Branches kept at each draft step. Default: 1 (a chain).")
+
+
+class HostCache(ApiModel):
+    """A second tier of the KV cache in host memory."""
+
+    size: Bytes = Field(
+        description="Host memory for KV pages, in bytes (a quantity). Required, no default.",
+    )
+
+
+class CpuOffload(ApiModel):
+    """Weights kept in host memory and copied in when needed."""
+
+    size: Bytes = Field(
+        description="Weights kept in host memory, in bytes (a quantity). Required, no default.",
+    )
+    staging: Boolean = Field(
+        False,
+        description="Copy them from pinned memory to fixed addresses, which is what lets graphs stay on. "
+        "Default: false.",
+    )
+
+
+class LoraAdapter(ApiModel):
+    """One LoRA adapter."""
+
+    name: str = Field(
+        min_length=1, max_length=128, description="Model name that selects the adapter. Required, no default."
+    )
+    uri: str = Field(
+        min_length=7,
+        max_length=512,
+        description="Where the adapter is, written as spec.model.uri is. Required, no default.",
+    )
+
+
+class PullSecret(ApiModel):
+    """A Secret with a registry's credentials."""
+
+    name: ObjectName = Field(description="Name of the Secret. Required, no default.")
+
+
+class ApiKeySecretRef(ApiModel):
+    """A key that clients must send."""
+
+    name: ObjectName = Field(description="Name of the Secret. Required, no default.")
+    key: str = Field("api-key", min_length=1, max_length=253, description="Key in the Secret. Default: api-key.")
+
+
+class Engine(ApiModel):
+    """How the engine runs."""
+
+    image: str | None = Field(
+        None,
+        min_length=1,
+        max_length=512,
+        pattern=_IMAGE,
+        description="Image of the engine. Default: the image the operator was installed with.",
+    )
+    image_pull_policy: ImagePullPolicy = Field(
+        ImagePullPolicy.IfNotPresent, description="When the kubelet pulls the image. Default: IfNotPresent."
+    )
+    image_pull_secrets: Annotated[tuple[PullSecret, ...], Field(max_length=8), Keyed("name")] = Field(
+        (), description="Secrets of this namespace with the registry's credentials. Default: none."
+    )
+    api_key_secret_ref: ApiKeySecretRef | None = Field(
+        None,
+        description="Answer requests to /v1/ with 401 unless they bring this bearer token. The Secret is of this "
+        "namespace; the pod mounts it, and the operator never reads it. Another value counts without a restart; its "
+        "text may hold several keys, one a line. Default: every request is served.",
+    )
+    dtype: Dtype | None = Field(
+        None,
+        description="Element type of weights and activations. Default: float32 without GPUs; with GPUs bfloat16, or "
+        "where a GPU has none (compute capability below 8.0, as a T4) float16, for Gemma-3 float32. "
+        "bfloat16 that the GPU does not have ends the start.",
+    )
+    max_model_len: Integer | None = Field(
+        None,
+        ge=16,
+        le=MOST_CONTEXT,
+        description="Longest prompt plus answer, in tokens. Default: Auto, derived by each pod: on a GPU the model's "
+        "own length as far as the KV cache holds one such context (2048 with torch's attention), on a CPU the "
+        "model's own length up to 2048. status.engine.maxModelLen has the value.",
+    )
+    max_batch: Integer | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Most requests decoded in one pass; with parallelism.data, of each rank. Default: Auto, derived by "
+        "each pod: on a GPU 256, less on one of under 60 GiB or with torch's attention; 8 on a CPU. "
+        "status.engine.maxBatch has the value.",
+    )
+    prefill_chunk: Integer | None = Field(
+        None,
+        ge=16,
+        le=1_048_576,
+        description="Most prompt tokens of one prefill pass; longer prompts take several. Default: the largest size "
+        "of the prefill ladder.",
+    )
+    page_size: Integer = Field(16, ge=1, le=256, description="Tokens held by one page of the KV cache. Default: 16.")
+    kv_cache_memory: Bytes | None = Field(
+        None,
+        description=(
+            "Memory for the KV cache, in bytes (a quantity). Default: what is left after the weights and the "
+            "graphs on a GPU; room for maxBatch requests of maxModelLen tokens on a CPU."
+        ),
+    )
+    kv_cache_dtype: KvCacheDtype = Field(
+        KvCacheDtype.Auto, description="Element type of the KV cache. Default: Auto (that of the activations)."
+    )
+    quantization: Quantization | None = Field(
+        None, description="Format of the weights: Fp8, or Gguf as in the file. Default: not quantized."
+    )
+    attention: AttentionBackend = Field(
+        AttentionBackend.Auto, description="Kernels that compute attention. Default: Auto (the device's best)."
+    )
+    full_compile: Boolean = Field(
+        False,
+        description="The whole model through torch.compile; graph.compile does it by halves of a layer, which is what "
+        "graphs are made from. Default: false.",
+    )
+    start_timeout: Annotated[Duration, lasting("1m", "168h")] | None = Field(
+        None,
+        description="Longest start of a container until it is Ready (30m, 4h), in whole minutes; then the kubelet "
+        "restarts it. The engine itself ends a start earlier that makes no progress. Default: ten times the estimate, "
+        "at least 1h; status.graph.budgetSeconds has it.",
+    )
+    deterministic: Boolean = Field(
+        False, description="Same tokens for the same request whatever else runs in the batch. Default: false."
+    )
+    sleep: Boolean = Field(
+        False,
+        description="Weights and cache leave the device while no request is there, and come back to their addresses. "
+        "Default: false.",
+    )
+    speculative: Speculative | None = Field(None, description="Speculative decoding. Default: off.")
+    host_cache: HostCache | None = Field(
+        None, description="KV cache tier in host memory; weights stay on the device. Default: off."
+    )
+    cpu_offload: CpuOffload | None = Field(None, description="Weights kept in host memory. Default: off.")
+    lora: Annotated[tuple[LoraAdapter, ...], Field(max_length=32), Keyed("name")] = Field(
+        (), description="LoRA adapters served beside the model. Default: none."
+    )
+
+
+class Parallelism(ApiModel):
+    """How one replica is spread over devices."""
+
+    RULES = (
+        ValidationRule(
+            # the server checks the default {}, too, before it fills in the fields' own defaults
+            "!has(self.allToAll) && !(has(self.expertRebalancing) && self.expertRebalancing) || self.expert > 1",
+            "parallelism.allToAll and expertRebalancing need parallelism.expert above 1",
+            lambda spread: spread.expert > 1 or (spread.all_to_all is None and not spread.expert_rebalancing),
+        ),
+    )
+
+    tensor: Integer = Field(1, ge=1, le=64, description="Devices one layer is split over. Default: 1.")
+    pipeline: Integer = Field(1, ge=1, le=64, description="Stages the layers are split into. Default: 1.")
+    data: Integer = Field(1, ge=1, le=64, description="Ranks of data-parallel attention. Default: 1.")
+    expert: Integer = Field(1, ge=1, le=256, description="Devices the experts are spread over. Default: 1.")
+    context: Integer = Field(1, ge=1, le=64, description="Parts one sequence is split into. Default: 1.")
+    nodes: Integer = Field(1, ge=1, le=64, description="Machines one replica runs on. Default: 1.")
+    all_to_all: AllToAll | None = Field(
+        None, description="How tokens travel to their experts and back. Default: the engine's choice."
+    )
+    two_batch_overlap: Boolean = Field(
+        False, description="Compute one half of a batch while the other half travels. Default: false."
+    )
+    expert_rebalancing: Boolean = Field(
+        False, description="Move experts between devices as their load changes. Default: false."
+    )
+    symmetric_memory: Boolean = Field(
+        False, description="Collectives over memory that every device addresses alike. Default: false."
+    )

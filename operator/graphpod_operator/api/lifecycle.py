@@ -1,0 +1,111 @@
+"""How a service is kept running: its autoscaling, rollouts, updates, objectives and monitoring."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from graphpod_operator.api.base import ApiModel, Boolean, Integer, PositiveDuration, PositiveQuantity, ValidationRule
+
+
+class ScalingProvider(StrEnum):
+    """Who changes the number of replicas."""
+
+    HPA = "HPA"
+    KEDA = "KEDA"
+
+
+class ScalingMetric(StrEnum):
+    """What a replica's load is measured by."""
+
+    RunningRequests = "RunningRequests"
+    WaitingRequests = "WaitingRequests"
+    KvCacheUsage = "KvCacheUsage"
+
+
+class Autoscaling(ApiModel):
+    """Replicas by load. spec.replicas is ignored meanwhile."""
+
+    RULES = (
+        ValidationRule(
+            "self.min <= self.max",
+            "autoscaling.min must not be above autoscaling.max",
+            lambda scaling: scaling.min <= scaling.max,
+        ),
+    )
+
+    min: Integer = Field(1, ge=1, le=1000, description="Fewest replicas. Default: 1.")
+    max: Integer = Field(ge=1, le=1000, description="Most replicas. Required, no default.")
+    metric: ScalingMetric = Field(
+        ScalingMetric.WaitingRequests,
+        description="Load of a replica: requests that run, requests that wait, or the share of its KV cache in use. "
+        "Default: WaitingRequests.",
+    )
+    target: PositiveQuantity = Field(
+        description="Load of a replica to keep to: requests, or a share such as 800m. Required, no default."
+    )
+    provider: ScalingProvider = Field(
+        ScalingProvider.HPA,
+        description="HorizontalPodAutoscaler, for an adapter that serves the pods' metrics; or a ScaledObject of KEDA, "
+        "which asks the Prometheus that the operator was told of. Default: HPA.",
+    )
+
+
+class RolloutStrategy(StrEnum):
+    """How pods of a new configuration take over."""
+
+    Replace = "Replace"
+    Surge = "Surge"
+
+
+class Rollout(ApiModel):
+    """How a change of the engine's configuration reaches the pods. Always rolling."""
+
+    RULES = (
+        ValidationRule(
+            "!has(self.maxUnavailable) || has(self.strategy) && self.strategy == 'Replace'",
+            "rollout.maxUnavailable needs rollout.strategy Replace: Surge stops no pod before a new one serves",
+            lambda rollout: rollout.max_unavailable is None or rollout.strategy is RolloutStrategy.Replace,
+        ),
+    )
+
+    strategy: RolloutStrategy | None = Field(
+        None,
+        description=(
+            "Replace stops an old pod before it starts a new one and needs no spare device; Surge starts the new "
+            "one first. Default: Replace with GPUs, Surge without."
+        ),
+    )
+    max_unavailable: Integer | None = Field(
+        None, ge=1, le=1000, description="Pods replaced at the same time by strategy Replace. Default: 1."
+    )
+    drain_seconds: Integer = Field(
+        30, ge=0, le=3600, description="Time open requests get when a pod stops, in seconds. Default: 30."
+    )
+
+
+class Updates(StrEnum):
+    """Whether a newer operator's image, rules and rendering reach a service by themselves."""
+
+    Pinned = "Pinned"
+    Auto = "Auto"
+
+
+class Slo(ApiModel):
+    """What is promised to clients; alerts and histogram buckets follow from it."""
+
+    ttft: PositiveDuration | None = Field(
+        None, description="Time to the first token (300ms, 2s). Default: not promised."
+    )
+    itl: PositiveDuration | None = Field(None, description="Time between tokens (50ms). Default: not promised.")
+
+
+class Monitoring(ApiModel):
+    """Objects for Prometheus."""
+
+    enabled: Boolean = Field(
+        False,
+        description="Make a PodMonitor for the pods' /metrics; where the cluster has no such kind, the condition "
+        "MonitorReady says so, and it is made once the kind comes. Default: false.",
+    )

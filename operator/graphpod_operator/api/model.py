@@ -1,0 +1,133 @@
+"""`spec.model`: which weights to serve, where they come from, where they are kept."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from graphpod_operator.api.base import (
+    ApiModel,
+    Boolean,
+    Bytes,
+    ObjectName,
+    Ruled,
+    Transition,
+    ValidationRule,
+    matches,
+    unchanging,
+)
+
+_URI = "^(pvc|hf|s3|oci)://.+"
+_PVC_URI = "^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9_][-A-Za-z0-9._]*)*$"
+_is_pvc_uri = matches(_PVC_URI)
+
+
+class SecretRef(ApiModel):
+    """A Secret of this namespace; the operator never reads it."""
+
+    name: ObjectName = Field(description="Name of the Secret. Required, no default.")
+
+
+class AccessMode(StrEnum):
+    """Kubernetes' own words."""
+
+    ReadWriteOnce = "ReadWriteOnce"
+    ReadWriteMany = "ReadWriteMany"
+
+
+class Cache(ApiModel):
+    """A claim that keeps downloaded weights, so that a pod starts without a download."""
+
+    RULES = (
+        ValidationRule(
+            "has(self.claim) != has(self.size)",
+            "model.cache needs exactly one of claim (one that exists) and size (one that is made)",
+            lambda cache: (cache.claim is None) != (cache.size is None),
+        ),
+        ValidationRule(
+            "has(self.size) || !has(self.storageClassName) && !has(self.accessMode)",
+            "model.cache: storageClassName and accessMode go with size, not with a claim that exists",
+            lambda cache: cache.size is not None or (cache.storage_class_name is None and cache.access_mode is None),
+        ),
+    )
+
+    claim: ObjectName | None = Field(
+        None, description="A PersistentVolumeClaim of this namespace to use. Default: one of the given size is made."
+    )
+    size: Bytes | None = Field(
+        None, description="Size of the claim to make, in bytes (a quantity). Default: none is made."
+    )
+    storage_class_name: ObjectName | None = Field(
+        None, description="Storage class of the claim that is made. Default: the cluster's."
+    )
+    access_mode: AccessMode | None = Field(
+        None,
+        description="Access mode of the claim that is made; several nodes need ReadWriteMany. Default: ReadWriteOnce.",
+    )
+    retain: Boolean = Field(
+        True, description="Keep the claim that was made when the InferenceService is deleted. Default: true."
+    )
+
+
+class Model(ApiModel):
+    """Which weights to serve."""
+
+    RULES = (
+        ValidationRule(
+            "!has(self.cache) || !self.uri.startsWith('pvc://')",
+            "spec.model.cache is for downloads: pvc:// is a claim already",
+            lambda model: model.cache is None or not model.uri.startswith("pvc://"),
+        ),
+    )
+    TRANSITIONS = (
+        unchanging(
+            "name", "spec.model.name cannot be changed: clients ask for the model by it; make another InferenceService"
+        ),
+        Transition(
+            "!has(self.cache) || !has(oldSelf.cache) || "
+            "has(self.cache.storageClassName) == has(oldSelf.cache.storageClassName) && "
+            "(!has(self.cache.storageClassName) || self.cache.storageClassName == oldSelf.cache.storageClassName)",
+            "spec.model.cache.storageClassName cannot be changed: that of a claim is fixed",
+        ),
+    )
+
+    uri: Annotated[
+        str,
+        Ruled(
+            ValidationRule(
+                f"self.matches('{_URI}')",
+                "spec.model.uri must begin with one of pvc://, hf://, s3://, oci://",
+                matches(_URI),
+            ),
+            ValidationRule(
+                f"!self.startsWith('pvc://') || self.matches('{_PVC_URI}')",
+                "spec.model.uri with pvc:// must read pvc://CLAIM/FOLDER: a claim name, then folders of letters, "
+                "digits, '.', '_' and '-' that do not begin with '.' or '-'",
+                lambda uri: not uri.startswith("pvc://") or _is_pvc_uri(uri),
+            ),
+        ),
+    ] = Field(
+        min_length=7,
+        max_length=512,
+        description=(
+            "Where the weights are: pvc://CLAIM/FOLDER (a folder in a PersistentVolumeClaim of this namespace), "
+            "hf://ORG/NAME@REVISION, s3://BUCKET/PREFIX or oci://REFERENCE. Only pvc:// is built in this version. "
+            "Required, no default."
+        ),
+    )
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/:]*$",
+        description="Model name clients put in their requests; fixed once set. Default: the name of the "
+        "InferenceService.",
+    )
+    secret_ref: SecretRef | None = Field(
+        None, description="Secret with the credentials of the hub or bucket; the pod mounts it. Default: none."
+    )
+    cache: Cache | None = Field(
+        None, description="Claim that keeps what is downloaded. Default: each pod downloads for itself."
+    )

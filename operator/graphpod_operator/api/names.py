@@ -1,0 +1,38 @@
+"""Names that the API fixes: the kind itself, our labels and annotations, and names made from others."""
+
+from __future__ import annotations
+
+GROUP = "graphpod.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "InferenceService"
+PLURAL = "inferenceservices"
+SHORT_NAME = "gisvc"
+
+NAME_MAX = 40
+
+
+CONTAINER = "engine"
+
+
+OWNER_LABEL = "graphpod.dev/inferenceservice"
+HASH_ANNOTATION = "graphpod.dev/config-hash"
+TEMPLATE_ANNOTATION = "graphpod.dev/template"
+"""Of a pod: the fingerprint of the template it was made from."""
+REVISION_ANNOTATION = "graphpod.dev/revision"
+"""Of a Deployment: the rendering it was made from."""
+PAUSED_ANNOTATION = "graphpod.dev/paused"
+ADOPT_ANNOTATION = "graphpod.dev/adopt"
+CAPTURE_FAILURES_ANNOTATION = "graphpod.dev/capture-deaths"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+MANAGED_BY = ("app.kubernetes.io/managed-by", "graphpod")
+
+
+def selector(name: str) -> dict[str, str]:
+    """Labels that select the pods of the service `name`. They never change: a Deployment's selector is immutable."""
+    return {"app.kubernetes.io/name": "graphpod-engine", "app.kubernetes.io/instance": name}
+
+
+def config_name(name: str, config_hash: str) -> str:
+    """Name of the ConfigMap of the service `name` that holds the bytes of `config_hash`."""
+    return f"{name}-engine-{config_hash}"

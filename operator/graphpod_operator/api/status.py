@@ -1,0 +1,206 @@
+"""The status of an InferenceService: what the operator observed, in the API's words. Written by `status`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from graphpod_operator.api.base import ApiModel
+from graphpod_policy import Backend, Outcome, Policy, Stage
+
+MESSAGE_MAX = 256
+MAX_DECISIONS = 32
+MAX_ADDRESSES = 16
+ADDRESS_MAX = 512
+
+Text = Annotated[str, Field(max_length=MESSAGE_MAX)]
+Word = Annotated[str, Field(max_length=64)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class StatusModel(ApiModel):
+    """Base of what the operator writes: made by field name."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class ConditionStatus(StrEnum):
+    """Kubernetes' own words."""
+
+    true = "True"
+    false = "False"
+    unknown = "Unknown"
+
+
+class Condition(StatusModel):
+    """One condition, in Kubernetes' form."""
+
+    type: Word = Field(description="Name of the condition.")
+    status: ConditionStatus = Field(description="True, False, or Unknown when it could not be looked at.")
+    reason: Word = Field(description="Why, in one word; every word is in the conditions reference.")
+    message: Text = Field(description="Why, in a sentence that says the next step.")
+    observed_generation: Count = Field(description="Generation of the spec that the condition speaks of.")
+    last_transition_time: Word = Field(description="When the status last changed (RFC 3339).")
+
+
+class SizeCounts(StatusModel):
+    """How far a ladder got."""
+
+    planned: Count = Field(description="Sizes on the planned ladder.")
+    captured: Count = Field(description="Sizes captured (the smallest number over the pods).")
+    failed: Count = Field(description="Sizes that failed (the largest number over the pods).")
+
+
+class PhaseStatus(StatusModel):
+    """One phase: asked, planned, running."""
+
+    requested: Policy = Field(description="Policy the spec asks for.")
+    planned: Policy = Field(description="Policy the rules chose.")
+    effective: Policy | None = Field(
+        None, description="Policy that runs: the weakest over the pods whose warm-up ended. Absent until one ended."
+    )
+    display: Word | None = Field(
+        None,
+        description="The effective policy with its backend, and the planned one where that is stronger: the printer "
+        "column.",
+    )
+    sizes: SizeCounts = Field(description="Sizes planned, captured and failed.")
+    capture_seconds: float | None = Field(
+        None, ge=0, description="Seconds the captures of this phase took (the largest over the pods)."
+    )
+    self_check: Word | None = Field(None, description="Result of the self-check: Passed, Failed or NotRun.")
+
+
+class DecisionStatus(StatusModel):
+    """One step of a resolver that changed something."""
+
+    rule: Word = Field(description="Id of the rule; every rule is in the rules reference.")
+    phase: Word = Field(description="prefill or decode.")
+    stage: Stage = Field(description="Spec (operator), Engine (before capture) or Runtime.")
+    outcome: Outcome = Field(description="What the decision did.")
+    because: Text = Field(description="Why.")
+    hint: Text = Field(description="What to change to get another result.")
+
+
+class PodPolicies(StatusModel):
+    """What one pod runs; listed only when pods differ."""
+
+    name: Annotated[str, Field(max_length=253)] = Field(description="Name of the pod.")
+    prefill: Policy = Field(description="Effective prefill policy of the pod.")
+    decode: Policy = Field(description="Effective decode policy of the pod.")
+
+
+class GraphStatus(StatusModel):
+    """What was asked of CUDA graphs, what was planned, and what runs."""
+
+    backend: Backend | None = Field(
+        None,
+        description="What captures and replays: CudaGraph, or Recorder on a CPU (no speed-up). Absent: nothing does.",
+    )
+    captured: Word = Field(description="Captured over planned sizes, such as 26/26; eager where none is planned.")
+    prefill: PhaseStatus = Field(description="The prefill phase.")
+    decode: PhaseStatus = Field(description="The decode phase.")
+    decisions: tuple[DecisionStatus, ...] = Field(
+        (),
+        max_length=MAX_DECISIONS,
+        description="Every rule that changed something, in the order it spoke.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    gates: Annotated[tuple[Word, ...], Field(max_length=32)] = Field(
+        (),
+        description="Rules that may send a single batch to the eager path.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    pods: tuple[PodPolicies, ...] | None = Field(
+        None,
+        max_length=64,
+        description="The pods and their effective policies. Absent while they agree.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    config_hash: Word | None = Field(
+        None, description="Name of the engine configuration, a hash of its bytes. Absent while the spec is refused."
+    )
+    resolver_revision: Word = Field(description="Revision of the rules that made the plan.")
+    budget_seconds: Count = Field(description="Longest start of a container, in seconds (spec.engine.startTimeout).")
+    capture_deaths: Count = Field(
+        0,
+        description="Starts of the running plan that died in a capture; more than spec.graph.retries make it weaker.",
+    )
+
+
+class EngineStatus(StatusModel):
+    """What the pods serve. What the spec leaves to them (Auto) each pod derives: the smallest value over the pods."""
+
+    max_model_len: Count = Field(description="Longest prompt plus answer, in tokens.")
+    max_batch: Count = Field(description="Most requests decoded in one pass.")
+    kv_tokens: Count = Field(description="Tokens that the KV cache of one pod holds.")
+    display: Word = Field(description="The three in words, for the printer column.")
+
+
+class ServicePhase(StrEnum):
+    """How it stands, in one word."""
+
+    Refused = "Refused"
+    Suspended = "Suspended"
+    Starting = "Starting"
+    Stalled = "Stalled"
+    Degraded = "Degraded"
+    Ready = "Ready"
+
+
+class Failure(StatusModel):
+    """The last failure of a pod of the current generation, or to create one, that is still unresolved."""
+
+    reason: Word = Field(description="Reason, as in the conditions reference.")
+    message: Text = Field(description="What failed.")
+    pod: Annotated[str, Field(max_length=253)] | None = Field(
+        None, description="Name of the pod. Absent when none can be created."
+    )
+    exit_code: int | None = Field(None, description="Exit code of the engine, if it ended.")
+    restarts: Count = Field(0, description="Restarts of the pod's engine container.")
+
+
+class Status(StatusModel):
+    """What the operator observed."""
+
+    observed_generation: Count = Field(description="Generation of the spec this status speaks of.")
+    phase: ServicePhase | None = Field(
+        None, description="One word for humans, made from the conditions; nothing reads it."
+    )
+    conditions: tuple[Condition, ...] = Field(
+        (),
+        max_length=16,
+        description="Accepted, ModelAvailable, WorkloadAvailable and GraphsCaptured, which make Ready; Scheduled, "
+        "Available, Degraded, PolicyUpdateAvailable and EngineUpdateAvailable; Reconciling and Stalled only "
+        "while True.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    url: Annotated[str, Field(max_length=512)] | None = Field(
+        None, description="Address of the OpenAI API inside the cluster."
+    )
+    addresses: tuple[Annotated[str, Field(max_length=ADDRESS_MAX)], ...] | None = Field(
+        None,
+        max_length=MAX_ADDRESSES,
+        description="Hosts and paths of the OpenAI API through the gateways of spec.networking.route, while all of "
+        "them take it; whether by http or https is their listeners' to say.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    replicas: Count = Field(0, description="Pods that exist.")
+    updated_replicas: Count = Field(0, description="Pods of the current spec.")
+    ready_replicas: Count = Field(0, description="Pods that serve.")
+    pods: Word | None = Field(None, description="Pods that serve over pods asked for, such as 2/3.")
+    revision: Word | None = Field(
+        None,
+        description="Revision that the pods are made from; graphpod.dev/adopt takes a newer one, which the conditions "
+        "PolicyUpdateAvailable and EngineUpdateAvailable name. Absent while the spec is refused.",
+    )
+    selector: Annotated[str, Field(max_length=512)] | None = Field(
+        None, description="Label selector of the pods, for autoscalers."
+    )
+    graph: GraphStatus | None = Field(None, description="What was asked of CUDA graphs, and what runs.")
+    engine: EngineStatus | None = Field(
+        None, description="What the pods serve: context, batch and KV cache. Absent until the warm-up of one has ended."
+    )
+    last_failure: Failure | None = Field(None, description="The last unresolved failure of a pod.")

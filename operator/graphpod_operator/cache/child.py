@@ -1,0 +1,176 @@
+"""The projection of a child: whose it is, whether it was changed, and what its controller reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION, GROUP, KIND, OWNER_LABEL, REVISION_ANNOTATION
+from graphpod_operator.api.status import MESSAGE_MAX
+from graphpod_operator.cache.key import Key
+from graphpod_operator.cache.route_status import RouteStatus
+from graphpod_operator.cache.stored_revision import StoredRevision
+from graphpod_operator.kube import bounds
+from graphpod_operator.kube.field_ownership import claims, fingerprint, mark, owned_fields
+from graphpod_operator.kube.port import Raw
+from graphpod_operator.kube.resources import AUTOSCALERS, Resource
+
+_WORKS = ("AbleToScale", "ScalingActive", "Ready")
+"""Conditions of an autoscaler of either kind that are True while it works."""
+
+
+class ReplicasClaim(NamedTuple):
+    """How many pods a Deployment asks for, and who says so: we, or another field manager, or both."""
+
+    replicas: int
+    ours: bool
+    held: bool
+
+    @classmethod
+    def of(cls, raw: Raw) -> ReplicasClaim:
+        """The claims on a Deployment's replicas, which are 1 where nobody says so."""
+        return cls((raw.get("spec") or {}).get("replicas", 1), *claims(raw, "spec", "replicas"))
+
+
+NO_CLAIM = ReplicasClaim(0, False, False)
+"""Of kinds that have no replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentRollout:
+    """What a Deployment's controller reports."""
+
+    observed: bool
+    """Whether the report is about the current generation."""
+    replicas: int
+    updated: int
+    ready: int
+    available: int
+    refused: str | None
+    """Why pods cannot be created, in the controller's words."""
+    overdue: bool = False
+    """Whether progressDeadlineSeconds passed without a pod that got created or Ready."""
+    asked: int = 1
+    """Pods that it is to have, whoever decided so."""
+
+    @classmethod
+    def of(cls, raw: Raw) -> DeploymentRollout:
+        """The report in a Deployment's status."""
+        status = raw.get("status") or {}
+        conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+        failure = conditions.get("ReplicaFailure", {})
+        return cls(
+            observed=status.get("observedGeneration", 0) >= raw["metadata"].get("generation", 1),
+            replicas=status.get("replicas", 0),
+            updated=status.get("updatedReplicas", 0),
+            ready=status.get("readyReplicas", 0),
+            available=status.get("availableReplicas", 0),
+            refused=failure.get("message", "") if failure.get("status") == "True" else None,
+            overdue=conditions.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded",
+            asked=ReplicasClaim.of(raw).replicas,
+        )
+
+
+class Owner(NamedTuple):
+    """A controlling owner. Its group counts: others have kinds of our kind's name."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, metadata: Raw) -> Owner | None:
+        """The owner among an object's that controls it."""
+        for owner in metadata.get("ownerReferences") or ():
+            if owner.get("controller"):
+                return cls(owner["apiVersion"].rpartition("/")[0], owner["kind"], owner["name"], owner["uid"])
+        return None
+
+    def is_service(self, name: str) -> bool:
+        """Whether it is, or was, an InferenceService of ours of this name."""
+        return (self.group, self.kind, self.name) == (GROUP, KIND, name)
+
+    def __str__(self) -> str:
+        return f"{self.kind}{'.' if self.group else ''}{self.group} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """An object of one of the kinds we apply."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    key: Key | None
+    """The service its label names."""
+    controller: Owner | None
+    """Its controlling owner."""
+    deleting: bool
+    owned: str
+    """Fingerprint of the fields that are ours."""
+    applied: str
+    """The same as it was when we applied them last."""
+    rollout: DeploymentRollout | None
+    kept: StoredRevision | None = None
+    revision: str = ""
+    """The rendering that a Deployment says it was made from."""
+    replicas_claim: ReplicasClaim = NO_CLAIM
+    trouble: str | None = None
+    """Why an autoscaler cannot scale, in its own words; empty while it has said nothing at all."""
+    capture_failures: str | None = None
+    """What is remembered, at a Deployment, of starts that died in a capture."""
+    route: RouteStatus | None = None
+    """What an HTTPRoute leads to, and what gateways say of it."""
+    breach: str | None = None
+    """Which bound it breaks; nothing but its metadata was read then."""
+    finalizers: tuple[str, ...] = ()
+    """What keeps it from going while it is being deleted."""
+
+    @property
+    def edited(self) -> bool:
+        """Whether somebody changed fields that are ours since we applied them."""
+        return self.applied != self.owned
+
+    @classmethod
+    def of(cls, resource: Resource, raw: Raw) -> Child:
+        """The projection of a child. Whatever stands in it, this raises nothing: anybody may write one."""
+        try:
+            return cls._of(resource, raw)
+        except (RecursionError, AttributeError, LookupError, TypeError, ValueError) as error:
+            return cls._of(resource, bounds.stripped(raw, f"the object cannot be read: {error}"[:MESSAGE_MAX]))
+
+    @classmethod
+    def _of(cls, resource: Resource, raw: Raw) -> Child:
+        metadata = raw["metadata"]
+        name = (metadata.get("labels") or {}).get(OWNER_LABEL)
+        return cls(
+            resource=resource,
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            version=int(metadata["resourceVersion"]),
+            key=Key(metadata["namespace"], name) if name else None,
+            controller=Owner.of(metadata),
+            deleting="deletionTimestamp" in metadata,
+            owned=fingerprint(owned_fields(raw)),
+            applied=mark(raw),
+            rollout=DeploymentRollout.of(raw) if resource is Resource.Deployment else None,
+            kept=StoredRevision.of(raw) if resource is Resource.ControllerRevision else None,
+            revision=(metadata.get("annotations") or {}).get(REVISION_ANNOTATION, ""),
+            replicas_claim=ReplicasClaim.of(raw) if resource is Resource.Deployment else NO_CLAIM,
+            trouble=_trouble(raw) if resource in AUTOSCALERS else None,
+            capture_failures=(metadata.get("annotations") or {}).get(CAPTURE_FAILURES_ANNOTATION),
+            route=RouteStatus.of(raw) if resource is Resource.HTTPRoute else None,
+            breach=raw.get(bounds.BREACH),
+            finalizers=tuple(metadata.get("finalizers") or ()) if "deletionTimestamp" in metadata else (),
+        )
+
+
+def _trouble(raw: Raw) -> str | None:
+    """The message of the first condition of an autoscaler that says that it cannot do its work."""
+    told = (raw.get("status") or {}).get("conditions") or ()
+    failing = (row for row in told if row["type"] in _WORKS and row["status"] != "True")
+    return next((row.get("message") or row.get("reason") or row["type"] for row in failing), None if told else "")

@@ -1,0 +1,118 @@
+"""The projection of a pod: what its kubelet and its scheduler say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpod_operator.api.names import CONTAINER, HASH_ANNOTATION, OWNER_LABEL, TEMPLATE_ANNOTATION
+from graphpod_operator.cache.child import Owner
+from graphpod_operator.cache.key import Key
+from graphpod_operator.kube import bounds
+from graphpod_operator.kube.port import Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a container ended."""
+
+    code: int
+    reason: str
+    message: str
+    """First line of its termination message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of a service. `container` is empty until the engine container runs for the first time."""
+
+    key: Key | None
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    ip: str
+    config_hash: str
+    template: str
+    """Fingerprint of the template it was made from."""
+    deleting: bool
+    gone: str | None
+    """Why it ended for good, though the object is still there: evicted, refused by its node, its node shut down."""
+    ready: bool
+    placed: bool
+    """Whether it has a node."""
+    scheduling: str | None
+    """The scheduler's message while it finds no node."""
+    gates: tuple[str, ...]
+    """What holds it back from the scheduler."""
+    container: str
+    running: bool
+    restarts: int
+    waiting: tuple[str, str] | None
+    """(reason, message) while the engine container waits."""
+    unprepared: str | None
+    """Since when (RFC 3339) its node mounts its volumes and makes its sandbox; None once that is done, or unknown."""
+    ended: Ended | None
+    """How the engine container's current or previous run ended."""
+    breach: str | None = None
+    """Which bound it breaks; nothing but its metadata was read then."""
+
+    @property
+    def failed_start(self) -> bool:
+        """Whether it has ended without being told to, and goes on trying."""
+        return self.ended is not None and not (self.ready or self.deleting or self.gone is not None)
+
+    @classmethod
+    def of(cls, raw: Raw) -> Pod:
+        """The projection of a pod."""
+        metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+        annotations = metadata.get("annotations") or {}
+        conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+        engine: Raw = next((entry for entry in status.get("containerStatuses") or () if entry["name"] == CONTAINER), {})
+        state = engine.get("state") or {}
+        scheduled, prepared = (conditions.get(kind, {}) for kind in ("PodScheduled", "PodReadyToStartContainers"))
+        waiting = state.get("waiting")
+        ended = state.get("terminated") or (engine.get("lastState") or {}).get("terminated")
+        return cls(
+            key=_pod_owner(metadata),
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            version=int(metadata["resourceVersion"]),
+            ip=status.get("podIP", ""),
+            config_hash=annotations.get(HASH_ANNOTATION, ""),
+            template=annotations.get(TEMPLATE_ANNOTATION, ""),
+            deleting="deletionTimestamp" in metadata,
+            gone=_gone(status),
+            ready=conditions.get("Ready", {}).get("status") == "True",
+            placed=bool(spec.get("nodeName")),
+            scheduling=scheduled.get("message", "") if scheduled.get("status") == "False" else None,
+            gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
+            container=engine.get("containerID", ""),
+            running="running" in state,
+            restarts=engine.get("restartCount", 0),
+            waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
+            unprepared=prepared.get("lastTransitionTime") if prepared.get("status") == "False" else None,
+            ended=_ended(ended) if ended else None,
+            breach=raw.get(bounds.BREACH),
+        )
+
+
+def _pod_owner(metadata: Raw) -> Key | None:
+    """The service a pod runs for: its label, if the ReplicaSet that controls it is one of that service's Deployment."""
+    labels = metadata.get("labels") or {}
+    name, template = labels.get(OWNER_LABEL), labels.get("pod-template-hash")
+    controller = Owner.of(metadata)
+    if not name or controller is None or controller[:3] != ("apps", "ReplicaSet", f"{name}-{template}"):
+        return None
+    return Key(metadata["namespace"], name)
+
+
+def _gone(status: Raw) -> str | None:
+    if status.get("phase") not in ("Failed", "Succeeded"):
+        return None
+    return ": ".join(filter(None, (status.get("reason") or status["phase"], status.get("message"))))
+
+
+def _ended(terminated: Raw) -> Ended:
+    lines = (terminated.get("message") or "").strip().splitlines()
+    return Ended(terminated.get("exitCode", 0), terminated.get("reason", ""), lines[0] if lines else "")

@@ -1,0 +1,95 @@
+"""The projection of an InferenceService: spec and status are kept, the rest as far as it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, cast
+
+import msgspec
+
+from graphpod_operator.api.names import ADOPT_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
+from graphpod_operator.cache.key import Key
+from graphpod_operator.kube import bounds
+from graphpod_operator.kube.port import Raw
+
+ADOPT_MAX = 253
+"""Characters of the annotation graphpod.dev/adopt that count: an annotation of the Deployment repeats them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """An InferenceService as stored: its spec and status are what the operator works on, so they are kept."""
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    deleting: bool
+    spec: Raw
+    status: Raw
+    paused: bool = False
+    """Its user wants to be told how it stands, and nothing but its status written."""
+    queue: str | None = None
+    """The Kueue queue that its pods wait in."""
+    adopt: str | None = None
+    """The revision that its user takes over from this operator."""
+    breach: str | None = None
+    """Which bound it breaks; its spec was not read then."""
+
+    @classmethod
+    def of(cls, raw: Raw) -> Service:
+        """The projection of an InferenceService."""
+        metadata, spec = raw["metadata"], raw.get("spec") or {}
+        breach = raw.get(bounds.BREACH) or bounds.breach(spec)
+        annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+        return cls(
+            key=Key(metadata["namespace"], metadata["name"]),
+            uid=metadata["uid"],
+            version=int(metadata["resourceVersion"]),
+            generation=metadata.get("generation", 1),
+            deleting="deletionTimestamp" in metadata,
+            spec=spec if breach is None else {},
+            status=_believed(raw.get("status") or {}),
+            paused=annotations.get(PAUSED_ANNOTATION) == "true",
+            queue=labels.get(QUEUE_LABEL),
+            adopt=adopt[:ADOPT_MAX] if (adopt := annotations.get(ADOPT_ANNOTATION)) is not None else None,
+            breach=breach,
+        )
+
+    def asks_as(self, other: Service) -> bool:
+        """Whether its user asks for the same as in `other`: all but version and status, which is ours, are equal."""
+        return replace(self, version=other.version, status=other.status) == other
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    reason: str
+    lastTransitionTime: Annotated[str, msgspec.Meta(max_length=64)] = ""  # written again as it is
+
+
+class _Phase(msgspec.Struct, frozen=True):
+    effective: str | None = None
+
+
+class _Graph(msgspec.Struct, frozen=True):
+    prefill: _Phase = _Phase()
+    decode: _Phase = _Phase()
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """What of a status is read again, and of which type."""
+
+    conditions: tuple[_Condition, ...] = ()
+    graph: _Graph = _Graph()
+
+
+def _believed(status: Any) -> Raw:
+    """A status as it was read; one that no operator wrote so, by an edit or from a backup of another version, counts as
+    none, and is written anew.
+    """
+    try:
+        msgspec.convert(status, _Status)
+    except msgspec.ValidationError:
+        return {}
+    return cast(Raw, status)

@@ -1,0 +1,1 @@
+"""What a condition can say: types, reasons and next steps, as tables."""

@@ -1,0 +1,120 @@
+"""The reference pages, made from the tables in the code. `docs/reference/` holds the output; a test compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from graphpod_operator.api.names import ADOPT_ANNOTATION, API_VERSION, KIND, PAUSED_ANNOTATION, QUEUE_LABEL
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.conditions.types import MEANING, ConditionType
+from graphpod_operator.docs import feature_matrix, rule_table
+from graphpod_operator.docs.markdown import table
+from graphpod_operator.schema import crd
+from graphpod_policy.metrics import METRICS
+
+NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
+
+
+METADATA = (
+    (
+        f"annotation `{PAUSED_ANNOTATION}`",
+        'While "true" the operator observes and reports, and writes nothing but the status. Default: absent.',
+    ),
+    (
+        f"annotation `{ADOPT_ANNOTATION}`",
+        "A revision that EngineUpdateAvailable or PolicyUpdateAvailable names: the pods are replaced by those that "
+        "this operator makes, once. Default: absent.",
+    ),
+    (
+        f"label `{QUEUE_LABEL}`",
+        "Queue of Kueue; copied to the Deployment and its pods, and a change replaces the pods. Default: absent.",
+    ),
+)
+"""What the operator reads beside the spec."""
+
+
+def pages() -> dict[str, str]:
+    """Every page, by file name."""
+    return {
+        "conditions.md": conditions(),
+        "api.md": fields(),
+        "rules.md": rules(),
+        "matrix.md": pairs(),
+        "metrics.md": metrics(),
+    }
+
+
+def conditions() -> str:
+    """Condition types and reasons."""
+    parts = [
+        "# Conditions\n\n",
+        NOTE,
+        "`Unknown`: could not be looked at. `False`: looked at, and not so. `Ready` takes over the reason that "
+        "explains most. Messages have at most 256 characters and end with the next step. Every condition names the "
+        "generation it speaks of.\n\n"
+        "Tools that know kstatus (Flux, Helm 4) read `Reconciling` as in progress, `Stalled` as failed, "
+        "and `Ready` otherwise; `kubectl wait --for=condition=Ready gisvc/NAME` waits for the same.\n",
+    ]
+    for kind in ConditionType:
+        rows = [
+            (reason.name, row.status.value, row.set_when, row.cleared_when, row.step, "yes" if row.stalled else "")
+            for reason in Reason
+            if kind in (row := reason.row).types
+        ]
+        parts.append(f"\n## {kind}\n\n{MEANING[kind]}\n\n")
+        if rows:
+            parts.append(table(("Reason", "Status", "Set when", "Cleared when", "What to do", "Stalled"), rows))
+    told = [reason for reason in Reason if not reason.row.types]
+    parts.append("\n## Events alone\n\nOf no condition.\n\n")
+    parts.append(
+        table(("Reason", "Told when", "What to do"), [(one.name, one.row.set_when, one.row.todo) for one in told])
+    )
+    return "".join(parts)
+
+
+def fields() -> str:
+    """The API, field by field."""
+    root = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    parts = [f"# {KIND} ({API_VERSION})\n\n", NOTE, "## metadata\n\n"]
+    parts.append(table(("Label or annotation", "Description"), METADATA))
+    for part in ("spec", "status"):
+        parts.append(f"\n## {part}\n\n")
+        parts.append(table(("Field", "Type", "Description"), _fields(part, root[part])))
+    return "".join(parts)
+
+
+def rules() -> str:
+    """The resolver's rules, and the features they speak of."""
+    return "".join(("# Rules\n\n", NOTE, *rule_table.as_markdown()))
+
+
+def pairs() -> str:
+    """Every two features together."""
+    return "".join(("# Features together\n\n", NOTE, *feature_matrix.body()))
+
+
+def metrics() -> str:
+    """Every metric of engine and operator."""
+    rows = [(f"`{row.name}`", row.kind.value, row.process.value, ", ".join(row.labels), row.help) for row in METRICS]
+    return "".join(("# Metrics\n\n", NOTE, table(("Name", "Type", "Process", "Labels", "Meaning"), rows)))
+
+
+def _fields(path: str, schema: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
+    for name, child in schema.get("properties", {}).items():
+        here = f"{path}.{name}"
+        yield f"`{here}`", _type(child), child.get("description", "")
+        inner = child.get("items", child)
+        yield from _fields(here + ("[]" if inner is not child else ""), inner)
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return " \\| ".join(schema["enum"])
+    if schema.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    if schema.get("type") == "array":
+        return f"list of {_type(schema['items'])}"
+    if "additionalProperties" in schema:
+        return f"map of {_type(schema['additionalProperties'])}"
+    return str(schema["type"])

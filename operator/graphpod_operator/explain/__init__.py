@@ -1,0 +1,1 @@
+"""The same plan for people: `graphpod explain`, and the warnings of the admission webhook."""

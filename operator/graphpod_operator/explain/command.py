@@ -1,0 +1,205 @@
+"""`graphpod explain`: reads files and clusters, prints, and ends with the verdict's exit code.
+
+0: can start, with graphs as asked. 2: the file or an argument is wrong; the message names file, line and field. 3: can
+start, with less than was asked of graphs. 4: cannot start: the first line says why, a line for each reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graphpod_operator.api import quantity
+from graphpod_operator.api.names import GROUP, KIND, PLURAL, SHORT_NAME
+from graphpod_operator.cache.child import Child
+from graphpod_operator.explain import document, live, manifest
+from graphpod_operator.explain.explanation import Explanation, as_dict, explain
+from graphpod_operator.explain.input_error import InputError
+from graphpod_operator.explain.text import Paint, coloured, plain, summary, text
+from graphpod_operator.install.allow_lists import AllowLists, AllowListsInvalid
+from graphpod_operator.install.engine_images import Images
+from graphpod_operator.resolve.resolver_input import wants_gpu
+from graphpod_policy import GPUS, ModelFacts, ModelUnreadable, NodeFacts
+from graphpod_policy.node import CONTEXT_BYTES
+
+INVALID = 2
+STDIN = "standard input"
+MOST_COMPLAINTS = 40
+"""Lines about one file; whoever fixes so many reads it again anyway."""
+KINDS = (SHORT_NAME, *(name + group for name in (PLURAL, KIND.lower()) for group in (f".{GROUP}", "")))
+"""How the kind of a live service may be written: as kubectl takes it, and prints it with -o name."""
+
+PARTS = ("gpu", "count", "memory")
+Revisions = tuple[Child, ...]
+
+
+def add(commands: Any, images: Images) -> None:
+    """The command's arguments."""
+    parser = commands.add_parser(
+        "explain",
+        help="what a service will run, which rule decides it, and what it costs; no cluster needed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("live", nargs="?", metavar=f"{SHORT_NAME}/NAME", help="a service of the current cluster")
+    parser.add_argument("-f", "--file", help="a file with InferenceServices; - reads standard input")
+    parser.add_argument("-n", "--namespace", default=None, help="namespace of the live service (default)")
+    parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text")
+    parser.add_argument(
+        "--node", metavar="gpu=KIND,count=N", help=f"where it would run; kinds: {', '.join(GPUS)}; or memory=80Gi"
+    )
+    parser.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json")
+    parser.add_argument("--diff", metavar="FILE", help="the same service after a change: what the change would change")
+    parser.add_argument(
+        "--allowed",
+        type=allow_lists,
+        default=AllowLists(),
+        metavar="JSON",
+        help="the operator's lists of what services may use, as its option --allowed has them (default: everything)",
+    )
+    parser.set_defaults(run=lambda arguments: run(arguments, images))
+
+
+def allow_lists(text: str) -> AllowLists:
+    """Of an argument: the lists of what services may use."""
+    try:
+        return AllowLists.read(text)
+    except AllowListsInvalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def run(arguments: argparse.Namespace, images: Images) -> int:
+    """The command; its exit code."""
+    try:
+        manifests, revisions = _manifests(arguments)
+        found = [_explained(entry, arguments) for entry in manifests]
+        if arguments.diff is not None:
+            return _diff(found, arguments, images)
+        _print(arguments.output, [_as_plain(each, revisions) for each in found], lambda: _texts(found, revisions))
+        return max(each.verdict.exit_code for each in found)
+    except manifest.ManifestInvalid as invalid:
+        _complain(invalid.complaints)
+    except InputError as mistake:
+        print(f"error: {mistake}", file=sys.stderr)
+    return INVALID
+
+
+def _complain(complaints: tuple[manifest.Complaint, ...]) -> None:
+    for one in complaints[:MOST_COMPLAINTS]:
+        print(f"error: {one}", file=sys.stderr)
+    if len(complaints) > MOST_COMPLAINTS:
+        print(f"error: and {len(complaints) - MOST_COMPLAINTS} more", file=sys.stderr)
+
+
+def _manifests(arguments: argparse.Namespace) -> tuple[list[manifest.Manifest], Revisions]:
+    """What to explain, and the ControllerRevisions of a live service."""
+    if (arguments.live is None) == (arguments.file is None):
+        raise InputError(f"give a file with -f, or {SHORT_NAME}/NAME of a live service")
+    if arguments.live is None:
+        return _read(arguments.file), ()
+    kind, _, name = arguments.live.partition("/")
+    if kind not in KINDS or not name:
+        raise InputError(f"{arguments.live}: write {SHORT_NAME}/NAME for a live service, -f FILE for a file")
+    from graphpod_operator.explain import live_object
+
+    raw, revisions = live_object.fetch(arguments.namespace or manifest.DEFAULT_NAMESPACE, name)
+    return manifest.read(arguments.live, json.dumps(raw).encode()), revisions
+
+
+def _read(path: str) -> list[manifest.Manifest]:
+    try:
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            return manifest.read(STDIN if path == "-" else path, file.read(document.MOST_BYTES + 1))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Explanation:
+    model = _model(arguments.model_config) if arguments.model_config else None
+    if arguments.node is None:
+        return explain(entry, model, allowed=arguments.allowed)
+    node = _node(arguments.node)
+    if not wants_gpu(entry.spec):
+        unused = ("the service asks for no GPU: those of the node are not used",)
+        return explain(entry, model, notes=unused, allowed=arguments.allowed)
+    return explain(entry, model, node, allowed=arguments.allowed)
+
+
+def _node(told: str) -> NodeFacts:
+    """A node with nothing on its GPUs."""
+    parts = dict(part.partition("=")[::2] for part in told.split(","))
+    if unknown := sorted(parts.keys() - set(PARTS)):
+        raise InputError(f"--node: {unknown[0]!r} is not one of {', '.join(PARTS)}")
+    count = parts.get("count", "1")
+    if not count.isdecimal() or int(count) < 1:
+        raise InputError(f"--node: count={count}: expected a number of at least 1")
+    kind, memory = parts.get("gpu"), parts.get("memory")
+    if (kind is None) == (memory is None) or (kind is not None and kind not in GPUS):
+        kinds = ", ".join(GPUS)
+        raise InputError(f"--node: {told}: write gpu=KIND with one of {kinds}, or memory=80Gi")
+    if kind is not None:
+        memory_bytes, capability = GPUS[kind].memory_bytes, GPUS[kind].capability
+        return NodeFacts(int(count), capability, memory_bytes, memory_bytes - CONTEXT_BYTES)
+    try:
+        memory_bytes = quantity.whole(memory or "")
+        return NodeFacts(int(count), None, memory_bytes, max(0, memory_bytes - CONTEXT_BYTES))
+    except ValueError as error:
+        raise InputError(f"--node: {error}") from error
+
+
+def _model(path: Path) -> ModelFacts:
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: expected an object, as in a model's config.json")
+    try:
+        return ModelFacts.of(config).served
+    except ModelUnreadable as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _diff(found: list[Explanation], arguments: argparse.Namespace, images: Images) -> int:
+    from graphpod_operator.explain import diff
+
+    after = [_explained(entry, arguments) for entry in _read(arguments.diff)]
+    if len(found) != 1 or len(after) != 1:
+        raise InputError("--diff compares one service with one other; each file must hold exactly one")
+    change = diff.change(found[0], after[0], images)
+    _print(arguments.output, [diff.as_plain(change)], lambda: diff.change_text(change))
+    return after[0].verdict.exit_code
+
+
+def _as_plain(explanation: Explanation, revisions: Revisions) -> dict[str, Any]:
+    there = live.live(explanation, revisions)
+    return as_dict(explanation) | ({"live": live.as_plain(there, explanation)} if there else {})
+
+
+def _texts(found: list[Explanation], revisions: Revisions) -> str:
+    paint = coloured if sys.stdout.isatty() else plain
+    head = summary(found, paint) if len(found) > 1 else ""
+    return head + "\n".join(_text(each, revisions, paint) for each in found)
+
+
+def _text(explanation: Explanation, revisions: Revisions, paint: Paint) -> str:
+    there = live.live(explanation, revisions)
+    told = text(explanation, paint)
+    return told + ("\n" + live.live_text(there, explanation) if there else "")
+
+
+def _print(output: str, plain_values: list[dict[str, Any]], told: Callable[[], str]) -> None:
+    value: Any = plain_values[0] if len(plain_values) == 1 else plain_values
+    if output == "json":
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    elif output == "yaml":
+        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110))
+    else:
+        sys.stdout.write(told())

@@ -1,0 +1,261 @@
+"""What a service will run and why, before anything is paid for: the resolver's answer, told as values. Pure.
+
+The same `resolve` and `can_start` that the operator plans with and the engine starts by; with facts of a node or a
+model, also the engine's `refine`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from graphpod_operator.api import quantity
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.explain.limits import Limits
+from graphpod_operator.explain.manifest import Manifest
+from graphpod_operator.install.allow_lists import AllowLists
+from graphpod_operator.install.engine_images import Images
+from graphpod_operator.plan.desired import Refused
+from graphpod_operator.plan.planner import desire
+from graphpod_operator.render import scaling
+from graphpod_operator.render.deployment import start_ceiling
+from graphpod_operator.resolve import resolver_input
+from graphpod_operator.resolve.engine_config import engine_config, engine_file
+from graphpod_policy import (
+    CompileMode,
+    Decision,
+    Device,
+    ExitCode,
+    Facts,
+    ModelFacts,
+    NodeFacts,
+    Obstacle,
+    Outcome,
+    Phase,
+    PhasePlan,
+    Plan,
+    Policy,
+    attention_there,
+    can_start,
+    refine,
+    resolve,
+    settled,
+    start_facts,
+)
+from graphpod_policy.attention import Choice
+from graphpod_policy.node import PROCESS_BYTES
+from graphpod_policy.rules import GATES, is_about_built
+from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
+
+ALL = AllowLists()
+"""No list restricts anything."""
+
+
+class Verdict(StrEnum):
+    """Whether a pod can start, and if so, how the graphs' plan compares with what was asked."""
+
+    AsAsked = "AsAsked"
+    Degraded = "Degraded"
+    """A policy was excluded, or sizes or compiling were not kept."""
+    CannotStart = "CannotStart"
+    """Something stands against a start: the operator refuses the spec, or the engine ends."""
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command line."""
+        return {Verdict.AsAsked: 0, Verdict.Degraded: 3}.get(self, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All there is to say of one service. `there` is the plan as the engine would refine it with the given facts."""
+
+    manifest: Manifest
+    plan: Plan
+    there: Plan | None
+    obstacles: tuple[Obstacle, ...]
+    """All that stands against a start; the first is what the operator or the engine would end by."""
+    dtype: str | None
+    """Of weights and activations, where the engine's place is known or does not matter."""
+    attention: Choice | None
+    """The kernels that would compute attention, where model and node are known."""
+    limits: Limits
+    config_hash: str
+    notes: tuple[str, ...]
+
+    @property
+    def final(self) -> Plan:
+        """The plan with all that is known."""
+        return self.there or self.plan
+
+    @property
+    def start_limit(self) -> int:
+        """Seconds after which the kubelet ends a start."""
+        return start_ceiling(self.manifest.spec, self.plan)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether a pod can start as asked."""
+        return Verdict.CannotStart if self.obstacles else self.graphs
+
+    @property
+    def graphs(self) -> Verdict:
+        """How the plan of graphs compares with what was asked, whatever else stands against a start."""
+        loses = self.final.refused is not None or any(map(_loses, self.final.decisions)) or self._shortened()
+        return Verdict.Degraded if loses else Verdict.AsAsked
+
+    def _shortened(self) -> bool:
+        """Whether sizes or a way of compiling that were asked for are not in the plan."""
+        plan, request = self.final, self.final.request
+        sizes = any(
+            (asked := request.sizes(phase)) is not None and row.planned is not Policy.Disabled and asked != row.sizes
+            for phase, row in plan.phases.items()
+        )
+        return sizes or request.compile not in (CompileMode.Auto, plan.compile)
+
+
+def explain(
+    manifest: Manifest,
+    model: ModelFacts | None = None,
+    node: NodeFacts | None = None,
+    notes: tuple[str, ...] = (),
+    allowed: AllowLists = ALL,
+) -> Explanation:
+    """The explanation of a service, for what is known of model, node and the operator's lists beyond its spec."""
+    spec = manifest.spec
+    plan = resolve(resolver_input.features(spec), resolver_input.graph_request(spec))
+    config = engine_config(manifest.name, spec, plan)
+    place = node or NodeFacts(free_bytes=_container_bytes(spec))
+    facts = start_facts(config, model, place)
+    broken = allowed.breach(spec, manifest.namespace)
+    refused = [
+        Obstacle(reason.name, what, reason.row.todo, None)
+        for reason, what in ((Reason.NotAllowed, broken), (Reason.SpecTooLarge, _too_large(manifest)))
+        if what is not None
+    ]
+    lacking = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in resolver_input.missing(spec)]
+    found = can_start(config, plan, model, place, _no_pods(spec))
+    there, unusual = settled(config, model, place)
+    known = config.dtype is not None or place.capability is not None
+    refined = refine(plan, facts) if model is not None or node is not None else None
+    return Explanation(
+        manifest=manifest,
+        plan=plan,
+        there=refined,
+        obstacles=(*refused, *lacking, *(one for one in found if one.code is not ExitCode.FeatureNotBuilt)),
+        dtype=there.dtype if known else None,
+        attention=attention_there(there, model, place) if model is not None and place.capability is not None else None,
+        limits=Limits.of(there, plan, refined or plan, facts, place.free_bytes),
+        config_hash=engine_file(manifest.name, spec, plan).hash,
+        notes=notes + ((unusual,) if unusual else ()) + _assumptions(plan, facts),
+    )
+
+
+def _too_large(manifest: Manifest) -> str | None:
+    """Why the objects of the service are larger than the operator reads, if they are."""
+    metadata = {"name": "x", "namespace": "x", "uid": "x", "resourceVersion": "0"}
+    made = desire(Service.of({"metadata": metadata, "spec": manifest.raw["spec"]}), Images("", ""))
+    return made.what if isinstance(made, Refused) and made.reason is Reason.SpecTooLarge else None
+
+
+def phase_dict(phase: Phase, explanation: Explanation) -> dict[str, Any]:
+    """One phase as plain values."""
+    planned, final = explanation.plan.phases[phase], explanation.final
+    row: PhasePlan = final.phases[phase]
+    return {
+        "requested": planned.requested.value,
+        "planned": planned.planned.value,
+        **({"expected": row.planned.value} if explanation.there is not None else {}),
+        "sizes": list(row.sizes),
+        "gaps": [list(gap) for gap in ladder_gaps(phase, final)],
+        "bytes": final.costs[phase].bytes,
+        "seconds": round(final.costs[phase].seconds, 1),
+        "checkSeconds": round(final.costs[phase].check_seconds, 1),
+        "duties": [duty.value for duty in final.duties[phase]],
+    }
+
+
+def ladder_gaps(phase: Phase, plan: Plan) -> tuple[Gap, ...]:
+    """Row counts below the largest size that rule PaddingGate sends to the eager path."""
+    gated = phase is Phase.Prefill and PADDING_GATE in plan.gates
+    return gaps(plan.phases[phase].sizes) if gated else ()
+
+
+def as_dict(explanation: Explanation) -> dict[str, Any]:
+    """The whole explanation as plain values: the form of `-o json` and `-o yaml`."""
+    final = explanation.final
+    return {
+        "name": explanation.manifest.name,
+        "namespace": explanation.manifest.namespace,
+        "verdict": explanation.verdict.value,
+        "graphs": explanation.graphs.value,
+        "obstacles": [{"reason": one.reason, "what": one.what, "step": one.step} for one in explanation.obstacles],
+        **{phase.value: phase_dict(phase, explanation) for phase in Phase},
+        "backend": final.backend.value,
+        "compile": final.compile.value,
+        "limits": explanation.limits.as_dict(),
+        "prefillChunk": explanation.limits.chunk,
+        "dtype": explanation.dtype,
+        "attention": explanation.attention and _attention_dict(explanation.attention),
+        "budget": {
+            "captureSeconds": final.budget.capture_seconds,
+            "checkSeconds": final.budget.check_seconds,
+            "startSeconds": final.budget.start_seconds,
+            "limitSeconds": explanation.start_limit,
+        },
+        "decisions": [decision_dict(decision) for decision in final.decisions],
+        "gates": [{"rule": name, "because": GATES[name].because, "hint": GATES[name].hint} for name in final.gates],
+        "notes": list(explanation.notes),
+        "configHash": explanation.config_hash,
+        "resolverRevision": final.resolver_revision,
+    }
+
+
+def _attention_dict(choice: Choice) -> dict[str, str | None]:
+    return {"kernels": choice.kernels and choice.kernels.value, "because": choice.because}
+
+
+def decision_dict(decision: Decision) -> dict[str, Any]:
+    """One decision as plain values."""
+    policy = {"policy": decision.policy.value} if decision.policy else {}
+    return {**decision.as_dict(), **policy, "built": is_about_built(decision.rule)}
+
+
+def _loses(decision: Decision) -> bool:
+    return decision.outcome in (Outcome.Excluded, Outcome.Degraded)
+
+
+def _no_pods(spec: Spec) -> str:
+    """Why the service has no pods, if it is to have none."""
+    if spec.suspend:
+        return "spec.suspend is true"
+    return "spec.replicas is 0" if scaling.replicas(spec) == 0 else ""
+
+
+def _container_bytes(spec: Spec) -> int | None:
+    """What a container on a CPU may take for weights and KV cache; None without a limit."""
+    limit = spec.resources.limits.get("memory")
+    if limit is None or resolver_input.wants_gpu(spec):
+        return None
+    return max(0, quantity.whole(limit) - PROCESS_BYTES)
+
+
+def _assumptions(plan: Plan, facts: Facts) -> tuple[str, ...]:
+    """What the numbers and the verdict rest on."""
+    assumed = []
+    cuda = plan.features.device is Device.Cuda
+    if facts.model is None:
+        weights = "8 billion" if cuda else "135 million"
+        assumed.append(
+            f"bytes and seconds are those of a model of {weights} weights, and whether yours can start (architecture, "
+            "context length, memory) was not checked; give --model-config for yours, and for what the KV cache holds"
+        )
+    if cuda and facts.gpu_memory_bytes is None:
+        assumed.append(
+            "default ladders are those of the largest GPUs, and whether attention and weights fit yours was not "
+            "checked; give --node gpu=H200,count=1 for yours"
+        )
+    return tuple(assumed)

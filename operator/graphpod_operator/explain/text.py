@@ -1,0 +1,221 @@
+"""An explanation as text for a person at a terminal who has not read the manual. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+
+from graphpod_operator.explain.explanation import Explanation, Verdict, ladder_gaps
+from graphpod_policy import Backend, Cost, Decision, Obstacle, Outcome, Phase, Plan, Policy
+from graphpod_policy.rules import GATES, is_about_built
+from graphpod_policy.rules.gates import Gap, closing
+from graphpod_policy.units import duration, size
+
+WIDTH = 112
+INDENT = 14
+
+RUNS: dict[Policy, str] = {
+    Policy.Breakable: "captured in segments, replayed; attention runs between them",
+    Policy.Piecewise: "traced once, split at attention, each piece captured and replayed",
+    Policy.Full: "one graph for the whole pass, captured and replayed",
+    Policy.Disabled: "no graphs: every pass runs eagerly",
+}
+
+ROWS = {Phase.Prefill: "tokens", Phase.Decode: "sequences"}
+
+SAID: dict[Outcome, str] = {
+    Outcome.Excluded: "excluded",
+    Outcome.Adjusted: "adjusted",
+    Outcome.Forced: "not proved, planned because you asked for it",
+    Outcome.Degraded: "weakened",
+    Outcome.Refused: "refused",
+}
+
+
+class Ink(Enum):
+    """What a colour says."""
+
+    Strong = "1"
+    Good = "32"
+    Care = "33"
+    Bad = "31"
+    Faint = "2"
+
+
+Paint = Callable[[Ink, str], str]
+
+SHORT: dict[Verdict, tuple[Ink, str]] = {
+    Verdict.AsAsked: (Ink.Good, "can start"),
+    Verdict.Degraded: (Ink.Care, "can start, with less than was asked of graphs"),
+    Verdict.CannotStart: (Ink.Bad, "cannot start"),
+}
+
+
+def plain(_: Ink, text: str) -> str:
+    """No colour, for files and pipes."""
+    return text
+
+
+def coloured(ink: Ink, text: str) -> str:
+    """Colour, for a terminal."""
+    return f"\x1b[{ink.value}m{text}\x1b[0m"
+
+
+def text(explanation: Explanation, paint: Paint = plain) -> str:
+    """The explanation, ending with a newline."""
+    manifest, final = explanation.manifest, explanation.final
+    lines = [*_verdict(explanation, paint), ""]
+    lines += [paint(Ink.Strong, f"{manifest.namespace}/{manifest.name}") + f"  ({manifest.source})", ""]
+    for phase in Phase:
+        lines += [*_phase(phase, explanation, paint), ""]
+    lines += _block("serves", [explanation.limits.text()])
+    if explanation.attention is not None and explanation.attention.kernels is not None:
+        lines += _block("attention", [f"{explanation.attention.kernels}: {explanation.attention.because}"])
+    lines += _block("start", [_start(explanation)])
+    lines += _block("engine", [_engine(explanation)])
+    if final.gates:
+        lines += _block("at run time", ["one batch runs eagerly, and is counted under this name, when:"])
+        lines += [line for name in final.gates for line in _named(name, GATES[name].because, paint)]
+    for note in explanation.notes:
+        lines += _block("note", [note])
+    return "\n".join(lines) + "\n"
+
+
+def _phase(phase: Phase, explanation: Explanation, paint: Paint) -> Iterator[str]:
+    planned, final = explanation.plan.phases[phase], explanation.final
+    row = final.phases[phase]
+    steps = [f"asked {planned.requested}", f"planned {planned.planned}"]
+    if explanation.there is not None:
+        steps.append(f"expected there {row.planned}")
+    yield paint(Ink.Strong, f"{phase.upper():<{INDENT}}") + " → ".join(steps)
+    yield from _block("runs", [RUNS[row.planned] + _recorder(final, row.planned)])
+    if row.sizes:
+        of_a_rank = " of one rank" if explanation.limits.ranks > 1 else ""
+        yield from _block("sizes", [ladder_text(row.sizes, ROWS[phase] + of_a_rank)])
+        if found := ladder_gaps(phase, final):
+            yield from _block("gaps", [_gaps(row.sizes, found)], paint, Ink.Care)
+        yield from _block("costs", [_cost(final.costs[phase])])
+    told = [decision for decision in final.decisions if decision.phase is phase]
+    for alike in _alike(told):
+        yield from _decision(alike, paint)
+
+
+def _alike(decisions: list[Decision]) -> list[list[Decision]]:
+    """Decisions that differ in nothing but the candidate, together."""
+    groups: dict[tuple[str, Outcome, str], list[Decision]] = {}
+    for decision in decisions:
+        groups.setdefault((decision.rule, decision.outcome, decision.because), []).append(decision)
+    return list(groups.values())
+
+
+def _decision(alike: list[Decision], paint: Paint) -> Iterator[str]:
+    first = alike[0]
+    what = SAID[first.outcome]
+    if first.outcome is not Outcome.Adjusted:
+        what = f"{', '.join(decision.policy for decision in alike if decision.policy)} {what}"
+    built = "" if is_about_built(first.rule) else " (its feature is not built yet)"
+    ink = Ink.Good if first.outcome is Outcome.Adjusted else Ink.Care
+    yield from _named(f"{paint(ink, first.rule)}: {what}{built}", first.because, paint)
+    yield from _wrapped(f"→ {first.hint}", INDENT + 4, paint, Ink.Faint)
+
+
+def _named(name: str, because: str, paint: Paint) -> Iterator[str]:
+    yield " " * INDENT + "· " + name
+    yield from _wrapped(because, INDENT + 4, paint, None)
+
+
+def ladder_text(sizes: Sequence[int], rows: str) -> str:
+    """A ladder in one line, a long one by its ends."""
+    listed = " ".join(map(str, sizes)) if len(sizes) <= 12 else f"{_some(sizes[:8])} … {_some(sizes[-3:])}"
+    return f"{len(sizes)} of up to {sizes[-1]} {rows}: {listed}"
+
+
+def _gaps(sizes: tuple[int, ...], found: tuple[Gap, ...]) -> str:
+    share = sum(gap.last - gap.first + 1 for gap in found) / sizes[-1]
+    return (
+        f"{share:.0%} of the lengths up to {sizes[-1]} run eagerly (PaddingGate): {gaps_text(found)}; "
+        f"add sizes {', '.join(map(str, closing(sizes)))}"
+    )
+
+
+def gaps_text(found: Iterable[Iterable[int]]) -> str:
+    """Spans of lengths, from the first to the last."""
+    spans = ((first, last) for first, last in found)
+    return ", ".join(f"{first}–{last}" if last > first else str(first) for first, last in spans)
+
+
+def _some(sizes: Iterable[int]) -> str:
+    return " ".join(map(str, sizes))
+
+
+def _cost(cost: Cost) -> str:
+    seconds = f"{duration(cost.seconds)} to capture, {duration(cost.check_seconds)} to check"
+    return f"about {size(cost.bytes)} of memory; {seconds}"
+
+
+def _start(explanation: Explanation) -> str:
+    budget, captures = explanation.final.budget, any(row.sizes for row in explanation.final.phases.values())
+    each = f"{duration(budget.capture_seconds)} of it for each time that graphs are captured"
+    part = f", {each} and {duration(budget.check_seconds)} for their self-check" if captures else ""
+    return (
+        f"Ready within {duration(budget.start_seconds)} by the estimate{part}; "
+        f"the kubelet ends a start after {duration(explanation.start_limit)} (spec.engine.startTimeout)"
+    )
+
+
+def _engine(explanation: Explanation) -> str:
+    final = explanation.final
+    asked = "" if final.compile is final.request.compile else f" (asked {final.request.compile})"
+    dtype = explanation.dtype or "dtype Auto"
+    return (
+        f"prefill in chunks of {explanation.limits.chunk} tokens, {dtype}, layers compiled: {final.compile}{asked}, "
+        f"configuration {explanation.config_hash}, rules {final.resolver_revision}"
+    )
+
+
+def _recorder(plan: Plan, policy: Policy) -> str:
+    recorded = plan.backend is Backend.Recorder and policy is not Policy.Disabled
+    return " (by the CPU recorder: no speed-up)" if recorded else ""
+
+
+def _verdict(explanation: Explanation, paint: Paint) -> Iterator[str]:
+    """Whether a pod can start, a line for each reason against it; then how graphs compare with what was asked."""
+    yield from (paint(Ink.Bad, line) for line in obstacle_lines(explanation.obstacles))
+    if not explanation.obstacles:
+        yield paint(Ink.Good, "can start")
+    ink, said = {
+        Verdict.AsAsked: (Ink.Good, "Graphs: as asked."),
+        Verdict.Degraded: (Ink.Care, "Graphs: less than asked; the lines below say which rule took it."),
+    }[explanation.graphs]
+    yield paint(ink, said)
+
+
+def obstacle_lines(obstacles: Iterable[Obstacle]) -> Iterator[str]:
+    """What stands against a start, each thing with its next step."""
+    for one in obstacles:
+        yield from textwrap.wrap(f"cannot start: {one.reason}: {one}", WIDTH, subsequent_indent=" " * INDENT)
+
+
+def summary(explanations: Sequence[Explanation], paint: Paint = plain) -> str:
+    """Of several services, one line for each: the first thing that stands against a start, or how graphs compare."""
+    cannot = sum(one.verdict is Verdict.CannotStart for one in explanations)
+    lines = [f"{len(explanations)} services, " + (f"{cannot} cannot start" if cannot else "all can start")]
+    names = [f"{one.manifest.namespace}/{one.manifest.name}" for one in explanations]
+    for name, one in zip(names, explanations, strict=True):
+        ink, said = SHORT[one.verdict]
+        why = f": {one.obstacles[0].reason}" if one.obstacles else ""
+        lines.append(f"  {name:<{max(map(len, names))}}  " + paint(ink, said + why))
+    return "\n".join(lines) + "\n\n"
+
+
+def _block(title: str, texts: list[str], paint: Paint = plain, ink: Ink | None = None) -> Iterator[str]:
+    for index, each in enumerate(texts):
+        head = f"  {title:<{INDENT - 2}}" if index == 0 else " " * INDENT
+        for number, line in enumerate(textwrap.wrap(each, WIDTH - INDENT)):
+            yield (head if number == 0 else " " * INDENT) + (paint(ink, line) if ink else line)
+
+
+def _wrapped(each: str, indent: int, paint: Paint, ink: Ink | None) -> Iterator[str]:
+    for line in textwrap.wrap(each, WIDTH - indent):
+        yield " " * indent + (paint(ink, line) if ink else line)

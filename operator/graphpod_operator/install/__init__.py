@@ -1,0 +1,1 @@
+"""Planned: what the operator's installer decides for every service. Pure."""

@@ -1,0 +1,41 @@
+"""Why an optional kind is not there, in a reason and in words: what plans leave it out by, and status tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.kube.resources import Resource
+
+
+class Absence(NamedTuple):
+    """Why a kind is not there: KindNotServed or KindNotGranted, and the same in words."""
+
+    reason: Reason
+    what: str
+
+
+Absent = Mapping[Resource, Absence]
+"""The optional kinds that are not there."""
+NONE_ABSENT: Absent = MappingProxyType({})
+
+
+def not_served(kind: Resource) -> Absence:
+    """Its CRD is not installed."""
+    return Absence(Reason.KindNotServed, f"{_named(kind)} is not served by this cluster")
+
+
+def left_alone(kind: Resource) -> Absence:
+    """Whoever installed the operator keeps it from this kind."""
+    return Absence(Reason.KindNotGranted, f"{_named(kind)}: the operator was told to leave this kind alone")
+
+
+def refused(kind: Resource, message: str) -> Absence:
+    """RBAC keeps the operator from it; the message is the server's."""
+    return Absence(Reason.KindNotGranted, f"{_named(kind)} is served, but not to the operator: {message}")
+
+
+def _named(kind: Resource) -> str:
+    return f"{kind.kind} ({kind.api_version})"

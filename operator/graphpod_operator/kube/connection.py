@@ -1,0 +1,225 @@
+"""One connection to the API server, over kubernetes.aio: requests, answers within bounds, the port's errors.
+
+The only file that imports the Kubernetes client, which gives connection, credentials and their renewal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+from urllib.request import getproxies
+
+import aiohttp
+import msgspec
+from kubernetes.aio import client, config
+
+from graphpod_operator.kube import bounds
+from graphpod_operator.kube.bounds import Page
+from graphpod_operator.kube.port import (
+    ApiError,
+    Conflict,
+    Expired,
+    Raw,
+    ServerRefused,
+    Terminating,
+    TimedOut,
+    Unavailable,
+)
+
+REQUEST_TIMEOUT = 30.0
+"""Seconds one request may take."""
+ERROR_BYTES = 64 * 1024
+"""Of an answer that says no: it may repeat the object that it refuses."""
+SAID = 2048
+"""Characters of the server's words that are kept."""
+CONNECT_TIMEOUT = 3.0
+"""Seconds of it until the request is on its way: one that is held up longer would be sent by who may lead no more."""
+JSON = "application/json"
+_UNTYPED = "failed to create typed patch object"
+"""An apply with a field of the wrong name or type is answered with a 500; asking again would not help."""
+
+_ENDING = "NamespaceTerminating"
+"""The cause in a 403 to a create in a namespace that is being deleted."""
+
+D = TypeVar("D")
+Answered = Callable[[str, str], None]
+"""Told of every answer: HTTP status (or `<error>`) and method."""
+
+
+async def connect(answered: Answered) -> Connection:
+    """The cluster this process is meant for: that of its service account, else that of its kubeconfig. Raises
+    Unavailable when it has neither.
+    """
+    configuration = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        try:
+            await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except config.ConfigException as error:
+            raise Unavailable(0, f"no cluster to ask: {error}; set KUBECONFIG") from error
+    configuration.connection_pool_maxsize = 0  # as many as there are workers: none waits for another's answer
+    # aiohttp, told to trust the environment, reads ~/.netrc for every request, in a thread
+    configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
+    return Connection(client.ApiClient(configuration), answered)
+
+
+class TooLong(Unavailable):
+    """An answer was not read to its end."""
+
+
+class Connection:
+    """One connection pool: requests, and the port's errors."""
+
+    def __init__(self, api: client.ApiClient, answered: Answered) -> None:
+        self._api = api
+        self._answered = answered
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()  # type: ignore[no-untyped-call]
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Raw | None = None,
+        content: str = JSON,
+        seconds: float = REQUEST_TIMEOUT,
+        fence: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
+        """One request; the decoded answer, of an object that breaks a bound its outline. Raises the port's errors,
+        never the client's, and what `fence` raises: it is asked last of all before the request leaves.
+        """
+        limit = aiohttp.ClientTimeout(total=seconds, connect=min(seconds, CONNECT_TIMEOUT))
+        async with self._answer(method, path, query, body, content, limit, fence) as response:
+            text = await _read(response, f"{method} {path}")
+        return decoded(text, f"{method} {path}", bounds.read)
+
+    async def page(self, path: str, query: Mapping[str, str], accept: str = JSON) -> Page:
+        """A page of a list. Raises the port's errors; TooLong where it has more than ANSWER_BYTES."""
+        limit = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT, connect=CONNECT_TIMEOUT)
+        async with self._answer("GET", path, query, None, JSON, limit, accept=accept) as response:
+            return decoded(await _read(response, f"GET {path}"), f"GET {path}", Page.of)
+
+    async def lines(self, path: str, query: Mapping[str, str], silent: float, tell: Callable[[bytes], None]) -> None:
+        """A GET, of which each line is told as it comes, until the answer ends or is silent for so many seconds. Raises
+        the port's errors; Expired at a line of more than ANSWER_BYTES, as a list takes it in.
+        """
+        limit = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT, sock_read=silent)
+        async with self._answer("GET", path, query, None, JSON, limit) as response:
+            rest = b""
+            with suppress(aiohttp.ServerTimeoutError):
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        tell(line)
+                    if len(rest) > bounds.ANSWER_BYTES:
+                        raise Expired(0, f"GET {path}: an event of more than {bounds.ANSWER_BYTES} bytes")
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Raw | None,
+        content: str,
+        limit: aiohttp.ClientTimeout,
+        fence: Callable[[], None] = lambda: None,
+        accept: str = JSON,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that says yes, still to be read; what goes wrong meanwhile is raised as the port's errors."""
+        # without the body, which the client would copy field by field
+        prepared = await self._api.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            # what is packed tells nothing of its size
+            header_params={"Content-Type": content, "Accept": accept, "Accept-Encoding": "identity"},
+            auth_settings=["BearerToken"],
+        )
+        fence()
+        answered = False
+        try:
+            called = await self._api.call_api(*prepared[:3], body, _request_timeout=limit)
+            async with called.response as response:
+                text = await _beginning(response) if response.status >= 400 else b""
+                self._answered(str(response.status), method)
+                answered = True
+                if response.status >= 400:
+                    raise server_error(response.status, f"{method} {path}", _said(text))
+                yield response
+        except (aiohttp.ClientError, OSError, TimeoutError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _told_to_stop():
+                raise
+            if not answered:
+                self._answered("<error>", method)
+            late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
+            raise (TimedOut if late else Unavailable)(
+                0, f"{method} {path}: the API server did not answer: {error or type(error).__name__}"
+            ) from error
+
+
+def _told_to_stop() -> bool:
+    """Whether this very task is being cancelled. kopf, when it ends, also cancels tasks that aiohttp made for us."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+async def _read(response: aiohttp.ClientResponse, what: str) -> bytes:
+    """The text of an answer. Raises TooLong once it has more than ANSWER_BYTES."""
+    text = bytearray()
+    async for chunk in response.content.iter_any():
+        text += chunk
+        if len(text) > bounds.ANSWER_BYTES:
+            raise TooLong(0, f"{what}: the answer has more than {bounds.ANSWER_BYTES} bytes")
+    return bytes(text)
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """The first ERROR_BYTES of an answer."""
+    text = bytearray()
+    async for chunk in response.content.iter_any():
+        text += chunk
+        if len(text) > ERROR_BYTES:
+            break
+    return bytes(text[:ERROR_BYTES])
+
+
+def decoded(text: bytes, what: str, reader: Callable[[bytes], D]) -> D:
+    try:
+        return reader(text)
+    except ValueError as error:  # msgspec's own among them
+        raise Unavailable(0, f"{what}: what answered is no API server: {text[:80]!r}") from error
+
+
+def _said(text: bytes) -> Raw:
+    """The Status that an answer is, or one made of a text that is none."""
+    try:
+        status: Raw = msgspec.json.decode(text, type=dict)
+    except (ValueError, RecursionError):
+        return {"message": text.decode(errors="replace")[:200]}
+    return status
+
+
+def server_error(status: int, what: str, told: Raw) -> ApiError:
+    """What a Status comes to that answers `what`."""
+    message, details = str(told.get("message") or "")[:SAID], told.get("details") or {}
+    said = f"{message} ({status} to {what})"  # a condition has room for the beginning only
+    if status == 409:
+        return Conflict(status, said)
+    if status == 410:
+        return Expired(status, said)
+    ends = any(cause.get("reason") == _ENDING for cause in details.get("causes") or ())
+    if ends or (status == 404 and details.get("kind") == "namespaces"):
+        return Terminating(status, said)
+    if _UNTYPED in message:
+        return ServerRefused(status, said)
+    if status == 429 or status >= 500:
+        return Unavailable(status, said)
+    return ServerRefused(status, said)

@@ -1,0 +1,1 @@
+"""The process: its parts put together, its tasks, probes, signals and ports."""

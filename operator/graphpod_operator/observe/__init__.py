@@ -1,0 +1,1 @@
+"""Observed: what the pods say of themselves, and why one does not serve."""

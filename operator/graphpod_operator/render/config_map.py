@@ -1,0 +1,16 @@
+"""The ConfigMap with the engine's configuration: named after its bytes, never changed."""
+
+from __future__ import annotations
+
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.resolve.engine_config import EngineFile
+
+KEY = "engine.json"
+
+
+def config_map(subject: Subject, file: EngineFile) -> Body:
+    """The immutable ConfigMap that holds exactly the hashed bytes."""
+    return subject.child(
+        Resource.ConfigMap, subject.config_name(file.hash), immutable=True, data={KEY: file.data.decode()}
+    )

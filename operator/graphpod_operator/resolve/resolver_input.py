@@ -1,0 +1,112 @@
+"""From the spec to what the resolver sees."""
+
+from __future__ import annotations
+
+import math
+
+from graphpod_operator.api import duration, quantity, unbuilt
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.resolve.model_uri import ModelUri
+from graphpod_policy import Device, Features, GraphRequest, NotBuilt, not_built
+
+GPU = "nvidia.com/gpu"
+
+OTHER_ACCELERATORS = (
+    "nvidia.com/mig-", "nvidia.com/gpu.", "amd.com/gpu", "gpu.intel.com/", "google.com/tpu", "habana.ai/gaudi",
+    "aws.amazon.com/neuron", "huawei.com/Ascend",
+)  # fmt: skip
+"""Beginnings of resources that no engine uses: parts of a GPU, and chips of others."""
+
+BUILT_SCHEMES = ("pvc",)
+"""Schemes of `spec.model.uri` this version can mount; the API has the others on their final names."""
+
+
+def gpus(spec: Spec) -> int:
+    """GPUs that one pod asks for."""
+    asked = spec.resources.limits.get(GPU) or spec.resources.requests.get(GPU)
+    return quantity.whole(asked) if asked is not None else 0
+
+
+def wants_gpu(spec: Spec) -> bool:
+    """Whether a pod asks for at least one GPU."""
+    return gpus(spec) > 0
+
+
+def features(spec: Spec) -> Features:
+    """The features in use."""
+    engine, parallel, unused = spec.engine, spec.parallelism, Features()
+    draft, offload = engine.speculative, engine.cpu_offload
+    return Features(
+        device=Device.Cuda if wants_gpu(spec) else Device.Cpu,
+        gpus=gpus(spec),
+        nodes=parallel.nodes,
+        max_model_len=engine.max_model_len,
+        max_batch=engine.max_batch,
+        prefill_chunk=engine.prefill_chunk,
+        tensor=parallel.tensor,
+        pipeline=parallel.pipeline,
+        data=parallel.data,
+        expert=parallel.expert,
+        context=parallel.context,
+        all_to_all=parallel.all_to_all,
+        two_batch_overlap=parallel.two_batch_overlap,
+        expert_rebalancing=parallel.expert_rebalancing,
+        symmetric_memory=parallel.symmetric_memory,
+        speculative=draft.method if draft else None,
+        speculative_steps=draft.steps if draft else unused.speculative_steps,
+        speculative_topk=draft.topk if draft else unused.speculative_topk,
+        host_cache_bytes=quantity.whole(engine.host_cache.size) if engine.host_cache else None,
+        cpu_offload_bytes=quantity.whole(offload.size) if offload else None,
+        cpu_offload_staging=offload.staging if offload else False,
+        lora=tuple(adapter.name for adapter in engine.lora),
+        quantization=engine.quantization,
+        kv_cache_dtype=engine.kv_cache_dtype,
+        attention=engine.attention,
+        full_compile=engine.full_compile,
+        deterministic=engine.deterministic,
+        sleep=engine.sleep,
+        role=spec.role,
+    )
+
+
+def graph_request(spec: Spec) -> GraphRequest:
+    """What the user asks of graphs."""
+    graph, budget = spec.graph, spec.graph.budget
+    return GraphRequest(
+        prefill=graph.prefill,
+        decode=graph.decode,
+        prefill_sizes=graph.sizes.prefill,
+        decode_sizes=graph.sizes.decode,
+        compile=graph.compile,
+        budget_bytes=quantity.whole(budget.memory) if budget.memory is not None else None,
+        budget_seconds=math.ceil(duration.seconds(budget.time)) if budget.time is not None else None,
+        on_unsupported=graph.on_unsupported,
+        on_capture_failure=graph.on_capture_failure,
+    )
+
+
+def missing(spec: Spec) -> tuple[NotBuilt, ...]:
+    """Every field that asks for something this version does not have: the engine's, then the operator's own."""
+    lacking = list(not_built(features(spec), graph_request(spec)))
+    lacking += map(_other_accelerator, _other_accelerators(spec))
+    uri = ModelUri.parse(spec.model.uri)
+    if uri.scheme not in BUILT_SCHEMES:
+        lacking.append(
+            NotBuilt("spec.model.uri", f"spec.model.uri: {uri.scheme}:// is not built in this version; use pvc://")
+        )
+    return (*lacking, *unbuilt.lacking(spec))
+
+
+def _other_accelerators(spec: Spec) -> list[str]:
+    """Paths of the resources that no engine uses: one that is reserved and limited is told of as limited."""
+    asked = {
+        name: f"spec.resources.{kind}[{name}]"
+        for kind, resources in (("requests", spec.resources.requests), ("limits", spec.resources.limits))
+        for name, amount in resources.items()
+        if name.startswith(OTHER_ACCELERATORS) and quantity.whole(amount)
+    }
+    return list(asked.values())
+
+
+def _other_accelerator(field: str) -> NotBuilt:
+    return NotBuilt(field, f"{field}: engines of this version run on whole NVIDIA GPUs; ask for {GPU} instead")

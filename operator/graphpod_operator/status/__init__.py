@@ -1,0 +1,1 @@
+"""Reported: status, conditions and events, from what was planned, applied and observed."""

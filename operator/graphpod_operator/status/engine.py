@@ -1,0 +1,49 @@
+"""`status.engine`: how long a request may be, how many run together, and what the KV cache holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from graphpod_operator.api.status import EngineStatus
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.observe.reading import NoReading, Reading, State
+from graphpod_policy.units import count
+
+
+def engine_status(
+    config_hash: str | None, pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading]
+) -> EngineStatus | None:
+    """The smallest values over the pods that run the planned configuration and whose warm-up has ended; None without
+    one. Engines of before say nothing of them.
+    """
+    read = [
+        (reading.limits, reading.kv.tokens)
+        for pod in pods
+        if isinstance(reading := readings.get(pod.uid), Reading)
+        and reading.config_hash == config_hash
+        and reading.terminal
+        and reading.state is State.Ready
+        and not pod.deleting
+        and reading.limits is not None
+    ]
+    if not read:
+        return None
+    limits = [served for served, _ in read]
+    context, batch = min(one.max_model_len for one in limits), min(one.max_batch for one in limits)
+    kv_tokens = min(tokens for _, tokens in read)
+    auto = {name for one in limits for name in one.auto}
+    return EngineStatus(
+        max_model_len=context,
+        max_batch=batch,
+        kv_tokens=kv_tokens,
+        display=display(context, batch, kv_tokens, auto),
+    )
+
+
+def display(context: int, batch: int, kv_tokens: int, auto: Iterable[str]) -> str:
+    """The printer column, such as `context 40960 (Auto), batch 256 (Auto), 1.2M KV tokens`."""
+    derived = dict.fromkeys(auto, " (Auto)")
+    return (
+        f"context {context}{derived.get('maxModelLen', '')}, batch {batch}{derived.get('maxBatch', '')}, "
+        f"{count(kv_tokens)} KV tokens"
+    )

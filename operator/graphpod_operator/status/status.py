@@ -1,0 +1,178 @@
+"""The status of a service, from what was planned, applied and observed. Pure: the same input gives the same status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphpod_operator.api.names import selector
+from graphpod_operator.api.status import Condition, ConditionStatus, Failure, ServicePhase, Status
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.message import sentence
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.conditions.types import ROOTS, UPDATES, ConditionType
+from graphpod_operator.observe.diagnosis import Diagnosis, Expected, diagnose
+from graphpod_operator.observe.observed import Observed
+from graphpod_operator.observe.replica_failure import NO_PODS
+from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.render.service import url
+from graphpod_operator.status.engine import engine_status
+from graphpod_operator.status.findings import (
+    Finding,
+    blocked_findings,
+    current_pods,
+    find_available,
+    find_degraded,
+    find_optional,
+    find_scaling,
+    find_scheduled,
+    find_updates,
+    is_overdue,
+    pods_asked,
+    root_findings,
+)
+from graphpod_operator.status.graph import graph_status
+
+
+def status(found: Service, outcome: Desired | Refused, refused: Refused | None, seen: Observed, now: str) -> Status:
+    """The status to write.
+
+    `outcome` is the planner's answer, `refused` what stopped the apply, if anything did; `now` (RFC 3339) dates the
+    conditions whose status changes.
+    """
+    stop = outcome if isinstance(outcome, Refused) else refused
+    policy = outcome.policy
+    diagnosis = None
+    if isinstance(outcome, Desired) and stop is None:
+        current = current_pods(outcome, seen)
+        diagnosis = diagnose(current, seen.readings, Expected(now, outcome.mounts, outcome.start_limit))
+        if diagnosis is not None and outcome.can_weaken:
+            diagnosis = diagnosis.survived()
+        findings = root_findings(found, outcome, seen, current, diagnosis)
+        beside = {
+            ConditionType.Scheduled: find_scheduled(outcome, seen, current),
+            ConditionType.Degraded: find_degraded(outcome, current, seen),
+            **find_updates(outcome),
+            **find_optional(outcome, seen),
+            **({ConditionType.ScalingReady: find_scaling(outcome, seen)} if outcome.replicas is None else {}),
+        }
+    else:
+        assert stop is not None
+        findings = blocked_findings(stop, seen)
+        nothing = Finding(Reason.NotAccepted, "nothing is planned for this spec")
+        beside = dict.fromkeys((ConditionType.Scheduled, ConditionType.Degraded, *UPDATES), nothing)
+    beside[ConditionType.Available] = find_available(seen)
+    config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
+    limit = outcome.start_limit if isinstance(outcome, Desired) else None
+    deaths = (
+        len(outcome.capture_failures.starts)
+        if isinstance(outcome, Desired) and outcome.capture_failures is not None
+        else 0
+    )
+    overdue = isinstance(outcome, Desired) and stop is None and is_overdue(outcome, seen, diagnosis)
+    conditions = _conditions(found, findings, beside, now, overdue)
+    return Status(
+        observed_generation=found.generation,
+        phase=_phase(conditions),
+        conditions=conditions,
+        url=url(found.key.name, found.key.namespace),
+        addresses=(seen.route.addresses or None) if seen.route is not None and seen.route.taken else None,
+        replicas=seen.rollout.replicas if seen.rollout else 0,
+        updated_replicas=seen.rollout.updated if seen.rollout else 0,
+        ready_replicas=seen.rollout.ready if seen.rollout else 0,
+        pods=f"{seen.rollout.ready if seen.rollout else 0}/{pods_asked(outcome, seen)}"
+        if isinstance(outcome, Desired)
+        else None,
+        revision=outcome.revision if isinstance(outcome, Desired) else None,
+        selector=",".join(f"{key}={value}" for key, value in selector(found.key.name).items()),
+        graph=graph_status(policy, config_hash, seen.pods, seen.readings, deaths, limit)
+        if policy is not None
+        else None,
+        engine=engine_status(config_hash, seen.pods, seen.readings),
+        last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable]),
+    )
+
+
+def _conditions(
+    found: Service,
+    findings: dict[ConditionType, Finding],
+    beside: dict[ConditionType, Finding],
+    now: str,
+    overdue: bool,
+) -> tuple[Condition, ...]:
+    cause, finding = min(findings.items(), key=lambda item: (*_explains(item[1].reason), ROOTS.index(item[0])))
+    statuses = {entry.reason.row.status for entry in findings.values()}
+    whole: dict[ConditionType, tuple[ConditionStatus, Reason, str]] = {
+        kind: (entry.reason.row.status, entry.reason, entry.what) for kind, entry in (findings | beside).items()
+    }
+    if statuses == {ConditionStatus.true}:
+        graphs = findings[ConditionType.GraphsCaptured]
+        serves = {Reason.NotRequired: "serves eagerly: both phases are Disabled"}.get(graphs.reason)
+        told = (
+            graphs if graphs.reason is Reason.Degraded else Finding(Reason.Ready, serves or "serves on proved graphs")
+        )
+        whole[ConditionType.Ready] = (ConditionStatus.true, told.reason, told.what)
+    else:
+        ready = ConditionStatus.false if ConditionStatus.false in statuses else ConditionStatus.unknown
+        whole[ConditionType.Ready] = (ready, finding.reason, finding.what)
+        if finding.reason.row.stalled or overdue:
+            whole[ConditionType.Stalled] = (ConditionStatus.true, finding.reason, finding.what)
+        elif finding.reason is not Reason.Suspended:
+            whole[ConditionType.Reconciling] = (ConditionStatus.true, Reason.Progressing, f"waiting for {cause}")
+    before = {entry.get("type"): entry for entry in found.status.get("conditions") or ()}
+    return tuple(
+        Condition(
+            type=kind.value,
+            status=state,
+            reason=reason.name,
+            message=sentence(reason, what, found.key.name),
+            observed_generation=found.generation,
+            last_transition_time=_since(before.get(kind.value), state, now),
+        )
+        for kind, (state, reason, what) in whole.items()
+    )
+
+
+def _phase(conditions: tuple[Condition, ...]) -> ServicePhase:
+    """The conditions in one word."""
+    told = {condition.type: condition for condition in conditions}
+    if told[ConditionType.Accepted].status is ConditionStatus.false:
+        return ServicePhase.Refused
+    if told[ConditionType.Ready].status is ConditionStatus.true:
+        degraded = told[ConditionType.Ready].reason == Reason.Degraded.name
+        return ServicePhase.Degraded if degraded else ServicePhase.Ready
+    if told[ConditionType.WorkloadAvailable].reason == Reason.Suspended.name:
+        return ServicePhase.Suspended
+    return ServicePhase.Stalled if ConditionType.Stalled in told else ServicePhase.Starting
+
+
+def _explains(reason: Reason) -> tuple[bool, bool, bool, bool]:
+    """Sort key: the reason that explains most comes first."""
+    row = reason.row
+    return (
+        row.status is ConditionStatus.true,
+        not row.stalled,
+        row.consequence,
+        row.status is ConditionStatus.unknown,
+    )
+
+
+def _since(before: Mapping[str, str] | None, state: ConditionStatus, now: str) -> str:
+    if before is not None and before.get("status") == state.value:
+        return before.get("lastTransitionTime", now)
+    return now
+
+
+def _failure(diagnosis: Diagnosis | None, workload: Finding) -> Failure | None:
+    """What keeps a pod from serving, or from being there at all."""
+    if diagnosis is None:
+        refused = workload.reason in NO_PODS
+        return (
+            Failure(reason=workload.reason.name, message=sentence(workload.reason, workload.what)) if refused else None
+        )
+    return Failure(
+        reason=diagnosis.reason.name,
+        message=sentence(diagnosis.reason, diagnosis.what),
+        pod=diagnosis.pod.name,
+        exit_code=diagnosis.exit_code,
+        restarts=diagnosis.pod.restarts,
+    )

@@ -1,0 +1,147 @@
+"""The operator's metrics, made from the rows of the one metric table: a name that is not there cannot be exported."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from graphpod_operator.cache.store import Store
+from graphpod_operator.kube import lease
+from graphpod_operator.kube.resources import CHILDREN
+from graphpod_operator.telemetry.label_values import Missing, Result
+from graphpod_operator.watch.workqueue import KeyQueue
+from graphpod_policy import RESOLVER_REVISION, __version__
+from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process, of
+
+CONTROLLER = "inferenceservice"
+"""Value of the labels `controller` and `name`."""
+
+SERVICES = "graphpod_operator_inferenceservices"
+SKIPPED = "graphpod_operator_object_skipped"
+SKIPPED_NAMED = 64
+"""Series of it at most: whoever may write an object could make any number."""
+DEPTH = "workqueue_depth"
+WORKERS = "controller_runtime_active_workers"
+LEADING = "leader_election_master_status"
+UNFINISHED = "workqueue_unfinished_work_seconds"
+LONGEST = "workqueue_longest_running_processor_seconds"
+COUNTED_ON_SCRAPE = (SERVICES, SKIPPED, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
+"""Gauges that are counted from store, queue and Lease when asked for, so they cannot drift."""
+ZEROS: dict[str, tuple[dict[str, str], ...]] = {
+    "controller_runtime_reconcile_total": tuple(
+        {"controller": CONTROLLER, "result": result.value} for result in Result
+    ),
+    "controller_runtime_reconcile_errors_total": ({"controller": CONTROLLER},),
+    "workqueue_adds_total": ({"name": CONTROLLER},),
+    "workqueue_retries_total": ({"name": CONTROLLER},),
+    "graphpod_operator_drift_corrections_total": tuple({"kind": resource.kind} for resource in CHILDREN),
+    "graphpod_operator_apply_conflicts_total": tuple({"kind": resource.kind} for resource in CHILDREN),
+    "graphpod_operator_warmup_reads_total": tuple({"result": result} for result in ("ok", *Missing)),
+}
+"""Every series of these counters, exported from the start: the first of a kind is an increase then, as any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meters:
+    """The exporters, by the names of the table."""
+
+    registry: CollectorRegistry
+    _made: dict[str, Counter | Gauge | Histogram]
+
+    @classmethod
+    def make(cls) -> Meters:
+        """An exporter for each of the operator's rows but those counted on scrape."""
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # `…_created` series are not in the table
+        registry = CollectorRegistry()
+        rows = [row for row in of(Process.Operator) if row.name not in COUNTED_ON_SCRAPE]
+        meters = cls(registry, {row.name: _exporter(row, registry) for row in rows})
+        for name, series in ZEROS.items():
+            for labels in series:
+                meters._made[name].labels(**labels)
+        meters.set("graphpod_operator_build_info", 1, version=__version__, resolver_revision=RESOLVER_REVISION)
+        return meters
+
+    def watch(self, store: Store, queue: KeyQueue, leads: Callable[[], bool]) -> None:
+        """Count the gauges of store, queue and Lease on every scrape."""
+        self.registry.register(_Counted(store, queue, leads))
+
+    def count(self, name: str, /, **labels: str) -> None:
+        """Add one to a counter."""
+        made = self._made[name]
+        assert isinstance(made, Counter)
+        (made.labels(**labels) if labels else made).inc()
+
+    def set(self, name: str, value: float, /, **labels: str) -> None:
+        """Set a gauge."""
+        made = self._made[name]
+        assert isinstance(made, Gauge)
+        (made.labels(**labels) if labels else made).set(value)
+
+    def observe(self, name: str, value: float, /, **labels: str) -> None:
+        """Add an observation to a histogram."""
+        made = self._made[name]
+        assert isinstance(made, Histogram)
+        (made.labels(**labels) if labels else made).observe(value)
+
+    def text(self) -> bytes:
+        """What `/metrics` answers."""
+        return generate_latest(self.registry)
+
+
+class _Counted(Collector):
+    """Gauges counted at the moment of the scrape."""
+
+    def __init__(self, store: Store, queue: KeyQueue, leads: Callable[[], bool]) -> None:
+        self._store = store
+        self._queue = queue
+        self._leads = leads
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One family for each of COUNTED_ON_SCRAPE."""
+        yield self._family(SERVICES, self._services())
+        yield self._family(SKIPPED, self._skipped())
+        yield self._family(DEPTH, {(CONTROLLER,): self._queue.depth})
+        yield self._family(WORKERS, {(CONTROLLER,): self._queue.active})
+        yield self._family(UNFINISHED, {(CONTROLLER,): sum(self._queue.busy_seconds())})
+        yield self._family(LONGEST, {(CONTROLLER,): self._queue.longest_busy()})
+        yield self._family(LEADING, {(lease.NAME,): int(self._leads())})
+
+    def _services(self) -> Tally[tuple[str, ...]]:
+        return Tally(
+            (
+                next((row["status"] for row in status.get("conditions") or () if row["type"] == "Ready"), "Unknown"),
+                _effective(status, "prefill"),
+                _effective(status, "decode"),
+            )
+            for status in (service.status for service in self._store.services())
+        )
+
+    def _skipped(self) -> dict[tuple[str, ...], float]:
+        places = sorted((place[0].kind, *place[1:]) for place in self._store.all_skipped())
+        return dict.fromkeys(places[:SKIPPED_NAMED], 1)
+
+    @staticmethod
+    def _family(name: str, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
+        row = BY_NAME[name]
+        family = GaugeMetricFamily(row.name, row.help, labels=row.labels)
+        for labels, value in values.items():
+            family.add_metric(labels, value)
+        return family
+
+
+def _effective(status: object, phase: str) -> str:
+    graph = status.get("graph") or {} if isinstance(status, dict) else {}
+    return str((graph.get(phase) or {}).get("effective", ""))
+
+
+def _exporter(row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    if row.kind is Kind.Counter:
+        return Counter(row.name, row.help, row.labels, registry=registry)
+    if row.kind is Kind.Gauge:
+        return Gauge(row.name, row.help, row.labels, registry=registry)
+    return Histogram(row.name, row.help, row.labels, buckets=row.buckets, registry=registry)

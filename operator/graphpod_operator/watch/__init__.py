@@ -1,0 +1,1 @@
+"""Seen: lists and watches that fill the cache, and the queue of keys that they feed."""

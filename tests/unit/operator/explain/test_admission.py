@@ -1,0 +1,84 @@
+"""The webhook's answer: always allowed, and warnings that say what explain says."""
+
+from typing import Any
+
+import pytest
+
+from graphpod_operator.explain.admission import MOST, WARNING_MAX, NotAReview, answer
+from tests.unit.operator.objects import inference_service
+
+
+def review(new: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"kind": "AdmissionReview", "request": {"uid": "u", "object": new, "oldObject": old}}
+
+
+def warnings(**spec: Any) -> list[str]:
+    response = answer(review(inference_service(**spec)))["response"]
+    assert (response["uid"], response["allowed"]) == ("u", True)
+    told: list[str] = response.get("warnings", [])
+    return told
+
+
+def test_a_decision_is_told_with_its_rule_and_its_hint_once_for_both_phases() -> None:
+    (told,) = [line for line in warnings() if "rule NoCuda" in line]
+    assert told.startswith("prefill and decode: ")
+    assert "expected on a CPU" in told
+
+
+def test_a_feature_that_is_not_built_comes_first_and_names_the_field() -> None:
+    assert warnings(engine={"deterministic": True})[0].startswith("refused: spec.engine.deterministic: ")
+
+
+def test_a_policy_that_is_refused_names_phase_and_rule() -> None:
+    told = warnings(
+        graph={"prefill": "Breakable", "sizes": {"prefill": [5000]}, "onUnsupported": "Fail"},
+        engine={"maxModelLen": 16, "maxBatch": 1},
+    )
+    assert any(line.startswith("refused: spec.graph.prefill: rule LadderEmpty") for line in told)
+
+
+def test_a_spec_the_models_refuse_is_allowed_and_told() -> None:
+    assert warnings(replicas=-1)[0].startswith("refused: spec.replicas: must be at least 0, found -1")
+    assert warnings(graph={"decode": "Piecewise"})[0].startswith(
+        "refused: spec.graph.decode: must be one of Auto, Full"
+    )
+
+
+def test_a_spec_that_the_operator_does_not_read_is_refused_before_it_is_explained() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(40):
+        deep = {"a": deep}
+    (told,) = warnings(podTemplate={"volumes": [{"name": "deep", "csi": deep}]})
+    assert told.startswith("refused: spec.podTemplate.volumes[0].csi")
+    assert "nested more than 32 levels" in told
+
+
+def test_a_change_beside_the_spec_warns_of_nothing() -> None:
+    old = inference_service()
+    new = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
+    assert "warnings" not in answer(review(new, old))["response"]
+
+
+def test_warnings_are_few_and_short() -> None:
+    told = warnings(
+        engine={
+            "deterministic": True,
+            "quantization": "Fp8",
+            "kvCacheDtype": "Fp8",
+            "fullCompile": True,
+            "sleep": True,
+        },
+        parallelism={"tensor": 2, "pipeline": 2, "data": 2, "expert": 2, "context": 2, "nodes": 2},
+        role="Prefill",
+        slo={"ttft": "1s"},
+        updates="Auto",
+    )
+    assert len(told) <= MOST + 1
+    assert max(map(len, told)) <= WARNING_MAX
+    assert sum(map(len, told)) <= 4096
+
+
+@pytest.mark.parametrize("body", [None, [], {}, {"request": {}}, {"request": {"uid": 1}}])
+def test_what_is_no_review_is_refused(body: object) -> None:
+    with pytest.raises(NotAReview):
+        answer(body)

@@ -1,0 +1,78 @@
+"""What a user adds to the pods: which names are the operator's, and which refusals are about it."""
+
+from typing import Any
+
+import pytest
+
+from graphpod_operator.api.pod import OWNED_ENV, OWNED_LABELS, OWNED_PATHS, OWNED_PREFIX, OWNED_VOLUMES
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.changes import not_applied
+from graphpod_operator.plan.desired import Refused
+from graphpod_operator.plan.planner import desire
+from tests.unit.operator.objects import IMAGES, inference_service, planned
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    body = next(child.body for child in planned(**spec).children if child.resource is Resource.Deployment)
+    found: dict[str, Any] = body["spec"]["template"]
+    return found
+
+
+def test_every_name_the_operator_gives_a_pod_is_denied_to_the_user() -> None:
+    pod = template(resources={"limits": {"cpu": "2"}})
+    container = pod["spec"]["containers"][0]
+    assert {key for key in pod["metadata"]["labels"] if not key.startswith(OWNED_PREFIX)} <= set(OWNED_LABELS)
+    assert all(key.startswith(OWNED_PREFIX) for key in pod["metadata"]["annotations"])
+    assert {variable["name"] for variable in container["env"]} == set(OWNED_ENV)
+    assert {volume["name"] for volume in pod["spec"]["volumes"]} <= set(OWNED_VOLUMES)
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} <= set(OWNED_PATHS)
+
+
+def test_an_annotation_of_another_domain_passes() -> None:
+    annotations = template(podTemplate={"annotations": {"stub.graphpod.dev/dead": "true"}})["metadata"]["annotations"]
+    assert annotations["stub.graphpod.dev/dead"] == "true"
+
+
+VOLUME = {"name": "v", "emptyDir": {}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        ({"labels": {"graphpod.dev/x": "y"}}, "podTemplate.labels: graphpod.dev/"),
+        ({"labels": {"pod-template-hash": "y"}}, "podTemplate.labels"),
+        ({"annotations": {"graphpod.dev/config-hash": "y"}}, "podTemplate.annotations"),
+        ({"env": [{"name": "HOME", "value": "/"}]}, "podTemplate.env"),
+        ({"env": [{"name": "A", "value": "/", "valueFrom": {}}]}, "either value or valueFrom"),
+        ({"env": [{"name": "A"}, {"name": "A"}]}, "two items with name 'A'"),
+        ({"volumes": [{"name": "tmp", "emptyDir": {}}]}, "podTemplate.volumes"),
+        ({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, "each must name one of podTemplate.volumes"),
+        *(
+            ({"volumes": [VOLUME], "volumeMounts": [{"name": "v", "mountPath": path}]}, "must neither hold nor lie in")
+            for path in ("/tmp", "/model/x", "/etc", "/dev", "/dev/shm/x")
+        ),
+    ],
+)
+def test_a_name_of_the_operators_is_refused_by_field(pod: dict[str, Any], words: str) -> None:
+    refused = desire(Service.of(inference_service(podTemplate=pod)), IMAGES)
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.PodTemplateInvalid
+    assert words in refused.what
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ('Deployment.apps "d" is invalid: spec.template.annotations: Invalid value: "bad key!"', "PodTemplateInvalid"),
+        ('… is invalid: spec.template.spec.containers[0].env[7].valueFrom: Invalid value: ""', "PodTemplateInvalid"),
+        ('… typed patch object (…): .spec.template.spec.volumes[name="x"].foo: not declared', "PodTemplateInvalid"),
+        ('… typed patch object (…): .spec.template.spec.containers[name="engine"].env[name="X"]', "PodTemplateInvalid"),
+        ("… is forbidden: exceeded quota", "ApplyRefused"),
+    ],
+)
+def test_the_servers_refusal_is_laid_on_the_pod_template_only_where_that_stands(said: str, reason: str) -> None:
+    refused = not_applied(said)
+    assert refused.reason is Reason[reason]
+    assert refused.what == said

@@ -1,0 +1,287 @@
+"""Optional kinds: what is not served is left out and told of; what comes later is made without a restart."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from graphpod_operator.kube.port import ServerRefused, Unavailable
+from graphpod_operator.kube.resources import OPTIONAL, WATCHED, Resource
+from graphpod_operator.watch import optional_kinds
+from tests.unit.operator.objects import NAMESPACE, inference_service
+from tests.unit.operator.world import World
+
+MONITOR = Resource.PodMonitor, NAMESPACE, "demo"
+
+
+@pytest.fixture
+async def monitored() -> World:
+    """A service that asks for a PodMonitor."""
+    made = World()
+    made.cluster.put(Resource.InferenceService, inference_service(monitoring={"enabled": True}))
+    await made.relist()
+    return made
+
+
+async def test_what_is_not_served_is_left_out_and_the_service_is_made_all_the_same(monitored: World) -> None:
+    assert not await monitored.optional.look()
+    await monitored.reconcile()
+    assert MONITOR not in monitored.cluster.objects
+    assert monitored.condition("Accepted") == ("True", "Accepted")
+    assert monitored.condition("MonitorReady") == ("False", "KindNotServed")
+    assert monitored.optional.watched == WATCHED
+
+
+async def test_a_kind_that_comes_is_watched_and_made_without_a_restart(monitored: World) -> None:
+    await monitored.optional.look()
+    await monitored.reconcile()
+    monitored.discovery.served.add(Resource.PodMonitor)
+    assert await monitored.optional.look()
+    await asyncio.wait_for(monitored.optional.present(Resource.PodMonitor), 1)
+    assert monitored.optional.watched == (*WATCHED, Resource.PodMonitor)
+    await monitored.reconcile()
+    assert monitored.condition("MonitorReady") == ("True", "MonitorMade")
+    monitored.cluster.writes.clear()
+    assert not await monitored.optional.look()
+    await monitored.reconcile()
+    assert monitored.cluster.writes == []
+
+
+async def test_what_is_there_already_when_a_kind_comes_is_known_before_anything_is_decided(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    restarted = World()
+    restarted.cluster, restarted.discovery = monitored.cluster, monitored.discovery
+    restarted.optional = optional_kinds.OptionalKinds(restarted.discovery, restarted.cluster, restarted.feed)
+    await restarted.relist()
+    await restarted.optional.look()
+    assert restarted.store.child(*MONITOR) is not None
+
+
+async def test_a_kind_that_goes_takes_nothing_else_with_it(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    monitored.discovery.served.clear()
+    del monitored.cluster.objects[MONITOR]
+    assert await monitored.optional.look()
+    assert monitored.store.child(*MONITOR) is None
+    await monitored.reconcile()
+    assert monitored.condition("MonitorReady") == ("False", "KindNotServed")
+    assert monitored.condition("Accepted") == ("True", "Accepted")
+
+
+async def test_a_kind_that_went_a_moment_ago_is_found_out_by_the_write_that_fails(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+
+    def gone(method: str, resource: Resource) -> None:
+        if resource is Resource.PodMonitor:
+            monitored.discovery.served.clear()
+            raise ServerRefused(404, "the server could not find the requested resource")
+
+    monitored.cluster.refuse = gone
+    with pytest.raises(optional_kinds.Gone):
+        await monitored.reconcile()
+    await monitored.reconcile()
+    assert monitored.condition("MonitorReady") == ("False", "KindNotServed")
+    assert monitored.condition("Accepted") == ("True", "Accepted")
+
+
+async def test_a_kind_the_operator_may_not_list_is_told_of_as_that(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = monitored.cluster.list
+
+    async def refused(resource: Resource, *more: Any) -> object:
+        if resource is Resource.PodMonitor:
+            raise ServerRefused(403, "podmonitors is forbidden")
+        return await listing(resource, *more)
+
+    monkeypatch.setattr(monitored.cluster, "list", refused)
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    assert monitored.condition("MonitorReady") == ("False", "KindNotGranted")
+    assert Resource.PodMonitor not in monitored.optional.watched
+
+
+@pytest.mark.parametrize("status", [400, 401, 410])
+async def test_a_list_that_fails_otherwise_says_nothing_about_a_kind(
+    monitored: World, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+
+    async def refused(*_: object) -> object:
+        raise ServerRefused(status, "not so")
+
+    monkeypatch.setattr(monitored.cluster, "list", refused)
+    with pytest.raises(ServerRefused):
+        await monitored.optional.look(doubted=True)
+    assert Resource.PodMonitor in monitored.optional.watched
+    assert monitored.store.child(*MONITOR) is not None
+
+
+async def test_a_kind_that_goes_between_discovery_and_list_is_not_served(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+
+    async def refused(*_: object) -> object:
+        raise ServerRefused(404, "the server could not find the requested resource")
+
+    monkeypatch.setattr(monitored.cluster, "list", refused)
+    await monitored.optional.look()
+    assert monitored.optional.absent[Resource.PodMonitor].reason.name == "KindNotServed"
+
+
+async def test_rights_in_one_namespace_of_two_are_none_and_nothing_of_it_is_known(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    listing = monitored.cluster.list
+
+    async def partly(resource: Resource, namespace: str | None, *more: Any) -> object:
+        if namespace == "elsewhere":
+            raise ServerRefused(403, "podmonitors is forbidden")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await listing(resource, namespace, *more)
+
+    monkeypatch.setattr(monitored.cluster, "list", partly)
+    both = optional_kinds.OptionalKinds(
+        monitored.discovery, monitored.cluster, monitored.feed, ("elsewhere", NAMESPACE)
+    )
+    await both.look()
+    for _ in range(20):
+        await asyncio.sleep(0)  # a list that went on would end here
+    assert Resource.PodMonitor in both.absent
+    assert monitored.store.child(*MONITOR) is None
+
+
+async def test_what_the_spec_still_wants_is_not_deleted_while_its_kind_is_withheld(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    monitored.discovery.served.clear()
+    await monitored.optional.look()
+    monitored.feed.changed(Resource.PodMonitor, monitored.cluster.objects[MONITOR])  # a watch that told late
+    await monitored.reconcile()
+    assert MONITOR in monitored.cluster.objects
+
+
+async def test_a_kind_that_another_worker_missed_first_is_gone_for_the_second_too(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    apply = monitored.cluster.apply
+
+    async def gone(resource: Resource, *more: Any, **how: Any) -> object:
+        if resource is Resource.PodMonitor:
+            monitored.discovery.served.clear()
+            await monitored.optional.look()
+            raise ServerRefused(404, "the server could not find the requested resource")
+        return await apply(resource, *more, **how)
+
+    monkeypatch.setattr(monitored.cluster, "apply", gone)
+    with pytest.raises(optional_kinds.Gone):
+        await monitored.reconcile()
+
+
+async def test_looks_take_turns(monitored: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    serves, asking, most = monitored.discovery.serves, 0, 0
+
+    async def slow(sought: Collection[Resource]) -> frozenset[Resource]:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        await asyncio.sleep(0)
+        asking -= 1
+        return await serves(sought)
+
+    monkeypatch.setattr(monitored.discovery, "serves", slow)
+    await asyncio.gather(*(monitored.optional.look() for _ in range(3)))
+    assert most == 1
+
+
+async def test_rights_that_went_are_found_out_when_something_failed(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+
+    async def refused(*_: object) -> object:
+        raise ServerRefused(403, "podmonitors is forbidden")
+
+    monkeypatch.setattr(monitored.cluster, "list", refused)
+    assert not await monitored.optional.look()
+    assert await monitored.optional.look(doubted=True)
+    assert Resource.PodMonitor not in monitored.optional.watched
+
+
+async def test_a_kind_that_comes_back_with_what_there_was_is_known_as_before(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    monitored.discovery.served.clear()
+    await monitored.optional.look()
+    assert monitored.store.child(*MONITOR) is None
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    assert monitored.store.child(*MONITOR) is not None
+
+
+async def test_a_kind_that_the_operator_was_told_to_leave_alone_is_not_asked_for(monitored: World) -> None:
+    alone = optional_kinds.OptionalKinds(
+        monitored.discovery, monitored.cluster, monitored.feed, without=[Resource.PodMonitor]
+    )
+    monitored.discovery.served.update(OPTIONAL)
+    await alone.look()
+    assert Resource.PodMonitor not in alone.watched
+    assert alone.absent[Resource.PodMonitor].reason.name == "KindNotGranted"
+
+
+async def test_an_api_server_that_does_not_say_changes_nothing(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+
+    async def silent(*_: object) -> frozenset[Resource]:
+        raise Unavailable(0, "no answer")
+
+    monkeypatch.setattr(monitored.discovery, "serves", silent)
+    with pytest.raises(Unavailable):
+        await monitored.optional.look()
+    assert Resource.PodMonitor in monitored.optional.watched
+
+
+async def test_a_look_is_due_at_once_when_something_failed(monitored: World) -> None:
+    told = asyncio.Event()
+    looked = optional_kinds.OptionalKinds(monitored.discovery, monitored.cluster, monitored.feed, done=told.set)
+    looking = asyncio.create_task(looked.run())
+    monitored.discovery.served.add(Resource.PodMonitor)
+    looked.soon()
+    async with asyncio.timeout(5):
+        await told.wait()
+    looking.cancel()
+
+
+async def test_a_monitor_that_is_not_wanted_any_more_is_deleted(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    await monitored.optional.look()
+    await monitored.reconcile()
+    await monitored.edit()
+    await monitored.reconcile()
+    assert MONITOR not in monitored.cluster.objects
+    with pytest.raises(StopIteration):
+        monitored.condition("MonitorReady")
