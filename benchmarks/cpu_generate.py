@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from graphpod_policy import EngineConfig, Features, GraphRequest, ModelConfig, Policy, __version__, resolve
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 
 PREFILL_TOKENS = (16, 64, 256)

@@ -16,9 +16,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine import sampler as engine
-from graphpod_runtime.engine.sampler import Sampler, greedy
-from graphpod_runtime.engine.sequence import Sampling, Sequence
+from graphpod_runtime.engine.forward import sampler as engine
+from graphpod_runtime.engine.forward.sampler import Sampler, greedy
+from graphpod_runtime.engine.schedule.sequence import Sampling, Sequence
 from graphpod_runtime.kernels.draw import draw, draw_by_torch
 
 KINDS = {

@@ -21,11 +21,11 @@ from graphpod_policy import (
     Policy,
     resolve,
 )
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import answers
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sequence import LogprobRequest
-from graphpod_runtime.front.tokenizer import Tokenizer, TokenizerInvalid
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest
+from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
 from truth.axes import PREFILLS, Variant, refused_by
 
 TEXT = Path(__file__).with_name("text") / "opticks.txt"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from graphpod_policy import FallbackReason, Phase
-from graphpod_runtime.engine.counters import Counters
-from truth.tape import Tape
+from graphpod_runtime.wire.counters import Counters
+from truth.recorded_schedule import RecordedSchedule
 
 FALLBACKS = "graphpod_graph_fallbacks_total"
 REPLAYS = "graphpod_graph_replays_total"
@@ -45,9 +45,9 @@ class Counts:
         """Why passes ran eagerly."""
         return frozenset(reason for reason, count in self.fallbacks.items() if count)
 
-    def wrong(self, phase: Phase, tape: Tape) -> str | None:
-        """What does not add up beside the passes of `tape`, which are all that ran; None when everything does."""
-        ran = sum(one.phase is phase for one in tape.passes)
+    def wrong(self, phase: Phase, recorded: RecordedSchedule) -> str | None:
+        """What does not add up beside the passes of `recorded`, which are all that ran; None when everything does."""
+        ran = sum(one.phase is phase for one in recorded.passes)
         fallbacks = sum(self.fallbacks.values())
         if self.eager != fallbacks:
             return f"{phase}: the body's hook saw {self.eager} eager passes, dispatch counted {fallbacks} fallbacks"

@@ -20,9 +20,9 @@ from graphpod_policy import (
     Policy,
     resolve,
 )
-from graphpod_runtime.engine.parts import LoadModel
+from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.switches import DEBUG, FAULT
+from graphpod_runtime.engine.start.device_state import LoadModel
 from truth import models
 from truth.axes import Variant
 from truth.models import Subject

@@ -23,10 +23,10 @@ from graphpod_policy import (
     refusing_gate,
     resolve,
 )
-from graphpod_runtime.engine.generate import answers
+from graphpod_runtime.engine.capture.debug import Mode
+from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sequence import LogprobRequest
-from graphpod_runtime.engine.switches import Mode
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from truth import models
 from truth.axes import EAGER, Variant, refused_by
 from truth.cell import Cell, Outcome
@@ -34,8 +34,8 @@ from truth.counts import Counts
 from truth.engines import compiled, features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
+from truth.recorded_schedule import RIVALS, Difference, RecordedSchedule, compare, distance, rivals
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
-from truth.tape import RIVALS, Difference, Tape, compare, distance, rivals
 
 NEAR_TIE = 1e-3
 """In fp32: a token this little behind eager's likeliest may take its place. Log-probabilities differ by less."""
@@ -59,20 +59,20 @@ class Reference:
     near_compiled: float = NEAR_TIE
     """The same for compiled code, which keeps in 32 bits what eager rounds to 16 after every step: no batch shape shows
     that. What a unit or two in the last place of every weight do to eager is of its kind, and of the same size."""
-    tapes: dict[str, Tape] = field(default_factory=dict)
+    recorded: dict[str, RecordedSchedule] = field(default_factory=dict)
 
     def near_of(self, variant: Variant) -> float:
         """What `variant` is held to."""
         return self.near_compiled if compiled(variant) else self.near
 
-    def of(self, scenario: Scenario) -> Tape:
+    def of(self, scenario: Scenario) -> RecordedSchedule:
         """Eager's record of `scenario`."""
-        if scenario.name not in self.tapes:
+        if scenario.name not in self.recorded:
             wants = LogprobRequest(max(RIVALS.answer or 0, scenario.wants.answer or 0), scenario.wants.prompt)
-            tape = Tape(self.runner, wants)
-            scenario.run(tape)
-            self.tapes[scenario.name] = tape
-        return self.tapes[scenario.name]
+            recorded = RecordedSchedule(self.runner, wants)
+            scenario.run(recorded)
+            self.recorded[scenario.name] = recorded
+        return self.recorded[scenario.name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ class Matrix:
         """The most that a unit or two in the last place of every weight do to eager's log-probabilities."""
         runner = start_engine(subject, EAGER, self.device, folder, load=models.nudged)
         record = reference.of(self.scenarios[0])
-        tape = Tape(runner, record.wants, record)
-        self.scenarios[0].run(tape)
-        return compare(record, tape, math.inf).worst
+        recorded = RecordedSchedule(runner, record.wants, record)
+        self.scenarios[0].run(recorded)
+        return compare(record, recorded, math.inf).worst
 
     def _all(self, subject: Subject, variants: Iterable[Variant], outcome: Outcome, because: str) -> Iterator[Cell]:
         for variant in variants:
@@ -174,11 +174,11 @@ class _Row:
         record = self.reference.of(scenario)
         runner = self._engine(scenario)
         before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
-        tape = Tape(runner, scenario.wants, record)
-        launches = launched(lambda: scenario.run(tape)) if self._launches(scenario) else scenario.run(tape)
+        recorded = RecordedSchedule(runner, scenario.wants, record)
+        launches = launched(lambda: scenario.run(recorded)) if self._launches(scenario) else scenario.run(recorded)
         after = {phase: Counts.now(runner.counters, phase) for phase in Phase}
         near = self.reference.near_of(self.variant)
-        difference = compare(record, tape, near)
+        difference = compare(record, recorded, near)
         if self.variant == EAGER and scenario.fault is None:
             difference += _alone(self.reference, scenario)
         outcome, because = _verdict(difference, near, self._degraded(runner, scenario))
@@ -190,7 +190,7 @@ class _Row:
         gates: set[str] = set()
         for phase in Phase:
             counts = after[phase] - before[phase]
-            if wrong := counts.wrong(phase, tape):
+            if wrong := counts.wrong(phase, recorded):
                 return Outcome.Failed, wrong, difference
             if scenario.fault is None:
                 expected = self._reasons(phase, scenario)

@@ -10,8 +10,9 @@ import torch
 
 from graphpod_policy import Device, KvCacheDtype
 from graphpod_policy.architectures import ARCHITECTURES
+from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.compiled import proof
-from graphpod_runtime.models.base import Heard, Model, unheard
+from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.random import random_model
 
 VOCAB = 211
@@ -107,7 +108,9 @@ def subjects(device: Device) -> tuple[Subject, ...]:
     )
 
 
-def load(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device, read: Heard = unheard) -> Model:
+def load(
+    folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device, read: OnProgress = ignore_progress
+) -> Model:
     """Is a LoadModel: the same weights on every device, drawn on the host."""
     model = random_model(folder, dtype, max_model_len, device, read)
     generator = torch.Generator().manual_seed(0)
@@ -118,7 +121,9 @@ def load(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.dev
     return model
 
 
-def nudged(folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device, read: Heard = unheard) -> Model:
+def nudged(
+    folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device, read: OnProgress = ignore_progress
+) -> Model:
     """As `load`, every weight a unit or two in the last place off, up or down."""
     model = load(folder, dtype, max_model_len, device, read)
     generator = torch.Generator().manual_seed(1)

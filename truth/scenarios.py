@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from graphpod_policy import Phase
-from graphpod_runtime.engine.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.sequence import Chunk, DecodeBatch, LogprobRequest, PrefillBatch, Sequence
-from graphpod_runtime.engine.switches import FaultKind
+from graphpod_runtime.engine.capture.debug import FaultKind
+from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.sequence import Chunk, DecodeBatch, LogprobRequest, PrefillBatch, Sequence
 from truth.engines import CHUNK, MOST_REQUESTS
 from truth.models import VOCAB
-from truth.tape import Tape
+from truth.recorded_schedule import RecordedSchedule
 
 NEW_TOKENS = 12
 FEW_TOKENS = 3
@@ -24,60 +24,60 @@ def prompts(*lengths: int) -> list[list[int]]:
     return [[choose.randrange(3, VOCAB) for _ in range(length)] for length in lengths]
 
 
-def together(tape: Tape, wave: int, requests: list[list[int]], new: int = NEW_TOKENS) -> None:
+def together(recorded: RecordedSchedule, wave: int, requests: list[list[int]], new: int = NEW_TOKENS) -> None:
     """All `requests` at once, as a server would run them."""
-    scheduler = Scheduler(tape.pages, Limits.of(tape.config, len(requests)), tape.eos_ids)
+    scheduler = Scheduler(recorded.pages, Limits.of(recorded.config, len(requests)), recorded.eos_ids)
     for index, request in enumerate(requests):
-        scheduler.submit(tape.sequence(f"{wave}.{index}", request, new))
+        scheduler.submit(recorded.sequence(f"{wave}.{index}", request, new))
     while (batch := scheduler.next()) is not None:
-        scheduler.advance(batch, tape.forward(batch))
+        scheduler.advance(batch, recorded.forward(batch))
 
 
-def several(tape: Tape) -> None:
+def several(recorded: RecordedSchedule) -> None:
     """Requests of mixed length; some need two prefill passes."""
-    together(tape, 0, prompts(1, 5, 17, 32, 40, 61))
+    together(recorded, 0, prompts(1, 5, 17, 32, 40, 61))
 
 
-def prefix_hit(tape: Tape) -> None:
+def prefix_hit(recorded: RecordedSchedule) -> None:
     """Requests whose first pages another request has computed: they own the rest, and start behind it."""
-    size = tape.config.page_size
+    size = recorded.config.page_size
     (shared,) = prompts(2 * CHUNK)
-    first = tape.sequence("first", shared, NEW_TOKENS)
-    first.pages = tape.pages.take(len(shared) // size)
+    first = recorded.sequence("first", shared, NEW_TOKENS)
+    first.pages = recorded.pages.take(len(shared) // size)
     for start in (0, CHUNK):
-        prefill(tape, first, start, start + CHUNK)
+        prefill(recorded, first, start, start + CHUNK)
     for index, (hit, more) in enumerate(((size, 3), (CHUNK, 16), (2 * CHUNK - size, 1), (2 * CHUNK, 9))):
         (tail,) = prompts(more)
-        request = tape.sequence(f"hit.{index}", [*shared[:hit], *tail], NEW_TOKENS)
-        owned = tape.pages.take(-(-(more + FEW_TOKENS) // size))
+        request = recorded.sequence(f"hit.{index}", [*shared[:hit], *tail], NEW_TOKENS)
+        owned = recorded.pages.take(-(-(more + FEW_TOKENS) // size))
         request.pages = first.pages[: hit // size] + owned
-        token = prefill(tape, request, hit, hit + more)
+        token = prefill(recorded, request, hit, hit + more)
         for _ in range(FEW_TOKENS):
             request.tokens.append(token)
-            (token,) = tape.forward(DecodeBatch((request,))).tokens
+            (token,) = recorded.forward(DecodeBatch((request,))).tokens
             request.computed = len(request.tokens)
-        tape.pages.free(owned)
-    tape.pages.free(first.pages)
+        recorded.pages.free(owned)
+    recorded.pages.free(first.pages)
 
 
-def prefill(tape: Tape, sequence: Sequence, start: int, end: int) -> int:
+def prefill(recorded: RecordedSchedule, sequence: Sequence, start: int, end: int) -> int:
     """One chunk in a pass of its own; the token it yields."""
     sequence.computed = start
-    (token,) = tape.forward(PrefillBatch((Chunk(sequence, start, end),))).tokens
+    (token,) = recorded.forward(PrefillBatch((Chunk(sequence, start, end),))).tokens
     sequence.computed = end
     return token
 
 
-def chunk_tail(tape: Tape) -> None:
+def chunk_tail(recorded: RecordedSchedule) -> None:
     """Prompts alone whose last chunk is tiny: 1, 1, 2 and 5 tokens behind full ones."""
     for wave, length in enumerate((CHUNK + 1, 2 * CHUNK + 1, 2 * CHUNK + 2, 3 * CHUNK + 5)):
-        together(tape, wave, prompts(length), FEW_TOKENS)
+        together(recorded, wave, prompts(length), FEW_TOKENS)
 
 
-def one_to_many(tape: Tape) -> None:
+def one_to_many(recorded: RecordedSchedule) -> None:
     """1 to 32 requests at once, sizes of the decode ladder and others."""
     for wave, count in enumerate((1, 2, 3, 5, 8, 13, MOST_REQUESTS)):
-        together(tape, wave, prompts(*(1 + (7 * index + count) % 12 for index in range(count))), FEW_TOKENS)
+        together(recorded, wave, prompts(*(1 + (7 * index + count) % 12 for index in range(count))), FEW_TOKENS)
 
 
 class Name(StrEnum):
@@ -100,7 +100,7 @@ class Scenario(NamedTuple):
     """
 
     name: Name
-    run: Callable[[Tape], None]
+    run: Callable[[RecordedSchedule], None]
     wants: LogprobRequest = LogprobRequest()
     fault: FaultKind | None = None
     degraded_by: frozenset[str] = frozenset()

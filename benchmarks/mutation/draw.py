@@ -26,7 +26,7 @@ ON_A_GPU = frozenset(
         "attention/flashinfer.py",
         "attention/staging.py",
         "compiled/jit.py",
-        "graphs/cuda.py",
+        "graphs/segments/cuda.py",
         "kernels/rows_triton.py",
     )
 )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphpod_policy import ConfigError, ExitCode, __version__
-from graphpod_runtime.arguments import number
-from graphpod_runtime.front.local import LocalError, LocalOptions, add_local_options, local_config
+from graphpod_runtime.base.arguments import number
+from graphpod_runtime.commands.local_config import LocalError, LocalOptions, add_local_options, local_config
 
 COMMANDS = {
     "serve": "serve the OpenAI API from an engine.json, or from a model folder on this machine",
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         case "serve":
             return _serve(chosen.arguments)
         case "generate":
-            from graphpod_runtime.engine.offline import main as generate
+            from graphpod_runtime.commands.generate import main as generate
 
             return generate(chosen.arguments)
         case "bench":
@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(arguments: Sequence[str]) -> int:
-    from graphpod_runtime.front.serve import ServeOptions, serve
+    from graphpod_runtime.front.options import ServeOptions
+    from graphpod_runtime.front.serve import serve
 
     options = _serve_options(arguments)
     with tempfile.TemporaryDirectory(prefix="graphpod-") as folder:

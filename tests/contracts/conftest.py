@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphpod_policy import Device
-from graphpod_runtime.engine.device import Place, place_of
+from graphpod_runtime.engine.start.device import Place, place_of
 from tests.unit.runtime.conftest import as_written, engine_config, llama_folder, started  # noqa: F401
 
 torch.backends.cuda.matmul.allow_tf32 = False

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase
-from graphpod_runtime.engine.inputs import Inputs, inputs_of
+from graphpod_runtime.engine.forward.inputs import Inputs, inputs_of
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
 
 
 def inputs_for(runner: Runner, phase: Phase, count: int, seed: int, past: int = 9) -> Inputs:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs.breakable import BreakableGraph, Rows, place
+from graphpod_runtime.graphs.break_arena import AttentionRows, put_result
+from graphpod_runtime.graphs.breakable import BreakableGraph
 
 
 class PooledBreaks(BreakableGraph):
@@ -35,10 +36,10 @@ class PooledBreaks(BreakableGraph):
         q.new_zeros(shape)
         return self.weak[layer][3]
 
-    def _break(self, layer: int, rows: Rows, attend: Callable[[int], Tensor]) -> None:
+    def _break(self, layer: int, rows: AttentionRows, attend: Callable[[int], Tensor]) -> None:
         q, k, v, out = self.weak[layer]
         count = rows.q.shape[0]
-        place(self._attend(q[:count], k[:count], v[:count], out[:count])(layer), out[:count])
+        put_result(self._attend(q[:count], k[:count], v[:count], out[:count])(layer), out[:count])
         out[count:].zero_()
 
 

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs.cuda import CudaPool
-from graphpod_runtime.graphs.segment import Pool, RecorderPool, recording
+from graphpod_runtime.base.opaque import recording
+from graphpod_runtime.graphs.segments.cuda import CudaPool
+from graphpod_runtime.graphs.segments.recording import RecorderPool
+from graphpod_runtime.graphs.segments.segment import Pool
 
 
 def is_capturing() -> bool:

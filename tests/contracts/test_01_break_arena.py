@@ -12,14 +12,15 @@ from torch import Tensor
 
 from graphpod_policy import ExitCode, Phase, Policy
 from graphpod_runtime.attention.sdpa import TorchAttention
-from graphpod_runtime.engine.device import Place
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.errors import CaptureFailed, ReplayFailed
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs import breakable
-from graphpod_runtime.graphs.breakable import BreakableGraph, BreakArena
-from graphpod_runtime.graphs.errors import CaptureFailed, ReplayFailed
-from graphpod_runtime.models.base import Attend
+from graphpod_runtime.graphs.break_arena import AttentionRows, BreakArena
+from graphpod_runtime.graphs.breakable import BreakableGraph
 from tests.contracts.passes import inputs_for, replayed, uncaptured, with_a_past
 from tests.contracts.pooled_breaks import OwnedBreaks, PooledBreaks
 from tests.contracts.pools import owns, used_bytes
@@ -43,7 +44,7 @@ def test_every_layer_and_every_size_uses_the_same_slots(
     seen: set[tuple[int, ...]] = set()
     right = breakable.BreakableGraph._break
 
-    def watched(self: BreakableGraph, layer: int, rows: breakable.Rows, attend: Any) -> None:
+    def watched(self: BreakableGraph, layer: int, rows: AttentionRows, attend: Any) -> None:
         seen.add(tuple(tensor.data_ptr() for tensor in rows[:4]))
         right(self, layer, rows, attend)
 

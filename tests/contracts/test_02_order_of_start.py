@@ -12,15 +12,16 @@ import pytest
 import torch
 
 from graphpod_policy import Phase, Policy
+from graphpod_runtime.base.errors import CaptureFailed
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.kv import KvCache
-from graphpod_runtime.engine import start
-from graphpod_runtime.engine.capture import Capturer, PhaseGraphs
-from graphpod_runtime.engine.device import Place
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.capture.capturer import Capturer
+from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.walk import Walk
-from graphpod_runtime.graphs.errors import CaptureFailed
+from graphpod_runtime.engine.start import starter
+from graphpod_runtime.engine.start.degrade import DegradingCapture
+from graphpod_runtime.engine.start.device import Place
 from tests.contracts.decisions import DEGRADE
 from tests.contracts.passes import inputs_for, replayed, uncaptured, with_a_past
 from tests.unit.runtime.conftest import random_prompts
@@ -149,13 +150,13 @@ def test_the_cache_leaves_room_for_the_decode_graphs(
 ) -> None:
     """They are dropped before the cache is sized and captured again after it: what they took is not free."""
     taken: list[int] = []
-    right = Walk.drop
+    right = DegradingCapture.drop
 
-    def noted(self: Walk, phase: Phase) -> int:
+    def noted(self: DegradingCapture, phase: Phase) -> int:
         taken.append(right(self, phase) + 200_000)
         return taken[-1]
 
-    monkeypatch.setattr(Walk, "drop", noted)
+    monkeypatch.setattr(DegradingCapture, "drop", noted)
     monkeypatch.setattr(type(place), "peak_of", lambda self, run: 1_000_000)
     monkeypatch.setattr(type(place), "available_bytes", lambda self: 2_000_000)
     runner = started(Policy.Disabled, Policy.Full, kv_cache_bytes=None)
@@ -169,16 +170,16 @@ def test_the_peak_of_a_chunk_holds_the_log_probabilities_of_its_prompt(
     started: Callable[..., Runner], place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored: list[int] = []
-    right = start.of_hidden
+    right = starter.of_hidden
 
     def watched(model: Any, hidden: torch.Tensor, *others: Any) -> Any:
         scored.append(hidden.shape[0])
         return right(model, hidden, *others)
 
-    monkeypatch.setattr(start, "of_hidden", watched)
+    monkeypatch.setattr(starter, "of_hidden", watched)
     started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None)
     assert scored == [32]  # the whole chunk: its logits are fewer than exist at one time
-    monkeypatch.setattr(start, "rows_at_once", lambda vocab: 5)
+    monkeypatch.setattr(starter, "rows_at_once", lambda vocab: 5)
     started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None)
     assert scored[1:] == [5]
 

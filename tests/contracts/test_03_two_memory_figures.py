@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from graphpod_policy import Device, Phase
-from graphpod_runtime.engine.device import Place
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.addresses import Addresses
-from graphpod_runtime.graphs.cuda import KEPT_NUMBERS, CudaPool
-from graphpod_runtime.graphs.segment import capture
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.graphs.segments.addresses import Addresses
+from graphpod_runtime.graphs.segments.cuda import KEPT_NUMBERS, CudaPool
+from graphpod_runtime.graphs.segments.segment import capture
 from tests.contracts.pools import capturing, cuda_parts
 from tests.contracts.toy import Toy
 
@@ -43,7 +43,7 @@ def test_the_report_has_both_figures_of_the_graphs_alive(started: Callable[..., 
 
 @CPU_ONLY
 def test_each_figure_has_its_own_value_of_the_label_kind(started: Callable[..., Runner]) -> None:
-    from graphpod_runtime.front.metrics import _reported  # its exporter is not on a machine with a GPU
+    from graphpod_runtime.front.requests.metrics import _reported  # its exporter is not on a machine with a GPU
 
     report = started().report.as_dict()
     samples = [sample for sample in _reported(report) if sample.name == "graphpod_graph_memory_bytes"]

@@ -10,10 +10,10 @@ import pytest
 
 from graphpod_policy import CompileMode, Device, Policy
 from graphpod_runtime.compiled.cache import CompileCache, CompiledCode
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.segment import RecorderSegment
-from graphpod_runtime.models.halves import After, Before, Halves
+from graphpod_runtime.graphs.segments.recording import RecorderSegment
+from graphpod_runtime.models.layer_functions import After, Before, LayerFunctions
 from tests.unit.runtime.conftest import random_prompts
 
 FIFTY = tuple(range(2, 101, 2))
@@ -32,7 +32,7 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> list[CompileCache]:
             super().__init__(*arguments)
             made.append(self)
 
-    monkeypatch.setattr("graphpod_runtime.engine.start.CompileCache", Noted)
+    monkeypatch.setattr("graphpod_runtime.engine.start.starter.CompileCache", Noted)
     return made
 
 
@@ -97,14 +97,14 @@ def test_a_later_start_compiles_and_traces_nothing_where_code_is_compiled_ahead_
     started: Callable[..., Runner], caches: list[CompileCache], runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started(Policy.Breakable, Policy.Full, compile=CompileMode.Inductor)
-    take = Halves.compile
+    take = LayerFunctions.compile
     monkeypatch.setattr("graphpod_runtime.compiled.cache.prove", lambda *arguments: None)  # it runs both, beside starts
 
-    def then_compiled_only(self: Halves, cache: CompileCache | None) -> None:
+    def then_compiled_only(self: LayerFunctions, cache: CompileCache | None) -> None:
         take(self, cache)
         forbid_uncompiled(monkeypatch)
 
-    monkeypatch.setattr(Halves, "compile", then_compiled_only)
+    monkeypatch.setattr(LayerFunctions, "compile", then_compiled_only)
     runs.clear()
     started(Policy.Breakable, Policy.Full, prefill_sizes=FIFTY, prefill_chunk=100, compile=CompileMode.Inductor)
     first, later = caches

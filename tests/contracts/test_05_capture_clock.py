@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.engine.capture import PhaseGraphs
-from graphpod_runtime.engine.passes import Code, PrefillPass
+from graphpod_runtime.engine.forward.passes import Code, PrefillPass
+from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.breakable import Site
-from graphpod_runtime.graphs.report import Stage
+from graphpod_runtime.graphs.site import Site
+from graphpod_runtime.wire.report import StartStage
 
 
 def test_only_the_largest_and_the_smallest_size_are_warmed_up(
@@ -35,7 +35,9 @@ def test_the_clock_is_the_sum_of_its_parts(started: Callable[..., Runner]) -> No
     report = started().report
     clock = report.capture_clock()
     assert list(clock) == ["buffers", "compile", "trace", "warm-up", "graphs", "rest"]
-    assert sum(clock.values()) == pytest.approx(report.stages[Stage.Buffers] + report.stages[Stage.PrefillCapture])
+    assert sum(clock.values()) == pytest.approx(
+        report.stages[StartStage.Buffers] + report.stages[StartStage.PrefillCapture]
+    )
     assert clock["graphs"] == sum(cost.seconds for cost in report.phases[Phase.Prefill].costs) > 0
     assert clock["rest"] >= 0
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from graphpod_policy import ExitCode, Policy
 from graphpod_runtime.attention.sdpa import TorchAttention
-from graphpod_runtime.engine.device import Place
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.base.errors import CaptureFailed, ReplayFailed
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.breakable import place as place_result
-from graphpod_runtime.graphs.errors import CaptureFailed, ReplayFailed
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.graphs.break_arena import put_result
 from tests.contracts.toy import Toy, attention, values
 
 REFUSED = "its first dimension must be the rows"
@@ -25,7 +25,7 @@ REFUSED = "its first dimension must be the rows"
 def test_a_result_of_the_real_rows_is_copied_to_its_slot(place: Place, rows: tuple[int, ...]) -> None:
     result = torch.arange(48.0, device=place.device).view(rows)
     out = torch.full((6, 8), torch.nan, device=place.device)
-    place_result(result, out)
+    put_result(result, out)
     assert torch.equal(out, result.view(6, 8))
 
 
@@ -35,7 +35,7 @@ def test_a_result_of_another_shape_is_refused_however_many_elements_it_has(
 ) -> None:
     out = torch.zeros(6, 8, device=place.device)
     with pytest.raises(ValueError, match=REFUSED):
-        place_result(torch.ones(shape, device=place.device), out)
+        put_result(torch.ones(shape, device=place.device), out)
     assert not out.any()
 
 
@@ -43,7 +43,7 @@ def test_the_slot_itself_turned_around_is_refused(place: Place) -> None:
     """As many rows as a row is wide: no shape tells, but no copy can put it right either."""
     out = torch.arange(64.0, device=place.device).view(8, 8)
     with pytest.raises(RuntimeError, match="single memory location"):
-        place_result(out.t(), out)
+        put_result(out.t(), out)
 
 
 def test_a_break_that_returns_its_result_transposed_is_refused_at_capture(place: Place) -> None:

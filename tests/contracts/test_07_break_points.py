@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Device
-from graphpod_runtime.engine.device import Place
-from graphpod_runtime.graphs.breakable import BreakableGraph, Site, capture_breakable
+from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory, ReplayFailed
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.graphs.breakable import BreakableGraph, capture_breakable
 from graphpod_runtime.graphs.breaks import BreakPoint, Narrowed, break_point, surrounded
-from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, ReplayFailed
 from graphpod_runtime.graphs.full import capture_full
-from graphpod_runtime.models.base import Attend
+from graphpod_runtime.graphs.site import Site
 from tests.contracts.pools import capturing
 from tests.contracts.toy import Toy, attention, breaks, values
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.forward.sampler import SamplingBatch
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sampler import SamplingBatch
-from graphpod_runtime.engine.sequence import Sampling
-from graphpod_runtime.models.base import Model
+from graphpod_runtime.engine.schedule.sequence import Sampling
 from graphpod_runtime.models.decoder import DecoderBody
 from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.models.model import Model
 from tests.contracts.passes import inputs_for, replayed, with_a_past
 from tests.contracts.pools import is_capturing
 from tests.unit.runtime.conftest import random_prompts

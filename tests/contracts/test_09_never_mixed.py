@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.engine.inputs import inputs_of
+from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.sequence import DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.sequence import DecodeBatch, PrefillBatch, Sequence
 from tests.unit.runtime.conftest import random_prompts
 
 

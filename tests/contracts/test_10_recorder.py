@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs.addresses import AddressChanged, Addresses
-from graphpod_runtime.graphs.arena import Arena
-from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory
-from graphpod_runtime.graphs.segment import RecorderPool, capture
+from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory
+from graphpod_runtime.graphs.segments.addresses import AddressChanged, Addresses
+from graphpod_runtime.graphs.segments.arena import Arena
+from graphpod_runtime.graphs.segments.recording import RecorderPool
+from graphpod_runtime.graphs.segments.segment import capture
 
 
 class Desk:

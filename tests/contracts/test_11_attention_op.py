@@ -10,9 +10,9 @@ from graphpod_policy import Device
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.cache.kv import KvCache, stored
-from graphpod_runtime.engine.device import Place
-from graphpod_runtime.graphs.addresses import Addresses
-from graphpod_runtime.graphs.segment import Segment, capture
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.graphs.segments.addresses import Addresses
+from graphpod_runtime.graphs.segments.segment import Segment, capture
 from tests.contracts.pools import capturing
 from tests.contracts.toy import SHAPE
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Device
-from graphpod_runtime.engine.device import Place
-from graphpod_runtime.graphs.addresses import Addresses
-from graphpod_runtime.graphs.opaque import Opaque
-from graphpod_runtime.graphs.segment import Segment, capture
+from graphpod_runtime.base.opaque import Opaque
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.graphs.segments.addresses import Addresses
+from graphpod_runtime.graphs.segments.segment import Segment, capture
 from tests.contracts.pools import capturing
 
 CPU_ONLY = pytest.mark.parametrize("device", [Device.Cpu], indirect=True, ids=str)

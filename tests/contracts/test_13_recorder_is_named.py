@@ -8,7 +8,7 @@ import pytest
 
 from graphpod_policy import Backend, Device, Features, GraphRequest, Outcome, Phase, Policy, resolve
 from graphpod_policy.metrics import METRICS, Process
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from tests.unit.runtime.conftest import random_prompts
 

@@ -16,21 +16,22 @@ from graphpod_policy import CompileMode, ExitCode, OnCaptureFailure, Phase, Poli
 from graphpod_runtime.attention import sdpa
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.base.errors import SelfCheckFailed
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.compiled.aot import Function, TensorFunction
 from graphpod_runtime.compiled.cache import CompileCache, Compiled
-from graphpod_runtime.engine import capture
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
-from graphpod_runtime.engine.inputs import Inputs
-from graphpod_runtime.engine.passes import DecodePass, PrefillPass
+from graphpod_runtime.engine.capture.selfcheck import Checker
+from graphpod_runtime.engine.forward import phase_graphs
+from graphpod_runtime.engine.forward.inputs import Inputs
+from graphpod_runtime.engine.forward.passes import DecodePass, PrefillPass
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs import breakable
+from graphpod_runtime.graphs.break_arena import AttentionRows
 from graphpod_runtime.graphs.buffers import Buffers
-from graphpod_runtime.graphs.chain import ChainBody
-from graphpod_runtime.graphs.errors import SelfCheckFailed
-from graphpod_runtime.graphs.report import SelfCheck
-from graphpod_runtime.graphs.selfcheck import Checker
+from graphpod_runtime.graphs.piecewise.split_graph import SplitBody
+from graphpod_runtime.wire.report import SelfCheck
 from tests.contracts.toy import SHAPE
 from tests.unit.runtime.conftest import DECODE_SIZES, PREFILL_SIZES, random_prompts
 
@@ -61,7 +62,7 @@ def corrupt(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
     right = breakable.BreakableGraph._break
 
     def corrupting(
-        self: breakable.BreakableGraph, layer: int, rows: breakable.Rows, attend: Callable[[int], Tensor]
+        self: breakable.BreakableGraph, layer: int, rows: AttentionRows, attend: Callable[[int], Tensor]
     ) -> None:
         right(self, layer, rows, attend)
         if layer == 2 and self.site.size == wrong:
@@ -115,7 +116,7 @@ def test_a_graph_that_reads_an_old_buffer_is_caught(
 
     moved: list[Tensor] = []
     monkeypatch.setattr(DecodePass, "code", moving)
-    monkeypatch.setattr("graphpod_runtime.graphs.addresses.Addresses.knows", lambda self, tensor: True)
+    monkeypatch.setattr("graphpod_runtime.graphs.segments.addresses.Addresses.knows", lambda self, tensor: True)
     assert failure_of(started, *FULL).code is ExitCode.SelfCheckFailed
     assert moved
 
@@ -125,30 +126,30 @@ def test_keys_written_to_a_wrong_page_are_caught(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy]
 ) -> None:
     """Replays, and they alone, write one slot further than they should."""
-    right = capture.PhaseGraphs.replay
+    right = phase_graphs.PhaseGraphs.replay
 
-    def shifted(self: capture.PhaseGraphs, inputs: Any, size: int) -> Any:
+    def shifted(self: phase_graphs.PhaseGraphs, inputs: Any, size: int) -> Any:
         inputs.metadata.slots[-1] += 1
         try:
             return right(self, inputs, size)
         finally:
             inputs.metadata.slots[-1] -= 1
 
-    monkeypatch.setattr(capture.PhaseGraphs, "replay", shifted)
+    monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", shifted)
     assert failure_of(started, *policies).code is ExitCode.SelfCheckFailed
 
 
 def replaying(monkeypatch: pytest.MonkeyPatch, wrong: int, fault: Callable[[Metadata, KvCache], Metadata]) -> None:
     """Replays of graphs of size `wrong`, and they alone, run over what `fault` makes of their attention's metadata."""
-    right = capture.PhaseGraphs.replay
+    right = phase_graphs.PhaseGraphs.replay
 
-    def faulty(self: capture.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
+    def faulty(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         if size == wrong:
             metadata = fault(inputs.metadata, self._attention.cache)
             inputs = dataclasses.replace(inputs, metadata=metadata)
         return right(self, inputs, size)
 
-    monkeypatch.setattr(capture.PhaseGraphs, "replay", faulty)
+    monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", faulty)
 
 
 def past_of_another(metadata: Metadata, cache: KvCache) -> Metadata:
@@ -195,14 +196,14 @@ def test_keys_or_values_that_no_result_shows_are_compared(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy], half: str
 ) -> None:
     """A replay spoils the last row's key or value after it was read: only the next pass would be wrong."""
-    right = capture.PhaseGraphs.replay
+    right = phase_graphs.PhaseGraphs.replay
 
-    def spoiling(self: capture.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
+    def spoiling(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         results = right(self, inputs, size)
         getattr(self._attention.cache, half)[-1].flatten(0, 1)[inputs.metadata.slots[-1]] += 1e-3
         return results
 
-    monkeypatch.setattr(capture.PhaseGraphs, "replay", spoiling)
+    monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", spoiling)
     failure = failure_of(started, *policies)
     assert failure.code is ExitCode.SelfCheckFailed
     assert "wrote other KV pages or values" in failure.message
@@ -399,12 +400,12 @@ def test_a_compiled_piece_that_errs_in_many_rows_only_is_refused(
 def test_a_wrong_trace_is_caught_though_graphs_hold_what_was_traced(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, compile: CompileMode
 ) -> None:
-    right = ChainBody.__call__
+    right = SplitBody.__call__
 
-    def shifted(self: ChainBody, hidden: Tensor, positions: Tensor, attend: Any) -> Any:
+    def shifted(self: SplitBody, hidden: Tensor, positions: Tensor, attend: Any) -> Any:
         return right(self, hidden, positions + 1, attend)
 
-    monkeypatch.setattr(ChainBody, "__call__", shifted)
+    monkeypatch.setattr(SplitBody, "__call__", shifted)
     failure = failure_of(started, *PIECEWISE, compile=compile)
     assert failure.code is ExitCode.SelfCheckFailed
     assert ("as it was traced" in failure.message) == (compile is CompileMode.Inductor)
@@ -431,15 +432,15 @@ def test_what_a_failed_check_wrote_anywhere_in_the_cache_reaches_no_sequence(
     """A wrong graph may leave NaN in any page, and attention over NaN is NaN even where it is masked."""
     prompts = random_prompts(8, longest=6)
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
-    right = capture.PhaseGraphs.replay
+    right = phase_graphs.PhaseGraphs.replay
 
-    def poisoning(self: capture.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
+    def poisoning(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         results = right(self, inputs, size)
         cache = self._attention.cache
         cache.fill(torch.arange(cache.pages), torch.nan)
         return results
 
-    monkeypatch.setattr(capture.PhaseGraphs, "replay", poisoning)
+    monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", poisoning)
     runner = started(Policy.Breakable, Policy.Disabled, on_capture_failure=OnCaptureFailure.Degrade)
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"
     assert not runner._engine.attention.cache.keys.isnan().any()

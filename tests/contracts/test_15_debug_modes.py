@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.engine.generate import NoToken, generate
+from graphpod_runtime.engine.offline import NoToken, generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.breakable import BreakableGraph
 from graphpod_runtime.graphs.breaks import Stop

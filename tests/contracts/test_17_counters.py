@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from graphpod_policy import CompileMode, Device, Phase, Policy
-from graphpod_runtime.engine.capture import PhaseGraphs
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from tests.unit.runtime.conftest import random_prompts
 

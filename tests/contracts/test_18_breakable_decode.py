@@ -5,7 +5,7 @@ fallback must not be what nobody tries.
 from dataclasses import replace
 
 from graphpod_policy import CompileMode, Policy
-from graphpod_runtime.bench.variants import VARIANTS
+from graphpod_runtime.bench.figures.variants import VARIANTS
 from truth.axes import variants
 
 

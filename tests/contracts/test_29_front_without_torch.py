@@ -15,7 +15,13 @@ for name in names:
     importlib.import_module(name)
 assert len(names) >= 20
 """
-WIRE = "import graphpod_runtime.wire"
+WIRE = """
+import graphpod_runtime.wire as wire
+names = [found.name for found in pkgutil.walk_packages(wire.__path__, wire.__name__ + ".")]
+for name in names:
+    importlib.import_module(name)
+assert len(names) >= 5
+"""
 PARSER = """
 from graphpod_runtime.cli import main
 for words in (["--help"], ["serve", "--help"], ["serve", "--config", "a", "--name", "b"]):

@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from graphpod_policy import Device, ExitCode, Phase, Policy
 from graphpod_runtime.attention.sdpa import TorchAttention
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.report import SelfCheck
+from graphpod_runtime.wire.report import SelfCheck
 from tests.contracts.passes import prompt_logits
 from tests.unit.runtime.conftest import WINDOW, random_prompts, write_family
 

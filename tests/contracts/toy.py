@@ -5,17 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.device import Place
-from graphpod_runtime.graphs.addresses import Addresses
-from graphpod_runtime.graphs.breakable import (
-    Break,
-    BreakableGraph,
-    BreakArena,
-    Site,
-    capture_breakable,
-    narrowed,
-)
-from graphpod_runtime.models.base import Attend, ModelShape
+from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.shapes import ModelShape
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.graphs.break_arena import AttendInto, BreakArena, narrowed
+from graphpod_runtime.graphs.breakable import BreakableGraph, capture_breakable
+from graphpod_runtime.graphs.segments.addresses import Addresses
+from graphpod_runtime.graphs.site import Site
 from tests.contracts.pools import capturing
 
 SHAPE = ModelShape(
@@ -49,7 +45,7 @@ def attention_in_place(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor)
     return out.copy_(attention(layer, q, k, v, out))
 
 
-def breaks(attend: Attention) -> Break:
+def breaks(attend: Attention) -> AttendInto:
     """`attend` as breaks call it."""
     return lambda q, k, v, out: lambda layer: attend(layer, q, k, v, out)
 

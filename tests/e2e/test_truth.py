@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 
 from demo.weights import model_folder
 from graphpod_policy import EngineConfig, Features, GraphRequest, ModelConfig, Policy, resolve
-from graphpod_runtime.engine.generate import generate
-from graphpod_runtime.engine.inputs import inputs_of
+from graphpod_runtime.engine.forward.inputs import inputs_of
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sequence import Chunk, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.sequence import Chunk, PrefillBatch, Sequence
 
 pytestmark = pytest.mark.e2e
 

@@ -11,9 +11,9 @@ from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.choice import AttentionUnavailable, Work, attention_for
 from graphpod_runtime.attention.flashinfer import FlashInferAttention
 from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.kernels.rows import TorchRows, rows_for
-from graphpod_runtime.models.base import KvScale, ModelShape
 
 CUDA = torch.device("cuda", 0)
 SHAPE = ModelShape("toy", 2, 1024, 8, 8, 2, 128, 16, 32768, 1e-5, 1e4, True, ())

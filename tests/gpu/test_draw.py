@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.sampler import Sampler, draws_of, greedy
-from graphpod_runtime.engine.sequence import Sampling, Sequence
-from graphpod_runtime.kernels.draw import Draws, draw, draw_by_torch
+from graphpod_runtime.engine.forward.sampler import Sampler, draws_of, greedy
+from graphpod_runtime.engine.schedule.sequence import Sampling, Sequence
+from graphpod_runtime.kernels.draw import draw, draw_by_torch
+from graphpod_runtime.kernels.draws import Draws
 
 pytestmark = pytest.mark.gpu
 GPU, HOST = torch.device("cuda"), torch.device("cpu")

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from graphpod_policy import CompileMode, KvCacheDtype, Policy
 from graphpod_runtime.attention.flashinfer import FlashInferAttention
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sequence import Chunk, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.sequence import Chunk, DecodeBatch, PrefillBatch, Sequence
 from tests.unit.runtime.conftest import random_prompts
 
 STEPS = 24

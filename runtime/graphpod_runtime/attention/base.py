@@ -36,7 +36,7 @@ class Metadata:
         return self.lengths.shape[0] == self.slots.shape[0]
 
 
-class Backend(Protocol):
+class AttentionBackend(Protocol):
     """An attention backend for one model, whose shape says what each layer attends to and how sharply. Not re-entrant:
     one pass at a time.
     """

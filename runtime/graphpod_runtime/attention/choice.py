@@ -9,10 +9,10 @@ import torch
 from graphpod_policy import Architecture, Device, Kernels
 from graphpod_policy import AttentionBackend as Asked
 from graphpod_policy import attention as policy
-from graphpod_runtime.attention.base import Backend
+from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.kernels.fatbin import UnreadableLibrary, architectures_of
-from graphpod_runtime.models.base import ModelShape
 
 
 class AttentionUnavailable(Exception):
@@ -25,7 +25,7 @@ class Chosen:
     table of every sequence.
     """
 
-    backend: Backend
+    backend: AttentionBackend
     because: str
     reads_whole_tables: bool = False
 

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.staging import PinnedRing
+from graphpod_runtime.base.errors import SelfCheckFailed
+from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.graphs.buffers import Buffers, Slot
-from graphpod_runtime.graphs.errors import SelfCheckFailed
 from graphpod_runtime.kernels.rows import rows_for
-from graphpod_runtime.models.base import KvScale, ModelShape
 
 WORKSPACE, PLAN_WORKSPACE = 256 << 20, 8 << 20
 """Bytes for partial results of split work, and for a plan. All planners share them: a pass is planned just before it
@@ -30,7 +30,7 @@ LAYOUT = "NHD"
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class PageLists:
     """Pages as flashinfer reads them: sequence i has pages indices[indptr[i]:indptr[i + 1]], the last of which holds
     last[i] of its lengths[i] tokens. All int32, on the host.
     """
@@ -41,7 +41,7 @@ class Pages:
     lengths: Tensor
 
     @classmethod
-    def of(cls, tables: Tensor, lengths: Tensor, page_size: int) -> "Pages":
+    def of(cls, tables: Tensor, lengths: Tensor, page_size: int) -> "PageLists":
         """From a block table [sequences, pages] and the tokens of each sequence."""
         # By numpy: a dozen steps on a few numbers each are quicker there than in torch.
         table, tokens = tables.numpy(), lengths.numpy()
@@ -189,7 +189,7 @@ class FlashInferAttention:
 
     def plan(self, metadata: Metadata) -> None:
         self._slots = metadata.slots.to(self._device, non_blocking=True)
-        pages = Pages.of(metadata.tables, metadata.lengths, self.cache.page_size)
+        pages = PageLists.of(metadata.tables, metadata.lengths, self.cache.page_size)
         if metadata.one_row_each:
             self._planned = self._decode
             self._plan(self._decode, None, pages)
@@ -209,7 +209,7 @@ class FlashInferAttention:
         if size not in self._steps:
             self._steps[size] = self._decode_planner(size)
         self._planned = self._steps[size]
-        self._plan(self._planned, None, Pages.of(tables, lengths, self.cache.page_size))
+        self._plan(self._planned, None, PageLists.of(tables, lengths, self.cache.page_size))
         self._launches.same(size, self._planned._plan_info)
 
     def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
@@ -252,7 +252,7 @@ class FlashInferAttention:
         planner._pin_memory_int_workspace_buffer = None
         return planner
 
-    def _plan(self, planner: Any, starts: Tensor | None, pages: Pages, **options: Any) -> None:
+    def _plan(self, planner: Any, starts: Tensor | None, pages: PageLists, **options: Any) -> None:
         """Plans rows `starts` (None: one row each) over `pages`. The host does not wait for the device."""
         # From the host, flashinfer would wait until the indices are copied.
         indices = pages.indices.to(self._device, non_blocking=True)

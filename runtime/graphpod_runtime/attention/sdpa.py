@@ -14,10 +14,10 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.base.shapes import HOST, ModelShape
 from graphpod_runtime.cache.kv import KvCache, quantises, read, write
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.graphs.buffers import Buffers, Slot
-from graphpod_runtime.models.base import HOST, ModelShape
 
 torch.library.define(
     "graphpod::paged_attention",

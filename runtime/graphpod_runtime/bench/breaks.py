@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.bench.result import BreakCost
-from graphpod_runtime.bench.workload import Workload
-from graphpod_runtime.engine.capture import no_collector
-from graphpod_runtime.engine.inputs import dummy_inputs
-from graphpod_runtime.engine.start import Started
-from graphpod_runtime.graphs.breakable import Site
+from graphpod_runtime.base.opaque import Opaque
+from graphpod_runtime.bench.figures.result import BreakCost
+from graphpod_runtime.bench.figures.workload import Workload
+from graphpod_runtime.engine.capture.capturer import no_collector
+from graphpod_runtime.engine.forward.inputs import dummy_inputs
+from graphpod_runtime.engine.start.starter import Started
 from graphpod_runtime.graphs.full import FullGraph, capture_full
-from graphpod_runtime.graphs.opaque import Opaque
+from graphpod_runtime.graphs.site import Site
 
 REPLAYS, SLOW_REPLAYS = 30, 5
 """Of each graph, in turns; fewer where one takes long."""

@@ -10,9 +10,13 @@ from pathlib import Path
 import torch
 
 from graphpod_policy import Phase, Policy
+from graphpod_runtime.base.errors import GraphError, ModelInvalid
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.bench.breaks import break_costs
-from graphpod_runtime.bench.meter import Generate, Meter
-from graphpod_runtime.bench.orders import (
+from graphpod_runtime.bench.figures.meter import Generate, Meter
+from graphpod_runtime.bench.figures.result import Capture, SizeCost, Start
+from graphpod_runtime.bench.machine import machine, model_facts, rates
+from graphpod_runtime.bench.messages import (
     Breaks,
     Failed,
     Note,
@@ -30,20 +34,15 @@ from graphpod_runtime.bench.orders import (
     folder_of,
     order_of,
 )
-from graphpod_runtime.bench.result import Capture, SizeCost, Start
-from graphpod_runtime.bench.survey import machine, model_facts, rates
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
-from graphpod_runtime.engine.journal import Journal
 from graphpod_runtime.engine.loop import Loop
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.errors import GraphError
-from graphpod_runtime.graphs.report import PhaseReport, Report, State
-from graphpod_runtime.models.base import ModelInvalid
+from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.random import random_model
-from graphpod_runtime.wire import WIRE, EngineEnd
+from graphpod_runtime.wire.report import PhaseReport, Report, State
+from graphpod_runtime.wire.socket import WIRE, EngineEnd
 
 Tell = Callable[[Told], None]
 
@@ -82,12 +81,12 @@ def _teller() -> Tell:
 
 def _engine(order: Serve, tell: Tell) -> None:
     # Of a stage without work there is nothing to tell.
-    journal = Journal(lambda line: None if line.endswith(": 0.0 s") else tell(Note(line)))
+    start_log = StartLog(lambda line: None if line.endswith(": 0.0 s") else tell(Note(line)))
 
     def report(report: Report) -> None:
         if report.state in (State.Capturing, State.SelfChecking):
             tell(Note(_passing(report), passing=True))
-        journal.note(report)
+        start_log.note(report)
 
     load = random_model if order.random else load_model
     runner = Runner(order.engine(), report, order.began, load=load)

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphpod_policy import CompileMode, Device, EngineConfig, ExitCode
-from graphpod_runtime.arguments import number, one_of, sizes
-from graphpod_runtime.bench import plot, result
+from graphpod_runtime.base.arguments import number, one_of, sizes
+from graphpod_runtime.bench.figures import result
+from graphpod_runtime.bench.figures.result import Left, Result, ResultInvalid
+from graphpod_runtime.bench.figures.variants import REFERENCE, VARIANTS, Variant, obstacles
+from graphpod_runtime.bench.figures.workload import FULL, QUICK
+from graphpod_runtime.bench.output import plot
+from graphpod_runtime.bench.output.progress import Progress
+from graphpod_runtime.bench.output.table import table
 from graphpod_runtime.bench.process import ProcessFailed
-from graphpod_runtime.bench.progress import Progress
-from graphpod_runtime.bench.result import Left, Result, ResultInvalid
-from graphpod_runtime.bench.table import table
-from graphpod_runtime.bench.turns import Subject, Turns
-from graphpod_runtime.bench.variants import REFERENCE, VARIANTS, Variant, obstacles
-from graphpod_runtime.bench.workload import FULL, QUICK
+from graphpod_runtime.bench.run import Subject, Turns
 
 PROG = "graphpod-engine bench"
 DESCRIPTION = """\

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from graphpod_runtime.bench.orders import Failed, Note, Order, Task, encode, told_of
+from graphpod_runtime.bench.messages import Failed, Note, Order, Task, encode, told_of
 
 T = TypeVar("T")
 

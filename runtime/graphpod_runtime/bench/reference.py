@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from graphpod_policy import Device
-from graphpod_runtime.bench.meter import Generate
-from graphpod_runtime.models.base import dtype_of
+from graphpod_runtime.base.shapes import dtype_of
+from graphpod_runtime.bench.figures.meter import Generate
 
 
 def transformers_generate(folder: Path, dtype: str, device: Device, *, random: bool) -> Generate:

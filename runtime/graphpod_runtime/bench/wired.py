@@ -6,18 +6,8 @@ from types import TracebackType
 
 import zmq
 
-from graphpod_runtime.wire import (
-    SEND_LIMIT_MS,
-    WIRE,
-    Drain,
-    Finished,
-    FinishReason,
-    Submit,
-    address,
-    decode_events,
-    encode,
-    unbounded,
-)
+from graphpod_runtime.wire.messages import Drain, Finished, FinishReason, Submit, decode_events, encode
+from graphpod_runtime.wire.socket import SEND_LIMIT_MS, WIRE, address, unbounded
 
 CHECK_MS = 1000
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import EngineConfig, KvCacheDtype
-from graphpod_runtime.models.base import HOST, KvScale, ModelShape, dtype_of
+from graphpod_runtime.base.shapes import HOST, KvScale, ModelShape, dtype_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class KvCache:
     def _cell(self, value: float) -> float:
         return _bits(stored(torch.tensor([float(value)]), 1.0, self.keys.dtype)).item()
 
-    def take(self, pages: Tensor) -> "Pages":
+    def take(self, pages: Tensor) -> "PageContents":
         """A copy of `pages` [n] of every layer."""
-        return Pages(*(_bits(half).index_select(1, pages).view(half.dtype) for half in (self.keys, self.values)))
+        return PageContents(*(_bits(half).index_select(1, pages).view(half.dtype) for half in (self.keys, self.values)))
 
-    def put(self, pages: Tensor, content: "Pages") -> None:
+    def put(self, pages: Tensor, content: "PageContents") -> None:
         """`content` into `pages` [n] of every layer."""
         for half, new in zip((self.keys, self.values), content, strict=True):
             _bits(half).index_copy_(1, pages, _bits(new))
@@ -89,7 +89,7 @@ class KvCache:
         self.values.zero_()
 
 
-class Pages(NamedTuple):
+class PageContents(NamedTuple):
     """What some pages hold: keys and values, each [layers, n, page_size, kv_heads, head_dim]."""
 
     keys: Tensor

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphpod_runtime.graphs.errors import CompileFailed
+from graphpod_runtime.base.errors import CompileFailed
 
 Function = Callable[..., Any]
 Argument = Tensor | int | torch.SymInt | None

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import __version__
+from graphpod_runtime.base.errors import CompileFailed, DeviceFailed, GraphError
 from graphpod_runtime.compiled.aot import MOST_ROWS, Argument, Function, tensors_of, write_package
 from graphpod_runtime.compiled.entries import Entries, Unusable
 from graphpod_runtime.compiled.jit import compile_now
 from graphpod_runtime.compiled.proof import prove
-from graphpod_runtime.graphs.errors import CompileFailed, DeviceFailed, GraphError
 
 AHEAD = frozenset({"cpu"})
 """Devices whose code is compiled ahead of time and kept; `jit` says why not for GPUs."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from graphpod_runtime.base.errors import CompileFailed
 from graphpod_runtime.compiled.aot import Argument, Function, TensorFunction, like, tensors_of
-from graphpod_runtime.graphs.errors import CompileFailed
 
 COUNTS = (1, 5, 64)
 """Numbers of rows that are tried: one, one that fills no vector, and one of a small prefill."""

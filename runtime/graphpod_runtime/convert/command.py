@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
-from graphpod_runtime.arguments import one_of
+from graphpod_runtime.base.arguments import one_of
 from graphpod_runtime.convert.folder import Dtype, convert
 from graphpod_runtime.convert.problem import ConvertError
 

@@ -1,1 +1,1 @@
-"""The engine process: start, runner, scheduler, loop."""
+"""The engine process: its loop, and the rooms schedule, forward, capture and start."""

@@ -5,21 +5,20 @@ from collections.abc import Callable
 from typing import Protocol
 
 from graphpod_policy import EngineConfig
-from graphpod_runtime.engine.counters import Counters
-from graphpod_runtime.engine.scheduler import DoesNotFit, Limits, Pages, Progress, QueueFull, Scheduler
-from graphpod_runtime.engine.sequence import Batch, LogprobRequest, Sampling, Sequence, Yielded, outside
-from graphpod_runtime.wire import (
+from graphpod_runtime.engine.schedule.scheduler import Allocator, DoesNotFit, Limits, Progress, QueueFull, Scheduler
+from graphpod_runtime.engine.schedule.sequence import Batch, LogprobRequest, Sampling, Sequence, Yielded
+from graphpod_runtime.wire.bounds import outside
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.messages import (
     Abort,
     Command,
+    CounterSnapshot,
     Drain,
     Event,
     Finished,
     FinishReason,
     Submit,
     Tokens,
-)
-from graphpod_runtime.wire import (
-    Counters as CountersEvent,
 )
 
 IDLE_SECONDS = 0.5
@@ -37,13 +36,13 @@ class Runner(Protocol):
     vocabulary: int
 
     @property
-    def pages(self) -> Pages: ...
+    def pages(self) -> Allocator: ...
     def start(self) -> None: ...
     def forward(self, batch: Batch) -> Yielded: ...
 
 
 class Link(Protocol):
-    """What the loop needs of `wire.EngineEnd`."""
+    """What the loop needs of `wire.socket.EngineEnd`."""
 
     def poll(self, seconds: float) -> list[Command]: ...
     def send(self, events: list[Event]) -> None: ...
@@ -109,7 +108,7 @@ class Loop:
                 self._draining = True
         return []
 
-    def _counters(self) -> CountersEvent:
+    def _counters(self) -> CounterSnapshot:
         counters, scheduler = self._runner.counters, self.scheduler
         counters.set("graphpod_requests_running", scheduler.running)
         counters.set("graphpod_requests_waiting", scheduler.waiting)
@@ -121,7 +120,7 @@ class Loop:
         ):
             counters.add(name, total - counters.value(name))
         self._told = time.monotonic()
-        return CountersEvent(counters.snapshot())
+        return CounterSnapshot(counters.snapshot())
 
 
 def _sequence(command: Submit) -> Sequence:

@@ -1,137 +1,109 @@
-"""`graphpod-engine generate`: prompts in, text out, no server."""
+"""Generation without a server: the scheduler and a runner, nothing between them."""
 
-import argparse
-import json
-import sys
-import time
-from pathlib import Path
+from collections.abc import Sequence as List
+from dataclasses import dataclass
 
-from graphpod_policy import ConfigError, ExitCode, Facts, limits
-from graphpod_runtime.arguments import number
-from graphpod_runtime.engine.facts import model_facts
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import Answer, NotInModel, NoToken, PromptTooLong, answers, refuse_misfits
-from graphpod_runtime.engine.journal import Journal
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.scheduler import DoesNotFit
-from graphpod_runtime.engine.sequence import LEAST, Logprob, LogprobRequest, Sampling
-from graphpod_runtime.front.local import LocalError, LocalOptions, add_local_options, local_config
-from graphpod_runtime.front.tokenizer import TemplateError, Tokenizer, TokenizerInvalid
-from graphpod_runtime.graphs.report import Report
-from graphpod_runtime.models.base import ModelInvalid
-from graphpod_runtime.models.config_json import read_shape
-
-ALTERNATIVES = 20
-"""The most that may be named beside one token."""
+from graphpod_runtime.engine.schedule.scheduler import Limits, Progress, Scheduler
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
+from graphpod_runtime.wire.bounds import outside
+from graphpod_runtime.wire.messages import FinishReason, Logprob
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Generates for every --prompt; returns the exit code. Text goes to standard output, the rest to standard error."""
-    options = _options(arguments)
-    began = time.time()
-    try:
-        shape = read_shape(options.model)  # an unknown architecture is told before a missing tokenizer
-        config = local_config(LocalOptions.of(options))
-        tokenizer = Tokenizer(options.model)
-        prompts = [_encode(tokenizer, text, plain=options.plain) for text in options.prompt]
-        longest = limits.context(config.feature_set(), Facts(model=model_facts(shape)))
-        refuse_misfits(prompts, options.max_tokens, longest)
-        journal = Journal(lambda line: print(line, file=sys.stderr, flush=True))
-        runner = Runner(config, journal.note)
-        runner.start()
-        ready = time.time()
-        sampling = Sampling(options.temperature, options.top_p, options.seed, options.top_k, options.min_p)
-        wants = LogprobRequest(options.logprobs, options.prompt_logprobs)
-        found = answers(runner, prompts, options.max_tokens, sampling, wants)
-    except StartFailure as failure:
-        return failure.code  # the journal has told it
-    except (ModelInvalid, TokenizerInvalid, NotInModel, NoToken) as error:
-        print(f"{ExitCode.ModelInvalid.name}: {error}", file=sys.stderr)
-        return ExitCode.ModelInvalid
-    except LocalError as error:
-        print(f"{error.code.name}: {error}", file=sys.stderr)
-        return error.code
-    except (ConfigError, TemplateError, PromptTooLong, DoesNotFit) as error:
-        print(f"{ExitCode.ConfigInvalid.name}: {error}", file=sys.stderr)
-        return ExitCode.ConfigInvalid
-    if options.json:
-        told = [_account(tokenizer, *entry, wants) for entry in zip(prompts, found, strict=True)]
-        print(json.dumps({"answers": told, "warmup": runner.report.as_dict()}, ensure_ascii=False))
-        return 0
-    for answer in found:
-        print(tokenizer.decode(list(answer.tokens)))
-    count = sum(len(answer.tokens) for answer in found)
-    print(
-        f"{count} tokens in {time.time() - ready:.2f} s, start {ready - began:.1f} s, {_policies(runner.report)}",
-        file=sys.stderr,
-    )
-    return 0
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one prompt led to: its tokens, end token included when one was drawn, and the log-probabilities that were
+    asked for: of the answer's tokens, and of the prompt's from `prompt_start` (at least 1) on.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[Logprob, ...] = ()
+    prompt_logprobs: tuple[Logprob, ...] = ()
 
 
-def _encode(tokenizer: Tokenizer, text: str, *, plain: bool) -> list[int]:
-    return tokenizer.encode(text) if plain else tokenizer.encode_chat([{"role": "user", "content": text}])
+def answers(
+    runner: Runner,
+    prompts: List[list[int]],
+    max_tokens: int,
+    sampling: Sampling | None = None,
+    wants: LogprobRequest | None = None,
+    ignore_eos: bool = False,
+) -> list[Answer]:
+    """The answer to each prompt, at most `max_tokens`.
+
+    What runs when is what a server would do that got all prompts at once. PromptTooLong names a prompt that is empty
+    or leaves no room in maxModelLen, NotInModel a token id that the model does not have, both before anything has run;
+    DoesNotFit is for one that the whole cache cannot hold. NoToken: all have run, and one had logits that are not
+    finite.
+    """
+    refuse_misfits(prompts, max_tokens, runner.config.max_model_len)
+    for prompt in prompts:
+        if (message := outside(prompt, runner.vocabulary)) is not None:
+            raise NotInModel(message)
+    scheduler = Scheduler(runner.pages, Limits.of(runner.config, max_queue=len(prompts)), runner.eos_ids)
+    sequences = [
+        Sequence(
+            str(index),
+            list(prompt),
+            len(prompt),
+            max_tokens,
+            sampling or Sampling(),
+            ignore_eos=ignore_eos,
+            wants=wants or LogprobRequest(),
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+    logprobs: dict[str, list[Logprob]] = {sequence.id: [] for sequence in sequences}
+    for sequence in sequences:
+        scheduler.submit(sequence)
+    failed: list[Progress] = []
+    while (batch := scheduler.next()) is not None:
+        for progress in scheduler.advance(batch, runner.forward(batch)):
+            if progress.finish is FinishReason.Error:
+                failed.append(progress)
+            if progress.logprob is not None:
+                logprobs[progress.sequence.id].append(progress.logprob)
+    if failed:
+        raise NoToken(f"prompt {failed[0].sequence.id}: {failed[0].message}")
+    return [
+        Answer(
+            tuple(sequence.tokens[sequence.prompt_len :]),
+            tuple(logprobs[sequence.id]),
+            tuple(sequence.prompt_logprobs),
+        )
+        for sequence in sequences
+    ]
 
 
-def _account(tokenizer: Tokenizer, prompt: list[int], answer: Answer, wants: LogprobRequest) -> dict[str, object]:
-    """One answer; log-probabilities only where they were asked for."""
-
-    def told(logprobs: tuple[Logprob, ...]) -> list[dict[str, object]]:
-        return [_token(tokenizer, one.token, one.logprob) | {"top": _top(tokenizer, one)} for one in logprobs]
-
-    return (
-        {"text": tokenizer.decode(list(answer.tokens)), "promptTokens": len(prompt), "tokens": list(answer.tokens)}
-        | ({} if wants.answer is None else {"logprobs": told(answer.logprobs)})
-        # Nothing precedes the first token of a prompt.
-        | ({} if wants.prompt is None else {"promptLogprobs": [None, *told(answer.prompt_logprobs)]})
-    )
+def generate(
+    runner: Runner,
+    prompts: List[list[int]],
+    max_tokens: int,
+    sampling: Sampling | None = None,
+    ignore_eos: bool = False,
+) -> list[list[int]]:
+    """The tokens of `answers`."""
+    found = answers(runner, prompts, max_tokens, sampling, ignore_eos=ignore_eos)
+    return [list(answer.tokens) for answer in found]
 
 
-def _top(tokenizer: Tokenizer, logprob: Logprob) -> list[dict[str, object]]:
-    return [_token(tokenizer, *entry) for entry in logprob.top]
+class NotInModel(ValueError):
+    """A token id that the model's embedding does not have."""
 
 
-def _token(tokenizer: Tokenizer, id: int, logprob: float) -> dict[str, object]:
-    return {"token": id, "text": tokenizer.decode([id]), "logprob": logprob}
+class NoToken(ArithmeticError):
+    """The model gave logits that are not finite."""
 
 
-def _policies(report: Report) -> str:
-    return ", ".join(f"{phase} {part.effective} ({report.backend})" for phase, part in report.phases.items())
+class PromptTooLong(ValueError):
+    """A prompt and what it asks for are more than the model's context, or nothing."""
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if not options.json and (options.logprobs, options.prompt_logprobs) != (None, None):
-        parser.error("--logprobs and --prompt-logprobs need --json; add it")
-    return options
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="graphpod-engine generate", description="generate without a server")
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a model folder")
-    parser.add_argument("--prompt", action="append", required=True, help="may be given several times: one batch")
-    parser.add_argument("--plain", action="store_true", help="continue the text itself, without the chat template")
-    parser.add_argument("--max-tokens", type=number(int, 1), default=128, metavar="N", help="default: %(default)s")
-    parser.add_argument("--temperature", type=_temperature, default=0.0, help="0 is greedy, at most 2")
-    parser.add_argument("--top-p", type=number(float, LEAST, 1.0), default=1.0, help="above 0, at most 1")
-    parser.add_argument("--top-k", type=number(int, 0), default=0, help="0, the default: all tokens")
-    parser.add_argument("--min-p", type=number(float, 0.0, 1.0), default=0.0, help="of the likeliest, 0 to 1")
-    parser.add_argument("--seed", type=int)
-    add_local_options(parser)
-    parser.add_argument("--json", action="store_true", help="tokens and the warm-up report as one JSON object")
-    group = parser.add_argument_group("with --json")
-    group.add_argument(
-        "--logprobs",
-        type=number(int, 0, ALTERNATIVES),
-        metavar="N",
-        help="of the answer's tokens, each with the N likeliest there",
-    )
-    group.add_argument(
-        "--prompt-logprobs", type=number(int, 0, ALTERNATIVES), metavar="N", help="of the prompt's tokens, likewise"
-    )
-    return parser
-
-
-def _temperature(word: str) -> float:
-    value = number(float, 0.0, 2.0)(word)
-    return value if value >= LEAST else 0.0
+def refuse_misfits(prompts: List[list[int]], max_tokens: int, max_model_len: int) -> None:
+    """PromptTooLong for the first prompt that cannot be run."""
+    for index, prompt in enumerate(prompts):
+        if not prompt or len(prompt) + max_tokens > max_model_len:
+            raise PromptTooLong(
+                f"prompt {index} has {len(prompt)} tokens and asks for {max_tokens} more; "
+                f"it needs 1 or more, and both together at most maxModelLen {max_model_len}"
+            )

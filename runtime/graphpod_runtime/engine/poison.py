@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from graphpod_runtime.attention.base import Backend
+from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.passes import Pass
-from graphpod_runtime.engine.sequence import Batch, PrefillBatch, Sequence
-from graphpod_runtime.graphs.breakable import BreakArena
+from graphpod_runtime.engine.forward.passes import Pass
+from graphpod_runtime.engine.schedule.sequence import Batch, PrefillBatch, Sequence
+from graphpod_runtime.graphs.break_arena import BreakArena
 
 UNWRITTEN = 1000.0
 
@@ -20,7 +20,9 @@ UNWRITTEN = 1000.0
 class Poison:
     """Of one Ready engine. Slow: it writes the whole cache before every pass."""
 
-    def __init__(self, attention: Backend, pages: PageAllocator, passes: Iterable[Pass], breaks: BreakArena) -> None:
+    def __init__(
+        self, attention: AttentionBackend, pages: PageAllocator, passes: Iterable[Pass], breaks: BreakArena
+    ) -> None:
         self._attention, self._pages, self._breaks = attention, pages, breaks
         self._spoilt: list[Tensor] = []
         for passing in passes:

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphpod_policy import EngineConfig, ExitCode
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.journal import Journal
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.loop import Loop, Runner
-from graphpod_runtime.wire import BEAT, WIRE, Counters, EngineEnd, Fatal, Heartbeat, Warmup
+from graphpod_runtime.engine.start.start_log import StartLog
+from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Heartbeat, Warmup
+from graphpod_runtime.wire.socket import BEAT, WIRE, EngineEnd
 
 if TYPE_CHECKING:
-    from graphpod_runtime.graphs.report import Report
+    from graphpod_runtime.wire.report import Report
 
 log = logging.getLogger("graphpod.engine")
 
@@ -80,12 +81,12 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
 
 
 def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: MakeRunner, began: float) -> None:
-    journal = Journal(log.info)
+    start_log = StartLog(log.info)
 
     def report(report: "Report") -> None:
         pulse.beat(report.state.value)
-        journal.note(report)
-        link.send([Counters(runner.counters.snapshot()), Warmup(report.as_dict())])
+        start_log.note(report)
+        link.send([CounterSnapshot(runner.counters.snapshot()), Warmup(report.as_dict())])
 
     runner = make_runner(config, report, began)
     runner.start()

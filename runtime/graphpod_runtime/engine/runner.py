@@ -15,18 +15,19 @@ from torch import Tensor, nn
 from graphpod_policy import Backend, EngineConfig, FallbackReason, Phase, Policy
 from graphpod_policy import Batch as GatedBatch
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.counters import Counters
-from graphpod_runtime.engine.inputs import Inputs, inputs_of
-from graphpod_runtime.engine.logprobs import of_hidden, of_logits
-from graphpod_runtime.engine.parts import LoadModel
+from graphpod_runtime.engine.capture.debug import Mode
+from graphpod_runtime.engine.forward.dispatch import dispatch
+from graphpod_runtime.engine.forward.inputs import Inputs, inputs_of
+from graphpod_runtime.engine.forward.logprobs import of_hidden, of_logits
+from graphpod_runtime.engine.forward.sampler import Sampler, greedy
 from graphpod_runtime.engine.poison import Poison
-from graphpod_runtime.engine.sampler import Sampler, greedy
-from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Logprob, PrefillBatch, Sequence, Yielded
-from graphpod_runtime.engine.start import Started, Starter
-from graphpod_runtime.engine.switches import Mode
-from graphpod_runtime.graphs.dispatch import dispatch
-from graphpod_runtime.graphs.report import Report
+from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, PrefillBatch, Sequence, Yielded
+from graphpod_runtime.engine.start.device_state import LoadModel
+from graphpod_runtime.engine.start.starter import Started, Starter
 from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.messages import Logprob
+from graphpod_runtime.wire.report import Report
 
 
 class Runner:

@@ -17,17 +17,17 @@ import uvloop
 from graphpod_policy import ConfigError, ExitCode, ModelFacts, Phase
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.api_key import ApiKey, ApiKeyInvalid
-from graphpod_runtime.front.ending import Ended, Ending, tell
-from graphpod_runtime.front.engine_client import ENGINE_COMMAND, EngineClient
 from graphpod_runtime.front.gate import Gate
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.listen import server
-from graphpod_runtime.front.metrics import Exporter, FrontMetrics
-from graphpod_runtime.front.serve import ServeOptions
-from graphpod_runtime.front.status import Status
+from graphpod_runtime.front.options import ServeOptions
+from graphpod_runtime.front.requests.ending import Ended, Ending, tell
+from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, EngineClient
+from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
+from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
-from graphpod_runtime.graphs.report import Stage, State
-from graphpod_runtime.wire import Counters, Event, Heartbeat, Warmup
+from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Warmup
+from graphpod_runtime.wire.report import StartStage, State
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -63,7 +63,7 @@ def in_capture(ending: Ending, status: Status) -> Ending:
     if not ending.crashed or code is None:
         return ending
     captured = {stage["name"] for stage in status.report["stages"]}
-    phase = Phase.Decode if Stage.PrefillCapture.value in captured else Phase.Prefill
+    phase = Phase.Decode if StartStage.PrefillCapture.value in captured else Phase.Prefill
     doing = f"capturing {phase}" if code is ExitCode.CaptureFailed else "comparing graphs with uncaptured code"
     return Ending(code, f"while {doing}: {ending.message}")
 
@@ -149,9 +149,9 @@ class Front:
     def _make_api(self) -> "FastAPI":
         """Imports what is slow to import, off the loop that answers probes."""
         from graphpod_runtime.front.openai.api import openai_app
+        from graphpod_runtime.front.openai.sampling_defaults import DefaultsInvalid, SamplingDefaults
         from graphpod_runtime.front.openai.service import Service
-        from graphpod_runtime.front.sampling_defaults import DefaultsInvalid, SamplingDefaults
-        from graphpod_runtime.front.tokenizer import Tokenizer, TokenizerInvalid
+        from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
 
         try:
             folder = Path(self._status.config.model.path)
@@ -202,7 +202,7 @@ class Front:
             case Warmup():
                 self._status.update(event.report)
                 self._say_ready()
-            case Counters():
+            case CounterSnapshot():
                 self._exporter.update(event.values)
             case Heartbeat():
                 self._watchdog.heard(event)

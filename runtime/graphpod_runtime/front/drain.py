@@ -8,8 +8,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from graphpod_runtime.front.engine_client import EngineClient
-from graphpod_runtime.front.status import Status
+from graphpod_runtime.front.requests.engine_client import EngineClient
+from graphpod_runtime.front.requests.status import Status
 
 if TYPE_CHECKING:
     import uvicorn

@@ -6,9 +6,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphpod_runtime.front.api_key import ApiKey
 from graphpod_runtime.front.incoming import BODY_LIMIT, Incoming, Interrupted, Room
-from graphpod_runtime.front.metrics import FrontMetrics
-from graphpod_runtime.front.openai.errors import CLIENT_GONE, ApiError, too_large, unauthorized, unavailable
-from graphpod_runtime.front.status import Status
+from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, too_large, unauthorized, unavailable
+from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.requests.status import Status
 
 API = "/v1/"
 """Where a key is asked for."""

@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope
 
-from graphpod_runtime.front.openai.errors import ApiError, too_large, unavailable
+from graphpod_runtime.front.requests.errors import ApiError, too_large, unavailable
 
 BODY_LIMIT = 4 << 20
 """Bytes. A prompt of 128k tokens takes 0.6 MB."""

@@ -7,30 +7,12 @@ with it ZMQ, the HTTP server, the tokenizer) is imported when probes can already
 import logging
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 
 from graphpod_policy.exits import ExitCode
-from graphpod_runtime.front.ending import Ending, tell
 from graphpod_runtime.front.listen import address, listen
-
-
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """What the command line says. `host` None is every address, IPv4 and IPv6. `engine_command` replaces the engine
-    process, for tests.
-    """
-
-    config: Path
-    host: str | None = None
-    http_port: int = 8000
-    admin_port: int = 8001
-    termination_log: Path | None = None
-    accept_seconds: float | None = None
-    api_key_file: Path | None = None
-    engine_command: Sequence[str] | None = None
+from graphpod_runtime.front.options import ServeOptions
+from graphpod_runtime.front.requests.ending import Ending, tell
 
 
 def serve(options: ServeOptions) -> int:

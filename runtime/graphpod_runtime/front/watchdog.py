@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from graphpod_policy import Facts, ModelFacts, Phase, Plan, refine
-from graphpod_runtime.wire import Heartbeat
+from graphpod_runtime.wire.messages import Heartbeat
 
 FLOOR_SECONDS = 60.0
 FACTOR = 3.0

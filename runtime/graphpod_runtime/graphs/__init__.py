@@ -1,1 +1,1 @@
-"""Graph capture and replay: segments, breaks, full steps, their memory, their self-check."""
+"""CUDA graphs, and the recorder that stands for them on a CPU: breakable, piecewise and full."""

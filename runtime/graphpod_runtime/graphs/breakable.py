@@ -1,107 +1,26 @@
 """Breakable graphs: the forward runs once under capture; each call of attention, and of any other break point
-(`breaks.py`), ends a segment, runs eagerly, and opens the next one.
-
-q, k, v and the output of every break live in one arena of largest-size slots, outside the pool and shared by all
-layers and sizes: work is in order, so one set of slots is enough. A segment writes its q, k, v there and reads the
-output there. A break therefore holds a layer number and nothing else, no pool memory: that memory is another
-graph's by the time the break runs again (SGLang #37606, silent wrong tokens).
+(`breaks.py`), ends a segment, runs eagerly, and opens the next one. What crosses a break lies in `break_arena.py`.
 """
 
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs.breaks import BreakPoint, BreakSlots, Stop, surrounded
-from graphpod_runtime.graphs.errors import CaptureFailed, CaptureOutOfMemory, DeviceFailed, GraphError, ReplayFailed
-from graphpod_runtime.graphs.segment import Pool, Segment
-from graphpod_runtime.kernels.rows import rows_for
-from graphpod_runtime.models.base import HOST, Attend, ModelShape
-
-Break = Callable[[Tensor, Tensor, Tensor, Tensor], Callable[[int], Tensor]]
-"""(q, k, v, where results may go) -> (layer) -> the result: attention as the breaks of one pass call it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where a graph is captured, for messages."""
-
-    model: str
-    phase: str
-    size: int
-
-    def __str__(self) -> str:
-        return f"model {self.model}, {self.phase} size {self.size}"
-
-
-class Rows(NamedTuple):
-    """What the breaks of one pass read and write: real rows of every slot, and the padded tail of the output."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    out: Tensor
-    tail: Tensor
-
-
-class BreakArena:
-    """The slots breaks read and write, allocated before any capture for `rows` rows."""
-
-    def __init__(self, shape: ModelShape, rows: int, dtype: torch.dtype, device: torch.device = HOST) -> None:
-        self.q = torch.zeros(rows, shape.heads, shape.head_dim, dtype=dtype, device=device)
-        self.k = torch.zeros(rows, shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
-        self.v = torch.zeros(rows, shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
-        self.out = torch.zeros(rows, shape.heads * shape.head_dim, dtype=dtype, device=device)
-        self.kernels = rows_for(device)
-        self.others = BreakSlots(rows)
-        """Of break points other than attention."""
-
-    def rows(self, size: int, count: int) -> Rows:
-        """For `count` real rows in a graph of `size`."""
-        return Rows(self.q[:count], self.k[:count], self.v[:count], self.out[:count], self.out[count:size])
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Every slot by name, for registration."""
-        attention = {"break.q": self.q, "break.k": self.k, "break.v": self.v, "break.out": self.out}
-        return attention | self.others.tensors()
-
-
-def place(result: Tensor, out: Tensor) -> None:
-    """Attention's `result` into `out` [rows, width], unless attention wrote it there itself.
-
-    ValueError unless the first dimension is the row count and the elements fit: equal element counts with swapped
-    axes would be silent corruption.
-    """
-    count, width = out.shape
-    if result.shape[0] != count or result.numel() != count * width:
-        raise ValueError(
-            f"attention returned {list(result.shape)} for {count} rows of width {width}; "
-            "its first dimension must be the rows, and its elements must fill them"
-        )
-    if result.data_ptr() != out.data_ptr() or not result.is_contiguous():
-        out.copy_(result.reshape(count, -1))
-
-
-def narrowed(attend: Break, size: int, count: int) -> Attend:
-    """`attend` as a break sees it, without graph or arena: real rows only, the padded tail zeroed."""
-
-    def run(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out = q.new_empty(size, q.shape[1] * q.shape[2])
-        place(attend(q[:count], k[:count], v[:count], out[:count])(layer), out[:count])
-        out[count:].zero_()
-        return out
-
-    return run
+from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.errors import CaptureFailed, DeviceFailed, GraphError, ReplayFailed
+from graphpod_runtime.graphs.break_arena import AttendInto, AttentionRows, BreakArena, put_result
+from graphpod_runtime.graphs.breaks import BreakPoint, Stop, surrounded
+from graphpod_runtime.graphs.segments.segment import Pool, Segment
+from graphpod_runtime.graphs.site import Site, failure_of, located
 
 
 class BreakableGraph:
     """Segments with breaks between them, for one size. Capture by `capture_breakable`."""
 
-    def __init__(self, site: Site, attend: Break, arena: BreakArena, pool: Pool) -> None:
+    def __init__(self, site: Site, attend: AttendInto, arena: BreakArena, pool: Pool) -> None:
         self.site = site
         self._attend = attend
         self._arena = arena
@@ -138,8 +57,8 @@ class BreakableGraph:
                 raise ReplayFailed(self._where(index, error)) from error
         self._segments[-1].replay()
 
-    def _break(self, layer: int, rows: Rows, attend: Callable[[int], Tensor]) -> None:
-        place(attend(layer), rows.out)
+    def _break(self, layer: int, rows: AttentionRows, attend: Callable[[int], Tensor]) -> None:
+        put_result(attend(layer), rows.out)
 
     def _where(self, index: int, error: BaseException) -> str:
         stop = self._stops[index]
@@ -193,7 +112,7 @@ class BreakableGraph:
             with surrounded(None):
                 yield
         except Exception as error:
-            raise _kind_of(error)(self._where(len(self._stops) - 1, error)) from error
+            raise failure_of(error)(self._where(len(self._stops) - 1, error)) from error
         self.begin()
 
     def finish(self) -> None:
@@ -207,7 +126,7 @@ class BreakableGraph:
 
 
 def capture_breakable(
-    code: Callable[[Attend], None], site: Site, attend: Break, arena: BreakArena, pool: Pool
+    code: Callable[[Attend], None], site: Site, attend: AttendInto, arena: BreakArena, pool: Pool
 ) -> BreakableGraph:
     """Captures `code` at `site.size` rows. CaptureFailed and CaptureOutOfMemory name model, layer, segment, size."""
     graph = BreakableGraph(site, attend, arena, pool)
@@ -224,22 +143,3 @@ def capture_breakable(
         raise located(error, f"{site}, segment {graph.segments - 1}") from error
     graph.finish()
     return graph
-
-
-def located(error: BaseException, where: str) -> BaseException:
-    """What a failed capture raises: the allocator's out of memory stays itself, an error of the device is DeviceFailed,
-    all other failures of the code are CaptureFailed.
-    """
-    # Frames of the failed code hold pool tensors; the pool is dropped only when they let go.
-    traceback.clear_frames(error.__traceback__)
-    if not isinstance(error, Exception):
-        return error
-    told = error if _kind_of(error) is not CaptureFailed or isinstance(error, GraphError) else repr(error)
-    return _kind_of(error)(f"{where}: {told}")
-
-
-def _kind_of(error: Exception) -> type[CaptureFailed | CaptureOutOfMemory | DeviceFailed]:
-    """What an error in captured code or in a break at capture amounts to."""
-    if isinstance(error, CaptureOutOfMemory | MemoryError | torch.OutOfMemoryError):
-        return CaptureOutOfMemory
-    return DeviceFailed if isinstance(error, torch.AcceleratorError | DeviceFailed) else CaptureFailed

@@ -11,7 +11,7 @@ a segment writes the arguments there and reads the result there. So the argument
 tensor of rows or a nesting of them, and a result is to be used up before the same break point is called again. The
 slots are made before any capture, in a rehearsal: one small pass that notes what each break point takes and returns.
 
-Attention has a lane of its own (`breakable.py`): its calls are all of one shape and bound once for all layers.
+Attention has a lane of its own (`break_arena.py`): its calls are all of one shape and bound once for all layers.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs import tree
-from graphpod_runtime.graphs.errors import CaptureFailed
+from graphpod_runtime.base import tree
+from graphpod_runtime.base.errors import CaptureFailed
 
 Rows = tuple[Tensor, ...]
 """Arguments of a call: tensors whose first dimension is the rows of the pass."""
@@ -100,13 +100,13 @@ class Slots:
 
     def __init__(self, arguments: Rows, result: Any, rows: int) -> None:
         """Shapes and dtypes are those of one call's `arguments` and `result`; the place is for `rows` rows."""
-        leaves, self.shape = tree.parts(result)
+        leaves, self.shape = tree.leaves_of(result)
         self.arguments = tuple(_place(argument, rows) for argument in arguments)
         self.results = [_place(leaf, rows) for leaf in leaves]
 
     def take(self, result: Any, count: int) -> None:
         """`result` of `count` rows into its place. ValueError unless it is nested, shaped and typed as at capture."""
-        leaves, shape = tree.parts(result)
+        leaves, shape = tree.leaves_of(result)
         if shape != self.shape:
             raise ValueError(f"the break returned {shape}; its graph was captured for {self.shape}")
         for leaf, slot in zip(leaves, self.results, strict=True):

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from graphpod_runtime.graphs.breakable import Site, located
+from graphpod_runtime.base.body import Attend
 from graphpod_runtime.graphs.breaks import Forbidden, surrounded
-from graphpod_runtime.graphs.segment import Pool, Segment, capture
-from graphpod_runtime.models.base import Attend
+from graphpod_runtime.graphs.segments.segment import Pool, Segment, capture
+from graphpod_runtime.graphs.site import Site, located
 
 
 class FullGraph:

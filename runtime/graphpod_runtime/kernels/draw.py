@@ -18,43 +18,17 @@ edge. Tokens that are tied at an edge stay together, so no filter depends on the
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from graphpod_runtime.kernels.draws import LARGEST_UNIFORM, LEAST_MASS, Draws
 from graphpod_runtime.kernels.philox import WORD, philox
 
-LEAST_MASS = 2.0**-40
-"""The unit of masses. 2**22 tokens as likely as the best one sum to 2**62."""
-LARGEST_UNIFORM = 1 - 2.0**-24
-"""The single-precision number below 1: an exponential is finite, and the best token's score is above 0."""
 DIGITS = ((24, 7), (16, 8), (8, 8), (0, 8))
 """(shift, width) of the parts in which an edge is found: a non-negative float's 31 bits."""
 WORKING_BYTES = 32 << 20
 """Of the single-precision logits that are drawn from at one time; the work takes about ten times as much."""
-
-
-class Draws(NamedTuple):
-    """How each row draws, contiguous [rows] each, and which filters any of them uses: the others cost nothing."""
-
-    seeds: Tensor
-    """int64."""
-    inverse_temperatures: Tensor
-    """float32, finite and above 0."""
-    top_k: Tensor
-    """int64, at least 1; the vocabulary's size or more: no cut."""
-    top_p: Tensor
-    """float64, above 0; 1 or more: no cut."""
-    farthest: Tensor
-    """float32, -log(min_p); infinite: no cut."""
-    cuts_k: bool
-    cuts_p: bool
-    cuts_far: bool
-
-    def slice(self, first: int, end: int) -> "Draws":
-        """Rows [first, end)."""
-        return Draws(*(part[first:end] for part in self[:5]), *self[5:])
 
 
 Draw = Callable[[Tensor, Tensor, Draws], Tensor]

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
-from graphpod_runtime.kernels.draw import LARGEST_UNIFORM, LEAST_MASS, Draws
+from graphpod_runtime.kernels.draws import LARGEST_UNIFORM, LEAST_MASS, Draws
 
 BLOCK = 4096
 """Tokens of one program."""

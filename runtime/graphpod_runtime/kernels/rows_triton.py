@@ -6,9 +6,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from graphpod_runtime.base.shapes import KvScale
 from graphpod_runtime.cache.kv import quantises
-from graphpod_runtime.kernels.rows import Write
-from graphpod_runtime.models.base import KvScale
+from graphpod_runtime.kernels.row_kernels import Write
 
 LARGEST = tl.constexpr(448.0)
 """That e4m3 holds."""

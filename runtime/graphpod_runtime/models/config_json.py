@@ -10,9 +10,10 @@ from typing import Any
 
 from graphpod_policy.architectures import Architecture
 from graphpod_policy.config_json import FULL, ConfigJson, Json, given, rope_type
-from graphpod_runtime.json_file import JsonFileInvalid, json_object
-from graphpod_runtime.layers.rope import Linear, Llama3, Stretch, Yarn
-from graphpod_runtime.models.base import Activation, ModelInvalid, ModelShape, ModelUnsupported
+from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
+from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.shapes import Activation, ModelShape, Stretch
+from graphpod_runtime.models.rope import LinearStretch, Llama3Stretch, YarnStretch
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -93,13 +94,13 @@ class _Reader:
         )
         match rope_type(rope):
             case "linear":
-                return Linear(float(rope["factor"]))
+                return LinearStretch(float(rope["factor"]))
             case "llama3":
                 low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
-                return Llama3(float(rope["factor"]), low, high, original)
+                return Llama3Stretch(float(rope["factor"]), low, high, original)
             case "yarn":
                 factor = float(rope.get("factor") or positions / original)
-                return Yarn(
+                return YarnStretch(
                     factor=factor,
                     original=original,
                     amplitude=_amplitude(rope, factor),
@@ -112,7 +113,7 @@ class _Reader:
 
 
 def _amplitude(rope: Json, factor: float) -> float:
-    """Of Yarn: given, or by the logarithm of the stretch."""
+    """Of YarnStretch: given, or by the logarithm of the stretch."""
     if rope.get("attention_factor"):
         return float(rope["attention_factor"])
 

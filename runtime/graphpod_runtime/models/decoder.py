@@ -9,11 +9,13 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.layers.norm import RmsNorm
-from graphpod_runtime.layers.rope import rope_tables
-from graphpod_runtime.models.base import Attend, KvScale, ModelShape, Target
-from graphpod_runtime.models.halves import Halves
+from graphpod_runtime.models.layer_functions import LayerFunctions
+from graphpod_runtime.models.norm import RmsNorm
+from graphpod_runtime.models.rope import rope_tables
+from graphpod_runtime.models.target import Target
 
 
 class Linear(nn.Module):
@@ -32,9 +34,9 @@ def _norm(shape: ModelShape, width: int, dtype: torch.dtype) -> RmsNorm:
 class DecoderLayer(nn.Module):
     """One layer. q, k and v are one matrix, gate and up are another: two reads of the input instead of five."""
 
-    def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype, halves: Halves) -> None:
+    def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype, functions: LayerFunctions) -> None:
         super().__init__()
-        self.index, self.halves = index, halves
+        self.index, self.functions = index, functions
         hidden, attention = shape.hidden, shape.heads * shape.head_dim
         self.norm_before_attention = _norm(shape, hidden, dtype)
         heads = attention + 2 * shape.kv_heads * shape.head_dim
@@ -50,21 +52,8 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
         """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
-        # q, k and v get no names: they would keep their memory, a fifth of a graph pool, until the layer's end.
-        attended = attend(
-            self.index,
-            *self.halves.before(
-                x,
-                cosines,
-                sines,
-                self.norm_before_attention.weight,
-                self.qkv.weight,
-                self.qkv.bias,
-                _weight(self.norm_q),
-                _weight(self.norm_k),
-            ),
-        )
-        result: Tensor = self.halves.after(
+        attended = self._attended(x, cosines, sines, attend)
+        result: Tensor = self.functions.after(
             attended,
             x,
             self.out.weight,
@@ -78,6 +67,21 @@ class DecoderLayer(nn.Module):
             _weight(self.norm_result),
         )
         return result
+
+    def _attended(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
+        """Attention over x: [tokens, heads · d]."""
+        # A method of its own: q, k and v keep their memory, a fifth of a graph pool, until it returns.
+        q, k, v = self.functions.before(
+            x,
+            cosines,
+            sines,
+            self.norm_before_attention.weight,
+            self.qkv.weight,
+            self.qkv.bias,
+            _weight(self.norm_q),
+            _weight(self.norm_k),
+        )
+        return attend(self.index, q, k, v)
 
 
 def _weight(norm: RmsNorm | None) -> Tensor | None:
@@ -95,8 +99,8 @@ class DecoderBody(nn.Module):
     def __init__(self, shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> None:
         super().__init__()
         self.shape = shape
-        self.halves = Halves(shape)
-        self.layers = nn.ModuleList(DecoderLayer(shape, index, dtype, self.halves) for index in range(shape.layers))
+        self.functions = LayerFunctions(shape)
+        self.layers = nn.ModuleList(DecoderLayer(shape, index, dtype, self.functions) for index in range(shape.layers))
         # The tables are computed, never loaded: they must be real even while the weights are on the meta device.
         with torch.device("cpu"):
             tables = rope_tables(max_model_len, shape.head_dim, shape.rope_theta, dtype, shape.stretch)
@@ -144,7 +148,7 @@ class Decoder(nn.Module):
         return functional.linear(self.norm(hidden), self.output)
 
     def compile_halves(self, cache: CompileCache | None) -> None:
-        self.body.halves.compile(cache)
+        self.body.functions.compile(cache)
 
     def module(self) -> nn.Module:
         return self

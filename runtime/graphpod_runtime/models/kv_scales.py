@@ -6,7 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from graphpod_runtime.models.base import KvScale, ModelInvalid
+from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.shapes import KvScale
 
 NAME = re.compile(r"model\.layers\.(\d+)\.self_attn\.(?:k_proj\.(?=k_)|v_proj\.(?=v_))?(k|v|kv)_scale")
 """As checkpoints have them: of a layer's keys, of its values, or (older ones) of both; at the attention, or at the

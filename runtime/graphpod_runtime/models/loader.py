@@ -9,9 +9,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from graphpod_policy.architectures import ARCHITECTURES
-from graphpod_runtime.models.base import HOST, Heard, Model, ModelInvalid, unheard
+from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.progress import OnProgress, ignore_progress
+from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.kv_scales import KvScales
+from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.registry import build
 
 IGNORED = ("rotary_emb.inv_freq",)
@@ -23,7 +26,7 @@ def load_model(
     dtype: torch.dtype,
     max_model_len: int,
     device: torch.device = HOST,
-    read: Heard = unheard,
+    read: OnProgress = ignore_progress,
 ) -> Model:
     """The model in `folder`, weights as `dtype` on `device`. ModelInvalid names file and tensor of what is wrong.
     `read` is called after each piece of a tensor, however slow the storage is.

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import torch
 
-from graphpod_runtime.models.base import HOST, Heard, Model, unheard
+from graphpod_runtime.base.progress import OnProgress, ignore_progress
+from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.models.config_json import read_shape
+from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.registry import build
 
 DEVIATION = 0.02
@@ -13,7 +15,11 @@ DEVIATION = 0.02
 
 
 def random_model(
-    folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device = HOST, read: Heard = unheard
+    folder: Path,
+    dtype: torch.dtype,
+    max_model_len: int,
+    device: torch.device = HOST,
+    read: OnProgress = ignore_progress,
 ) -> Model:
     """As `load_model`, but only config.json is read; the same folder gives the same weights on the same device."""
     shape = read_shape(folder)

@@ -2,8 +2,9 @@
 
 import torch
 
-from graphpod_runtime.models.base import Model, ModelShape
+from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.models.decoder import Decoder
+from graphpod_runtime.models.model import Model
 
 
 def build(shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> Model:

@@ -13,7 +13,7 @@ import graphpod_policy
 HEAVY = {
     "graphpod_operator.cli": ("kopf", "kubernetes", "torch"),
     "graphpod_runtime.cli": ("torch", "transformers"),
-    "graphpod_runtime.wire": ("torch",),
+    "graphpod_runtime.wire.socket": ("torch",),
 }
 
 

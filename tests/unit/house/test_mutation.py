@@ -110,9 +110,9 @@ def test_every_fault_that_can_be_drawn_is_python(area: str) -> None:
 @pytest.mark.parametrize(
     ("file", "test"),
     [
-        ("runtime/graphpod_runtime/graphs/selfcheck.py", "tests/contracts/test_14_self_check.py"),
-        ("runtime/graphpod_runtime/engine/scheduler.py", "tests/unit/runtime/engine/test_scheduler.py"),
-        ("runtime/graphpod_runtime/front/detokenize.py", "tests/unit/runtime/front/test_detokenize.py"),
+        ("runtime/graphpod_runtime/engine/capture/selfcheck.py", "tests/contracts/test_14_self_check.py"),
+        ("runtime/graphpod_runtime/engine/schedule/scheduler.py", "tests/unit/runtime/engine/test_scheduler.py"),
+        ("runtime/graphpod_runtime/front/text/detokenize.py", "tests/unit/runtime/front/test_detokenize.py"),
         ("operator/graphpod_operator/cache/store.py", "tests/unit/operator/cache/test_store.py"),
         ("operator/graphpod_operator/render/deployment.py", "tests/unit/operator/render/test_pinned_revision.py"),
     ],

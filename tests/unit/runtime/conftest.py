@@ -38,8 +38,8 @@ from graphpod_runtime.compiled.aot import Function, TensorFunction
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.entries import FOLDER as CACHE_FOLDER
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.report import Report
 from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.wire.report import Report
 
 torch.set_num_threads(1)
 

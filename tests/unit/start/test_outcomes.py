@@ -34,10 +34,10 @@ from graphpod_policy import (
     resolve,
     settled,
 )
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.node import model_of, node_of
-from graphpod_runtime.engine.parts import Parts
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.start.device_state import DeviceState
+from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.random import random_model
 from tests.unit.operator.objects import IMAGES, inference_service
@@ -289,7 +289,7 @@ def test_a_start_on_a_recorded_gpu_derives_the_sizes_that_were_written_down(
     def made(config: EngineConfig, place: object, model: object, chosen: object, rows: dict[Phase, int]) -> NoReturn:
         raise Making(config.max_model_len, config.max_batch, config.prefill_chunk, [rows[phase] for phase in Phase])
 
-    monkeypatch.setattr(Parts, "made", made)
+    monkeypatch.setattr(DeviceState, "made", made)
     shape = SimpleNamespace(shape=read_shape(model), unscaled_layers=())
     with pytest.raises(Making) as making:
         Runner(engine_json_of(entry, model), lambda report: None, load=lambda *_: shape).start()  # type: ignore[arg-type, return-value]

@@ -22,9 +22,9 @@ from graphpod_policy import (
     weaken,
 )
 from graphpod_policy.metrics import METRICS
-from graphpod_runtime.front.ending import Ending
-from graphpod_runtime.front.status import Status
-from graphpod_runtime.graphs.report import Stage, State
+from graphpod_runtime.front.requests.ending import Ending
+from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.wire.report import StartStage, State
 from stubs import engine_story
 from stubs.engine import Engine
 from stubs.engine_answer import INSTEAD, warmup
@@ -73,12 +73,14 @@ def test_before_anything_happens_the_report_is_the_real_engine_s():
 
 def test_words_of_states_stages_and_codes_are_the_real_engine_s():
     assert [*CHOICES["state"], "Failed"] == [state.value for state in State]
-    assert list(engine_story.SHARES) == [stage.value for stage in Stage]
+    assert list(engine_story.SHARES) == [stage.value for stage in StartStage]
     assert sum(engine_story.SHARES.values()) == pytest.approx(1.0)
     assert {code: name for code, name in engine_story.NAMES.items() if code != 137} == {
         code.value: code.name for code in ExitCode if code.name in engine_story.NAMES.values()
     }
-    assert {row["name"] for row in last("")["stages"]} == {stage.value for stage in Stage} - {Stage.Compile.value}
+    assert {row["name"] for row in last("")["stages"]} == {stage.value for stage in StartStage} - {
+        StartStage.Compile.value
+    }
 
 
 def test_the_operator_reads_every_report():

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from graphpod_policy import BUILT_POLICIES, CompileMode, Device, Features, Phase, Policy
 from graphpod_policy.architectures import ARCHITECTURES
+from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.compiled.aot import Function, TensorFunction
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.engine.capture import PhaseGraphs
-from graphpod_runtime.engine.counters import Counters
-from graphpod_runtime.models.base import HOST
+from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.wire.counters import Counters
 from truth import models
 from truth.axes import EAGER, Variant, refused_by, variants
 from truth.cell import Cell, Outcome

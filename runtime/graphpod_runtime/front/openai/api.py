@@ -6,11 +6,11 @@ from starlette.responses import Response
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
-from graphpod_runtime.front.openai.errors import ApiError, our_mistake, shown, unknown_model
 from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest, ModelCard, ModelList
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
+from graphpod_runtime.front.requests.errors import ApiError, our_mistake, shown, unknown_model
 
 
 def openai_app(service: Service) -> FastAPI:

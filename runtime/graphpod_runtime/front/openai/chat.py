@@ -8,8 +8,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphpod_runtime.front.generation import Piece
-from graphpod_runtime.front.openai.errors import invalid
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
 from graphpod_runtime.front.openai.protocol import (
     ChatChoice,
@@ -23,7 +21,9 @@ from graphpod_runtime.front.openai.protocol import (
 )
 from graphpod_runtime.front.openai.service import Service, new_id, usage
 from graphpod_runtime.front.openai.stream import EventStream, answer
-from graphpod_runtime.front.tokenizer import TemplateError
+from graphpod_runtime.front.requests.errors import invalid
+from graphpod_runtime.front.requests.generation import Piece
+from graphpod_runtime.front.text.tokenizer import TemplateError
 
 
 async def chat(service: Service, request: Request, body: ChatRequest) -> Response:

@@ -8,12 +8,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphpod_runtime.front.generation import Piece
-from graphpod_runtime.front.openai.errors import invalid
 from graphpod_runtime.front.openai.logprobs import text_logprobs
 from graphpod_runtime.front.openai.protocol import CompletionRequest, TextChoice, TextLogprobs, TextReply
 from graphpod_runtime.front.openai.service import Service, new_id, usage
 from graphpod_runtime.front.openai.stream import EventStream, answer
+from graphpod_runtime.front.requests.errors import invalid
+from graphpod_runtime.front.requests.generation import Piece
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's for this endpoint."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from graphpod_runtime.front.logprobs import Said
 from graphpod_runtime.front.openai.protocol import ChatLogprobs, ChatToken, TextLogprobs, TokenLogprob
-from graphpod_runtime.front.tokenizer import REPLACEMENT, Tokenizer
+from graphpod_runtime.front.text.logprobs import TokenInText
+from graphpod_runtime.front.text.tokenizer import REPLACEMENT, Tokenizer
 
 
-def chat_logprobs(tokenizer: Tokenizer, said: Iterable[Said]) -> ChatLogprobs:
+def chat_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText]) -> ChatLogprobs:
     """Of an answer's tokens: a list of objects."""
 
     def told(id: int, logprob: float) -> TokenLogprob:
@@ -23,7 +23,7 @@ def chat_logprobs(tokenizer: Tokenizer, said: Iterable[Said]) -> ChatLogprobs:
     return ChatLogprobs(content)
 
 
-def text_logprobs(tokenizer: Tokenizer, said: Iterable[Said], alternatives: int) -> TextLogprobs:
+def text_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText], alternatives: int) -> TextLogprobs:
     """Of a completion's tokens: an object of lists. The chosen token is among the named ones."""
     listed = list(said)
     tops: list[dict[str, float] | None] = []

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from graphpod_runtime.front.openai.errors import ApiError, invalid, shown
+from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
 
 LARGE_BODY = 64 << 10
 """Bytes. Smaller ones are parsed at once."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from graphpod_runtime.front.openai.errors import invalid, shown
+from graphpod_runtime.front.requests.errors import invalid, shown
 
 HARMLESS = frozenset(
     {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}

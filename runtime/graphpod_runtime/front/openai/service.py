@@ -9,17 +9,17 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from graphpod_runtime.engine.sequence import LEAST, outside
-from graphpod_runtime.front.admission import Admission, Full
-from graphpod_runtime.front.engine_client import EngineClient
-from graphpod_runtime.front.generation import Generation, Options
-from graphpod_runtime.front.metrics import FrontMetrics
-from graphpod_runtime.front.openai.errors import invalid, text_too_long, too_long, unavailable, unknown_model
 from graphpod_runtime.front.openai.protocol import GenerationRequest, Usage
-from graphpod_runtime.front.sampling_defaults import SamplingDefaults
-from graphpod_runtime.front.status import Status
-from graphpod_runtime.front.tokenizer import TextTooLong, Tokenizer
-from graphpod_runtime.wire import FinishReason
+from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.requests.admission import Admission, Full
+from graphpod_runtime.front.requests.engine_client import EngineClient
+from graphpod_runtime.front.requests.errors import invalid, text_too_long, too_long, unavailable, unknown_model
+from graphpod_runtime.front.requests.generation import Generation, Options
+from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
+from graphpod_runtime.wire.bounds import LEAST, outside
+from graphpod_runtime.wire.messages import FinishReason
 
 Result = TypeVar("Result")
 

@@ -16,8 +16,8 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from graphpod_runtime.front.generation import Generation, Piece
-from graphpod_runtime.front.openai.errors import CLIENT_GONE, ApiError, our_mistake
+from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, our_mistake
+from graphpod_runtime.front.requests.generation import Generation, Piece
 
 log = logging.getLogger("graphpod.front")
 

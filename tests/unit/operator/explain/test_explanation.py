@@ -464,12 +464,12 @@ def test_operator_explain_and_engine_call_the_same_resolver() -> None:
     """The very same function object; the engine's files are read, not imported, because they import torch."""
     engines = importlib.import_module("graphpod_policy.config").resolve
     assert planner.resolve is explanation.resolve is engines is resolve is graphpod_policy.resolve
-    engine = ROOT / "runtime/graphpod_runtime/engine"
-    for file, names in (("start.py", {"refine"}), ("walk.py", {"shorten", "weaken"})):
+    engine = ROOT / "runtime/graphpod_runtime/engine/start"
+    for file, names in (("starter.py", {"refine"}), ("degrade.py", {"shorten", "weaken"})):
         tree = ast.parse((engine / file).read_text())
         imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "graphpod_policy"]
         assert names <= {alias.name for node in imports for alias in node.names}
-    assert "config.resolved()" in (engine / "start.py").read_text()
+    assert "config.resolved()" in (engine / "starter.py").read_text()
 
 
 def test_without_a_cluster_it_says_what_to_set(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.attention.flashinfer import Launches, frozen
-from graphpod_runtime.graphs.errors import SelfCheckFailed
+from graphpod_runtime.base.errors import SelfCheckFailed
 
 Order = Callable[[Tensor, Tensor, Tensor, float, Tensor], tuple[Any, ...]]
 """(q, keys, values, scale, out) -> the arguments of the kernel."""

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
-from graphpod_runtime.models.base import KvScale, ModelShape
 
 FP8 = torch.float8_e4m3fn
 SCALES = (KvScale(), KvScale(0.5, 0.03))

@@ -1,9 +1,9 @@
 """A made-up result with everything in it: what table and picture are drawn from."""
 
 from graphpod_policy import CompileMode, Phase, Policy
-from graphpod_runtime.bench.floors import ModelFacts, Rates
-from graphpod_runtime.bench.meter import Samples
-from graphpod_runtime.bench.result import (
+from graphpod_runtime.bench.figures.floors import ModelFacts, Rates
+from graphpod_runtime.bench.figures.meter import Samples
+from graphpod_runtime.bench.figures.result import (
     BreakCost,
     Cache,
     Capture,
@@ -15,8 +15,8 @@ from graphpod_runtime.bench.result import (
     Start,
     result_of,
 )
-from graphpod_runtime.bench.variants import VARIANTS, Variant
-from graphpod_runtime.bench.workload import Workload
+from graphpod_runtime.bench.figures.variants import VARIANTS, Variant
+from graphpod_runtime.bench.figures.workload import Workload
 
 MODEL = ModelFacts(
     name="made-up-8b",

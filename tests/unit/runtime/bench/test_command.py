@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import CompileMode, ExitCode, Phase, Policy
-from graphpod_runtime.bench import command, plot
-from graphpod_runtime.bench.result import Cache, read, write
+from graphpod_runtime.bench import command
+from graphpod_runtime.bench.figures.result import Cache, read, write
+from graphpod_runtime.bench.output import plot
 from graphpod_runtime.cli import main
 
 from .samples import made_up

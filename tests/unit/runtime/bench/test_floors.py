@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphpod_runtime.bench.floors import Bound, ModelFacts, Rates, decode_floor, prefill_floor
+from graphpod_runtime.bench.figures.floors import Bound, ModelFacts, Rates, decode_floor, prefill_floor
 
 MODEL = ModelFacts("m", "bfloat16", True, vocab=10, parameters=130, body=100, head=20, weight_bytes=2, kv_bytes=8)
 RATES = Rates(copy_bytes=60, matmul_operations=400)

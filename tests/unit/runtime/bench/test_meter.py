@@ -3,8 +3,8 @@
 import pytest
 
 from graphpod_policy import Device
-from graphpod_runtime.bench.meter import Meter, Samples
-from graphpod_runtime.bench.workload import FULL, QUICK, Prompts, Workload
+from graphpod_runtime.bench.figures.meter import Meter, Samples
+from graphpod_runtime.bench.figures.workload import FULL, QUICK, Prompts, Workload
 
 WORK = Workload((4, 9), (1, 3), max_model_len=64, prefill_chunk=16, repeats=2, short=3, long=7, prompt=5)
 

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from matplotlib import image
 
-from graphpod_runtime.bench import plot, variants
-from graphpod_runtime.bench.result import Found, Result
-from graphpod_runtime.bench.variants import VARIANTS
+from graphpod_runtime.bench.figures import variants
+from graphpod_runtime.bench.figures.result import Found, Result
+from graphpod_runtime.bench.figures.variants import VARIANTS
+from graphpod_runtime.bench.output import plot
 
 from .samples import made_up, samples
 

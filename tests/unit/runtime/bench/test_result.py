@@ -7,17 +7,9 @@ import msgspec
 import pytest
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.bench.meter import Samples
-from graphpod_runtime.bench.result import (
-    Found,
-    Result,
-    ResultInvalid,
-    Row,
-    read,
-    step_seconds,
-    write,
-)
-from graphpod_runtime.bench.variants import REFERENCE, VARIANTS
+from graphpod_runtime.bench.figures.meter import Samples
+from graphpod_runtime.bench.figures.result import Found, Result, ResultInvalid, Row, read, step_seconds, write
+from graphpod_runtime.bench.figures.variants import REFERENCE, VARIANTS
 
 from .samples import WORK, found, made_up, samples
 

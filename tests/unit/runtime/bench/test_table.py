@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from graphpod_runtime.bench.result import Found, Left
-from graphpod_runtime.bench.table import digits, table
-from graphpod_runtime.bench.variants import VARIANTS
+from graphpod_runtime.bench.figures.result import Found, Left
+from graphpod_runtime.bench.figures.variants import VARIANTS
+from graphpod_runtime.bench.output.table import digits, table
 
 from .samples import found, made_up
 

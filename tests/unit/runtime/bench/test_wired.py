@@ -7,7 +7,8 @@ import pytest
 
 from graphpod_runtime.bench import wired
 from graphpod_runtime.bench.wired import Wired
-from graphpod_runtime.wire import WIRE, Drain, EngineEnd, Finished, FinishReason, Submit, Tokens
+from graphpod_runtime.wire.messages import Drain, Finished, FinishReason, Submit, Tokens
+from graphpod_runtime.wire.socket import WIRE, EngineEnd
 
 
 class Ended(Exception):

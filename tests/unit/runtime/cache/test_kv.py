@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import KvCache, page_bytes
-from graphpod_runtime.models.base import ModelShape
 
 SHAPE = ModelShape("toy", 4, 64, 8, 4, 4, 64, 16, 64, 1e-5, 1e4, True, ())
 

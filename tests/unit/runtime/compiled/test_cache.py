@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphpod_runtime.base.errors import CompileFailed
 from graphpod_runtime.compiled import cache as cache_module
 from graphpod_runtime.compiled import entries as entries_module
 from graphpod_runtime.compiled import jit
 from graphpod_runtime.compiled.cache import CompileCache, CompiledCode
 from graphpod_runtime.compiled.entries import Entries, folder_of
-from graphpod_runtime.graphs.errors import CompileFailed
 
 HOST = torch.device("cpu")
 

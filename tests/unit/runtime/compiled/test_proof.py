@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphpod_runtime.base.errors import CompileFailed
 from graphpod_runtime.compiled.proof import prove
-from graphpod_runtime.graphs.errors import CompileFailed
 
 Code = Callable[[list[Tensor]], Sequence[Tensor]]
 WIDTH = 96

@@ -9,12 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from graphpod_policy import AttentionBackend, ExitCode, KvCacheDtype, Phase, Policy
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.shapes import KvScale
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.report import SelfCheck
-from graphpod_runtime.models.base import KvScale, ModelInvalid
 from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.wire.report import SelfCheck
 from tests.unit.runtime.conftest import FAMILIES, random_prompts, write_family, write_llama
 from tests.unit.runtime.models.test_families import prefill_logits
 

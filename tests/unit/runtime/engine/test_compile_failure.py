@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import CompileMode, ExitCode, Phase, Policy
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.report import Stage
+from graphpod_runtime.wire.report import StartStage
 from tests.contracts.decisions import DEGRADE, rules
 from tests.unit.runtime.conftest import random_prompts
 
@@ -46,7 +46,7 @@ def test_without_a_compiler_a_start_goes_on_uncompiled_and_says_so(
     assert "graph.compile: None" in told["hint"]
     assert [record.getMessage() for record in caplog.records] == [told["because"]]
     assert [runner.counters.value(FAILURES, phase=phase, reason="CompileFailed") for phase in Phase] == [1, 1]
-    assert Stage.Compile in runner.report.stages
+    assert StartStage.Compile in runner.report.stages
     prompts = random_prompts(4)
     assert generate(runner, prompts, 6) == generate(started(Policy.Disabled, Policy.Disabled), prompts, 6)
     assert runner.counters.value("graphpod_graph_fallbacks_total") == 0
@@ -67,8 +67,8 @@ def test_a_half_that_fails_after_the_other_leaves_neither_compiled(
     monkeypatch.setenv("GRAPHPOD_FAULT", "compile:mlp")
     runner = started(**COMPILED, **DEGRADE)
     assert rules(runner) == [("CompileFailed", phase.value, "Adjusted") for phase in Phase]
-    halves = runner._engine.model.body.halves
-    assert (halves.before, halves.after) == (halves._before, halves._after)
+    functions = runner._engine.model.body.functions
+    assert (functions.before, functions.after) == (functions._before, functions._after)
     prompts = random_prompts(4)
     assert generate(runner, prompts, 6) == generate(started(Policy.Disabled, Policy.Disabled), prompts, 6)
 
@@ -82,8 +82,8 @@ def test_pieces_run_as_traced_where_one_of_them_fails_and_halves_stay_compiled(
     assert effective(runner) == [Policy.Piecewise, Policy.Full]
     assert rules(runner) == [("CompileFailed", "prefill", "Adjusted")]
     assert runner.counters.value(FAILURES, reason="CompileFailed") == 1
-    halves = runner._engine.model.body.halves
-    assert halves.before is not halves._before
+    functions = runner._engine.model.body.functions
+    assert functions.before is not functions._before
     prompts = random_prompts(4)
     assert generate(runner, prompts, 6) == generate(started(Policy.Disabled, Policy.Disabled), prompts, 6)
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from graphpod_policy import Batch, FallbackReason, Phase, Policy
-from graphpod_runtime.engine.counters import Counters
-from graphpod_runtime.graphs.dispatch import Ladder, dispatch, gates_of
+from graphpod_runtime.engine.forward.dispatch import Ladder, dispatch, gates_of
+from graphpod_runtime.wire.counters import Counters
 
 EAGER = "graphpod_eager_passes_total"
 

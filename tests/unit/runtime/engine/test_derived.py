@@ -7,11 +7,11 @@ import pytest
 
 from graphpod_policy import Device, ExitCode, NodeFacts, Phase, Policy, limits
 from graphpod_policy.footprint import CHECK_COPIES, CHECKED_PAGES, MARGIN, check_bytes
-from graphpod_runtime.engine import start
-from graphpod_runtime.engine.device import Host
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.start import starter
+from graphpod_runtime.engine.start.device import Host
 from tests.unit.runtime.conftest import engine_config
 
 POSITIONS = 512
@@ -51,8 +51,8 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
     def runner(
         folder: Path, available: int, prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full
     ) -> Runner:
-        monkeypatch.setattr(start, "place_of", lambda device: RecordedGpu(available))
-        monkeypatch.setattr(start, "node_of", lambda config, model: NodeFacts(gpus=1))
+        monkeypatch.setattr(starter, "place_of", lambda device: RecordedGpu(available))
+        monkeypatch.setattr(starter, "node_of", lambda config, model: NodeFacts(gpus=1))
         monkeypatch.setattr(limits, "SMALL_CONTEXT", 64)
         config = engine_config(folder, prefill, decode, device=Device.Cuda, **AUTO)
         return Runner(config, lambda report: None)

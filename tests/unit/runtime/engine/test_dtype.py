@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.report import SelfCheck
+from graphpod_runtime.wire.report import SelfCheck
 from tests.unit.runtime.conftest import random_prompts
 
 EAGER = (Policy.Disabled, Policy.Disabled)

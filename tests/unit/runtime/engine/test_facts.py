@@ -8,13 +8,13 @@ import pytest
 
 from graphpod_policy import Duty, ExitCode, Phase, Plan, Policy
 from graphpod_policy import refine as right_refine
-from graphpod_runtime.engine import derived, start
-from graphpod_runtime.engine.device import Host
-from graphpod_runtime.engine.facts import facts_of, known_of
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.parts import Parts, attention_of, loaded
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.progress import ignore_progress
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.models.base import unheard
+from graphpod_runtime.engine.start import derived, starter
+from graphpod_runtime.engine.start.device import Host
+from graphpod_runtime.engine.start.device_state import DeviceState, attention_of, loaded
+from graphpod_runtime.engine.start.facts import facts_of, known_of
 from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.conftest import engine_config
 
@@ -23,19 +23,23 @@ ONE_PAGE = 2 * 3 * 4 * 3 * 16 * 4
 
 
 def test_facts_are_of_the_loaded_model_and_of_what_is_free(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphpod_runtime.graphs.memory.available_bytes", lambda: 1_000_000_000)
+    monkeypatch.setattr("graphpod_runtime.engine.start.memory.available_bytes", lambda: 1_000_000_000)
     config, place = engine_config(llama_folder, Policy.Breakable, Policy.Full), Host()
-    model = loaded(config, place, load_model, unheard)
+    model = loaded(config, place, load_model, ignore_progress)
     chosen = attention_of(config, place, model)
     known = known_of(model.shape, place, chosen)
-    facts = facts_of(config, Parts.made(config, place, model, chosen, derived.rows(config, config.resolved())), known)
+    facts = facts_of(
+        config, DeviceState.made(config, place, model, chosen, derived.rows(config, config.resolved())), known
+    )
     assert (facts.attention_layers, facts.configured_layers) == (3, 3)
     assert facts.model is not None
     assert (facts.model.architecture, facts.model.layers, facts.model.vocab) == ("LlamaForCausalLM", 3, 211)
     assert facts.gpu_memory_bytes is None
     assert facts.free_bytes == 900_000_000 - (8 << 20)  # kvCacheMemory
     config = replace(config, kv_cache_bytes=None)
-    facts = facts_of(config, Parts.made(config, place, model, chosen, derived.rows(config, config.resolved())), known)
+    facts = facts_of(
+        config, DeviceState.made(config, place, model, chosen, derived.rows(config, config.resolved())), known
+    )
     assert facts.free_bytes == 900_000_000 - 128 // 4 * ONE_PAGE  # one full context
 
 
@@ -56,7 +60,7 @@ def test_a_duty_that_the_engine_does_not_know_ends_the_start(
     def with_duty(plan: Plan, facts: object) -> Plan:
         return replace(right_refine(plan, facts), duties={Phase.Prefill: (Duty.AllRankVote,), Phase.Decode: ()})  # type: ignore[arg-type]
 
-    monkeypatch.setattr(start, "refine", with_duty)
+    monkeypatch.setattr(starter, "refine", with_duty)
     with pytest.raises(StartFailure, match="prefill: the plan asks the engine for AllRankVote") as caught:
         started()
     assert caught.value.code is ExitCode.FeatureNotBuilt

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.report import SelfCheck
+from graphpod_runtime.wire.report import SelfCheck
 from tests.unit.runtime.conftest import FAMILIES, random_prompts, write_family
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from graphpod_runtime.engine.inputs import inputs_of
-from graphpod_runtime.engine.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.forward.inputs import inputs_of
+from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
 
 PAGE = 4
 

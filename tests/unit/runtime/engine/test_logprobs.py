@@ -14,11 +14,11 @@ from transformers import AutoModelForCausalLM
 
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine import logprobs
-from graphpod_runtime.engine.generate import Answer, answers, generate
+from graphpod_runtime.engine.forward import logprobs
+from graphpod_runtime.engine.offline import Answer, answers, generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.sequence import Chunk, LogprobRequest, PrefillBatch, Sampling, Sequence
+from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.sequence import Chunk, LogprobRequest, PrefillBatch, Sampling, Sequence
 from tests.unit.runtime.conftest import random_prompts, write_family
 
 ROUNDING = 1e-4

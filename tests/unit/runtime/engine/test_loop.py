@@ -4,11 +4,20 @@ from typing import Any
 
 from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, ServingConfig
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.counters import Counters
 from graphpod_runtime.engine.loop import Loop
-from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Yielded
-from graphpod_runtime.wire import Abort, Command, Drain, Event, Finished, FinishReason, Submit, Tokens
-from graphpod_runtime.wire import Counters as CountersEvent
+from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, Yielded
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.messages import (
+    Abort,
+    Command,
+    CounterSnapshot,
+    Drain,
+    Event,
+    Finished,
+    FinishReason,
+    Submit,
+    Tokens,
+)
 
 END = 99
 
@@ -103,7 +112,7 @@ def test_every_turn_beats_and_the_counters_arrive_before_the_end_they_count() ->
     assert len(beats) == 3
     counters, token, finished = link.frames[-1]
     assert (token, finished) == (Tokens("a", [3]), Finished("a", FinishReason.Length))
-    assert isinstance(counters, CountersEvent)
+    assert isinstance(counters, CounterSnapshot)
     values = {sample.name: sample.value for sample in counters.values}
     assert values["graphpod_requests_running"] == values["graphpod_kv_cache_usage_ratio"] == 0
     assert values["graphpod_kv_cache_capacity_tokens"] == 40 * 4

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine import sampler
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.forward import sampler
+from graphpod_runtime.engine.forward.sampler import SamplingBatch, greedy
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sampler import SamplingBatch, greedy
-from graphpod_runtime.engine.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.sequence import LogprobRequest, Sampling, Sequence
+from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
 from graphpod_runtime.kernels.draw import draw
 from tests.unit.runtime.conftest import random_prompts
 

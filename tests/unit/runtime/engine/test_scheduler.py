@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.scheduler import DoesNotFit, Limits, QueueFull, Scheduler
-from graphpod_runtime.engine.sequence import Batch, DecodeBatch, PrefillBatch, Sequence, Yielded
-from graphpod_runtime.wire import FinishReason
+from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, QueueFull, Scheduler
+from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, PrefillBatch, Sequence, Yielded
+from graphpod_runtime.wire.messages import FinishReason
 
 END = 0
 LIMITS = Limits(max_model_len=40, max_batch=3, prefill_chunk=8, page_size=4, max_queue=2)

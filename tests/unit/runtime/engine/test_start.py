@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from graphpod_policy import ExitCode, OnUnsupported, Phase, Policy
-from graphpod_runtime.engine.failure import StartFailure
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.runner import Runner
 from tests.contracts.decisions import rules
 from tests.unit.runtime.conftest import engine_config

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from graphpod_policy import Policy
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sequence import Chunk, PrefillBatch, Sampling, Sequence
-from graphpod_runtime.graphs.addresses import AddressChanged
+from graphpod_runtime.engine.schedule.sequence import Chunk, PrefillBatch, Sampling, Sequence
+from graphpod_runtime.graphs.segments.addresses import AddressChanged
 from tests.unit.runtime.conftest import random_prompts
 
 POLICIES = [

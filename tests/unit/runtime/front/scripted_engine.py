@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable
 
 from graphpod_policy import EngineConfig, ExitCode, Phase, PhasePlan
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine import process
-from graphpod_runtime.engine.counters import Counters
-from graphpod_runtime.engine.failure import StartFailure
-from graphpod_runtime.engine.sequence import Batch, DecodeBatch, Logprob, Sequence, Yielded
-from graphpod_runtime.front.status import first_report
-from graphpod_runtime.graphs.report import Report, Stage, State
+from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, Sequence, Yielded
+from graphpod_runtime.front.requests.status import first_report
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.messages import Logprob
+from graphpod_runtime.wire.report import Report, StartStage, State
 
 END = 256
 VOCABULARY = 260
@@ -59,7 +60,7 @@ class ScriptedRunner:
         if self._script == "crash":
             os._exit(3)
         if self._script == "segfault":
-            report.state, report.stages[Stage.PrefillCapture] = State.Capturing, 0.5
+            report.state, report.stages[StartStage.PrefillCapture] = State.Capturing, 0.5
             self._report(report)
             time.sleep(SENT_SECONDS)
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -67,7 +68,7 @@ class ScriptedRunner:
             report.state = State.SelfChecking
             self._report(report)
             time.sleep(3600)
-        report.stages[Stage.Load], report.vocabulary = 0.25, VOCABULARY
+        report.stages[StartStage.Load], report.vocabulary = 0.25, VOCABULARY
         report.state, report.kv_pages = State.Ready, self.pages.capacity
         for phase in Phase:
             planned: PhasePlan = self.config.phase(phase)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from graphpod_runtime.front import watchdog
 from graphpod_runtime.front.openai import stream
-from graphpod_runtime.front.serve import ServeOptions, serve
+from graphpod_runtime.front.options import ServeOptions
+from graphpod_runtime.front.serve import serve
 
 if __name__ == "__main__":
     config, termination_log, accept_seconds = sys.argv[1:]

@@ -8,9 +8,9 @@ import pytest
 
 from graphpod_policy import ExitCode
 from graphpod_runtime.cli import main
+from tests.unit.runtime.commands.test_local_config import SHAPE
 
 from .conftest import engine_json, write_model
-from .test_local import SHAPE
 
 
 def test_a_flag_that_the_file_decides_is_refused_beside_it(capsys: pytest.CaptureFixture[str]) -> None:

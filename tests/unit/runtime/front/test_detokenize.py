@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Library
 
-from graphpod_runtime.front.detokenize import Detokenizer, StopScanner, TextDetokenizer
-from graphpod_runtime.front.tokenizer import REPLACEMENT, Tokenizer
+from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner, TextDetokenizer
+from graphpod_runtime.front.text.tokenizer import REPLACEMENT, Tokenizer
 
 from .conftest import byte_tokenizer
 

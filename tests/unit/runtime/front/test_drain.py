@@ -10,12 +10,13 @@ import pytest
 import uvicorn
 
 from graphpod_runtime.front.drain import drain
-from graphpod_runtime.front.engine_client import EngineClient
 from graphpod_runtime.front.gate import Gate
-from graphpod_runtime.front.metrics import FrontMetrics
-from graphpod_runtime.front.status import Status
-from graphpod_runtime.graphs.report import State
-from graphpod_runtime.wire import WIRE, Abort, Command, EngineEnd, Submit
+from graphpod_runtime.front.requests.engine_client import EngineClient
+from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.wire.messages import Abort, Command, Submit
+from graphpod_runtime.wire.report import State
+from graphpod_runtime.wire.socket import WIRE, EngineEnd
 
 from .conftest import ServingConfig, engine_json
 

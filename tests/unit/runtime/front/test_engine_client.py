@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphpod_runtime.front.engine_client import EngineClient
-from graphpod_runtime.wire import Finished, FinishReason, Submit
+from graphpod_runtime.front.requests.engine_client import EngineClient
+from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
 
 BABBLE = """
 import sys, zmq

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from graphpod_runtime.front.admission import Admission, Full
 from graphpod_runtime.front.openai.service import MAX_NAMED
-from graphpod_runtime.front.tokenizer import BYTES, Tokenizer
+from graphpod_runtime.front.requests.admission import Admission, Full
+from graphpod_runtime.front.text.tokenizer import BYTES, Tokenizer
 
 from .conftest import Front, byte_tokenizer, write_model
 from .test_openai import CHAT, TEXT, say

@@ -6,10 +6,10 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from graphpod_policy.metrics import BY_NAME, Kind, Process, of
-from graphpod_runtime.engine.counters import Counters
-from graphpod_runtime.front.metrics import Exporter, FrontMetrics
-from graphpod_runtime.front.status import Status
-from graphpod_runtime.wire import FinishReason
+from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
+from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.messages import FinishReason
 
 from .conftest import Front, engine_json
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from graphpod_runtime.front.incoming import BODY_LIMIT
-from graphpod_runtime.front.openai.errors import ApiError
 from graphpod_runtime.front.openai.protocol import CompletionRequest, Message
+from graphpod_runtime.front.requests.errors import ApiError
 
 from .conftest import Front
 

@@ -10,10 +10,10 @@ import pytest
 
 from graphpod_runtime.front.openai import parse
 from graphpod_runtime.front.openai.chat import _prompt
-from graphpod_runtime.front.openai.errors import ApiError
 from graphpod_runtime.front.openai.parse import MAX_ITEMS, MAX_NODES, parsed
 from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import LONG_TEXT, TOKENIZER_THREADS, Service
+from graphpod_runtime.front.requests.errors import ApiError
 
 HEAD = b'{"model":"m","messages":[{"role":"user","content":"x"}],'
 

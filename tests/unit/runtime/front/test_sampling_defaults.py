@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from graphpod_runtime.front.openai.protocol import CompletionRequest
+from graphpod_runtime.front.openai.sampling_defaults import FILE, DefaultsInvalid, SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
-from graphpod_runtime.front.sampling_defaults import FILE, DefaultsInvalid, SamplingDefaults
 
 
 def written(folder: Path, content: Any) -> Path:

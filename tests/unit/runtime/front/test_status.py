@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from graphpod_policy import limits
-from graphpod_runtime.front.status import Status
-from graphpod_runtime.graphs.report import Limits, State
+from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.wire.report import ServedLimits, State
 
 from .conftest import engine_json
 
@@ -20,7 +20,7 @@ def status(folder: Path, **changes: Any) -> Status:
 def test_requests_are_held_to_what_the_engine_derived(tmp_path: Path, kv_tokens: int, context: int) -> None:
     subject = status(tmp_path, max_model_len=None, max_batch=None)
     assert (subject.context_tokens, subject.batch) == (limits.SMALL_CONTEXT, limits.CPU_BATCH)
-    derived = Limits(40960, 256, ("maxModelLen", "maxBatch")).as_dict()
+    derived = ServedLimits(40960, 256, ("maxModelLen", "maxBatch")).as_dict()
     subject.update(subject.report | {"limits": derived, "kv": {"tokens": kv_tokens}})
     assert (subject.context_tokens, subject.batch) == (context, 256)
     assert subject.warmup()["limits"] == {"maxModelLen": 40960, "maxBatch": 256, "auto": ["maxModelLen", "maxBatch"]}

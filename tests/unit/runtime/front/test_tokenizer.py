@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
-from graphpod_runtime.front.control_tokens import WINDOW
-from graphpod_runtime.front.tokenizer import CHARACTERS, TemplateError, TextTooLong, Tokenizer, TokenizerInvalid
+from graphpod_runtime.front.text.control_tokens import WINDOW
+from graphpod_runtime.front.text.tokenizer import CHARACTERS, TemplateError, TextTooLong, Tokenizer, TokenizerInvalid
 
 from .conftest import write_model
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs.arena import ALIGNMENT, Arena
-from graphpod_runtime.graphs.errors import CaptureOutOfMemory
+from graphpod_runtime.base.errors import CaptureOutOfMemory
+from graphpod_runtime.graphs.segments.arena import ALIGNMENT, Arena
 
 
 def block(arena: Arena, units: int) -> Tensor:

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from graphpod_policy import CompileMode, OnCaptureFailure, Phase, Policy
+from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.errors import CaptureFailed
+from graphpod_runtime.base.opaque import Opaque
 from graphpod_runtime.compiled.cache import CompileCache, Compiled
 from graphpod_runtime.compiled.entries import FOLDER
-from graphpod_runtime.engine.generate import generate
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.breaks import break_point
-from graphpod_runtime.graphs.chain_store import ChainStore
-from graphpod_runtime.graphs.errors import CaptureFailed
-from graphpod_runtime.graphs.opaque import Opaque
-from graphpod_runtime.graphs.piecewise import Traced
-from graphpod_runtime.models.base import Attend
+from graphpod_runtime.graphs.piecewise.store import SplitGraphStore
+from graphpod_runtime.graphs.piecewise.traced import Traced
 from graphpod_runtime.models.decoder import DecoderBody
 from tests.unit.runtime.conftest import random_prompts, write_llama
 
@@ -130,7 +130,7 @@ def test_a_body_whose_code_differs_by_a_constant_has_a_trace_of_its_own(tmp_path
             return super().forward(hidden * 3, positions, attend)
 
     Twice.__qualname__ = Thrice.__qualname__ = "Times"
-    store = ChainStore(tmp_path, torch.device("cpu"), "toy")
+    store = SplitGraphStore(tmp_path, torch.device("cpu"), "toy")
     for body, traces in ((Twice(), 1), (Thrice(), 1), (Twice(), 0)):
         traced = Traced(body, torch.zeros(0, 8), store=store)
         assert same(body, traced)
@@ -167,7 +167,7 @@ def test_compiled_pieces_are_compiled_once_each_and_are_what_graphs_run(
 
             return called
 
-    monkeypatch.setattr("graphpod_runtime.engine.start.CompileCache", Noted)
+    monkeypatch.setattr("graphpod_runtime.engine.start.starter.CompileCache", Noted)
     prompts = random_prompts(8)
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
     for most in (1, 0):

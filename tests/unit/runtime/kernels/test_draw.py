@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphpod_runtime.engine.sampler import draws_of
-from graphpod_runtime.engine.sequence import Sampling
+from graphpod_runtime.engine.forward.sampler import draws_of
+from graphpod_runtime.engine.schedule.sequence import Sampling
 from graphpod_runtime.kernels import draw as kernels
 from graphpod_runtime.kernels.draw import draw, exponentials
 

@@ -18,14 +18,15 @@ from transformers import (
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from graphpod_policy import Policy
-from graphpod_runtime.engine.generate import generate
-from graphpod_runtime.engine.inputs import inputs_of
+from graphpod_runtime.base.shapes import Stretch
+from graphpod_runtime.engine.forward.inputs import inputs_of
+from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sequence import Chunk, PrefillBatch, Sequence
-from graphpod_runtime.layers.rope import Linear, Llama3, Stretch, Yarn, rope_tables
+from graphpod_runtime.engine.schedule.sequence import Chunk, PrefillBatch, Sequence
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.random import random_model
+from graphpod_runtime.models.rope import LinearStretch, Llama3Stretch, YarnStretch, rope_tables
 from tests.unit.runtime.conftest import FAMILIES, WINDOW, random_prompts, save_random, write_family, write_llama
 
 
@@ -170,12 +171,12 @@ def rename(folder: Path, prefix: str) -> None:
 
 STRETCHES: dict[str, tuple[dict[str, Any], Stretch | None]] = {
     "default": ({"rope_type": "default"}, None),
-    "linear": ({"rope_type": "linear", "factor": 8.0}, Linear(8.0)),
-    "llama3": (LLAMA3 | {"original_max_position_embeddings": 2048}, Llama3(8.0, 1.0, 4.0, 2048)),
-    "yarn": (YARN | {"original_max_position_embeddings": 2048}, Yarn(4.0, 2048, 1.1386294361119891)),
+    "linear": ({"rope_type": "linear", "factor": 8.0}, LinearStretch(8.0)),
+    "llama3": (LLAMA3 | {"original_max_position_embeddings": 2048}, Llama3Stretch(8.0, 1.0, 4.0, 2048)),
+    "yarn": (YARN | {"original_max_position_embeddings": 2048}, YarnStretch(4.0, 2048, 1.1386294361119891)),
     "yarn, not truncated": (
         YARN | {"original_max_position_embeddings": 2048, "truncate": False},
-        Yarn(4.0, 2048, 1.1386294361119891, truncate=False),
+        YarnStretch(4.0, 2048, 1.1386294361119891, truncate=False),
     ),
 }
 

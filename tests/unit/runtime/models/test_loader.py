@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from graphpod_runtime.models.base import ModelInvalid
+from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.conftest import write_llama
 

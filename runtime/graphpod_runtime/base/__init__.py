@@ -1,0 +1,1 @@
+"""What every room of the engine may import: errors, shapes, nested values, opaque calls."""

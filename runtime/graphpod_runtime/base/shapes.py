@@ -1,0 +1,98 @@
+"""Sizes and element types of a model, from which memory, kernels and attention are sized."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Stretch(Protocol):
+    """Frequencies other than 1 / step."""
+
+    @property
+    def amplitude(self) -> float:
+        """What cosines and sines are multiplied by."""
+
+    def frequencies(self, steps: Tensor, theta: float) -> Tensor:
+        """Radians per position of each pair of a head, from `steps` [head_dim / 2] = θ^(2i / head_dim)."""
+
+
+HOST = torch.device("cpu")
+"""Where tensors are unless somebody says otherwise."""
+
+
+class Activation(Enum):
+    """The gate of an MLP, by its name in config.json."""
+
+    Silu = "silu"
+    GeluTanh = "gelu_pytorch_tanh"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes of a decoder-only model, and what sets one family's arithmetic apart from another's. `max_position` is
+    tokens; `eos_ids` end a sequence.
+    """
+
+    architecture: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    max_position: int
+    norm_eps: float
+    rope_theta: float
+    tied: bool
+    eos_ids: tuple[int, ...]
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    """Whether each head's query and key is normalised before its rotation."""
+    out_bias: bool = False
+    mlp_bias: bool = False
+    activation: Activation = Activation.Silu
+    stretch: Stretch | None = None
+    """How positions beyond those of pretraining are reached; windowed layers need none."""
+    windows: tuple[int | None, ...] = ()
+    """Of each layer: how many of the last tokens a token attends to, itself included; None: all. (): None for every
+    layer."""
+    local_rope_theta: float | None = None
+    """`rope_theta` of windowed layers, where they have their own."""
+    attention_scale: float | None = None
+    """What query · key is multiplied by; None: 1 / sqrt(head_dim)."""
+    embedding_scale: float = 1.0
+    """What embeddings are multiplied by, rounded to their dtype first."""
+    norm_results: bool = False
+    """Whether attention's and the MLP's results are normalised before they are added."""
+    norm_plus_one: bool = False
+    """Whether a norm's weight w of the checkpoint means 1 + w, applied in float32."""
+
+    def window(self, layer: int) -> int | None:
+        """That of `layer`."""
+        return self.windows[layer] if self.windows else None
+
+    @property
+    def windowed(self) -> bool:
+        """Whether any layer attends to a window only."""
+        return any(window is not None for window in self.windows)
+
+    @property
+    def softmax_scale(self) -> float:
+        """`attention_scale`, or its default."""
+        return self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
+
+
+class KvScale(NamedTuple):
+    """What an FP8 KV cache divides keys and values of one layer by."""
+
+    key: float = 1.0
+    value: float = 1.0
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """The torch dtype of an EngineConfig's `dtype`."""
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]

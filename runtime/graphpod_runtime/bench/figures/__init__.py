@@ -1,0 +1,1 @@
+"""What is measured, of which variants, and what the hardware allows: values and arithmetic."""

@@ -1,0 +1,1 @@
+"""Commands that a person runs on a machine without an operator."""

@@ -1,0 +1,144 @@
+"""`serve --model DIR`: an engine configuration for a folder on this machine, resolved as the operator would."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphpod_policy import (
+    Device,
+    EngineConfig,
+    ExitCode,
+    Features,
+    GraphRequest,
+    ModelConfig,
+    ModelFacts,
+    Policy,
+    limits,
+    not_built,
+    resolve,
+)
+from graphpod_runtime.base.arguments import POLICIES, one_of
+from graphpod_runtime.commands.gpus import Gpus, usable_gpus
+
+AUTO = "auto"
+
+
+class LocalError(ValueError):
+    """The folder or the request cannot be served; the message says what to change, `code` which of them it is."""
+
+    def __init__(self, code: ExitCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """What the command line says of the engine. `max_model_len` is tokens, `max_batch` sequences; `device` and `dtype`
+    may be "auto".
+    """
+
+    model: Path
+    name: str | None = None
+    device: str = AUTO
+    dtype: str = AUTO
+    max_model_len: int | None = None
+    max_batch: int | None = None
+    prefill: Policy = Policy.Auto
+    decode: Policy = Policy.Auto
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> "LocalOptions":
+        """Those that `add_local_options` has added."""
+        return cls(
+            model=options.model,
+            name=getattr(options, "name", None),
+            device=options.device,
+            dtype=options.dtype,
+            max_model_len=options.max_model_len,
+            max_batch=options.max_batch,
+            prefill=options.prefill,
+            decode=options.decode,
+        )
+
+
+def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Action, ...]:
+    """The options of `serve --model` and `generate` alike."""
+    return (
+        parser.add_argument(
+            "--device", choices=(AUTO, *Device), default=AUTO, help="auto: a GPU where there is one, else the CPU"
+        ),
+        parser.add_argument(
+            "--dtype",
+            choices=(AUTO, *EngineConfig.DTYPES),
+            default=AUTO,
+            help="auto: bfloat16 on a GPU (float16 where it has none), else float32",
+        ),
+        parser.add_argument(
+            "--max-model-len",
+            type=int,
+            metavar="TOKENS",
+            help="prompt and answer; default: the model's own, as far as the KV cache holds it; "
+            f"at most {limits.SMALL_CONTEXT} on a CPU",
+        ),
+        parser.add_argument(
+            "--max-batch",
+            type=int,
+            metavar="SEQUENCES",
+            help="default: 256 on a GPU as far as the KV cache holds them, else 8",
+        ),
+        parser.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
+        parser.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
+    )
+
+
+def local_config(options: LocalOptions, find_gpus: Callable[[], Gpus] = usable_gpus) -> EngineConfig:
+    """The configuration; LocalError for a folder without config.json or a policy that is not built. What `--device
+    auto` has chosen, and why, goes to standard error.
+    """
+    _look_at(options.model)
+    device = _device(options.device, find_gpus)
+    features = Features(
+        device=device,
+        gpus=1 if device is Device.Cuda else 0,
+        max_model_len=options.max_model_len,
+        max_batch=options.max_batch,
+    )
+    request = GraphRequest(prefill=options.prefill, decode=options.decode)
+    if missing := not_built(features, request):
+        raise LocalError(ExitCode.FeatureNotBuilt, "; ".join(entry.message for entry in missing))
+    return EngineConfig.of(
+        features,
+        request,
+        resolve(features, request),
+        model=ModelConfig(options.name or options.model.resolve().name, str(options.model.resolve())),
+        dtype=None if options.dtype == AUTO else options.dtype,
+    )
+
+
+def _device(asked: str, find_gpus: Callable[[], Gpus]) -> Device:
+    """`asked`, or for "auto" a GPU where one can be used. An explicit GPU is not looked for: the engine's start says
+    what is wrong with it.
+    """
+    if asked != AUTO:
+        return Device(asked)
+    found = find_gpus()
+    device = Device.Cuda if found.count else Device.Cpu
+    print(f"graphpod-engine: --device auto: {device} ({found.because})", file=sys.stderr)
+    return device
+
+
+def _look_at(model: Path) -> None:
+    """LocalError unless the folder has a model's configuration."""
+    path = model / "config.json"
+    if not path.is_file():
+        missing = "no config.json" if model.is_dir() else "no such folder"
+        raise LocalError(ExitCode.ModelInvalid, f"{model}: {missing}; give the folder of a Hugging Face style model")
+    try:
+        ModelFacts.of(json.loads(path.read_bytes()))
+    except (OSError, ValueError, AttributeError) as error:
+        raise LocalError(
+            ExitCode.ModelInvalid, f"{path}: no model's configuration ({error}); copy the model again"
+        ) from error

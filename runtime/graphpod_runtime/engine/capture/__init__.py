@@ -1,0 +1,1 @@
+"""Graphs of a phase: captured once at the start, and checked against the code they hold."""

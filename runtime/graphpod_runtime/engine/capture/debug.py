@@ -1,0 +1,99 @@
+"""Switches for tests and debugging, read from the environment.
+
+GRAPHPOD_FAULT=<kind>:<phase>:<size>, or compile:<function>, makes one step of the start fail; several are separated by
+commas. GRAPHPOD_DEBUG names modes in which the engine runs slower and sees more, separated by commas, too.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from graphpod_policy import ExitCode, Phase
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.compiled.cache import Compiled
+
+FAULT = "GRAPHPOD_FAULT"
+DEBUG = "GRAPHPOD_DEBUG"
+
+
+class FaultKind(StrEnum):
+    """What is made to fail."""
+
+    Capture = "capture"
+    """The captured code raises."""
+    CaptureOom = "capture-oom"
+    """The pool runs out of memory."""
+    SelfCheck = "selfcheck"
+    """What a replay returns to the self-check is corrupted."""
+    Compile = "compile"
+    """A function that was compiled or loaded counts as not compiled."""
+
+
+class Mode(StrEnum):
+    """A debug mode. Graphs are captured and checked in each of them as ever."""
+
+    Eager = "eager"
+    """Every pass runs eagerly, counted with the reason ForcedEager: is a wrong answer the graphs' doing at all?"""
+    OneBreak = "one-break"
+    """The whole forward runs inside one break, whatever the policy: buffers, padding, dispatch and replay are as ever,
+    and no operator of the model is captured. Is a wrong answer the capture's doing, or that of what stands around it?
+    The model's code runs in replays, so these count as eager passes, too."""
+    Poison = "poison"
+    """Before every pass whatever it must not read is spoilt (`engine/poison.py`)."""
+    Addresses = "addresses"
+    """Before every replay it is asserted that nothing a graph refers to has moved."""
+
+
+Fault = tuple[FaultKind, Phase, int] | tuple[FaultKind, Compiled]
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """What the environment asked for; the default is nothing."""
+
+    faults: frozenset[Fault] = frozenset()
+    modes: frozenset[Mode] = frozenset()
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str] = os.environ) -> "Switches":
+        """StartFailure for a word that is not understood: nobody shall believe in a fault or mode that was ignored."""
+        return cls(
+            frozenset(_fault(text) for text in _words(environment, FAULT)),
+            frozenset(_mode(text) for text in _words(environment, DEBUG)),
+        )
+
+    def fires(self, kind: FaultKind, *where: Phase | int | str) -> bool:
+        """Whether this step is to fail: at a phase and a size, or at a function being compiled."""
+        return (kind, *where) in self.faults
+
+
+def _words(environment: Mapping[str, str], name: str) -> list[str]:
+    text = environment.get(name, "")
+    return [word.strip() for word in text.split(",")] if text else []
+
+
+def _fault(text: str) -> Fault:
+    try:
+        kind, *where = text.split(":")
+        if kind == FaultKind.Compile:
+            (function,) = where
+            return FaultKind.Compile, Compiled(function)
+        phase, size = where
+        return FaultKind(kind), Phase(phase), int(size)
+    except ValueError as error:
+        raise StartFailure(
+            ExitCode.SettingInvalid,
+            f"{FAULT}: {text!r}: expected <kind>:<phase>:<size> with kind one of "
+            f"{', '.join(kind for kind in FaultKind if kind is not FaultKind.Compile)} and phase one of "
+            f"{', '.join(Phase)}, or compile:<function> with function one of {', '.join(Compiled)}",
+        ) from error
+
+
+def _mode(text: str) -> Mode:
+    try:
+        return Mode(text)
+    except ValueError as error:
+        raise StartFailure(
+            ExitCode.SettingInvalid, f"{DEBUG}: {text!r} is no debug mode; choose from {', '.join(Mode)}"
+        ) from error

@@ -1,0 +1,175 @@
+"""How each policy makes the graphs of a phase: what is captured, and what a replay and its uncaptured twin read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from graphpod_policy import Policy
+from graphpod_runtime.attention.base import AttentionBackend, Metadata
+from graphpod_runtime.base.body import Attend
+from graphpod_runtime.engine.forward.inputs import Inputs
+from graphpod_runtime.engine.forward.passes import Code, Pass, PrefillPass
+from graphpod_runtime.graphs.break_arena import BreakArena, narrowed
+from graphpod_runtime.graphs.breakable import BreakableGraph, capture_breakable
+from graphpod_runtime.graphs.breaks import BreakPoint
+from graphpod_runtime.graphs.full import FullGraph, capture_full
+from graphpod_runtime.graphs.piecewise.traced import Traced
+from graphpod_runtime.graphs.segments.segment import Pool
+from graphpod_runtime.graphs.site import Site
+
+Eager = Callable[[Inputs, Attend, int], tuple[Any, ...]]
+"""Is a pass's `eager`: (inputs, attend, size) -> results."""
+
+
+class Graph(Protocol):
+    """A captured pass of one size."""
+
+    @property
+    def segments(self) -> int: ...
+
+    def replay(self, count: int) -> None: ...
+
+
+class GraphPolicy(Protocol):
+    """One policy over one phase's pass."""
+
+    def prepare(self) -> None:
+        """Makes what all sizes share (a trace, compiled pieces), once, before the first of them is warmed up.
+        CaptureFailed or CompileFailed says why it cannot be made."""
+
+    def code(self, size: int) -> Code:
+        """What a graph of `size` captures."""
+
+    def attend(self, size: int, count: int) -> Attend:
+        """Attention for `code` run eagerly over `count` real rows: what it computes on the graph of `size`."""
+
+    def plan(self, metadata: Metadata, size: int) -> None:
+        """Plans attention for the next pass, on the graph of `size` or by `attend`."""
+
+    def compiled_trace(self) -> Eager | None:
+        """The compiled code that graphs hold where it is not the model's own, for fresh tensors; None where a pass's
+        `eager` runs the same."""
+
+    def capture(self, code: Code, site: Site, pool: Pool) -> Graph:
+        """`code` as a graph of `site.size` in `pool`. CaptureFailed and CaptureOutOfMemory say where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakable:
+    """Attention is a break: it sees the live, unpadded batch."""
+
+    passing: Pass
+    attention: AttentionBackend
+    breaks: BreakArena
+
+    def prepare(self) -> None:
+        """Nothing: each size is captured from the model's own code."""
+
+    def code(self, size: int) -> Code:
+        return self.passing.code(size)
+
+    def attend(self, size: int, count: int) -> Attend:
+        return narrowed(self.attention.over, size, count)
+
+    def plan(self, metadata: Metadata, size: int) -> None:
+        self.attention.plan(metadata)
+
+    def compiled_trace(self) -> Eager | None:
+        return None
+
+    def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
+        return capture_breakable(code, site, self.attention.over, self.breaks, pool)
+
+
+@dataclass(frozen=True, slots=True)
+class Piecewise(Breakable):
+    """As Breakable, from the body's trace instead of its code."""
+
+    passing: PrefillPass
+    traced: Traced
+
+    def prepare(self) -> None:
+        self.traced.body  # noqa: B018 (traces)
+
+    def code(self, size: int) -> Code:
+        return self.passing.code_of(self.traced.body, size)
+
+    def compiled_trace(self) -> Eager | None:
+        return partial(self.passing.eager_of, self.traced.body) if self.traced.compiles else None
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """Attention is captured with the rest: it reads the padded batch from static buffers."""
+
+    passing: Pass
+    attention: AttentionBackend
+
+    def prepare(self) -> None:
+        """Nothing: each size is captured from the model's own code."""
+
+    def code(self, size: int) -> Code:
+        return self.passing.code(size)
+
+    def attend(self, size: int, count: int) -> Attend:
+        return self.attention.run
+
+    def plan(self, metadata: Metadata, size: int) -> None:
+        self.attention.plan_step(metadata, size)
+
+    def compiled_trace(self) -> Eager | None:
+        return None
+
+    def capture(self, code: Code, site: Site, pool: Pool) -> FullGraph:
+        return capture_full(code, site, self.attention.run, pool)
+
+
+@dataclass(frozen=True, slots=True)
+class OneBreak:
+    """A debug mode in the place of any policy: the whole pass is a break, which takes its arguments and results."""
+
+    passing: Pass
+    attention: AttentionBackend
+    breaks: BreakArena
+    whole: BreakPoint
+
+    def prepare(self) -> None:
+        """Nothing: the break was rehearsed with the buffers."""
+
+    def code(self, size: int) -> Code:
+        rows = self.passing.arguments(size)
+        return lambda attend: self.passing.outputs.write(self.whole(0, *rows))
+
+    def attend(self, size: int, count: int) -> Attend:
+        return self.attention.run
+
+    def plan(self, metadata: Metadata, size: int) -> None:
+        self.attention.plan(metadata)
+
+    def compiled_trace(self) -> Eager | None:
+        return None
+
+    def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
+        return capture_breakable(code, site, self.attention.over, self.breaks, pool)
+
+
+def graph_policy_of(
+    policy: Policy,
+    passing: Pass,
+    attention: AttentionBackend,
+    breaks: BreakArena,
+    traced: Traced,
+    whole: BreakPoint | None = None,
+) -> GraphPolicy:
+    """That of `policy`, which is not Disabled; with the `whole` pass as a break point, OneBreak instead."""
+    if whole is not None:
+        return OneBreak(passing, attention, breaks, whole)
+    match policy:
+        case Policy.Breakable:
+            return Breakable(passing, attention, breaks)
+        case Policy.Piecewise if isinstance(passing, PrefillPass):
+            return Piecewise(passing, attention, breaks, traced)
+        case Policy.Full:
+            return Full(passing, attention)
+    raise ValueError(f"{policy} makes no graphs of {passing.phase}")

@@ -1,0 +1,91 @@
+"""From a batch to the tensors one forward pass reads."""
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy
+import torch
+from torch import Tensor
+
+from graphpod_policy import Phase
+from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """One pass over `count` real rows: tokens and positions [count], attention's metadata, and for each sequence
+    of the batch the row that yields its next token (-1: none, its prompt goes on). `input_logprobs`: the rows of
+    prompt tokens are wanted, too.
+    """
+
+    phase: Phase
+    tokens: Tensor
+    positions: Tensor
+    metadata: Metadata
+    yields: tuple[int, ...]
+    input_logprobs: bool = False
+
+    @property
+    def count(self) -> int:
+        """Real rows."""
+        return self.tokens.shape[0]
+
+
+def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inputs:
+    """The unpadded inputs of `batch`; its tokens, positions and slots on `device`. IndexError for a sequence that owns
+    too few pages: it would write the scratch page, and read there what others wrote.
+    """
+    if isinstance(batch, DecodeBatch):
+        phase = Phase.Decode
+        chunks = tuple(Chunk(seq, len(seq.tokens) - 1, len(seq.tokens)) for seq in batch.sequences)
+    else:
+        phase, chunks = Phase.Prefill, batch.chunks
+    # By numpy, all sequences at once: the device waits for this.
+    owned = [len(chunk.sequence.pages) for chunk in chunks]
+    # Row by row: padded lists of Python numbers would cost what the longest sequence has, for every sequence.
+    tables = numpy.full((len(chunks), max(owned)), SCRATCH_PAGE)
+    for row, chunk, own in zip(tables, chunks, owned, strict=True):
+        row[:own] = chunk.sequence.pages
+    firsts, ends = (numpy.array(bounds) for bounds in zip(*((chunk.start, chunk.end) for chunk in chunks), strict=True))
+    if (short := ends > numpy.array(owned) * page_size).any():
+        _refuse(chunks[short.argmax()], page_size)
+    counts = ends - firsts
+    starts = numpy.concatenate(([0], counts.cumsum()))
+    positions = numpy.arange(starts[-1]) + (firsts - starts[:-1]).repeat(counts)
+    owners = numpy.arange(len(chunks)).repeat(counts)
+    slots = tables[owners, positions // page_size] * page_size + positions % page_size
+    tokens = [token for chunk in chunks for token in chunk.sequence.tokens[chunk.start : chunk.end]]
+    # One copy, for which the host does not wait.
+    rows = torch.from_numpy(numpy.stack((tokens, positions, slots))).to(device, non_blocking=True)
+    yields = tuple(int(end) - 1 if chunk.last else -1 for chunk, end in zip(chunks, starts[1:], strict=True))
+    metadata = Metadata(rows[2], *(torch.from_numpy(part) for part in (tables, ends, starts)))
+    scores = isinstance(batch, PrefillBatch) and batch.scores_prompt
+    return Inputs(phase, rows[0], rows[1], metadata, yields, input_logprobs=scores)
+
+
+def _refuse(chunk: Chunk, page_size: int) -> NoReturn:
+    sequence = chunk.sequence
+    raise IndexError(
+        f"sequence {sequence.id!r} owns {len(sequence.pages)} pages of {page_size} tokens and the pass ends at its "
+        f"token {chunk.end}: whoever makes the batch must take {-(-chunk.end // page_size)} pages for it before"
+    )
+
+
+def dummy_inputs(phase: Phase, size: int, page_size: int, device: torch.device = HOST) -> Inputs:
+    """`size` rows that read and write the scratch page only, for captures and measurements."""
+    zeros = torch.zeros(size, dtype=torch.int64, device=device)
+    if phase is Phase.Decode:
+        scratch = torch.full((size,), SCRATCH_PAGE)
+        slots = scratch.to(device)
+        metadata = Metadata(slots, scratch[:, None], torch.ones_like(scratch), torch.arange(size + 1))
+        return Inputs(phase, zeros, zeros, metadata, tuple(range(size)))
+    metadata = Metadata(
+        slots=torch.arange(size, device=device) % page_size,
+        tables=torch.full((1, -(-size // page_size)), SCRATCH_PAGE),
+        lengths=torch.tensor([size]),
+        starts=torch.tensor([0, size]),
+    )
+    return Inputs(phase, zeros, zeros, metadata, (size - 1,))

@@ -1,0 +1,98 @@
+"""From logits to the next token: greedy rows cost an argmax, the others are drawn together on the device."""
+
+import operator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphpod_runtime.engine.schedule.sequence import Sampling, Sequence
+from graphpod_runtime.kernels.draw import draw
+from graphpod_runtime.kernels.draws import Draws
+
+
+def greedy(logits: Tensor) -> Tensor:
+    """logits [rows, vocab] -> [rows]; the first of equal maxima, -1 where the largest is not finite: such a row has a
+    NaN, an infinity, or nothing but negative infinities."""
+    best, tokens = logits.max(dim=-1)
+    return tokens.masked_fill(best.isfinite().logical_not(), -1)
+
+
+def draws_of(samplings: list[Sampling], device: torch.device) -> Draws:
+    """What `draw` reads, on `device`. ValueError for one without a seed."""
+    if any(sampling.seed is None for sampling in samplings):
+        raise ValueError("a row without a seed cannot be drawn; Sampling.seeded gives it one")
+    whole = torch.tensor(
+        [[_word64(one.seed or 0) for one in samplings], [one.top_k or 2**31 for one in samplings]], dtype=torch.int64
+    )
+    real = torch.tensor(
+        [[one.steepness for one in samplings], [one.top_p for one in samplings], [one.farthest for one in samplings]],
+        dtype=torch.float64,
+    )
+    seeds, top_k = whole.to(device, non_blocking=True)
+    steepness, top_p, farthest = real.to(device, non_blocking=True)
+    return Draws(
+        seeds,
+        steepness.float(),
+        top_k,
+        top_p,
+        farthest.float(),
+        cuts_k=any(sampling.top_k for sampling in samplings),
+        cuts_p=any(sampling.top_p < 1 for sampling in samplings),
+        cuts_far=any(sampling.min_p > 0 for sampling in samplings),
+    )
+
+
+def _word64(seed: int) -> int:
+    """The low 64 bits, signed."""
+    return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingBatch:
+    """How the rows of one batch choose their tokens. It holds as long as the batch has the same members."""
+
+    sequences: tuple[Sequence, ...]
+    rows: Tensor | None
+    """Those that draw; None: all do."""
+    draws: Draws | None
+    """None: no row draws."""
+
+    @classmethod
+    def of(cls, sequences: tuple[Sequence, ...], device: torch.device) -> "SamplingBatch":
+        """On `device`; the host does not wait for it."""
+        drawing = [index for index, sequence in enumerate(sequences) if not sequence.sampling.greedy]
+        if not drawing:
+            return cls(sequences, None, None)
+        rows = None
+        if len(drawing) < len(sequences):
+            rows = torch.tensor(drawing).to(device, non_blocking=True)
+        return cls(sequences, rows, draws_of([sequences[index].sampling for index in drawing], device))
+
+    def serves(self, sequences: tuple[Sequence, ...]) -> bool:
+        """Whether these are its members, in its order."""
+        mine = self.sequences
+        return len(mine) == len(sequences) and all(map(operator.is_, mine, sequences))
+
+    def tokens(self, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
+        """The next token of each row of logits [rows, vocab]; `chosen` are the greedy ones, `positions` those of the
+        tokens that the rows were computed from, both [rows]. -1 for a row without finite logits."""
+        if self.draws is None:
+            return chosen
+        if self.rows is None:
+            return draw(logits, positions + 1, self.draws)
+        return chosen.index_copy(0, self.rows, draw(logits[self.rows], positions[self.rows] + 1, self.draws))
+
+
+class Sampler:
+    """The sampler of one engine: it remembers the latest batch's parameters on the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._latest = SamplingBatch((), None, None)
+
+    def tokens(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
+        """As SamplingBatch.tokens, of the rows of `sequences`."""
+        if not self._latest.serves(sequences):
+            self._latest = SamplingBatch.of(sequences, self._device)
+        return self._latest.tokens(logits, chosen, positions)

@@ -1,0 +1,1 @@
+"""Which sequences run in the next pass. No device, no torch."""

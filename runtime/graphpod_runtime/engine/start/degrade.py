@@ -1,0 +1,239 @@
+"""Degrade: from a phase's planned policy down to the strongest one that passes its captures and its self-check.
+
+Out of memory first shortens the ladder, once; what cannot be compiled runs uncompiled; every other failure that the
+process survives (GraphError) makes the phase one policy weaker. When `onCaptureFailure` is Fail the start ends instead.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from graphpod_policy import EngineConfig, OnCaptureFailure, Phase, Plan, Policy, shorten, uncompiled, weaken
+from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.engine.capture.capturer import Capturer
+from graphpod_runtime.engine.capture.debug import FaultKind, Switches
+from graphpod_runtime.engine.capture.selfcheck import Checker
+from graphpod_runtime.engine.forward.inputs import Inputs, dummy_inputs
+from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.engine.start.device_state import DeviceState
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.report import Report, SelfCheck
+
+logger = logging.getLogger("graphpod.engine")
+
+
+class DegradingCapture:
+    """The captures of both phases of one start. `plan` is what is left of the plan; `graphs` are those alive now."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        plan: Plan,
+        device_state: DeviceState,
+        capturer: Capturer,
+        counters: Counters,
+        switches: Switches,
+        report: Report,
+        tell: Callable[[], None],
+    ) -> None:
+        """`tell` is called after every captured size, every check and every step down; `report` says what happened."""
+        self.plan = plan
+        self.graphs: dict[Phase, PhaseGraphs] = {}
+        self._config = config
+        self._device_state = device_state
+        self._capturer = capturer
+        self._counters = counters
+        self._switches = switches
+        self._report = report
+        self._tell = tell
+        self._shortened: set[Phase] = set()
+        self._driver_bytes = dict.fromkeys(Phase, 0)
+        """The most that a phase's graphs took. The driver keeps the memory of dropped graphs for the next ones, so a
+        second capture is not seen to take any."""
+
+    def compile(self, cache: CompileCache) -> None:
+        """Takes the halves of a layer from `cache`: a pass of one row runs each, and they are the same for any number.
+        When one cannot be compiled nothing is: neither they nor pieces."""
+        self._device_state.model.compile_halves(cache)
+        inputs = dummy_inputs(Phase.Prefill, 1, self._config.page_size, self._device_state.device)
+        try:
+            self._device_state.passes[Phase.Prefill].eager(inputs, _no_attention, 1)
+        except CompileFailed as error:
+            self._device_state.model.compile_halves(None)
+            for phase in Phase:
+                self._counters.add(
+                    "graphpod_graph_capture_failures_total",
+                    phase=phase.value,
+                    backend=self.plan.backend.value,
+                    reason=error.rule,
+                )
+            self._forgo_compiling(tuple(Phase), error)
+
+    def capture(self, phase: Phase) -> None:
+        """Captures the ladder of `phase` by its planned policy, or a weaker one, or none."""
+        report = self._report.phases[phase]
+        while (planned := self.plan.phases[phase]).planned is not Policy.Disabled:
+            began = time.perf_counter()
+
+            def progress(done: int) -> None:
+                report.captured = done
+                self._tell()
+
+            report.captured = report.failed = 0
+            try:
+                graphs = self._capturer.capture(
+                    self._device_state.passes[phase], planned.planned, planned.sizes, progress
+                )
+            except GraphError as error:
+                self._device_state.fill_scratch()
+                self._lose(phase)
+                self._step_down(phase, error)
+                continue
+            # A break at capture wrote what a capture has: nothing valid.
+            self._device_state.fill_scratch()
+            self.graphs[phase] = graphs
+            report.failed = report.planned_sizes - report.captured
+            report.segments = graphs.segments
+            report.pool_bytes = graphs.pool.pool_bytes()
+            self._driver_bytes[phase] = max(self._driver_bytes[phase], graphs.pool.driver_bytes())
+            report.driver_bytes = self._driver_bytes[phase]
+            report.capture_seconds = time.perf_counter() - began
+            report.prepare_seconds, report.warm_seconds = graphs.prepare_seconds, graphs.warm_seconds
+            report.costs = tuple(graphs.costs)
+            return
+
+    def drop(self, phase: Phase) -> int:
+        """Drops the graphs of `phase`; the bytes they took."""
+        graphs = self.graphs.get(phase)
+        if graphs is None:
+            return 0
+        taken = graphs.pool.pool_bytes() + graphs.pool.driver_bytes()
+        self._lose(phase)
+        self._report.phases[phase].failed = 0
+        return taken
+
+    def check(self, phase: Phase) -> None:
+        """Self-checks every graph of `phase`; one that fails makes the phase weaker, captured again, checked again."""
+        report = self._report.phases[phase]
+        while phase in self.graphs:
+            labels = {
+                "phase": phase.value,
+                "policy": self.plan.phases[phase].planned.value,
+                "backend": self.plan.backend.value,
+            }
+            cache = self._device_state.attention.cache
+            checker = Checker(
+                phase=phase,
+                subject=_Faulty(self.graphs[phase], phase, self._switches),
+                cache=cache,
+                vocab=self._device_state.model.shape.vocab,
+                max_model_len=self._config.max_model_len,
+            )
+            try:
+                for checked, _ in enumerate(checker.sizes(), 1):
+                    report.checked = checked
+                    self._counters.add("graphpod_graph_selfchecks_total", result="passed", **labels)
+                    self._tell()
+            except SelfCheckFailed as error:
+                self._counters.add("graphpod_graph_selfchecks_total", result="failed", **labels)
+                report.self_check = SelfCheck.Failed
+                # The wrong graph may have written anything anywhere, NaN too, which masked slots hand on.
+                cache.clear()
+                self._lose(phase)
+                self._step_down(phase, error)
+                self.capture(phase)
+            else:
+                report.self_check = SelfCheck.Passed
+                return
+
+    def _step_down(self, phase: Phase, error: GraphError) -> None:
+        """The plan after `error`: a shorter ladder once if memory ran out, pieces uncompiled if one cannot be compiled,
+        else a weaker policy.
+
+        StartFailure when `onCaptureFailure` is Fail.
+        """
+        if isinstance(error, CompileFailed):
+            self._forgo_compiling((phase,), error)
+            return
+        sizes = self.plan.phases[phase].sizes
+        if isinstance(error, CaptureOutOfMemory) and phase not in self._shortened and len(sizes) > 1:
+            self._shortened.add(phase)
+            self.plan = shorten(self.plan, phase, sizes[: len(sizes) // 2], str(error))
+        elif self._config.graph.on_capture_failure is OnCaptureFailure.Fail:
+            raise StartFailure(
+                error.code, f"{error}; set graph.onCaptureFailure to Degrade to run a weaker policy"
+            ) from error
+        else:
+            self.plan = weaken(self.plan, phase, error.rule, str(error))
+        self._report.decisions = self.plan.decisions
+        self._report.phases[phase].effective = self.plan.phases[phase].planned
+        self._tell()
+
+    def _forgo_compiling(self, phases: tuple[Phase, ...], error: CompileFailed) -> None:
+        """The plan without what was to be compiled for `phases`. StartFailure when `onCaptureFailure` is Fail."""
+        words = f"model {self._config.model.name}: {error}"
+        logger.warning("%s", words, exc_info=error)
+        if self._config.graph.on_capture_failure is OnCaptureFailure.Fail:
+            raise StartFailure(
+                error.code,
+                f"{words}; the engine's log has all of the compiler's words; set graph.compile to None, or "
+                "graph.onCaptureFailure to Degrade to run uncompiled",
+            ) from error
+        self._capturer.traced.forgo_compiling()
+        self.plan = uncompiled(self.plan, phases, words)
+        self._report.decisions = self.plan.decisions
+        self._tell()
+
+    def _lose(self, phase: Phase) -> None:
+        self.graphs.pop(phase, None)
+        report = self._report.phases[phase]
+        report.captured = report.checked = report.segments = report.pool_bytes = report.driver_bytes = 0
+        report.capture_seconds = report.prepare_seconds = report.warm_seconds = 0.0
+        report.costs = ()
+        report.failed = report.planned_sizes
+
+
+def _no_attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """An Attend that attends to nothing; its result is laid out as attention's."""
+    return q.new_zeros(q.shape[0], q.shape[1] * q.shape[2])
+
+
+@dataclass(frozen=True, slots=True)
+class _Faulty:
+    """The self-check's subject: the graphs themselves, with one replay corrupted when a fault asks for it."""
+
+    graphs: PhaseGraphs
+    phase: Phase
+    switches: Switches
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.graphs.sizes
+
+    def replay(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        results = self.graphs.replay(inputs, size)
+        if self.switches.fires(FaultKind.SelfCheck, self.phase, size):
+            results[0][-1].neg_()
+        return results
+
+    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        return self.graphs.uncaptured(inputs, size)
+
+    @property
+    def compiled_trace(self) -> bool:
+        return self.graphs.compiled_trace
+
+    def traced(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        return self.graphs.traced(inputs, size)
+
+    def eager(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
+        return self.graphs.eager(inputs, size)
+
+    def poison_results(self, size: int) -> None:
+        self.graphs.poison_results(size)

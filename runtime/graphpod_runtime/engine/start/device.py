@@ -1,0 +1,86 @@
+"""Where an engine computes, and what start asks of that place. All sizes in bytes."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from graphpod_policy import Device, ExitCode
+from graphpod_policy.can_start import Obstacle
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.start import memory
+from graphpod_runtime.graphs.segments.addresses import Addresses
+from graphpod_runtime.graphs.segments.cuda import CudaPool
+from graphpod_runtime.graphs.segments.recording import RecorderPool
+from graphpod_runtime.graphs.segments.segment import Pool
+
+
+class Place(Protocol):
+    """A device, as start sees it."""
+
+    device: torch.device
+
+    def memory_bytes(self) -> int | None:
+        """All memory of one GPU; None on a CPU."""
+
+    def available_bytes(self) -> int:
+        """What may still be taken."""
+
+    def peak_of(self, run: Callable[[], object]) -> int:
+        """By how much `run` raises what is in use at its peak."""
+
+    def pool(self, addresses: Addresses) -> Pool:
+        """An empty pool for one phase's graphs, which may touch `addresses` and the pool."""
+
+
+class Host:
+    """The CPU; graphs by the recorder."""
+
+    device = torch.device("cpu")
+
+    def memory_bytes(self) -> None:
+        return None
+
+    def available_bytes(self) -> int:
+        return memory.available_bytes()
+
+    def peak_of(self, run: Callable[[], object]) -> int:
+        return memory.peak_of(run)
+
+    def pool(self, addresses: Addresses) -> Pool:
+        return RecorderPool(addresses, limit=self.available_bytes())
+
+
+class Gpu:
+    """One CUDA device; CUDA graphs."""
+
+    def __init__(self, index: int = 0) -> None:
+        """StartFailure where there is no such device: an engine must not run elsewhere than it was asked to."""
+        if index >= torch.cuda.device_count():
+            what = f"PyTorch {torch.__version__} sees {torch.cuda.device_count()} GPUs, the engine is to run on one"
+            raise StartFailure.by(Obstacle.of(ExitCode.GpuMissing, what))
+        self.device = torch.device("cuda", index)
+        torch.cuda.set_device(self.device)
+
+    def memory_bytes(self) -> int:
+        return torch.cuda.mem_get_info(self.device)[1]
+
+    def available_bytes(self) -> int:
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self.device)[0]
+
+    def peak_of(self, run: Callable[[], object]) -> int:
+        torch.cuda.synchronize(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        run()
+        torch.cuda.synchronize(self.device)
+        return torch.cuda.max_memory_allocated(self.device) - before
+
+    def pool(self, addresses: Addresses) -> Pool:
+        return CudaPool(self.device, addresses)
+
+
+def place_of(device: Device) -> Place:
+    """The place that a configuration names."""
+    return Gpu() if device is Device.Cuda else Host()

@@ -1,0 +1,179 @@
+"""What an engine has on its device: weights, attention over a cache, static buffers, break slots."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from graphpod_policy import EngineConfig, ExitCode, Phase, limits
+from graphpod_policy.can_start import Obstacle
+from graphpod_policy.footprint import pages_of
+from graphpod_runtime.attention.base import AttentionBackend
+from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
+from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.progress import OnProgress
+from graphpod_runtime.base.shapes import dtype_of
+from graphpod_runtime.cache.kv import KvCache, cache_dtype
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.compiled.entries import folder_of
+from graphpod_runtime.engine.forward.inputs import dummy_inputs
+from graphpod_runtime.engine.forward.passes import DecodePass, Pass, PrefillPass
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.graphs.break_arena import BreakArena
+from graphpod_runtime.graphs.breaks import BreakPoint, surrounded
+from graphpod_runtime.graphs.piecewise.traced import Traced, traced_in
+from graphpod_runtime.graphs.segments.addresses import Addresses
+from graphpod_runtime.graphs.segments.segment import Pool
+from graphpod_runtime.models.model import Model
+
+SCRATCH_VALUE = 100.0
+"""What the scratch page holds: finite, because attention over NaN is NaN even where it is masked, and large, so
+that a real row that reads it is wrong beyond doubt."""
+
+REHEARSED_ROWS = 2
+"""Of the pass that shows what breaks take and return: not one, which many a dimension has that is no rows."""
+
+LoadModel = Callable[[Path, torch.dtype, int, torch.device, OnProgress], Model]
+"""(folder, dtype, max_model_len, device) -> the model; raises ModelInvalid."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """All that captures need; every address that graphs may freeze is known to `addresses`."""
+
+    place: Place
+    model: Model
+    attention: AttentionBackend
+    attention_because: str
+    """Why it is this one."""
+    addresses: Addresses
+    passes: dict[Phase, Pass]
+    breaks: BreakArena
+    attention_layers: int
+    """Layers that call attention, counted in the rehearsal."""
+
+    @classmethod
+    def made(
+        cls, config: EngineConfig, place: Place, model: Model, chosen: Chosen, rows: Mapping[Phase, int]
+    ) -> "DeviceState":
+        """The `chosen` attention over a scratch cache of one page, and buffers for passes of up to `rows`, beside
+        `model` on `place`.
+        """
+        dtype = dtype_of(config.element)
+        addresses = Addresses()
+        addresses.register_module(model.module())
+        passes: dict[Phase, Pass] = {
+            Phase.Prefill: PrefillPass(model, rows[Phase.Prefill], dtype, place.device),
+            Phase.Decode: DecodePass(model, rows[Phase.Decode], place.device),
+        }
+        breaks = BreakArena(model.shape, max(rows.values()), dtype, place.device)
+        device_state = cls(
+            place=place,
+            model=model,
+            attention=chosen.backend,
+            attention_because=chosen.because,
+            addresses=addresses,
+            passes=passes,
+            breaks=breaks,
+            attention_layers=_rehearsed(passes, breaks, config.page_size, place.device),
+        )
+        device_state.bind(device_state.new_cache(config, pages=1))
+        for phase, passing in device_state.passes.items():
+            for name, tensor in (*passing.buffers, *passing.outputs):
+                addresses.register(f"{phase}.{name}", tensor)
+        for name, tensor in device_state.breaks.tensors().items():
+            addresses.register(name, tensor)
+        pages = pages_of(config, config.max_model_len)
+        for name, tensor in device_state.attention.reserve(rows[Phase.Decode], pages):
+            addresses.register(f"attention.{name}", tensor)
+        return device_state
+
+    def whole_passes(self, page_size: int) -> dict[Phase, BreakPoint]:
+        """Each phase's pass as one break point, rehearsed, for the debug mode that runs it as that."""
+        points: dict[Phase, BreakPoint] = {}
+        for phase, passing in self.passes.items():
+            points[phase] = BreakPoint(_whole(passing, self.attention), f"whole {phase}")
+            with surrounded(self.breaks.others):
+                self.attention.plan(dummy_inputs(phase, REHEARSED_ROWS, page_size, self.device).metadata)
+                points[phase](0, *passing.arguments(REHEARSED_ROWS))
+        self.fill_scratch()
+        for name, tensor in self.breaks.others.tensors().items():
+            self.addresses.register(name, tensor)
+        return points
+
+    @property
+    def device(self) -> torch.device:
+        """Where all of it is."""
+        return self.place.device
+
+    def new_pool(self) -> Pool:
+        """An empty pool for one phase's graphs."""
+        return self.place.pool(self.addresses)
+
+    def traced(self, cache: CompileCache | None) -> Traced:
+        """The model's body, to be traced for Piecewise; traces are kept on disk, pieces compiled in `cache`."""
+        shape, hidden = self.model.shape, self.passes[Phase.Prefill].buffers.view("hidden", 0)
+        return traced_in(folder_of(), self.model.body, str(shape), hidden, cache)
+
+    def new_cache(self, config: EngineConfig, pages: int) -> KvCache:
+        """Of `pages` pages, scratch included."""
+        shape, scales = self.model.shape, self.model.kv_scales
+        return KvCache.allocate(shape, pages, config.page_size, cache_dtype(config), self.device, scales)
+
+    def bind(self, cache: KvCache) -> None:
+        """`cache` for attention, with its scratch page filled, known to captures."""
+        self.attention.bind(cache)
+        self.fill_scratch()
+        self.addresses.register("kv.keys", cache.keys)
+        self.addresses.register("kv.values", cache.values)
+
+    def fill_scratch(self) -> None:
+        """Undoes what captures and checks wrote there."""
+        self.attention.cache.fill(torch.tensor([SCRATCH_PAGE], device=self.device), SCRATCH_VALUE)
+
+
+def _whole(passing: Pass, attention: AttentionBackend) -> Callable[..., tuple[Tensor, ...]]:
+    return lambda layer, *rows: passing.compute(attention.run, *rows)
+
+
+def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, device: torch.device) -> int:
+    """One pass of a few rows in each phase, which makes the slots of every break point and the output buffers; how many
+    layers call attention."""
+    layers: set[int] = set()
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        layers.add(layer)
+        return q.new_zeros(q.shape[0], q.shape[1] * q.shape[2])
+
+    with surrounded(breaks.others):
+        for phase, passing in passes.items():
+            inputs = dummy_inputs(phase, REHEARSED_ROWS, page_size, device)
+            passing.reserve(passing.eager(inputs, attend, REHEARSED_ROWS))
+    return len(layers)
+
+
+def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
+    """The attention that `config` asks for. StartFailure when it cannot be had."""
+    work = Work(model.shape, dtype_of(config.element), cache_dtype(config), place.device)
+    try:
+        return attention_for(work, config.features.attention)
+    except AttentionUnavailable as error:
+        raise StartFailure.by(Obstacle.of(ExitCode.AttentionUnavailable, str(error))) from error
+
+
+def loaded(config: EngineConfig, place: Place, read_model: LoadModel, read: OnProgress) -> Model:
+    """The weights on `place`; `read` hears of every piece. StartFailure when it cannot be read or does not fit."""
+    folder, dtype = Path(config.model.path), dtype_of(config.element)
+    try:
+        return read_model(folder, dtype, limits.context(config.feature_set()), place.device, read)
+    except ModelUnsupported as error:
+        raise StartFailure.by(Obstacle.of(ExitCode.ModelUnsupported, str(error))) from error
+    except ModelInvalid as error:
+        raise StartFailure(ExitCode.ModelInvalid, str(error)) from error
+    except torch.OutOfMemoryError as error:
+        what = f"the weights of {config.model.name} do not fit: {error}"
+        raise StartFailure.by(Obstacle.of(ExitCode.WeightsTooLarge, what)) from error

@@ -1,0 +1,23 @@
+"""What rules ask of the engine beyond capturing, and how it is done here. A duty nobody does ends the start."""
+
+from graphpod_policy import Duty, ExitCode, Plan
+from graphpod_runtime.base.failure import StartFailure
+
+DONE: dict[Duty, str] = {
+    Duty.FinalScales: "KV scales come with the weights, which are loaded before anything is captured",
+    Duty.ModelDtypeOutput: "the break arena's output slot has the model's element type",
+}
+"""Duties that this engine does, each with where."""
+
+
+def accept(plan: Plan) -> None:
+    """StartFailure when `plan` asks for what is not in the table: nothing is accepted and ignored."""
+    for phase, duties in plan.duties.items():
+        for duty in duties:
+            if duty not in DONE:
+                raise StartFailure(
+                    ExitCode.FeatureNotBuilt,
+                    f"{phase}: the plan asks the engine for {duty.value}, which this version does not do; "
+                    f"set graph.{phase} to Disabled, or leave out the feature whose rule asks for it "
+                    "(graphpod explain names it)",
+                )

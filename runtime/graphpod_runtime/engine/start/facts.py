@@ -1,0 +1,44 @@
+"""What the loaded model and its place tell the resolver. Facts can only weaken a plan."""
+
+from dataclasses import replace
+
+from graphpod_policy import EngineConfig, Facts, ModelFacts
+from graphpod_policy.footprint import capture_room
+from graphpod_runtime.attention.choice import Chosen
+from graphpod_runtime.base.shapes import ModelShape
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.engine.start.device_state import DeviceState
+
+
+def known_of(shape: ModelShape, place: Place, chosen: Chosen) -> Facts:
+    """What is known before any buffer is made."""
+    return Facts(
+        model=model_facts(shape), gpu_memory_bytes=place.memory_bytes(), reads_whole_tables=chosen.reads_whole_tables
+    )
+
+
+def facts_of(config: EngineConfig, device_state: DeviceState, known: Facts) -> Facts:
+    """All of them, weights loaded and nothing captured yet. `config` as it was given, Auto where it says so."""
+    return replace(
+        known,
+        attention_layers=device_state.attention_layers,
+        configured_layers=device_state.model.shape.layers,
+        free_bytes=capture_room(config, known, device_state.place.available_bytes()),
+    )
+
+
+def model_facts(shape: ModelShape) -> ModelFacts:
+    """The shape in the resolver's words. What this engine loads is dense and takes text only."""
+    return ModelFacts(
+        architecture=shape.architecture,
+        layers=shape.layers,
+        hidden=shape.hidden,
+        intermediate=shape.intermediate,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        vocab=shape.vocab,
+        tied=shape.tied,
+        max_position=shape.max_position,
+        windowed=shape.windowed,
+    )

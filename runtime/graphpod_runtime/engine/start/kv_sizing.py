@@ -1,0 +1,67 @@
+"""How many pages the KV cache gets, and the cache."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from graphpod_policy import EngineConfig, Phase
+from graphpod_policy.can_start import kv_cache_too_large, kv_cache_too_small
+from graphpod_policy.footprint import MARGIN, check_bytes, pages_of
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.shapes import ModelShape
+from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
+from graphpod_runtime.engine.start.device import Place
+
+
+def cache(
+    config: EngineConfig,
+    least_context: int,
+    shape: ModelShape,
+    place: Place,
+    allocate: Callable[[int], KvCache],
+    eager_prefill: Callable[[], object],
+    decode_bytes: int,
+    largest: Mapping[Phase, int],
+) -> KvCache:
+    """What `allocate` makes of a number of pages, the scratch page beside those that sequences can own: as many as
+    kvCacheMemory says; else what stays free beside the decode graphs (`decode_bytes`) and the measured peak of
+    `eager_prefill`, and beside a margin that holds the self-check of the `largest` graphs; at most maxBatch full
+    contexts, at least one of `least_context` tokens.
+
+    What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
+    StartFailure when not even that fits, or not what kvCacheMemory asks for.
+    """
+    one_page = page_bytes(shape, config.page_size, cache_dtype(config))
+    least, whole = (pages_of(config, tokens) for tokens in (least_context, config.max_model_len))
+    reserve = place.peak_of(eager_prefill) + decode_bytes
+    if config.kv_cache_bytes is not None:
+        room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
+    else:
+        free = place.available_bytes()
+        plain = int(free * (1 - MARGIN)) - reserve
+        # Whether a service starts does not depend on the check: the shortest cache that can serve is kept.
+        room = max(min(plain, least * one_page), min(plain, free - check_bytes(config, largest, one_page) - reserve))
+        count = min(config.max_batch * whole, room // one_page)
+    while count >= least:
+        made = _allocated(config, allocate, count)
+        missing = reserve - place.available_bytes()
+        if missing <= 0:
+            return made
+        if config.kv_cache_bytes is not None:
+            needing = f"decode graphs and a prefill chunk need {reserve}"
+            raise _too_much(config, f"it leaves {reserve - missing} bytes; {needing}")
+        del made
+        room -= missing
+        count -= -(-missing // one_page)
+    raise StartFailure.by(kv_cache_too_small(config, least_context, room, one_page))
+
+
+def _allocated(config: EngineConfig, allocate: Callable[[int], KvCache], pages: int) -> KvCache:
+    try:
+        return allocate(pages + 1)
+    except torch.OutOfMemoryError as error:
+        raise _too_much(config, str(error)) from error
+
+
+def _too_much(config: EngineConfig, why: str) -> StartFailure:
+    return StartFailure.by(kv_cache_too_large(config.kv_cache_bytes, why))

@@ -1,0 +1,40 @@
+"""What an engine sees of its place and its model before the weights are there."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphpod_policy import Device, EngineConfig, Kernels, ModelFacts, ModelUnreadable, NodeFacts, settled
+from graphpod_runtime.attention.choice import kernels_for
+from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.shapes import dtype_of
+from graphpod_runtime.cache.kv import cache_dtype
+from graphpod_runtime.engine.start import memory
+from graphpod_runtime.models.config_json import read_config
+
+
+def model_of(folder: Path) -> ModelFacts | None:
+    """The model in `folder` as its config.json describes it; None where that cannot be read, which loading reports."""
+    try:
+        config: Mapping[str, Any] = read_config(folder)
+        return ModelFacts.of(config).served
+    except (ModelInvalid, ModelUnreadable):
+        return None
+
+
+def node_of(config: EngineConfig, model: ModelFacts | None) -> NodeFacts:
+    """The place that `config` names."""
+    if config.features.device is Device.Cpu:
+        return NodeFacts(free_bytes=memory.available_bytes())
+    if not (count := torch.cuda.device_count()):
+        return NodeFacts(gpus=0)
+    free, total = torch.cuda.mem_get_info(0)
+    node = NodeFacts(count, torch.cuda.get_device_capability(0), total, free)
+    return replace(node, kernels=_kernels(settled(config, model, node)[0], model))
+
+
+def _kernels(config: EngineConfig, model: ModelFacts | None) -> Kernels | None:
+    return None if model is None else kernels_for(model.head_dim, dtype_of(config.element), cache_dtype(config))

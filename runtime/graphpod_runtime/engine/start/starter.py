@@ -1,0 +1,316 @@
+"""From a configuration to a Ready engine.
+
+The order is a chain of needs. Weights first; then static buffers, because graphs freeze their addresses; then
+prefill graphs, captured for real against a one-page scratch cache (their breaks fetch the cache when they run, so a
+later cache serves them too); then the decode ladder, captured only to learn what it costs, and dropped: a full
+decode graph freezes the cache's address, so it cannot be kept before the cache exists. What is then free, less the
+measured peak of an eager pass, is the KV cache. Decode is captured again at its final address, every graph is
+checked, and only then is the engine Ready.
+
+What lies on the device is `device_state.py`, what a failure leads to `degrade.py`; how a policy captures is
+`forward/graph_policies.py`.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from graphpod_policy import (
+    Backend,
+    CompileMode,
+    EngineConfig,
+    Facts,
+    Phase,
+    Plan,
+    can_start,
+    refine,
+    settled,
+)
+from graphpod_policy.can_start import policy_refused
+from graphpod_policy.footprint import largest_sizes
+from graphpod_policy.limits import least_context
+from graphpod_policy.resolve import chunk_there
+from graphpod_runtime.attention.base import AttentionBackend
+from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.cache.kv import cache_dtype, quantises
+from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.compiled.entries import folder_of
+from graphpod_runtime.engine.capture.capturer import Capturer
+from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
+from graphpod_runtime.engine.forward.dispatch import Ladder, gates_of
+from graphpod_runtime.engine.forward.inputs import dummy_inputs
+from graphpod_runtime.engine.forward.logprobs import of_hidden, rows_at_once
+from graphpod_runtime.engine.forward.passes import Pass
+from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.engine.forward.sampler import draws_of
+from graphpod_runtime.engine.schedule.sequence import Sampling
+from graphpod_runtime.engine.start import derived, duties, kv_sizing
+from graphpod_runtime.engine.start.degrade import DegradingCapture
+from graphpod_runtime.engine.start.device import place_of
+from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded
+from graphpod_runtime.engine.start.facts import facts_of, known_of
+from graphpod_runtime.engine.start.node import model_of, node_of
+from graphpod_runtime.kernels.draw import draw
+from graphpod_runtime.models.kv_scales import warning_of
+from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.models.model import Model
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.report import Attention, PhaseReport, Report, StartStage, State
+
+logger = logging.getLogger("graphpod.engine")
+
+ALIVE_SECONDS = 1.0
+"""Between two reports of the same stage and size, at least."""
+
+
+@dataclass(slots=True)
+class Started:
+    """A Ready engine's parts."""
+
+    model: Model
+    device: torch.device
+    attention: AttentionBackend
+    capturer: Capturer
+    passes: dict[Phase, Pass]
+    graphs: dict[Phase, PhaseGraphs]
+    ladders: dict[Phase, Ladder]
+    modes: frozenset[Mode]
+    """Debug modes."""
+    cache: CompileCache | None
+    """Of what is compiled; None: nothing is."""
+
+
+class Starter:
+    """One start. It reports after every stage and every captured size. `config` is the given one with the chunk that
+    the engine's own plan allows, once Ready with what it leaves to the pod (Auto) derived.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        report: Callable[[Report], None],
+        counters: Counters,
+        started_at: float | None,
+        load: LoadModel = load_model,
+    ) -> None:
+        self.counters = counters
+        self._started_at = started_at
+        self._send = report
+        self._told = 0.0
+        """When it was told last (time.monotonic)."""
+        self._read_model = load
+        # The engine's own resolution starts from the operator's plan as an explicit request.
+        self._plan: Plan = config.resolved()
+        self.config = replace(config, prefill_chunk=self._plan.prefill_chunk)
+        self.report = Report(
+            backend=self._plan.backend,
+            phases={
+                phase: PhaseReport(
+                    requested=config.phase(phase).requested,
+                    planned=config.phase(phase).planned,
+                    effective=self._plan.phases[phase].planned,
+                    planned_sizes=len(config.phase(phase).sizes),
+                )
+                for phase in Phase
+            },
+            decisions=self._plan.decisions,
+            page_size=config.page_size,
+        )
+
+    @property
+    def backend(self) -> Backend:
+        """What graphs are captured by."""
+        return self._plan.backend
+
+    def run(self) -> Started:
+        """A Ready engine, or StartFailure after a report that says Failed."""
+        try:
+            with torch.no_grad():
+                return self._run()
+        except DeviceFailed as error:
+            failure = StartFailure(error.code, str(error))
+            failure.__cause__ = error
+        except StartFailure as error:
+            failure = error
+        self.report.state = State.Failed
+        self.report.failure = (failure.reason, failure.message)
+        self._tell()
+        raise failure
+
+    def _run(self) -> Started:
+        asked, report = self.config, self.report
+        if self._started_at is not None:
+            report.stages[StartStage.Import] = time.time() - self._started_at
+        self._tell()
+        model_there = model_of(Path(asked.model.path))
+        node = node_of(asked, model_there)
+        if obstacles := can_start(asked, self._plan, model_there, node):
+            raise StartFailure.by(*obstacles)
+        asked, unusual = settled(asked, model_there, node)
+        self.config = asked
+        self._warn(unusual)
+        switches = Switches.read()
+        if asked.threads is not None:
+            torch.set_num_threads(asked.threads)
+        place = place_of(asked.features.device)
+        with self._stage(StartStage.Load):
+            model = loaded(asked, place, self._read_model, self._alive)
+            self._warn(self._unscaled(model))
+            report.vocabulary = model.shape.vocab
+        with self._stage(StartStage.Buffers):
+            chosen = attention_of(asked, place, model)
+            known = known_of(model.shape, place, chosen)
+            there = refine(self._plan, known)
+            config = replace(derived.widest(asked, known, there), prefill_chunk=chunk_there(self._plan, known))
+            device_state = DeviceState.made(config, place, model, chosen, derived.rows(config, there))
+            report.attention = Attention(device_state.attention.name, device_state.attention_because)
+            plan = self._refined(facts_of(asked, device_state, known))
+            config = replace(config, max_batch=derived.batch(asked, known, plan))
+        cache = None
+        if plan.compile is not CompileMode.Nothing:
+            cache = CompileCache(folder_of(), device_state.device, partial(self._compiled, switches))
+        capturer = Capturer(
+            model=config.model.name,
+            backend=plan.backend,
+            attention=device_state.attention,
+            breaks=device_state.breaks,
+            traced=device_state.traced(cache),
+            page_size=config.page_size,
+            counters=self.counters,
+            switches=switches,
+            new_pool=device_state.new_pool,
+            passed=self._alive,
+            whole=device_state.whole_passes(config.page_size) if Mode.OneBreak in switches.modes else {},
+        )
+        captures = DegradingCapture(config, plan, device_state, capturer, self.counters, switches, report, self._tell)
+        if cache is not None:
+            with self._stage(StartStage.Compile):
+                captures.compile(cache)
+        report.state = State.Capturing
+        with self._stage(StartStage.PrefillCapture):
+            captures.capture(Phase.Prefill)
+        with self._stage(StartStage.DecodeMeasure):
+            captures.capture(Phase.Decode)
+            decode_bytes = captures.drop(Phase.Decode)
+        with self._stage(StartStage.KvSizing):
+            kv_tokens = self._allocate_cache(
+                config, least_context(asked.feature_set(), known), device_state, decode_bytes, captures.plan
+            )
+            self.config = replace(config, max_model_len=derived.context(asked, known, kv_tokens))
+            report.limits = derived.served(asked, self.config)
+        with self._stage(StartStage.DecodeCapture):
+            captures.capture(Phase.Decode)
+        report.state = State.SelfChecking
+        with self._stage(StartStage.SelfCheck):
+            for phase in Phase:
+                captures.check(phase)
+        device_state.fill_scratch()
+        capturer.closed = True
+        if cache is not None:
+            cache.sealed = True
+        report.state = State.Ready
+        self._tell()
+        return Started(
+            device_state.model,
+            device_state.device,
+            device_state.attention,
+            capturer,
+            device_state.passes,
+            captures.graphs,
+            self._ladders(captures, switches),
+            switches.modes,
+            cache,
+        )
+
+    def _warn(self, warning: str | None) -> None:
+        """Reports and logs what may make answers worse than the model's own, if anything does."""
+        if warning:
+            self.report.warnings += (warning,)
+            logger.warning("model %s: %s", self.config.model.name, warning)
+
+    def _unscaled(self, model: Model) -> str | None:
+        return warning_of(model.unscaled_layers, model.shape.layers) if quantises(cache_dtype(self.config)) else None
+
+    def _refined(self, facts: Facts) -> Plan:
+        """The plan, weakened by what model, device and memory show. StartFailure when that or a duty forbids it."""
+        plan = refine(self._plan, facts)
+        self.report.decisions = plan.decisions
+        if (refused := plan.refused) is not None:
+            raise StartFailure.by(policy_refused(refused))
+        duties.accept(plan)
+        for phase, planned in plan.phases.items():
+            self.report.phases[phase].effective = planned.planned
+        return plan
+
+    def _compiled(self, switches: Switches, function: str) -> None:
+        """`function` has been compiled or loaded: progress, unless a fault asks for a failure."""
+        if switches.fires(FaultKind.Compile, function):
+            raise CompileFailed(f"{function}: injected fault")
+        self._tell()
+
+    def _allocate_cache(
+        self, config: EngineConfig, least: int, device_state: DeviceState, decode_bytes: int, plan: Plan
+    ) -> int:
+        """Makes the KV cache, for at least one sequence of `least` tokens and the check of the graphs of `plan`; the
+        tokens that sequences can own.
+        """
+        model, attention = device_state.model, device_state.attention
+        inputs = dummy_inputs(Phase.Prefill, config.prefill_chunk, config.page_size, device_state.device)
+        attention.plan(inputs.metadata)
+
+        def prefill() -> object:
+            """The largest chunk, of requests that want log-probabilities of their prompts; logits of their answers,
+            and tokens drawn with every filter."""
+            hidden = device_state.passes[Phase.Prefill].eager(inputs, attention.run, inputs.count)[0]
+            logits = model.head(hidden[-config.max_batch :])
+            scored = hidden[-rows_at_once(model.shape.vocab) :]
+            of_hidden(model, scored, [0] * scored.shape[0], 1)
+            rows = logits.shape[0]
+            draws = draws_of([Sampling(1.0, 0.9, seed=0, top_k=50, min_p=0.01)] * rows, device_state.device)
+            return logits, draw(logits, inputs.positions[-rows:], draws)
+
+        allocate = partial(device_state.new_cache, config)
+        largest = largest_sizes(plan)
+        cache = kv_sizing.cache(
+            config, least, model.shape, device_state.place, allocate, prefill, decode_bytes, largest
+        )
+        self.report.kv_pages = cache.pages - 1
+        device_state.bind(cache)
+        return self.report.kv_pages * config.page_size
+
+    def _ladders(self, captures: DegradingCapture, switches: Switches) -> dict[Phase, Ladder]:
+        return {
+            phase: Ladder(
+                phase=phase,
+                policy=policy,
+                planned=self.config.phase(phase).sizes,
+                captured=captures.graphs[phase].sizes if phase in captures.graphs else (),
+                gates=gates_of(captures.plan.gates, phase, policy),
+                ready=True,
+                forced_eager=Mode.Eager in switches.modes,
+            )
+            for phase, policy in ((phase, captures.plan.phases[phase].planned) for phase in Phase)
+        }
+
+    @contextmanager
+    def _stage(self, stage: StartStage) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.report.stages[stage] = time.perf_counter() - began
+        self._tell()
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        self._send(self.report)
+
+    def _alive(self) -> None:
+        """Something within a stage has got on: that is told, too, but not more often than once a second."""
+        if time.monotonic() - self._told >= ALIVE_SECONDS:
+            self._tell()

@@ -1,0 +1,45 @@
+"""How a model's makers want its tokens drawn: generation_config.json, for requests that do not say."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
+
+FILE = "generation_config.json"
+
+
+class DefaultsInvalid(Exception):
+    """generation_config.json cannot be read, or a value is none; the message names the file and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """OpenAI's, unless the model's makers say otherwise. `top_k` 0 cuts nothing."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+    @classmethod
+    def read(cls, folder: Path) -> "SamplingDefaults":
+        """Those of a model folder. DefaultsInvalid for a file that cannot be read, and for a value that a request could
+        not have either.
+        """
+        path = folder / FILE
+        try:
+            found = json_object(path) or {}
+        except JsonFileInvalid as error:
+            raise DefaultsInvalid(str(error)) from error
+        given = {name: found[name] for name in cls.__slots__ if found.get(name) is not None}
+        for name, value in given.items():
+            if not _fits(name, value):
+                raise DefaultsInvalid(f"{path}: {name} is {value!r}; correct it or take it out")
+        return cls(**given | {"top_k": max(0, given.get("top_k", 0))})
+
+
+def _fits(name: str, value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int if name == "top_k" else int | float):
+        return False
+    least, most = {"temperature": (0, 2), "top_p": (1e-9, 1), "top_k": (-1, 2**31 - 1)}[name]
+    return bool(least <= value <= most)

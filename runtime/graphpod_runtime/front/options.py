@@ -1,0 +1,21 @@
+"""What the command line of `serve` says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What the command line says. `host` None is every address, IPv4 and IPv6. `engine_command` replaces the engine
+    process, for tests.
+    """
+
+    config: Path
+    host: str | None = None
+    http_port: int = 8000
+    admin_port: int = 8001
+    termination_log: Path | None = None
+    accept_seconds: float | None = None
+    api_key_file: Path | None = None
+    engine_command: Sequence[str] | None = None

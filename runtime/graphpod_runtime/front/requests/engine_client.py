@@ -1,0 +1,209 @@
+"""The front's side of the engine: the process, the wire, and one stream of events a group of requests."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+from graphpod_policy import ExitCode
+from graphpod_runtime.front.requests.ending import Ending
+from graphpod_runtime.wire.messages import (
+    Abort,
+    Command,
+    Drain,
+    Event,
+    Fatal,
+    Finished,
+    FinishReason,
+    Submit,
+    Tokens,
+    decode_events,
+    encode,
+)
+from graphpod_runtime.wire.socket import BEAT, WIRE, address, unbounded
+
+log = logging.getLogger("graphpod.front")
+
+ENGINE_COMMAND = (sys.executable, "-m", "graphpod_runtime.engine.process")
+
+LAST_WORDS_SECONDS = 0.3
+"""After the process has gone, frames that it left in the socket arrive within this."""
+
+
+class EngineStream:
+    """The events of a group of requests, each with the request's index in the group."""
+
+    def __init__(self, abort: Callable[[int], None]) -> None:
+        self._events: asyncio.Queue[tuple[int, Tokens | Finished]] = asyncio.Queue()
+        self.abort = abort
+        """Ends one request of the group, by index; only events that have come already may follow."""
+
+    async def next(self) -> tuple[int, Tokens | Finished]:
+        """The next event; every request of the group ends with exactly one Finished."""
+        return await self._events.get()
+
+    def put(self, index: int, event: Tokens | Finished) -> None:
+        """An event has come."""
+        self._events.put_nowait((index, event))
+
+
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
+"""What a process does to itself. SIGKILL and SIGTERM come from somebody else, the kernel short of memory for one."""
+
+
+class EngineClient:
+    """One engine process. `on_event` gets what belongs to no request: Warmup, Counters, Heartbeat."""
+
+    def __init__(self, on_event: Callable[[Event], None], command: Sequence[str] = ENGINE_COMMAND) -> None:
+        self._on_event = on_event
+        self._command = command
+        self._folder = tempfile.TemporaryDirectory(prefix="graphpod-")
+        self._context = zmq.asyncio.Context()
+        self._streams: dict[str, tuple[EngineStream, int]] = {}
+        self._numbers = itertools.count()
+        self._fatal: Fatal | None = None
+        self._drained = False
+        self._closed: str | None = None
+        """Why no request is taken any more."""
+        self._process: asyncio.subprocess.Process | None = None
+        folder = Path(self._folder.name)
+        self._wire = self._bind(folder, WIRE)
+        self._beat = self._bind(folder, BEAT)
+
+    @property
+    def open(self) -> int:
+        """Requests that have not ended."""
+        return len(self._streams)
+
+    @property
+    def pid(self) -> int:
+        """The engine process."""
+        assert self._process is not None, "the engine has not been started"
+        return self._process.pid
+
+    async def run(self, config_path: Path) -> Ending:
+        """Starts the engine, serves its wire, and returns why it ended; every open request has then ended too."""
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, "--config", str(config_path), "--wire", self._folder.name,
+            stdin=asyncio.subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        readers = [asyncio.create_task(self._read(socket)) for socket in (self._wire, self._beat)]
+        exited = asyncio.create_task(self._process.wait())
+        try:
+            # A reader only ends by an error; unread frames would leave every request waiting for ever.
+            done, _ = await asyncio.wait((exited, *readers), return_when=asyncio.FIRST_COMPLETED)
+            code = done.pop().result()
+            await asyncio.sleep(LAST_WORDS_SECONDS)
+        finally:
+            for task in (exited, *readers):
+                task.cancel()
+            self.kill()
+            await self._process.wait()
+        ending = self._ending(code)
+        self.fail_all(ending.line)
+        return ending
+
+    @contextlib.contextmanager
+    def submit(self, requests: Sequence[Callable[[str], Submit]]) -> Iterator[EngineStream]:
+        """Opens a group of requests, each made from its id; what has not ended on leaving is aborted. After
+        `fail_all` requests end at once: one may have been with the tokenizer at that moment.
+        """
+        ids = [f"r{next(self._numbers)}" for _ in requests]
+        stream = EngineStream(lambda index: self._abort(ids[index]))
+        try:
+            for index, (id, request) in enumerate(zip(ids, requests, strict=True)):
+                if self._closed is not None:
+                    stream.put(index, Finished(id, FinishReason.Error, self._closed))
+                    continue
+                self._streams[id] = (stream, index)
+                self._send([request(id)])
+            yield stream
+        finally:
+            for id in ids:
+                self._abort(id)
+
+    def drain(self) -> None:
+        """The engine ends once its requests have ended."""
+        self._drained = True
+        self._send([Drain()])
+
+    def abort_all(self, message: str) -> None:
+        """Ends every request, open or to come, with an error and frees it in the engine."""
+        ids = list(self._streams)
+        self.fail_all(message)
+        self._send([Abort(id) for id in ids])
+
+    def fail_all(self, message: str) -> None:
+        """Ends every request, open or to come, with an error, here only."""
+        self._closed = message
+        for id, (stream, index) in list(self._streams.items()):
+            stream.put(index, Finished(id, FinishReason.Error, message))
+        self._streams.clear()
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Ends the process; SIGABRT makes it print every stack first."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(how)
+
+    def close(self) -> None:
+        """Gives up sockets and folder."""
+        self._context.destroy(linger=0)
+        self._folder.cleanup()
+
+    def _abort(self, id: str) -> None:
+        if self._streams.pop(id, None) is not None:
+            self._send([Abort(id)])
+
+    def _bind(self, folder: Path, name: str) -> "zmq.asyncio.Socket":
+        socket = self._context.socket(zmq.PAIR)
+        unbounded(socket)
+        socket.bind(address(folder, name))
+        return socket
+
+    def _send(self, commands: list[Command]) -> None:
+        # Without a limit on the queue a send never waits: the future is done when it returns.
+        self._wire.send(encode(commands))
+
+    async def _read(self, socket: Any) -> None:
+        while True:
+            for event in decode_events(await socket.recv()):
+                self._dispatch(event)
+
+    def _dispatch(self, event: Event) -> None:
+        match event:
+            case Tokens():
+                # An event of an aborted request may still be on its way.
+                if event.id in self._streams:
+                    stream, index = self._streams[event.id]
+                    stream.put(index, event)
+            case Finished():
+                if event.id in self._streams:
+                    stream, index = self._streams.pop(event.id)
+                    stream.put(index, event)
+            case Fatal():
+                self._fatal = event
+            case _:
+                self._on_event(event)
+
+    def _ending(self, code: int) -> Ending:
+        if self._fatal is not None:
+            return Ending(ExitCode(self._fatal.code), self._fatal.message)
+        if code == ExitCode.Drained and self._drained:
+            return Ending(ExitCode.Drained, "the engine has drained")
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        oom = "; the kernel kills like this when memory runs out: raise the memory limit" if code == -9 else ""
+        return Ending(
+            ExitCode.EngineDied,
+            f"the engine process {self.pid} ended by {how} without a word{oom}; see its log above",
+            crashed=-code in CRASHES,
+        )

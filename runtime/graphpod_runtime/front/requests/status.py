@@ -1,0 +1,95 @@
+"""What the front knows about itself: one object that the probes, the gate and the drain read and write."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from graphpod_policy import EngineConfig, Phase, config_hash, limits
+from graphpod_runtime.wire.report import PhaseReport, Report, State
+
+
+@dataclass(slots=True)
+class Status:
+    """The front's state. `report` is the body of /warmup less the pod's identity, as the engine told it last."""
+
+    config: EngineConfig
+    config_hash: str
+    pod_uid: str
+    report: dict[str, Any]
+    app_loaded: bool = False
+    engine_alive: bool = False
+    started: bool = False
+    """Warm-up has ended once; never cleared."""
+    draining: bool = False
+    """SIGTERM has come: not ready, but still answering."""
+    refusing: bool = False
+    """The time to accept requests during a drain is over."""
+
+    @classmethod
+    def of(cls, data: bytes, pod_uid: str) -> "Status":
+        """The status at process start, of the configuration file's bytes. Raises ConfigError."""
+        config = EngineConfig.parse(data)
+        return cls(config, config_hash(data), pod_uid, first_report(config).as_dict())
+
+    def update(self, report: dict[str, Any]) -> None:
+        """The engine has told how its start goes."""
+        self.report = report
+        self._latch()
+
+    def loaded(self) -> None:
+        """The HTTP application can answer."""
+        self.app_loaded = True
+        self._latch()
+
+    @property
+    def state(self) -> State:
+        """Where the start is."""
+        return State(self.report["state"])
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be served now."""
+        return self.started and self.engine_alive and not self.draining
+
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of one request: what the engine serves, or the whole KV cache when that is smaller. Before the
+        engine knows, the most that the configuration allows.
+        """
+        served, kv_tokens = self.report["limits"], self.report["kv"]["tokens"]
+        most: int = served["maxModelLen"] if served else limits.context(self.config.feature_set())
+        return min(most, kv_tokens) if kv_tokens else most
+
+    @property
+    def batch(self) -> int:
+        """Most requests that run together, known as `context_tokens` is."""
+        served = self.report["limits"]
+        most: int = served["maxBatch"] if served else limits.batch(self.config.feature_set())
+        return most
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids that the model can read are below this; a tokenizer may have more or fewer, and gaps. 0 until the
+        engine has loaded the model."""
+        return int(self.report["vocabulary"])
+
+    def warmup(self) -> dict[str, Any]:
+        """The body of GET /warmup."""
+        return {"podUID": self.pod_uid, "configHash": self.config_hash, **self.report}
+
+    def _latch(self) -> None:
+        self.started = self.started or (self.app_loaded and self.state is State.Ready)
+
+
+def first_report(config: EngineConfig) -> Report:
+    """What is true before the engine has said a word: the plan, and nothing captured."""
+    plan = config.resolved()
+    phases = {
+        phase: PhaseReport(
+            requested=config.phase(phase).requested,
+            planned=config.phase(phase).planned,
+            effective=config.phase(phase).planned,
+            planned_sizes=len(config.phase(phase).sizes),
+        )
+        for phase in Phase
+    }
+    return Report(plan.backend, phases, page_size=config.page_size)

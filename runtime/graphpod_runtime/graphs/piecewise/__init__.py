@@ -1,0 +1,1 @@
+"""A model's body traced once, split at attention, its pieces captured."""

@@ -1,0 +1,177 @@
+"""The two halves of a layer, before and after attention, as functions whose weights are arguments.
+
+All layers share them, so each is compiled once for the whole model, for any number of rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as functional
+from torch import Tensor
+
+from graphpod_runtime.base.opaque import Opaque
+from graphpod_runtime.base.shapes import Activation, ModelShape
+from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
+from graphpod_runtime.models.norm import rms_norm
+from graphpod_runtime.models.rope import apply_rope
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Norm, q/k/v projection, rotation: x [tokens, hidden] -> q [tokens, heads, d], k and v [tokens, kv_heads, d]."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+
+    def __call__(
+        self,
+        x: Tensor,
+        cosines: Tensor,
+        sines: Tensor,
+        norm: Tensor,
+        qkv: Tensor,
+        bias: Tensor | None,
+        norm_q: Tensor | None,
+        norm_k: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        heads = functional.linear(rms_norm(x, norm, self.eps), qkv, bias)
+        # Their number is named, not left to be inferred: a compiler may know no division of symbols.
+        heads = heads.view(x.shape[0], self.heads + 2 * self.kv_heads, self.head_dim)
+        q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        if norm_q is not None and norm_k is not None:
+            q = apply_rope(rms_norm(q, norm_q, self.eps), cosines, sines)
+            k = apply_rope(rms_norm(k, norm_k, self.eps), cosines, sines)
+        else:
+            rotated = apply_rope(heads[:, : self.heads + self.kv_heads], cosines, sines)
+            q, k = rotated.split((self.heads, self.kv_heads), dim=1)
+        return q, k, v
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Output projection, norm, gated MLP: attended [tokens, heads · d] and x [tokens, hidden] -> [tokens, hidden].
+
+    The results of attention and MLP are normalised before they are added where there are weights for it.
+    """
+
+    eps: float
+    activation: Activation
+
+    def __call__(
+        self,
+        attended: Tensor,
+        x: Tensor,
+        out: Tensor,
+        out_bias: Tensor | None,
+        norm_attended: Tensor | None,
+        norm: Tensor,
+        gate_up: Tensor,
+        gate_up_bias: Tensor | None,
+        down: Tensor,
+        down_bias: Tensor | None,
+        norm_result: Tensor | None,
+    ) -> Tensor:
+        x = x + self._normed(functional.linear(attended, out, out_bias), norm_attended)
+        gated = self.gated(x, norm, gate_up, gate_up_bias)
+        return x + self._normed(functional.linear(gated, down, down_bias), norm_result)
+
+    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        return x if weight is None else rms_norm(x, weight, self.eps)
+
+    def gated(self, x: Tensor, norm: Tensor, gate_up: Tensor, bias: Tensor | None) -> Tensor:
+        """[tokens, intermediate]. The widest tensors of a model are here, and size the graph pool: none is kept for
+        longer than it is read, and the product takes no third one."""
+        gate, up = functional.linear(rms_norm(x, norm, self.eps), gate_up, bias).chunk(2, dim=-1)
+        if self.activation is Activation.GeluTanh:
+            return functional.gelu(gate, approximate="tanh").mul_(up)
+        return functional.silu(gate).mul_(up)
+
+
+class LayerFunctions:
+    """Both, plain until `compile`."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        self._before = Before(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps)
+        self._after = After(shape.norm_eps, shape.activation)
+        self.before: Function = self._before
+        self.after: Function = self._after
+
+    def compile(self, cache: CompileCache | None) -> None:
+        """Takes both from `cache` at their next calls; what it does not have is compiled then. None: plain again."""
+        if cache is None:
+            self.before, self.after = self._before, self._after
+            return
+        self.before = Opaque(CompiledBefore(self._before, cache), self._before)
+        self.after = Opaque(CompiledAfter(self._after, cache), self._after)
+
+
+class CompiledBefore:
+    """Before, compiled with the places of its results as arguments, so that no copy follows."""
+
+    def __init__(self, before: Before, cache: CompileCache) -> None:
+        self._before, self._cache = before, cache
+        self._code: CompiledCode | None = None
+
+    def __call__(self, x: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        before, rows = self._before, x.shape[0]
+        q = x.new_empty(rows, before.heads, before.head_dim)
+        k, v = (x.new_empty(rows, before.kv_heads, before.head_dim) for _ in range(2))
+        arguments = (x, *others, q, k, v)
+        if self._code is None:
+            last = len(arguments)
+            with_rows = (0, 1, 2, last - 3, last - 2, last - 1)
+            self._code = self._cache.code(Compiled.Before, repr(before), self._into, arguments, with_rows)
+        self._code(*arguments)
+        return q, k, v
+
+    def _into(self, *arguments: Tensor | None) -> None:
+        *given, q, k, v = arguments
+        for place, result in zip((q, k, v), self._before(*given), strict=True):  # type: ignore[arg-type]
+            place.copy_(result)  # type: ignore[union-attr]
+
+
+class CompiledAfter:
+    """After, compiled between its two residual sums where it can be: a matrix product adds to `x` in place and at no
+    cost, where the compiler would copy `x` first. Then `x` is overwritten. With norms or biases of the products the
+    whole function is compiled.
+    """
+
+    def __init__(self, after: After, cache: CompileCache) -> None:
+        self._after, self._cache = after, cache
+        self._code: CompiledCode | None = None
+
+    def __call__(
+        self,
+        attended: Tensor,
+        x: Tensor,
+        out: Tensor,
+        out_bias: Tensor | None,
+        norm_attended: Tensor | None,
+        norm: Tensor,
+        gate_up: Tensor,
+        gate_up_bias: Tensor | None,
+        down: Tensor,
+        down_bias: Tensor | None,
+        norm_result: Tensor | None,
+    ) -> Tensor:
+        after = self._after
+        if not (out_bias is norm_attended is down_bias is norm_result is None):
+            whole = (attended, x, out, out_bias, norm_attended, norm)
+            rest = (gate_up, gate_up_bias, down, down_bias, norm_result)
+            (result,) = self._coded(Compiled.After, after, (*whole, *rest), (0, 1))
+            return result
+        x.addmm_(attended, out.t())
+        (gated,) = self._coded(Compiled.Mlp, after.gated, (x, norm, gate_up, gate_up_bias), (0,))
+        return x.addmm_(gated, down.t())
+
+    def _coded(
+        self, name: str, function: Function, arguments: tuple[Tensor | None, ...], rows: tuple[int, ...]
+    ) -> tuple[Tensor, ...]:
+        if self._code is None:
+            self._code = self._cache.code(name, repr(self._after), function, arguments, rows)
+        return self._code(*arguments)

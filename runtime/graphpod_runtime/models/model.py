@@ -1,0 +1,41 @@
+"""What the engine asks of a model: embedding, body and head, and where its weights go."""
+
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from graphpod_runtime.base.shapes import KvScale, ModelShape
+from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.models.target import Target
+
+
+class Model(Protocol):
+    """A decoder-only language model in three parts."""
+
+    kv_scales: tuple[KvScale, ...]
+    """Of each layer, final once the weights are loaded; only an FP8 KV cache has them."""
+    unscaled_layers: tuple[int, ...]
+    """Layers whose scales are 1 because the checkpoint gives none."""
+
+    @property
+    def shape(self) -> ModelShape: ...
+
+    @property
+    def body(self) -> nn.Module:
+        """Is a Body; a module, so that eager passes can be counted by a hook."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """[tokens] -> [tokens, hidden]"""
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """[rows, hidden] -> logits [rows, vocab], final norm included."""
+
+    def targets(self) -> "dict[str, Target]":
+        """For each tensor name of a Hugging Face checkpoint: where it goes."""
+
+    def compile_halves(self, cache: CompileCache | None) -> None:
+        """Takes the two halves of a layer, for all layers at once, from `cache` when they run next; without one they
+        are what was written."""
+
+    def module(self) -> nn.Module:
+        """The whole model as a module, for its parameters and buffers."""

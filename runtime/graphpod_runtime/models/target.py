@@ -1,0 +1,37 @@
+"""Where a tensor of a checkpoint goes."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from graphpod_runtime.base.progress import OnProgress, ignore_progress
+
+PIECE_BYTES = 64 << 20
+"""Weights are taken in pieces of this size at most: at 1 MB/s, a piece a minute, reading is seen to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Rows [first, first + rows) of `parameter` take one tensor of the checkpoint (fused weights take several) `plus`
+    a number."""
+
+    parameter: nn.Parameter
+    first: int
+    rows: int
+    plus: float = 0.0
+
+    @property
+    def view(self) -> Tensor:
+        """The rows to fill."""
+        return self.parameter.data[self.first : self.first + self.rows]
+
+    def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
+        """Takes `tensor`, which has the shape of `view`, piece by piece; `read` is called after each: a mapped tensor
+        is read from storage as it is copied.
+        """
+        rows = max(1, PIECE_BYTES * self.rows // max(1, tensor.nbytes))
+        for piece, into in zip(tensor.split(rows), self.view.split(rows), strict=True):
+            into.copy_(piece)
+            read()
+        if self.plus:
+            self.view.add_(self.plus)

@@ -1,0 +1,132 @@
+"""The messages between front and engine process, and their bytes.
+
+A frame is a list of messages, so that one pass of the engine costs one frame.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from graphpod_runtime.wire.counters import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """How likely one token was where it stands, and `top`: the likeliest tokens there with theirs, likeliest first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class FinishReason(StrEnum):
+    """How a request ended. `rejected` never reached the engine's queue: it was full."""
+
+    Stop = "stop"
+    Length = "length"
+    Abort = "abort"
+    Error = "error"
+    Rejected = "rejected"
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """A request: token ids in, at most `max_tokens` out. `stop_ids` end it in addition to the model's own end.
+    `logprobs` and `prompt_logprobs` are what LogprobRequest calls `answer` and `prompt`.
+    """
+
+    id: str
+    prompt: list[int]
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop_ids: list[int] = []
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    top_k: int = 0
+    min_p: float = 0.0
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Nobody waits for `id` any more. An unknown id has ended already; that is no error."""
+
+    id: str
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """End the process once every request has ended."""
+
+
+Command = Submit | Abort | Drain
+
+
+class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """New tokens of `id`, in order. The token that stopped a request is not among them. Log-probabilities where they
+    were asked for: of these tokens, and once, in the first event, of the prompt's from its second token on.
+    """
+
+    id: str
+    ids: list[int]
+    logprobs: list[Logprob] = []
+    prompt_logprobs: list[Logprob] = []
+
+
+class Finished(msgspec.Struct, frozen=True, tag=True):
+    """The last event of `id`, sent exactly once. `message` says why for `error` and `rejected`."""
+
+    id: str
+    reason: FinishReason
+    message: str | None = None
+
+
+class Warmup(msgspec.Struct, frozen=True, tag=True):
+    """The start so far: the body of GET /warmup less the pod's own identity."""
+
+    report: dict[str, Any]
+
+
+class CounterSnapshot(msgspec.Struct, frozen=True, tag=True):
+    """Every series of the engine process, cumulative since its start."""
+
+    values: list[Sample]
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag=True):
+    """`progress`: time.monotonic() of the last progress (one clock for all processes of a host); `stage`: at what."""
+
+    progress: float
+    stage: str
+
+
+class Fatal(msgspec.Struct, frozen=True, tag=True):
+    """The last words of an engine process: `code` is an ExitCode, `reason` its name."""
+
+    reason: str
+    message: str
+    code: int
+
+
+Event = Tokens | Finished | Warmup | CounterSnapshot | Heartbeat | Fatal
+
+_encoder = msgspec.msgpack.Encoder()
+_commands = msgspec.msgpack.Decoder(list[Command])
+_events = msgspec.msgpack.Decoder(list[Event])
+
+
+def encode(messages: Sequence[Command | Event]) -> bytes:
+    """One frame."""
+    return _encoder.encode(messages)
+
+
+def decode_commands(frame: bytes) -> list[Command]:
+    """Raises msgspec.DecodeError for anything that is not a frame of commands."""
+    return _commands.decode(frame)
+
+
+def decode_events(frame: bytes) -> list[Event]:
+    """Raises msgspec.DecodeError for anything that is not a frame of events."""
+    return _events.decode(frame)

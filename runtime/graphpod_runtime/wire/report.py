@@ -1,0 +1,175 @@
+"""What a start tells the world: the body of GET /warmup, less the pod's own identity."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import graphpod_policy
+from graphpod_policy import Backend, Decision, Phase, Policy
+
+
+class State(StrEnum):
+    """Where a start is. Ready and Failed are terminal."""
+
+    Loading = "Loading"
+    Capturing = "Capturing"
+    SelfChecking = "SelfChecking"
+    Ready = "Ready"
+    Failed = "Failed"
+
+
+class StartStage(StrEnum):
+    """A timed part of the start, in its order."""
+
+    Import = "Import"
+    Load = "Load"
+    """Weights."""
+    Buffers = "Buffers"
+    """Attention's workspaces, static buffers, break slots, and what the resolver makes of the loaded model."""
+    Compile = "Compile"
+    PrefillCapture = "PrefillCapture"
+    DecodeMeasure = "DecodeMeasure"
+    KvSizing = "KvSizing"
+    DecodeCapture = "DecodeCapture"
+    SelfCheck = "SelfCheck"
+
+
+class SelfCheck(StrEnum):
+    """How the self-check of a phase's graphs ended."""
+
+    NotRun = "NotRun"
+    Passed = "Passed"
+    Failed = "Failed"
+
+
+class CaptureCost(NamedTuple):
+    """What the capture of one size took: seconds, and the bytes by which pool and driver memory grew. Sizes share a
+    pool, so most of a ladder's bytes are those of its largest size.
+    """
+
+    size: int
+    seconds: float
+    pool_bytes: int
+    driver_bytes: int
+
+
+@dataclass(slots=True)
+class PhaseReport:
+    """One phase. `planned_sizes`, `captured`, `failed` and `checked` count sizes, `segments` those of a forward pass;
+    bytes and seconds are of the graphs alive now: `prepare_seconds` of what all sizes share (a trace, compiled pieces),
+    `warm_seconds` of passes before the first capture, `costs` of each size, largest first.
+    """
+
+    requested: Policy
+    planned: Policy
+    effective: Policy
+    planned_sizes: int
+    captured: int = 0
+    failed: int = 0
+    checked: int = 0
+    segments: int = 0
+    pool_bytes: int = 0
+    driver_bytes: int = 0
+    capture_seconds: float = 0.0
+    prepare_seconds: float = 0.0
+    warm_seconds: float = 0.0
+    costs: tuple[CaptureCost, ...] = ()
+    self_check: SelfCheck = SelfCheck.NotRun
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the API's words."""
+        return {
+            "requested": self.requested.value,
+            "planned": self.planned.value,
+            "effective": self.effective.value,
+            "sizes": {"planned": self.planned_sizes, "captured": self.captured, "failed": self.failed},
+            "segments": self.segments,
+            "poolBytes": self.pool_bytes,
+            "driverBytes": self.driver_bytes,
+            "captureSeconds": round(self.capture_seconds, 3),
+            "selfCheck": self.self_check.value,
+        }
+
+
+class ServedLimits(NamedTuple):
+    """Tokens of the longest sequence and sequences of the largest batch that this pod serves; `auto` names those that
+    the pod derived, in the API's words.
+    """
+
+    context: int
+    batch: int
+    auto: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the API's words."""
+        return {"maxModelLen": self.context, "maxBatch": self.batch, "auto": list(self.auto)}
+
+
+class Attention(NamedTuple):
+    """Whose kernels compute attention, and why theirs."""
+
+    kernels: str
+    because: str
+
+
+@dataclass(slots=True)
+class Report:
+    """The start so far. The start writes it; readers take `as_dict` copies."""
+
+    backend: Backend
+    phases: dict[Phase, PhaseReport]
+    state: State = State.Loading
+    decisions: tuple[Decision, ...] = ()
+    stages: dict[StartStage, float] = field(default_factory=dict)
+    attention: Attention | None = None
+    """Known once the model is."""
+    limits: ServedLimits | None = None
+    """Known once the KV cache is."""
+    kv_pages: int = 0
+    page_size: int = 0
+    warnings: tuple[str, ...] = ()
+    """What may make answers worse than the model's own, for people."""
+    vocabulary: int = 0
+    """Rows of the model's embedding; known once the model is."""
+    failure: tuple[str, str] | None = None
+    """Reason and message."""
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing will change any more."""
+        return self.state in (State.Ready, State.Failed)
+
+    def capture_clock(self) -> dict[str, float]:
+        """Seconds from weights on the device to the last prefill graph, as parts of that sum. `rest` is what the parts
+        leave: attempts that failed, memory readings.
+        """
+        prefill = self.phases[Phase.Prefill]
+        of_capture = {
+            "trace": prefill.prepare_seconds,
+            "warm-up": prefill.warm_seconds,
+            "graphs": sum(cost.seconds for cost in prefill.costs),
+        }
+        return {
+            "buffers": self.stages.get(StartStage.Buffers, 0.0),
+            "compile": self.stages.get(StartStage.Compile, 0.0),
+            **of_capture,
+            "rest": self.stages.get(StartStage.PrefillCapture, 0.0) - sum(of_capture.values()),
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, a copy: pages are those that sequences can own."""
+        return {
+            "engine": graphpod_policy.__version__,
+            "backend": self.backend.value,
+            "state": self.state.value,
+            "terminal": self.terminal,
+            "graph": {phase.value: report.as_dict() for phase, report in self.phases.items()},
+            "decisions": [decision.as_dict() for decision in self.decisions],
+            "stages": [{"name": stage.value, "seconds": round(seconds, 3)} for stage, seconds in self.stages.items()],
+            "attention": self.attention and self.attention._asdict(),
+            "limits": self.limits and self.limits.as_dict(),
+            "kv": {"pages": self.kv_pages, "pageSize": self.page_size, "tokens": self.kv_pages * self.page_size},
+            "warnings": list(self.warnings),
+            "vocabulary": self.vocabulary,
+            "failure": self.failure and {"reason": self.failure[0], "message": self.failure[1]},
+        }

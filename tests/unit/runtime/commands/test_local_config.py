@@ -1,0 +1,118 @@
+"""`serve --model` and `generate`: which device and element type a folder on this machine gets."""
+
+import ctypes
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphpod_policy import NOWHERE, Backend, Device, settled
+from graphpod_runtime.commands.gpus import DRIVER, TORCH_CUDA, Gpus, usable_gpus
+from graphpod_runtime.commands.local_config import LocalOptions, local_config
+
+ONE_GPU = Gpus(1, "the NVIDIA driver shows 1 GPU")
+NO_GPU = Gpus(0, "this machine has no NVIDIA driver")
+SHAPE = {
+    "num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 99
+}  # fmt: skip
+"""A config.json."""
+GEMMA = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024},
+    "vision_config": {},
+}
+"""As gemma-3-4b-it has it: the rest are the architecture's defaults."""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    return tmp_path
+
+
+class Driver:
+    """The CUDA driver of a machine with `count` GPUs, or one whose first call fails."""
+
+    def __init__(self, count: int, error: int = 0) -> None:
+        self.count, self.error = count, error
+
+    def cuInit(self, flags: int) -> int:
+        assert flags == 0
+        return self.error
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = self.count
+        return 0
+
+
+def machine(driver: Driver | None) -> Callable[[str], Any]:
+    """What opens libraries on a machine with that driver."""
+
+    def load(name: str) -> Driver:
+        assert name == DRIVER
+        if driver is None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return driver
+
+    return load
+
+
+def torch_of(folder: Path, *, cuda: bool) -> Path:
+    library = folder / TORCH_CUDA
+    library.parent.mkdir()
+    if cuda:
+        library.touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "count", "words"),
+    [
+        (Driver(1), True, 1, "shows 1 GPU"),
+        (Driver(8), True, 8, "shows 8 GPUs"),
+        (Driver(1), False, 0, "PyTorch has no CUDA"),
+        (Driver(0), True, 0, "shows no GPU"),
+        (Driver(1, error=100), True, 0, "cuInit: error 100"),
+        (None, True, 0, "no NVIDIA driver"),
+    ],
+)
+def test_gpus_are_those_that_driver_and_torch_both_have(
+    tmp_path: Path, driver: Driver | None, cuda: bool, count: int, words: str
+) -> None:
+    found = usable_gpus(machine(driver), torch_of(tmp_path, cuda=cuda))
+    assert found.count == count
+    assert words in found.because
+
+
+def test_a_gpu_is_used_where_there_is_one_in_16_bits(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = local_config(LocalOptions(model), lambda: ONE_GPU)
+    assert (config.features.device, config.features.gpus) == (Device.Cuda, 1)
+    assert settled(config, None, NOWHERE)[0].dtype == "bfloat16"
+    assert config.resolved().backend is Backend.CudaGraph
+    assert capsys.readouterr().err == "graphpod-engine: --device auto: cuda (the NVIDIA driver shows 1 GPU)\n"
+
+
+def test_a_machine_without_one_computes_on_its_cpu_in_32_bits(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = local_config(LocalOptions(model), lambda: NO_GPU)
+    assert (config.features.device, config.features.gpus) == (Device.Cpu, 0)
+    assert settled(config, None, NOWHERE)[0].dtype == "float32"
+    assert capsys.readouterr().err == "graphpod-engine: --device auto: cpu (this machine has no NVIDIA driver)\n"
+
+
+def test_what_is_written_is_taken_and_no_gpu_is_looked_for(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def never() -> Gpus:
+        raise AssertionError("looked for a GPU")
+
+    options = LocalOptions(model, device="cpu", dtype="bfloat16", max_model_len=64, max_batch=3)
+    config = local_config(options, never)
+    assert (config.features.device, config.dtype) == (Device.Cpu, "bfloat16")
+    assert (config.max_model_len, config.max_batch) == (64, 3)
+    assert local_config(LocalOptions(model, device="cuda", dtype="float32"), never).dtype == "float32"
+    assert capsys.readouterr().err == ""
+
+
+def test_fields_that_an_architecture_has_defaults_for_may_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GEMMA))
+    assert local_config(LocalOptions(tmp_path, device="cpu")).features.device is Device.Cpu

@@ -1,0 +1,107 @@
+"""What counts as equal, as a near-tie, and as wrong."""
+
+import math
+from typing import Any
+
+import pytest
+
+from graphpod_policy import Phase
+from graphpod_runtime.engine.schedule.sequence import Chunk, LogprobRequest, PrefillBatch, Sequence, Yielded
+from graphpod_runtime.wire.messages import Logprob
+from truth.recorded_schedule import Difference, RecordedPass, RecordedSchedule, ScheduleDiffers, compare
+
+NEAR = 1e-3
+NOTHING = LogprobRequest()
+
+
+class Saying:
+    """A runner that says what it was made with."""
+
+    def __init__(self, *yielded: Yielded) -> None:
+        self.yielded = list(yielded)
+
+    def forward(self, batch: Any) -> Yielded:
+        return self.yielded.pop(0)
+
+
+def logprob(token: int, first: float, second: float) -> Logprob:
+    return Logprob(token, first, ((token, first), (token + 1, second)))
+
+
+def recorded(
+    *yielded: Yielded, wants: LogprobRequest = NOTHING, given: RecordedSchedule | None = None
+) -> RecordedSchedule:
+    """A run of one-chunk passes."""
+    found = RecordedSchedule(Saying(*yielded), wants, given)  # type: ignore[arg-type]
+    for _ in range(len(yielded)):
+        found.forward(PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1), 0, 2),)))
+    return found
+
+
+def test_a_token_that_differs_is_a_near_tie_only_where_eager_was_not_sure() -> None:
+    sure, unsure = logprob(5, -0.1, -3.0), logprob(5, -0.7, -0.7005)
+    record = recorded(Yielded([5], (sure,)), Yielded([5], (unsure,)))
+    assert compare(record, recorded(Yielded([5]), Yielded([5]), given=record), NEAR) == Difference(tokens=2)
+    assert compare(record, recorded(Yielded([5]), Yielded([6]), given=record), NEAR) == Difference(
+        tokens=2, near_ties=1
+    )
+    assert compare(record, recorded(Yielded([6]), Yielded([5]), given=record), NEAR) == Difference(tokens=2, wrong=1)
+    # A third token is wrong where two are near each other.
+    assert compare(record, recorded(Yielded([5]), Yielded([7]), given=record), NEAR) == Difference(tokens=2, wrong=1)
+
+
+def test_of_two_equally_likely_tokens_either_may_be_the_one_that_was_chosen() -> None:
+    """The greedy choice takes the first of equals, a list of the likeliest any."""
+    record = recorded(Yielded([6], (Logprob(6, -0.7, ((5, -0.7), (6, -0.7))),)))
+    assert compare(record, recorded(Yielded([5]), given=record), NEAR) == Difference(tokens=1, near_ties=1)
+
+
+def test_the_first_wrong_token_is_told_with_what_was_allowed() -> None:
+    record = recorded(Yielded([5], (logprob(5, -0.5, -3.0),)), Yielded([5], (logprob(5, -0.5, -3.0),)))
+    found = compare(record, recorded(Yielded([6]), Yielded([9]), given=record), NEAR)
+    assert found.first == "prefill of request a behind 2 tokens: 6 is 2.5 behind eager's likeliest, 5, 0.001 allowed"
+    found = compare(record, recorded(Yielded([5]), Yielded([9]), given=record), NEAR)
+    assert found.first == (
+        "prefill of request a behind 2 tokens: 9 is more than 2.5 behind eager's likeliest, 5, and none of its 2, "
+        "0.001 allowed"
+    )
+
+
+def test_log_probabilities_are_compared_where_they_were_asked_for() -> None:
+    record = recorded(Yielded([5], (logprob(5, -0.1, -3.0),), ((Logprob(2, -1.0),),)))
+    other = Yielded([5], (logprob(5, -0.2, -3.0),), ((Logprob(2, -1.5),),))
+    for wants, expected in (
+        (LogprobRequest(), (0, 0.0)),
+        (LogprobRequest(answer=1), (1, 0.1)),
+        (LogprobRequest(answer=1, prompt=1), (2, 0.5)),
+    ):
+        found = compare(record, recorded(other, wants=wants, given=record), NEAR)
+        assert (found.scored, found.worst) == (expected[0], pytest.approx(expected[1]))
+
+
+def test_not_a_number_is_far_from_everything() -> None:
+    record = recorded(Yielded([5], (logprob(5, -0.1, -3.0),)))
+    got = recorded(Yielded([5], (Logprob(5, math.nan),)), wants=LogprobRequest(answer=0), given=record)
+    assert compare(record, got, NEAR).worst == math.inf
+
+
+def test_what_was_asked_and_not_told_is_no_agreement() -> None:
+    record = recorded(Yielded([5], (logprob(5, -0.1, -3.0),), ((Logprob(2, -1.0),),)))
+    with pytest.raises(ValueError, match="shorter"):
+        compare(record, recorded(Yielded([5]), wants=LogprobRequest(prompt=0), given=record), NEAR)
+
+
+def test_another_schedule_is_not_compared() -> None:
+    record = recorded(Yielded([5]), Yielded([6]))
+    with pytest.raises(ScheduleDiffers, match="1 passes, the record has 2"):
+        compare(record, recorded(Yielded([5]), given=record), NEAR)
+    record.passes[0] = RecordedPass(Phase.Decode, record.passes[0].rows, record.passes[0].yielded)
+    with pytest.raises(ScheduleDiffers, match="pass 0 is prefill"):
+        recorded(Yielded([5]), given=record)
+
+
+def test_the_second_run_goes_on_with_the_records_token() -> None:
+    record = recorded(Yielded([5], (logprob(5, -0.1, -3.0),)))
+    second = RecordedSchedule(Saying(Yielded([6])), given=record)  # type: ignore[arg-type]
+    assert second.forward(PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1), 0, 2),))).tokens == [5]
+    assert second.passes[0].yielded.tokens == [6]

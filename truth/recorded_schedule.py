@@ -1,0 +1,189 @@
+"""A run of an engine over one schedule, recorded; and the same schedule run again with the tokens of the record.
+
+A schedule depends on tokens (an end, a page crossed), so the second run is given the first one's: each of its own
+choices is compared where it was made, and one that differs cannot lead the rest astray.
+"""
+
+import math
+from collections.abc import Sequence as List
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from graphpod_policy import EngineConfig, Phase
+from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.schedule.sequence import (
+    Batch,
+    DecodeBatch,
+    LogprobRequest,
+    PrefillBatch,
+    Sequence,
+    Yielded,
+)
+from graphpod_runtime.wire.messages import Logprob
+
+RIVALS = LogprobRequest(answer=32)
+"""What a record asks for at least: the tokens that eager nearly chose, all that a rounding may bring to the front."""
+
+
+class ScheduleDiffers(Exception):
+    """The second run does not follow the first one's schedule: nothing can be compared."""
+
+
+class Forwarding(Protocol):
+    """What a schedule drives: a runner."""
+
+    config: EngineConfig
+    pages: PageAllocator
+    eos_ids: tuple[int, ...]
+
+    def forward(self, batch: Batch) -> Yielded: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPass:
+    """One pass: what each of its sequences or chunks was (request, first token, end) and what it yielded, with a
+    log-probability or None for each of them.
+    """
+
+    phase: Phase
+    rows: tuple[tuple[str, int, int], ...]
+    yielded: Yielded
+
+
+@dataclass(slots=True)
+class RecordedSchedule:
+    """Is Forwarding: `runner`, recorded. With `given` it hands out that record's tokens instead of its own."""
+
+    runner: Forwarding
+    wants: LogprobRequest = RIVALS
+    given: "RecordedSchedule | None" = None
+    passes: list[RecordedPass] = field(default_factory=list)
+    sequences: dict[str, Sequence] = field(default_factory=dict)
+    """Every sequence that has run, by id."""
+
+    @property
+    def config(self) -> EngineConfig:
+        return self.runner.config
+
+    @property
+    def pages(self) -> PageAllocator:
+        return self.runner.pages
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        return self.runner.eos_ids
+
+    def forward(self, batch: Batch) -> Yielded:
+        """Runs `batch` and records it. ScheduleDiffers when `given` ran another one here."""
+        yielded = self.runner.forward(batch)
+        found = _pass(batch, yielded)
+        self.passes.append(found)
+        sequences = [chunk.sequence for chunk in batch.chunks] if isinstance(batch, PrefillBatch) else batch.sequences
+        self.sequences |= {sequence.id: sequence for sequence in sequences}
+        if self.given is None:
+            return yielded
+        index = len(self.passes) - 1
+        wanted = self.given.passes[index] if index < len(self.given.passes) else None
+        if wanted is None or (wanted.phase, wanted.rows) != (found.phase, found.rows):
+            raise ScheduleDiffers(f"pass {index} is {found.phase} of {found.rows}, the record has {wanted}")
+        return replace(yielded, tokens=wanted.yielded.tokens)
+
+    def sequence(self, id: str, tokens: List[int], new: int) -> Sequence:
+        """A request of this run."""
+        return Sequence(id, list(tokens), len(tokens), new, ignore_eos=True, wants=self.wants)
+
+
+def _pass(batch: Batch, yielded: Yielded) -> RecordedPass:
+    if not yielded.answers:
+        yielded = replace(yielded, answers=(None,) * len(yielded.tokens))
+    if isinstance(batch, DecodeBatch):
+        rows = tuple((one.id, len(one.tokens) - 1, len(one.tokens)) for one in batch.sequences)
+        return RecordedPass(Phase.Decode, rows, yielded)
+    return RecordedPass(Phase.Prefill, tuple((one.sequence.id, one.start, one.end) for one in batch.chunks), yielded)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A second run beside a record. `worst` is the largest difference of a log-probability that both have; `first` says
+    which token was the first wrong one.
+    """
+
+    tokens: int = 0
+    near_ties: int = 0
+    wrong: int = 0
+    scored: int = 0
+    worst: float = 0.0
+    first: str = field(default="", compare=False)
+
+    def __add__(self, other: "Difference") -> "Difference":
+        return Difference(
+            self.tokens + other.tokens,
+            self.near_ties + other.near_ties,
+            self.wrong + other.wrong,
+            self.scored + other.scored,
+            max(self.worst, other.worst),
+            self.first or other.first,
+        )
+
+
+def compare(record: RecordedSchedule, other: RecordedSchedule, near: float) -> Difference:
+    """`other`, which was given `record`. A token that differs is a near-tie when the record has it among its likeliest,
+    less than `near` behind the first; any other is wrong. ScheduleDiffers when one of them ran more passes.
+    """
+    if len(record.passes) != len(other.passes):
+        raise ScheduleDiffers(f"{len(other.passes)} passes, the record has {len(record.passes)}")
+    total = Difference()
+    for wanted, got in zip(record.passes, other.passes, strict=True):
+        total += _tokens(wanted, got.yielded, near)
+        if other.wants.answer is not None:
+            total += _logprobs(wanted.yielded.answers, got.yielded.answers)
+        if other.wants.prompt is not None:
+            for prompt, own in zip(wanted.yielded.prompts, got.yielded.prompts, strict=True):
+                total += _logprobs(prompt, own)
+    return total
+
+
+def _tokens(record: RecordedPass, other: Yielded, near: float) -> Difference:
+    total, yielded = Difference(), record.yielded
+    for row, token, got, logprob in zip(record.rows, yielded.tokens, other.tokens, yielded.answers, strict=True):
+        if logprob is not None:  # a chunk that does not end its prompt has no token
+            if token == got:
+                total += Difference(1)
+            elif got in rivals(logprob, near):
+                total += Difference(1, near_ties=1)
+            else:
+                id, _, end = row
+                where = f"{record.phase} of request {id} behind {end} tokens"
+                total += Difference(1, wrong=1, first=f"{where}: {got} is {_behind(logprob, got)}, {near:.2g} allowed")
+    return total
+
+
+def rivals(logprob: Logprob, near: float) -> set[int]:
+    """The tokens that are nearly as likely as the likeliest, which is one of them: of two that are equally likely
+    either may be the one that was chosen."""
+    likeliest = logprob.top[0][1]
+    return {token for token, found in logprob.top if likeliest - found < near}
+
+
+def _behind(logprob: Logprob, token: int) -> str:
+    """Where a record has `token`."""
+    (likeliest, most), *_ = logprob.top
+    if token in (found := dict(logprob.top)):
+        return f"{most - found[token]:.2g} behind eager's likeliest, {likeliest}"
+    last = f"more than {most - logprob.top[-1][1]:.2g} behind eager's likeliest, {likeliest}"
+    return f"{last}, and none of its {len(logprob.top)}"
+
+
+def _logprobs(record: List[Logprob | None], other: List[Logprob | None]) -> Difference:
+    """Of the same token on both sides; one that differs is counted as a token."""
+    total = Difference()
+    for one, two in zip(record, other, strict=True):
+        if one is not None and two is not None and one.token == two.token:
+            total += Difference(scored=1, worst=distance(one, two))
+    return total
+
+
+def distance(one: Logprob, other: Logprob) -> float:
+    """How far the log-probabilities of one token lie apart; infinitely when one of them is no number."""
+    apart = abs(one.logprob - other.logprob)
+    return math.inf if math.isnan(apart) else apart
