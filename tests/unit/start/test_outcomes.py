@@ -162,7 +162,8 @@ def test_a_real_engine_does_what_was_written_down(entry: dict[str, Any], engine:
 
 def assert_same_limits(entry: dict[str, Any], warmup: dict[str, Any], model: Path) -> None:
     """`explain` tells the context, batch and KV tokens that the engine reports."""
-    service = Manifest("", "demo", "default", Spec.model_validate(service_of(entry)["spec"]), {})
+    raw = service_of(entry)
+    service = Manifest("", "demo", "default", Spec.model_validate(raw["spec"]), raw)
     told = explain(service, ModelFacts.of(json.loads((model / "config.json").read_text())).served).limits
     served = warmup["limits"]["maxModelLen"], warmup["limits"]["maxBatch"], warmup["kv"]["tokens"]
     assert (told.context, told.batch, told.kv_tokens) == served
