@@ -129,7 +129,7 @@ async def _until_served(served: Callable[[], Awaitable[bool]]) -> None:
     waits = False
     while not await _is_served(served):
         if not waits:
-            log.error("the API server does not serve %s; is the CRD installed (graphpod crd)?", SERVICES.plural)
+            log.error("the API server does not serve InferenceServices; install the CRD: graphpod crd")
         waits = True
         await asyncio.sleep(SERVED_SECONDS)
 

@@ -96,7 +96,7 @@ BAD: dict[str, tuple[str, Any]] = {
     "deep variables": (CHAT, b'{"model":"echo","messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"a":'
                        + b"[" * 900 + b"]" * 900 + b"}}"),
     "objects that nobody reads": (CHAT, say("x", metadata=[{}] * 70_000)),
-    "a part of many fields": (CHAT, say([{"type": "text", "text": ""} | {f"k{at}": 1 for at in range(60_000)}])),
+    "a part of many fields": (CHAT, say([{"type": "text", "text": ""} | {f"k{at}": 1 for at in range(20_000)}])),
     "control tokens": (CHAT, say("<end>" * 60_000)),
     "a thousand unknown fields": (CHAT, say("x", **{f"field{number}": 1 for number in range(1000)})),
 }  # fmt: skip
