@@ -81,8 +81,13 @@ class Tree:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return Run(False, hung=True, output=process.communicate()[0])
-        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
-        return Run(process.returncode == 0, failed[1] if failed else "", output=output)
+        return Run(process.returncode == 0, first_failed(output), output=output)
+
+
+def first_failed(output: str) -> str:
+    """The first test that pytest's summary names; "" for none. A line of a log may begin with ERROR, too."""
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+\.py.*?)(?: - .*)?$", output, re.MULTILINE)
+    return failed[1] if failed else ""
 
 
 def tried(tree: Tree, mutant: Mutant, *rounds: tuple[str, ...]) -> tuple[Verdict, Run]:

@@ -153,3 +153,9 @@ def test_a_mutant_is_found_by_name_or_survives_and_the_tree_is_clean_afterwards(
     assert tried(small, unseen, (), tests)[0] is Verdict.Survived
     assert tried(small, replace(unseen, equivalent="10 is never asked for"), tests)[0] is Verdict.Equivalent
     assert (small.folder / "policy/limits.py").read_text() == "def within(value):\n    return value < 10\n"
+
+
+def test_the_first_test_that_failed_is_named_and_no_line_of_a_log() -> None:
+    output = "ERROR    graphpod.front:ending.py:45 ModelInvalid\nFAILED tests/a.py::test_b[c d] - assert x - y\n"
+    assert trial.first_failed(output) == "tests/a.py::test_b[c d]"
+    assert trial.first_failed("1 passed") == ""

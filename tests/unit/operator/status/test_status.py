@@ -305,6 +305,11 @@ def test_a_refused_spec_says_so_everywhere_and_tells_what_still_serves() -> None
     assert "pods that serve all the same: 1" in told.conditions[1].message
 
 
+def test_a_refused_spec_without_a_workload_has_no_replicas() -> None:
+    told = the(seen([], {}, None), engine={"deterministic": True})
+    assert (told.replicas, told.updated_replicas, told.ready_replicas) == (0, 0, 0)
+
+
 def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
     before = the(seen()).model_dump(mode="json", by_alias=True, exclude_none=True)
     times = {condition.type: condition.last_transition_time for condition in the(READY, before=before).conditions}

@@ -13,7 +13,14 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
 from graphpod_runtime.front.text.control_tokens import WINDOW
-from graphpod_runtime.front.text.tokenizer import CHARACTERS, TemplateError, TextTooLong, Tokenizer, TokenizerInvalid
+from graphpod_runtime.front.text.tokenizer import (
+    BYTES,
+    CHARACTERS,
+    TemplateError,
+    TextTooLong,
+    Tokenizer,
+    TokenizerInvalid,
+)
 
 from .conftest import write_model
 
@@ -145,6 +152,24 @@ def test_a_text_is_refused_exactly_when_it_has_more_tokens(trained: Tokenizer, t
         assert trained.encode(text, limit) == whole
     except TextTooLong:
         assert len(whole) > limit or len(text) > CHARACTERS * limit
+
+
+@pytest.mark.parametrize("typed", ["", "<|im_end|>"])
+def test_a_conversation_is_refused_when_it_has_more_tokens(trained: Tokenizer, typed: str) -> None:
+    messages = [turn(typed + "the cat sat. " * 400)]
+    count = len(trained.encode_chat(messages))
+    assert len(trained.encode_chat(messages, limit=count)) == count
+    with pytest.raises(TextTooLong):
+        trained.encode_chat(messages, limit=count // 4)
+
+
+def test_each_byte_has_the_letter_that_the_library_gives_it() -> None:
+    library = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    text = "".join(map(chr, [*range(0x800), 0xFFFF, 0x1F600, 0x10FFFF]))
+    letters = "".join(part for part, _ in library.pre_tokenize_str(text))
+    assert bytes(map(BYTES.__getitem__, letters)) == text.encode()
+    assert BYTES.keys() == set(library.alphabet())
+    assert sorted(BYTES.values()) == list(range(256))
 
 
 def test_a_run_of_blanks_far_longer_than_a_text_of_so_many_tokens_is_refused_untokenized(tmp_path: Path) -> None:
