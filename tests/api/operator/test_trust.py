@@ -17,16 +17,17 @@ from tests.places import Place
 pytestmark = pytest.mark.chaos
 WATCHES = Which(frozenset({Verb.WATCH}))
 SHORT = """
-from graphpod_operator import cluster, resync, watch
-cluster.SILENT_SECONDS = 3600.0
-resync.EVERY_SECONDS = resync.DOUBT_SECONDS = 3.0
-resync.DELIVERY_SECONDS = 1.0
-settings = watch.settings
+from graphpod_operator.kube import client
+from graphpod_operator.watch import relist, service_watch
+client.SILENT_SECONDS = 3600.0
+relist.EVERY_SECONDS = relist.DOUBT_SECONDS = 3.0
+relist.DELIVERY_SECONDS = 1.0
+settings = service_watch.settings
 def without_inactivity_check():
     chosen = settings()
     chosen.watching.inactivity_timeout = 3600
     return chosen
-watch.settings = without_inactivity_check
+service_watch.settings = without_inactivity_check
 """
 """A resync every 3 s, and streams that say nothing are believed."""
 

@@ -17,14 +17,14 @@ from tests.places import Place
 NEWER = "graphpod.dev/runtime:newer"
 NEXT_VERSION = """
 import dataclasses
-from graphpod_operator import plan
+from graphpod_operator.plan import planner
 from graphpod_operator.render import deployment
-resolve = plan.resolve
+resolve = planner.resolve
 def next_rules(features, request):
     made = resolve(features, dataclasses.replace(request, decode_sizes=(1, 2, 3)))
     told = tuple(dataclasses.replace(row, because="said otherwise", hint="and hinted") for row in made.decisions)
     return dataclasses.replace(made, decisions=told, resolver_revision="next")
-plan.resolve = next_rules
+planner.resolve = next_rules
 deployment.EXIT_SECONDS = 11
 """
 """What a process of the next version has otherwise, beside its image: the rules, their words, the form of the pods."""
