@@ -31,11 +31,11 @@ def test_the_program_of_a_next_version_tells_what_it_would_make_otherwise(applie
     at = told.index("  Of the pinned rendering this program would change, beside the image:")
     assert told[at + 1 : at + 7] == [
         "    engine.graph.decode.sizes",
-        "      - 1, 2, 4, 8",
-        "      + 1, 2, 3",
+        "      - 4 of up to 8 sequences: 1 2 4 8",
+        "      + 3 of up to 3 sequences: 1 2 3",
         "    pod.terminationGracePeriodSeconds",
-        "      - 45",
-        "      + 46",
+        "      - 45 s",
+        "      + 46 s",
     ]
     assert "kubectl annotate" not in done.stdout, "the operator that runs offers nothing"
     same = explained(applied, "demo").stdout
