@@ -71,8 +71,19 @@ def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) 
     captures = {phase: cost.bytes for phase, cost in plan.costs.items()}
     left = free - weights_bytes(config, model) - captures[Phase.Prefill]
     reserve = activation_bytes(config, model) + captures[Phase.Decode]
-    room = min(int(left * (1 - MARGIN)), left - check_bytes(config, largest_sizes(plan), page)) - reserve
+    least = pages_of(config, limits.least_context(features, known))
+    room = cache_room(config, largest_sizes(plan), left, reserve, least, page)
     return max(0, min(batch * context, room // page)) * config.page_size
+
+
+def cache_room(
+    config: EngineConfig, largest: Mapping[Phase, int], free: int, reserve: int, least: int, page: int
+) -> int:
+    """Bytes of `free` that the KV cache may take next to `reserve` and a margin that holds the self-check of the
+    `largest` graphs. Whether a service starts does not depend on the check: `least` pages go before it.
+    """
+    plain = int(free * (1 - MARGIN)) - reserve
+    return max(min(plain, least * page), min(plain, free - check_bytes(config, largest, page) - reserve))
 
 
 def largest_sizes(plan: Plan) -> dict[Phase, int]:

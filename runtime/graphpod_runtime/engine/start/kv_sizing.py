@@ -6,7 +6,7 @@ import torch
 
 from graphpod_policy import EngineConfig, Phase
 from graphpod_policy.can_start import kv_cache_too_large, kv_cache_too_small
-from graphpod_policy.footprint import MARGIN, check_bytes, pages_of
+from graphpod_policy.footprint import cache_room, pages_of
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
@@ -37,10 +37,7 @@ def cache(
     if config.kv_cache_bytes is not None:
         room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
     else:
-        free = place.available_bytes()
-        plain = int(free * (1 - MARGIN)) - reserve
-        # Whether a service starts does not depend on the check: the shortest cache that can serve is kept.
-        room = max(min(plain, least * one_page), min(plain, free - check_bytes(config, largest, one_page) - reserve))
+        room = cache_room(config, largest, place.available_bytes(), reserve, least, one_page)
         count = min(config.max_batch * whole, room // one_page)
     while count >= least:
         made = _allocated(config, allocate, count)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import Device, ExitCode, NodeFacts, Phase, Policy, limits
-from graphpod_policy.footprint import CHECK_COPIES, CHECKED_PAGES, MARGIN, check_bytes
+from graphpod_policy.footprint import CHECK_COPIES, CHECKED_PAGES, MARGIN, cache_room, check_bytes
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
@@ -120,6 +120,12 @@ def test_the_self_check_takes_what_its_largest_graphs_need(
     config = engine_config(llama_folder, Policy.Breakable, Policy.Full, device=Device.Cuda)
     assert check_bytes(config, largest, PAGE_BYTES) == CHECK_COPIES * pages * PAGE_BYTES
     assert check_bytes(engine_config(llama_folder, Policy.Breakable, Policy.Full), largest, PAGE_BYTES) == 0
+    # The shortest cache goes before the check, in the engine and in explain's estimate; never before the margin.
+    free = 100 * PAGE_BYTES
+    plain = int(free * (1 - MARGIN))
+    assert cache_room(config, {Phase.Decode: 1000}, free, 0, 3, PAGE_BYTES) == 3 * PAGE_BYTES
+    assert cache_room(config, {Phase.Decode: 1000}, free, 0, 1000, PAGE_BYTES) == plain
+    assert cache_room(config, {}, free, PAGE_BYTES, 3, PAGE_BYTES) == plain - PAGE_BYTES
 
 
 def test_a_cache_too_small_for_any_useful_context_ends_the_start(
