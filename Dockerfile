@@ -3,7 +3,7 @@
 #
 # The same sources give the same bytes: wheels are pinned by hash, Python compiles one file after the other with a fixed
 # hash seed, and what builds it sets every time to SOURCE_DATE_EPOCH (buildah: --timestamp). A stage that lists what the
-# image holds (testbed/sbom.py) comes before our own code, so that a change of code makes only the last layers anew.
+# image holds (testbed/sbom.py) comes before our own code, so that a change of code rebuilds only the last layers.
 ARG VERSION=0.1.0
 ARG SOURCE_DATE_EPOCH=1795219200
 # Which build of torch the image `runtime` has: cpu, or cuda where no index offers the build without CUDA.
@@ -17,7 +17,7 @@ ENV HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 FROM graphpod.dev/base:bookworm AS installer
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-pip > /dev/null
-# Where testbed/images.py puts what the machine's own pip is configured with.
+# Where testbed/images/build.py puts what the machine's own pip is configured with.
 ENV PIP_CONFIG_FILE=/mnt/pip.conf
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1 PIP_ONLY_BINARY=:all:
 ENV SITE=/usr/local/lib/python3.11/dist-packages PYTHONHASHSEED=0
@@ -27,7 +27,7 @@ ENV COMPILE="python3 -m compileall -q --invalidation-mode unchecked-hash"
 FROM installer AS operator-libraries
 COPY locks/operator.txt /locks/
 RUN $INSTALL -r /locks/operator.txt
-# The operator speaks through kubernetes.aio; the sync client beside it is half of that package. Its models stay,
+# The operator speaks through kubernetes.aio; the sync client is the other half of that package. Its models stay,
 # since kopf looks at a few of them, but uncompiled.
 RUN rm -rf $SITE/bin $SITE/kubernetes/client/api && $COMPILE -x '/kubernetes/client/models/' $SITE
 

@@ -19,7 +19,7 @@ export UV_SYSTEM_CERTS ?= 1
 # pytest and hypothesis behave differently when these are set; the checks are the same everywhere.
 unexport CI
 unexport BUILD_NUMBER
-# A test run starts hundreds of processes: each would compile all its modules anew.
+# A test run starts hundreds of processes: each would compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 # Two cores are worth more than spinning threads.
 export OMP_NUM_THREADS ?= 1
@@ -38,7 +38,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test lint truth bench bench-graphs bench-operator bench-operator-growth bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: help demo demo-down test check lint truth bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -52,7 +52,10 @@ demo-down: venv ## take away what demo made, there or (CLUSTER=current) in your 
 	@$(RUN) -m demo down $(DEMO_CLUSTER)
 
 test: lint tools images ## every check: lint, unit, and on clusters api, sim and e2e
-	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 2 --no-loadscope-reorder --durations 10
+	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 3 --no-loadscope-reorder --durations 10
+
+check: lint ## the inner loop: lint and the tests that your changes touch; ALL=1: all that need no cluster
+	@$(RUN) -m tests.touched $(if $(ALL),--all) $(if $(BASE),--base='$(BASE)')
 
 lint: venv ## ruff, mypy, import law
 	$(call step,ruff,$(VENV)/bin/ruff check --quiet .; $(VENV)/bin/ruff format --quiet --check .)
@@ -68,14 +71,18 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 		$(RUN) -m truth --page; exit $$status
 
 bench: export OMP_NUM_THREADS := $(shell nproc)
-bench: venv ## prefill and decode on this machine, as ratios; results in benchmarks/results
-	@$(RUN) -m benchmarks.cpu_generate --model "$$($(RUN) -m demo.weights | tail -n 1)"
+bench: venv ## prefill and decode on this machine, as ratios, and a chat over HTTP; results in benchmarks/results
+	@model="$$($(RUN) -m demo.weights | tail -n 1)"; $(RUN) -m benchmarks.cpu_generate --model "$$model"; \
+		$(VENV)/bin/graphpod-engine bench serve --model "$$model" --suite cpu --again --json benchmarks/results/bench_serve_cpu.json
 
 # Another model: make bench-graphs MODEL=/path/to/folder; on a GPU: graphpod-engine bench graphs --help
 bench-graphs: export OMP_NUM_THREADS := $(shell nproc)
 bench-graphs: venv ## what graphs bring on this machine: a table, a picture and benchmarks/results/bench_graphs_*
 	@model="$(or $(MODEL),$$($(RUN) -m demo.weights | tail -n 1))"; out=benchmarks/results/bench_graphs_$$(basename "$$model"); \
 		$(VENV)/bin/graphpod-engine bench graphs --quick --model "$$model" --json $$out.json --png $$out.png
+
+bench-front: venv ## CPU time of a streamed token in the front, against the front before it wrote by pass; two minutes idle
+	@$(RUN) -m benchmarks.front_streams --json benchmarks/results/front_streams.json
 
 # More: make bench-operator SCALE='--services 300 --runs 2 --floor'
 SCALE ?= --services 1000 --json --page --gate
@@ -106,7 +113,7 @@ chaos: venv tools ## break everything the operator stands on, in every scenario;
 traffic: venv tools images ## ask and stream all through both rollouts, a killed operator and a drained node
 	@$(RUN) -m pytest tests/e2e/test_traffic.py -s -q
 
-endurance: venv tools ## what takes the operator minutes: half an hour of quiet, watches frozen for good, faults by chance
+endurance: venv tools ## what takes the operator minutes: half an hour of quiet, watches frozen for ever, faults by chance
 	@$(RUN) -m pytest -q -m slow tests/api/operator
 
 # One part alone: python -m benchmarks.mutation --help
@@ -122,12 +129,12 @@ images-demo: venv packages ## operator, runtime and the weights of the demo, as 
 		$(RUN) -m testbed.images build operator runtime demo-weights --weights "$$weights"
 
 images-check: venv packages ## build operator and runtime twice from nothing and compare them byte by byte
-	@$(RUN) -m testbed.reproducible operator runtime
+	@$(RUN) -m testbed.images.reproducible operator runtime
 
 # flashinfer's kernels built ahead of time: a folder or .tgz laid out as its own cache; without it the image has none.
 KERNELS ?=
 images-cuda: venv packages ## the image for NVIDIA GPUs, and a look inside; needs 30 GB of disk while it runs
-	@$(RUN) -m testbed.cuda_image $(if $(KERNELS),--kernels $(KERNELS))
+	@$(RUN) -m testbed.images.cuda_image $(if $(KERNELS),--kernels $(KERNELS))
 
 crd: venv ## crds/, docs/reference/ and the chart's copies, from the operator's code
 	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; \
@@ -138,7 +145,7 @@ crd: venv ## crds/, docs/reference/ and the chart's copies, from the operator's 
 docs: .venv-docs/.installed ## the documentation as a site in site/; every link is checked
 	$(call step,docs,NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict 2>&1 | { grep -vE '^INFO|^ *$$' || true; })
 
-.venv-docs/.installed: locks/docs.txt | venv
+.venv-docs/.installed: locks/docs.txt | $(VENV)/bin/uv
 	$(call step,venv-docs,$(VENV)/bin/uv venv --quiet --clear --python $(RUN) .venv-docs; \
 		$(VENV)/bin/uv pip install --quiet --python .venv-docs/bin/python --require-hashes -r locks/docs.txt; touch $@)
 
@@ -160,14 +167,17 @@ packages: venv ## the Debian packages alone
 
 venv: $(VENV)/.installed ## the Python environment in .venv
 
-$(VENV)/.installed: locks/dev.txt locks/dev-cuda.txt locks/uv.txt pyproject.toml $(VENV)/.torch
+$(VENV)/.installed: locks/dev.txt locks/dev-cuda.txt pyproject.toml $(VENV)/.torch $(VENV)/bin/uv
+	$(call step,venv,$(RUN) -m testbed.torch_build install; touch $@)
+
+# The environment with uv alone, which is all that the documentation needs.
+$(VENV)/bin/uv: locks/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
 		|| { echo 'error: $(PYTHON) is not Python 3.11, for which the locks are: make PYTHON=/path/to/python3.11 …' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2> /dev/null || { echo 'venv: installing the Debian package python3-venv …'; \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv > /dev/null; }
-	$(call step,venv,[ -x $(RUN) ] || $(PYTHON) -m venv $(VENV); \
-		[ -x $(VENV)/bin/uv ] || $(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/uv.txt; \
-		$(RUN) -m testbed.torch_build install; touch $@)
+	$(call step,uv,[ -x $(RUN) ] || $(PYTHON) -m venv $(VENV); \
+		$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/uv.txt; touch $@)
 
 # What TORCH asked for last time: another build is another environment.
 $(VENV)/.torch: FORCE

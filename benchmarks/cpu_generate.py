@@ -68,21 +68,24 @@ def decode_rate(runner: Runner, batch: int) -> float:
     return batch * DECODE_TOKENS / (long - short)
 
 
-def transformers_decode_rate(model: Path, dtype: str, threads: int) -> Callable[[], float]:
-    """Batch-1 decode of transformers' `generate` on the same prompt, greedy, KV cache on."""
+def transformers_decode_rate(model: Path, dtype: str, threads: int) -> Callable[[int], float]:
+    """Decode of transformers' `generate` on the same prompts by batch, greedy, KV cache on."""
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(threads)
     reference = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
-    ids = torch.tensor([prompt(32, 0)])
 
-    def run(new: int) -> object:
+    def run(batch: int, new: int) -> object:
+        ids = torch.tensor([prompt(32, salt) for salt in range(batch)])
         with torch.no_grad():
             return reference.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, min_new_tokens=new, do_sample=False
             )
 
-    return lambda: DECODE_TOKENS / (seconds(lambda: run(4 + DECODE_TOKENS)) - seconds(lambda: run(4)))
+    def rate(batch: int) -> float:
+        return batch * DECODE_TOKENS / (seconds(lambda: run(batch, 4 + DECODE_TOKENS)) - seconds(lambda: run(batch, 4)))
+
+    return rate
 
 
 def measure(model: Path, dtype: str, threads: int) -> dict[str, object]:
@@ -104,7 +107,8 @@ def measure(model: Path, dtype: str, threads: int) -> dict[str, object]:
                 prefill.setdefault(f"{name}@{tokens}", []).append(seconds(lambda r=runner, w=work: generate(r, w, 1)))
             for batch in DECODE_BATCHES:
                 decode.setdefault(f"{name}@{batch}", []).append(decode_rate(runner, batch))
-        decode.setdefault("transformers@1", []).append(reference())
+        for batch in DECODE_BATCHES:
+            decode.setdefault(f"transformers@{batch}", []).append(reference(batch))
     median = {key: statistics.median(values) for key, values in (prefill | decode).items()}
     return {
         "startSeconds": starts,
@@ -113,7 +117,10 @@ def measure(model: Path, dtype: str, threads: int) -> dict[str, object]:
         "ratios": {
             **{f"prefill eager/graphs @{n}": median[f"eager@{n}"] / median[f"graphs@{n}"] for n in PREFILL_TOKENS},
             **{f"decode graphs/eager @{b}": median[f"graphs@{b}"] / median[f"eager@{b}"] for b in DECODE_BATCHES},
-            "decode graphs/transformers @1": median["graphs@1"] / median["transformers@1"],
+            **{
+                f"decode graphs/transformers @{b}": median[f"graphs@{b}"] / median[f"transformers@{b}"]
+                for b in DECODE_BATCHES
+            },
         },
     }
 

@@ -16,9 +16,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from testbed import Cluster, Level, snapshot
-from testbed.pause import IMAGE
-from testbed.snapshot import Machine
+from testbed import Cluster, Level
+from testbed.host import snapshot
+from testbed.host.snapshot import Machine
+from testbed.nodes.pause import IMAGE
 
 RESULTS = Path("benchmarks/results")
 SETTLE_LIMIT = 10.0  # s; the kernel buries namespaces and links in its own time

@@ -10,12 +10,12 @@ from demo.board import stage
 from demo.chart import NAMESPACE as SYSTEM
 from demo.chart import OPERATOR, image_settings, install, wait_operator
 from demo.chart import SELECTOR as OPERATOR_SELECTOR
-from demo.consent import confirm
-from demo.current import CurrentContext
-from demo.given import VARIABLES, Kind, Registry
+from demo.current.cluster import CurrentContext
+from demo.current.consent import confirm
+from demo.current.given import VARIABLES, Kind, Registry
+from demo.current.kubeconfig import Context, current
 from demo.ground import Ground, Source
 from demo.images import Nodes, renew
-from demo.kubeconfig import Context, current
 from demo.local import Testbed
 from demo.objects import GaveUp
 from demo.service import (
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
             help=f"{OWN}: one made for the demo on this machine (default); {CURRENT}: kubectl's current context",
         )
         verb.add_argument(
-            "--confirm", metavar="CONTEXT", help=f"with {CURRENT}: its context's name, where nobody is there to type it"
+            "--confirm", metavar="CONTEXT", help=f"with {CURRENT}: its context's name, without a terminal to type it"
         )
     own = up.add_argument_group(f"with --cluster {CURRENT}")
     either = own.add_mutually_exclusive_group()

@@ -7,7 +7,10 @@ from demo.ground import Image, Kubectl, Say
 from demo.objects import evidence, listed, read, wait
 from demo.trouble import AGAIN, stuck, trouble
 from demo.weights import model_folder
-from testbed import Cluster, images, packages, packed
+from testbed import Cluster
+from testbed.binaries import packages
+from testbed.images import build as images
+from testbed.images import packed
 
 TARGETS = ("operator", "runtime", "demo-weights")
 RUNS = "graphpod.dev/demo-image"  # annotation of a Deployment: identity of the image its pods were started with

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from demo.answer import address
 from demo.ground import Say
-from testbed import Cluster, golang, packages
+from testbed import Cluster
+from testbed.binaries import golang, packages
 from testbed.command import run
 
 ROOT = Path(__file__).resolve().parent.parent

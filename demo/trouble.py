@@ -1,4 +1,4 @@
-"""Pods that will not start however long one waits: told in seconds, not when a wait runs out."""
+"""Pods that will not start however long one waits: reported in seconds, not when a wait runs out."""
 
 from collections.abc import Iterable
 

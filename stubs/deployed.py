@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from stubs.manifests import DEVICE_PLUGIN_IMAGE, Manifest
 from stubs.web import CONTROL_PORT
-from testbed import golang
-from testbed.packed import architecture
-from testbed.pause import docker_archive
+from testbed.binaries import golang
+from testbed.images.packed import architecture
+from testbed.nodes.pause import docker_archive
 from testbed.reach import takes_connections
 
 LIMIT = 60  # s until a stub's pods are ready

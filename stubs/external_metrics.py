@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from stubs.delivery import status
-from stubs.fault import FaultError
+from stubs.faults.delivery import status
+from stubs.faults.fault import FaultError
 from stubs.web import Asked, Reply, WebStub, parser, run
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
@@ -39,7 +39,7 @@ class Value:
 
 
 class ExternalMetrics:
-    """The answers, from what the control port was told."""
+    """The answers, from what the control port received."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], Value] = {}

@@ -1,12 +1,12 @@
 """The admin ports of any number of simulated pods, and the fate of each: `python3 -m stubs.fleet --kubeconfig FILE`.
 
 It watches the pods of our services and gives each a script, an annotation made from the same story that the pod's
-admin port tells. The Stages in stages.yaml play it on the pod's status, so that what a kubelet would see and what the
+admin port reports. The Stages in stages.yaml play it on the pod's status, so that what a kubelet would see and what the
 engine says agree. `/NAMESPACE/POD/warmup` (and /livez, /startupz, /readyz) answer for a pod; the operator's
 `--admin-url` is `http://HOST:PORT/{namespace}/{name}`.
 
-What a pod's engine does is asked for by the annotations in engine_wish.ANNOTATIONS, which a user sets through
-spec.podTemplate.annotations. They may change while the pod lives: the story is then told anew.
+What a pod's engine does is asked for by the annotations in engine.wish.ANNOTATIONS, which a user sets through
+spec.podTemplate.annotations. They may change while the pod lives: the story then begins again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from stubs.engine_answer import warmup
-from stubs.engine_fault import FaultError
-from stubs.engine_script import script
-from stubs.engine_story import SETTING_INVALID, Story, tell
-from stubs.engine_wish import ANNOTATIONS, Wish
+from stubs.engine.answer import warmup
+from stubs.engine.fault import FaultError
+from stubs.engine.script import script
+from stubs.engine.story import SETTING_INVALID, Story, tell
+from stubs.engine.wish import ANNOTATIONS, Wish
 from stubs.fleet_api import Api, Change, Pod
 
 log = logging.getLogger("stubs.fleet")
@@ -112,10 +112,10 @@ class Fleet:
             wish, story = Wish(), Story.refused(SETTING_INVALID, str(error))
         member.config_hash = hashlib.sha256(config).hexdigest()[:10]
         member.story = story
-        told = script(story, wish.drain, pod["spec"]["containers"][0])
-        if (pod["metadata"].get("annotations") or {}).get(SCRIPT) != told:
+        scripted = script(story, wish.drain, pod["spec"]["containers"][0])
+        if (pod["metadata"].get("annotations") or {}).get(SCRIPT) != scripted:
             try:
-                await self._api.annotate(pod, SCRIPT, told)
+                await self._api.annotate(pod, SCRIPT, scripted)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 log.error("pod %s/%s: script not written: %s", namespace, pod["metadata"]["name"], error)
 

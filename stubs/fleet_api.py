@@ -32,7 +32,7 @@ class Change(StrEnum):
     Seen = "Seen"
     Gone = "Gone"
     Restart = "Restart"
-    """Of none in particular: all that are there are told anew from here on."""
+    """Of none in particular: all that are there are reported again from here on."""
 
 
 @dataclass(frozen=True, slots=True)

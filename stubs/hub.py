@@ -20,7 +20,7 @@ from stubs.web import Asked, Reply, WebStub, files, inside, parser, run, whole
 
 LARGE = (".safetensors", ".bin", ".gguf", ".pt")
 CODES = {403: "GatedRepo"}
-"""`X-Error-Code` of a status, where the client tells its kinds apart by it (source: huggingface_hub.utils._http)."""
+"""`X-Error-Code` of a status, where the client distinguishes its kinds by it (source: huggingface_hub.utils._http)."""
 
 
 class Hub:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stubs.fault import FaultError
+from stubs.faults.fault import FaultError
 
 
 class Verb(StrEnum):

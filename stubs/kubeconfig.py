@@ -44,7 +44,7 @@ class Kubeconfig:
         return Kubeconfig(cluster["server"].rstrip("/"), authority, raw)
 
     def tls(self) -> ssl.SSLContext:
-        """Trust in the API server, and in nobody else."""
+        """Trust in the API server alone."""
         return ssl.create_default_context(cadata=self.authority)
 
     def through(self, server: str, authority: bytes) -> str:

@@ -28,11 +28,12 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from stubs import certificate, fault, kubecall
-from stubs.board import Armed, Board
-from stubs.control import Control
-from stubs.delivery import Delivery, pieces, status
-from stubs.fault import Answer, Effect, Fault, FaultError, Freeze, Point, Slow, Turn
+from stubs import certificate, kubecall
+from stubs.faults import fault
+from stubs.faults.board import Armed, Board
+from stubs.faults.control import Control
+from stubs.faults.delivery import Delivery, pieces, status
+from stubs.faults.fault import Answer, Effect, Fault, FaultError, Freeze, Point, Slow, Turn
 from stubs.kubecall import Call, Verb, Which
 from stubs.kubeconfig import Kubeconfig
 
@@ -107,7 +108,7 @@ class Proxy:
         return len(self._runner.server.connections)
 
     def refuse(self) -> None:
-        """Nobody listens from now on, and every open connection ends."""
+        """Stops listening, and every open connection ends."""
         self._run(self._close_port())
 
     def accept(self) -> None:

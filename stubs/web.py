@@ -18,10 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from stubs.board import Armed, Board
-from stubs.control import Control, Verb
-from stubs.delivery import pieces
-from stubs.fault import Answer, Cut, FaultError, Freeze, Point, Slow
+from stubs.faults.board import Armed, Board
+from stubs.faults.control import Control, Verb
+from stubs.faults.delivery import pieces
+from stubs.faults.fault import Answer, Cut, FaultError, Freeze, Point, Slow
 
 PORT, CONTROL_PORT = 8080, 8081
 CHUNK = 1 << 16  # bytes
@@ -93,7 +93,7 @@ def ranged(reply: Reply, header: str | None) -> Reply:
 
 
 class WebStub:
-    """A program on a port, its faults on a board, and a control port beside it with `more` verbs.
+    """A program on a port, its faults on a board, and a control port next to it with `more` verbs.
 
     `tls` is a file with the certificate and its key in PEM: with it the program's port speaks TLS.
     """

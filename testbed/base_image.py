@@ -1,6 +1,6 @@
 """The base of all images: Debian 12 with Python, made by mmdebstrap from packages that locks/base.txt pins.
 
-    python -m testbed.base_image            # locks/base.txt anew, from what the mirror offers today
+    python -m testbed.base_image            # locks/base.txt again, from what the mirror offers today
 
 The same packages give the same bytes: mmdebstrap sorts, and sets every time to `EPOCH`. A mirror keeps only the newest
 version of most packages, so a pinned one can be gone; then the newer one is taken, and the build says so.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from testbed.command import run
 from testbed.errors import TestbedError
-from testbed.image_store import Report, Store, default_store
+from testbed.images.store import Report, Store, default_store
 from testbed.sbom import dpkg_status
 
 LOCK = Path(__file__).resolve().parent.parent / "locks" / "base.txt"

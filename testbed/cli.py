@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from testbed import audit, golang, inventory, packages, record, status, telling
+from testbed.binaries import golang, inventory, packages
 from testbed.cluster import Cluster
+from testbed.control import audit
 from testbed.errors import TestbedError
+from testbed.host import record
+from testbed.host.network import Family
 from testbed.level import Level
-from testbed.network import Family
 from testbed.paths import cache_root
+from testbed.report import status, telling
 from testbed.steps import Steps
 
 
@@ -106,7 +109,7 @@ def _name(parser: argparse.ArgumentParser) -> None:
 
 
 def _running(name: str) -> Cluster:
-    """The testbed as it was brought up: nobody repeats level and nodes."""
+    """The testbed as it was brought up: level and nodes need not be repeated."""
     found = record.load(name)
     return Cluster(name, found.level, found.nodes, family=found.family) if found else Cluster(name)
 

@@ -7,26 +7,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from testbed import addons, golang, kernel, kwok, ledger, mounts, network, packages, pause, record
 from testbed import steps as timing
-from testbed.api import Api
-from testbed.cleaning import clean, left_over
+from testbed.binaries import golang, packages
 from testbed.command import run
-from testbed.control_plane import ControlPlane
+from testbed.control.api import Api
+from testbed.control.control_plane import ControlPlane
+from testbed.control.pki import PEOPLE, Identities, read_token
 from testbed.errors import TestbedError
+from testbed.host import kernel, ledger, mounts, network, record
+from testbed.host.cleaning import clean, left_over
+from testbed.host.network import Addresses, Family, netns
+from testbed.host.record import Component, Record
 from testbed.level import Level
 from testbed.name import check_name
-from testbed.network import Addresses, Family, netns
-from testbed.node import Node
-from testbed.pki import PEOPLE, Identities, read_token
+from testbed.nodes import addons, kwok, pause
+from testbed.nodes.node import Node
 from testbed.process import Identity, alive, kill_all, spawn, wait_until
-from testbed.record import Component, Record
 from testbed.steps import Steps
 
 READY_LIMIT = 60.0  # s; etcd and the API server need 3 on two idle cores
 TOOLS = {Level.API: golang.API_TOOLS, Level.SIM: golang.SIM_TOOLS, Level.NODE: golang.NODE_TOOLS}
-NODES = {Level.API: 0, Level.SIM: 3, Level.NODE: 1}  # unless told otherwise
+NODES = {Level.API: 0, Level.SIM: 3, Level.NODE: 1}  # by default
 NODE_LIMIT = {Level.API: 0, Level.SIM: kwok.NODE_LIMIT, Level.NODE: network.NODE_LIMIT}
 Report = Callable[[str], None]
 
@@ -89,6 +92,10 @@ class Cluster:
         argv: list[str | Path] = [self.binary("kubectl"), f"--cache-dir={self.folder}/kubectl-cache", *args]
         return run(argv, input=input, timeout=timeout, env=self.environment())
 
+    def read(self, path: str) -> Any:
+        """The object that the API server has at `path`, as admin; `TestbedError` where `kubectl get` would fail."""
+        return self._api(self._addresses()).read(path)
+
     def environment(self) -> dict[str, str]:
         """This process's environment with KUBECONFIG: for kubectl and helm."""
         self._addresses()  # an error with the remedy, rather than kubectl's about a missing file
@@ -146,7 +153,7 @@ class Cluster:
             for name, argv in lines.items():
                 again[name] = self._component(name, list(argv))
                 if name == "kube-apiserver":
-                    self._answers()  # to whom comes next: a controller manager ends where nobody does
+                    self._answers()  # to whom comes next: a controller manager ends where none answers
         self._answers()
         for name, process in again.items():
             assert alive(process), f"{name} did not come back: {self._log(name)}"
@@ -298,7 +305,7 @@ class Cluster:
     def _component(self, name: str, argv: list[str | Path], *, node: int = 0) -> Identity:
         """Starts one, inside the namespaces of its node (0: the control plane); noted before anybody waits for it.
 
-        `nsenter`, not `ip netns exec`: the latter mounts /sys anew, and the kubelet finds no cgroups.
+        `nsenter`, not `ip netns exec`: the latter mounts /sys again, and the kubelet finds no cgroups.
         """
         enter: list[str | Path] = ["nsenter", f"--net=/run/netns/{netns(self.name, node)}"]
         if node:

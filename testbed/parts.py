@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from testbed.host.network import Addresses
 from testbed.level import Level
-from testbed.network import Addresses
 
 
 @dataclass(frozen=True)

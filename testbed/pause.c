@@ -1,4 +1,4 @@
-// The process that holds a pod's namespaces: does nothing, reaps orphans, ends when told.
+// The process that holds a pod's namespaces: does nothing, reaps orphans, ends on a signal.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -112,7 +112,8 @@ def send(identity: Identity, sig: signal.Signals) -> None:
 
 
 def kill_all(find: Callable[[], Iterable[Identity]], limit: float = 20.0) -> int:
-    """Kills what `find` names until it names nobody, since the found may start others meanwhile. Returns how many."""
+    """Kills what `find` names until it names no process, since the found may start others meanwhile. Returns how
+    many."""
     seen: set[Identity] = set()
     deadline = time.monotonic() + limit
     while left := [p for p in find() if alive(p)]:

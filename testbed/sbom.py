@@ -2,7 +2,7 @@
 
 Runs inside the image while it is built (see Dockerfile), hence alone and with the standard library: Debian packages
 from dpkg's record, Python packages from their metadata, the hashes of their wheels from pip's report. A licence that
-cannot be told is an error, with the table to add it to. The same root gives the same bytes.
+is unknown is an error, with the table to add it to. The same root gives the same bytes.
 """
 
 import argparse
@@ -71,7 +71,7 @@ SPDX = {
     "zlib": "Zlib",
 }
 
-# What the licence file says, where neither metadata nor a pattern tells: by Python distribution or Debian source.
+# What the licence file says, where neither metadata nor a pattern decides: by Python distribution or Debian source.
 UNTOLD = {
     "cuda-toolkit": "LicenseRef-NVIDIA-Proprietary",  # has no files: it names NVIDIA's libraries, which are that
     "libxcrypt": "LGPL-2.1-or-later",
@@ -80,7 +80,7 @@ UNTOLD = {
 
 
 class Unknown(Exception):
-    """Licences that nothing tells."""
+    """Licences that are unknown."""
 
 
 def sbom(
@@ -136,8 +136,8 @@ def python_licence(expression: str | None, text: str | None, classifiers: Iterab
     short = (text or "").strip()
     if short and len(short) < 100 and "\n" not in short and short.upper() != "UNKNOWN":
         return SPDX.get(short.lower(), short)
-    told = [c.rpartition(" :: ")[2] for c in classifiers if c.startswith("License :: ")]
-    return " AND ".join(SPDX.get(t.lower(), t) for t in told) or None
+    named = [c.rpartition(" :: ")[2] for c in classifiers if c.startswith("License :: ")]
+    return " AND ".join(SPDX.get(t.lower(), t) for t in named) or None
 
 
 def canonical(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What took how long: each step is told when it ends, one after another, so that the lines add up to the whole."""
+"""What took how long: each step is reported when it ends, one after another, so that the lines add up to the whole."""
 
 import json
 import time

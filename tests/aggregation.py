@@ -1,6 +1,22 @@
 """An API of a test's own, served outside the cluster and asked through the API server."""
 
+import json
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+
+class JsonHandler(BaseHTTPRequestHandler):
+    """Answers with JSON, and logs nothing."""
+
+    def answer(self, content: Any) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
 
 
 def served_at(host: str, port: int, *, name: str, group: str, version: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from testbed.cluster import Cluster
 from testbed.errors import TestbedError
+from testbed.host.network import Family
 from testbed.level import Level
-from testbed.network import Family
 from testbed.paths import state_root
 
 SUFFIX = "GRAPHPOD_TEST_SUFFIX"

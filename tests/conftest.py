@@ -20,6 +20,15 @@ IN_PROCESS = ("unit", "contracts")
 LEVELS = ("api", "sim", "e2e", "gpu")
 LONGEST_FIRST = ("e2e", "api", "sim")
 """Levels that one worker of several runs from beginning to end."""
+APART = (
+    "e2e/test_ipv6.py",
+    "e2e/test_testbed.py",
+    "e2e/test_truth.py",
+    "e2e/test_converted_weights.py",
+)
+"""Files of such a level that do without its cluster: they have clusters of their own, or none."""
+THEN = (*APART, "unit/start", "unit/truth", "contracts", "unit/runtime")
+"""What several workers begin with after that, so that only short files are left for the end."""
 FIGURES = "figure: "
 """Begins the name of a property (pytest's `record_property`) that is shown at the end of the run."""
 
@@ -33,14 +42,22 @@ if find_spec("hypothesis"):  # a machine with a GPU has what the engine needs, a
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test's folder is its level. The quick levels run first; with several workers, what takes longest."""
-    order = (*IN_PROCESS, *LEVELS)
-    if hasattr(config, "workerinput"):
-        order = LONGEST_FIRST + tuple(level for level in order if level not in LONGEST_FIRST)
     level = {item: item.path.relative_to(TESTS).parts[0] for item in items}
     for item in items:
         if level[item] in LEVELS:
             item.add_marker(level[item])
-    items.sort(key=lambda item: order.index(level[item]))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _turn(item.path.relative_to(TESTS).as_posix()))
+    else:
+        order = (*IN_PROCESS, *LEVELS)
+        items.sort(key=lambda item: order.index(level[item]))
+
+
+def _turn(path: str) -> tuple[bool, int]:
+    """When a file's turn is among several workers."""
+    first = path not in APART and path.partition("/")[0] in LONGEST_FIRST
+    table = LONGEST_FIRST if first else THEN
+    return not first, next((turn for turn, start in enumerate(table) if path.startswith(start)), len(table))
 
 
 @pytest.hookimpl(wrapper=True)

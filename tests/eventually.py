@@ -37,6 +37,7 @@ class Eventually:
         __tracebackhide__ = True
         deadline = time.monotonic() + timeout
         while True:
+            began = time.monotonic()
             try:
                 answer = check()
                 last = f"the last answer was {answer!r}"
@@ -46,7 +47,7 @@ class Eventually:
                 last = str(e) or repr(e)
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {timeout:g} s: {last}\n{self.told()}")
-            time.sleep(every)
+            time.sleep(max(every, time.monotonic() - began))  # a check that costs much leaves the machine to others
 
     def told(self) -> str:
         """The evidence as it is now."""

@@ -138,3 +138,10 @@ def with_value(path: str, value: Any) -> Any:
         made = {**WHOLE.get(parent, {}), **BESIDE.get(here, {}), name.removesuffix("[]"): made}
         here = parent
     return made
+
+
+def merged(one: Any, other: Any) -> Any:
+    """Both specs in one; where both have a value, that of the second."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one | {key: merged(one[key], value) if key in one else value for key, value in other.items()}
+    return other

@@ -87,7 +87,9 @@ def _likelihoods(promised: Future[list[Likelihood]] | None, began: float) -> lis
 
 
 def _tell(done: int, of: int, cell: Cell, began: float) -> None:
-    print(f"[{done:>3}/{of}] {time.monotonic() - began:6.1f} s  {MARKS[cell.outcome]} {cell}: {cell.told}", flush=True)
+    print(
+        f"[{done:>3}/{of}] {time.monotonic() - began:6.1f} s  {MARKS[cell.outcome]} {cell}: {cell.summary}", flush=True
+    )
 
 
 def _summary(result: Result, failed: list[str]) -> None:

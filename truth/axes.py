@@ -49,7 +49,7 @@ COMPILED = (
 
 
 def variants() -> tuple[Variant, ...]:
-    """All of the matrix: both phases by every policy of theirs, compiled ones, and what the API can name beside."""
+    """All of the matrix: both phases by every policy of theirs, compiled ones, and what else the API can name."""
     plain = [Variant(prefill, decode) for prefill in PREFILLS for decode in DECODES]
     inductor = [Variant(*policies, CompileMode.Inductor) for policies in COMPILED]
     return (*plain, *inductor, Variant(*COMPILED[1], CompileMode.Autotune), *NEVER)

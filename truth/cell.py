@@ -21,7 +21,7 @@ class Outcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Cell:
     """`tokens` were compared, `near_ties` of them differ where eager was not sure; `worst` is the largest difference of
-    the `scored` log-probabilities, which must be less than `allowed` (0: not told); `because` a
+    the `scored` log-probabilities, which must be less than `allowed` (0: not compared); `because` a
     rule (refused) or what went wrong (failed).
     """
 
@@ -41,7 +41,7 @@ class Cell:
         return f"{self.subject} · {self.variant} · {self.scenario}"
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The outcome with its figures."""
         figures = [f"{self.tokens} tokens"] if self.tokens else []
         figures += [f"{self.near_ties} near-ties"] if self.near_ties else []

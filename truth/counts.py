@@ -1,4 +1,4 @@
-"""The two counts of eager passes, and what they must be beside the passes that a schedule really ran."""
+"""The two counts of eager passes, and what they must be for the passes that a schedule really ran."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ class Counts:
         return frozenset(reason for reason, count in self.fallbacks.items() if count)
 
     def wrong(self, phase: Phase, recorded: RecordedSchedule) -> str | None:
-        """What does not add up beside the passes of `recorded`, which are all that ran; None when everything does."""
+        """What does not add up with the passes of `recorded`, which are all that ran; None when everything does."""
         ran = sum(one.phase is phase for one in recorded.passes)
         fallbacks = sum(self.fallbacks.values())
         if self.eager != fallbacks:

@@ -19,25 +19,25 @@ SPAWN = get_context("spawn")
 
 
 def run(matrix: Matrix, jobs: int, tell: Tell) -> list[Cell]:
-    """All cells in the matrix's order, told as they come, of `jobs` subjects at once. Those that a process owes when it
-    ends are failed.
+    """All cells in the matrix's order, yielded as they come, of `jobs` subjects at once. Those that a process owes when
+    it ends are failed.
     """
-    told: SimpleQueue[Cell | None] = SimpleQueue()
+    results: SimpleQueue[Cell | None] = SimpleQueue()
 
     def followed(part: Matrix) -> list[Cell]:
         found = []
         for cell in _cells(part):
             found.append(cell)
-            told.put(cell)
+            results.put(cell)
         return found
 
     with ThreadPoolExecutor(jobs) as threads:
         parts = [threads.submit(followed, replace(matrix, subjects=(subject,))) for subject in matrix.subjects]
         for part in parts:
-            part.add_done_callback(lambda _: told.put(None))
+            part.add_done_callback(lambda _: results.put(None))
         running, done = len(parts), 0
         while running:
-            if (cell := told.get()) is None:
+            if (cell := results.get()) is None:
                 running -= 1
             else:
                 tell(done := done + 1, len(matrix), cell)
@@ -46,14 +46,14 @@ def run(matrix: Matrix, jobs: int, tell: Tell) -> list[Cell]:
 
 def _cells(matrix: Matrix) -> Iterator[Cell]:
     """Those of `matrix`, by a process that ends with them."""
-    told, telling = SPAWN.Pipe(duplex=False)
+    results, telling = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(target=_tell, args=(matrix, telling))
     process.start()
     telling.close()
     count = 0
     with suppress(EOFError, OSError):  # OSError: it ended amid a message
         while True:
-            yield told.recv()
+            yield results.recv()
             count += 1
     process.join()
     yield from matrix.failed(f"the process of its subject ended with {process.exitcode}")[count:]

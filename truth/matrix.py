@@ -113,7 +113,7 @@ class Matrix:
                 reference.near = reference.near_compiled = ROUNDING * _alone(reference, self.scenarios[0]).worst
                 if any(compiled(variant) for variant in self.variants):
                     reference.near_compiled = max(reference.near, self._nudged(subject, folder, reference))
-        except Exception as error:  # noqa: BLE001 (whatever an engine raises is its cells' failure, and is told)
+        except Exception as error:  # noqa: BLE001 (whatever an engine raises is its cells' failure, and is reported)
             yield from self._all(subject, self.variants, Outcome.Failed, f"no reference: {_words(error)}")
             return
         for variant in self.variants:
@@ -152,7 +152,7 @@ class _Row:
             began = time.perf_counter()
             try:
                 found = self._judged(scenario)
-            except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is told)
+            except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is reported)
                 self.runner = None
                 found = Outcome.Failed, _words(error), Difference()
             outcome, because, difference = found
@@ -195,9 +195,9 @@ class _Row:
             if scenario.fault is None:
                 expected = self._reasons(phase, scenario)
                 if counts.reasons != expected:
-                    told = " ".join(sorted(counts.reasons)) or "none"
+                    text = " ".join(sorted(counts.reasons)) or "none"
                     wanted = " ".join(sorted(expected)) or "none"
-                    return Outcome.Failed, f"{phase} ran eagerly for {told}, expected {wanted}", difference
+                    return Outcome.Failed, f"{phase} ran eagerly for {text}, expected {wanted}", difference
                 gates |= expected - {FallbackReason.Disabled}
         return (Outcome.Refused, ", ".join(gates), difference) if gates else (Outcome.Passed, "", difference)
 
@@ -250,15 +250,16 @@ def _verdict(difference: Difference, near: float, wrong: str | None) -> tuple[Ou
     if wrong is not None:
         return Outcome.Failed, wrong
     if difference.wrong:
-        told = f"{difference.wrong} of {difference.tokens} tokens are not eager's"
-        return Outcome.Failed, f"{told}; {difference.first}" if difference.first else told
+        text = f"{difference.wrong} of {difference.tokens} tokens are not eager's"
+        return Outcome.Failed, f"{text}; {difference.first}" if difference.first else text
     if difference.worst >= near:
         return Outcome.Failed, f"a log-probability differs by {difference.worst:.2g} from eager's, {near:.2g} allowed"
     return Outcome.Passed, ""
 
 
 def _alone(reference: Reference, scenario: Scenario) -> Difference:
-    """Eager's own record beside its texts computed again: each alone, and generated tokens as if they were prompt."""
+    """Eager's own record compared with its texts computed again: each alone, and generated tokens as if they were
+    prompt."""
     record, total = reference.of(scenario), Difference()
     again = {
         id: answers(reference.runner, [sequence.tokens], 1, wants=LogprobRequest(prompt=RIVALS.answer))[

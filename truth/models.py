@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from graphpod_policy import Device, KvCacheDtype
-from graphpod_policy.architectures import ARCHITECTURES
+from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.compiled import proof
 from graphpod_runtime.models.model import Model

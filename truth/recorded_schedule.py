@@ -7,10 +7,11 @@ choices is compared where it was made, and one that differs cannot lead the rest
 import math
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from graphpod_policy import EngineConfig, Phase
 from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.forward.flight import Flight
 from graphpod_runtime.engine.schedule.sequence import (
     Batch,
     DecodeBatch,
@@ -29,14 +30,17 @@ class ScheduleDiffers(Exception):
     """The second run does not follow the first one's schedule: nothing can be compared."""
 
 
-class Forwarding(Protocol):
+class Driven(Protocol):
     """What a schedule drives: a runner."""
 
     config: EngineConfig
     pages: PageAllocator
     eos_ids: tuple[int, ...]
 
-    def forward(self, batch: Batch) -> Yielded: ...
+    @property
+    def ahead(self) -> bool: ...
+    def launch(self, batch: Batch, given: List[int] | None = None) -> Flight: ...
+    def land(self, flight: Flight) -> Yielded: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +54,27 @@ class RecordedPass:
     yielded: Yielded
 
 
+class RecordedFlight(NamedTuple):
+    """A pass on its way, and the tokens that are handed out for it; None: its own."""
+
+    flight: Flight
+    phase: Phase
+    rows: tuple[tuple[str, int, int], ...]
+    tokens: list[int] | None
+
+
 @dataclass(slots=True)
 class RecordedSchedule:
-    """Is Forwarding: `runner`, recorded. With `given` it hands out that record's tokens instead of its own."""
+    """Is Driven: `runner`, recorded. With `given` it hands out that record's tokens instead of its own, and later
+    passes go on from them."""
 
-    runner: Forwarding
+    runner: Driven
     wants: LogprobRequest = RIVALS
     given: "RecordedSchedule | None" = None
     passes: list[RecordedPass] = field(default_factory=list)
     sequences: dict[str, Sequence] = field(default_factory=dict)
     """Every sequence that has run, by id."""
+    _launched: int = 0
 
     @property
     def config(self) -> EngineConfig:
@@ -73,39 +88,51 @@ class RecordedSchedule:
     def eos_ids(self) -> tuple[int, ...]:
         return self.runner.eos_ids
 
-    def forward(self, batch: Batch) -> Yielded:
-        """Runs `batch` and records it. ScheduleDiffers when `given` ran another one here."""
-        yielded = self.runner.forward(batch)
-        found = _pass(batch, yielded)
-        self.passes.append(found)
+    @property
+    def ahead(self) -> bool:
+        return self.runner.ahead
+
+    def launch(self, batch: Batch) -> RecordedFlight:
+        """Launches `batch`. ScheduleDiffers when `given` ran another one here."""
+        phase, rows = _rows(batch)
         sequences = [chunk.sequence for chunk in batch.chunks] if isinstance(batch, PrefillBatch) else batch.sequences
         self.sequences |= {sequence.id: sequence for sequence in sequences}
-        if self.given is None:
-            return yielded
-        index = len(self.passes) - 1
-        wanted = self.given.passes[index] if index < len(self.given.passes) else None
-        if wanted is None or (wanted.phase, wanted.rows) != (found.phase, found.rows):
-            raise ScheduleDiffers(f"pass {index} is {found.phase} of {found.rows}, the record has {wanted}")
-        return replace(yielded, tokens=wanted.yielded.tokens)
+        index, tokens = self._launched, None
+        self._launched += 1
+        if self.given is not None:
+            wanted = self.given.passes[index] if index < len(self.given.passes) else None
+            if wanted is None or (wanted.phase, wanted.rows) != (phase, rows):
+                raise ScheduleDiffers(f"pass {index} is {phase} of {rows}, the record has {wanted}")
+            tokens = wanted.yielded.tokens
+        return RecordedFlight(self.runner.launch(batch, tokens), phase, rows, tokens)
+
+    def land(self, flight: RecordedFlight) -> Yielded:
+        """Records what the pass yields."""
+        yielded = self.runner.land(flight.flight)
+        answers = yielded.answers or (None,) * len(yielded.tokens)
+        self.passes.append(RecordedPass(flight.phase, flight.rows, replace(yielded, answers=answers)))
+        return yielded if flight.tokens is None else replace(yielded, tokens=flight.tokens)
+
+    def forward(self, batch: Batch) -> Yielded:
+        """`batch` from its launch to its landing."""
+        return self.land(self.launch(batch))
 
     def sequence(self, id: str, tokens: List[int], new: int) -> Sequence:
         """A request of this run."""
         return Sequence(id, list(tokens), len(tokens), new, ignore_eos=True, wants=self.wants)
 
 
-def _pass(batch: Batch, yielded: Yielded) -> RecordedPass:
-    if not yielded.answers:
-        yielded = replace(yielded, answers=(None,) * len(yielded.tokens))
+def _rows(batch: Batch) -> tuple[Phase, tuple[tuple[str, int, int], ...]]:
     if isinstance(batch, DecodeBatch):
-        rows = tuple((one.id, len(one.tokens) - 1, len(one.tokens)) for one in batch.sequences)
-        return RecordedPass(Phase.Decode, rows, yielded)
-    return RecordedPass(Phase.Prefill, tuple((one.sequence.id, one.start, one.end) for one in batch.chunks), yielded)
+        rows = tuple((one.id, end - 1, end) for one, end in zip(batch.sequences, batch.ends, strict=True))
+        return Phase.Decode, rows
+    return Phase.Prefill, tuple((one.sequence.id, one.start, one.end) for one in batch.chunks)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A second run beside a record. `worst` is the largest difference of a log-probability that both have; `first` says
-    which token was the first wrong one.
+    """A second run compared with a record. `worst` is the largest difference of a log-probability that both have;
+    `first` says which token was the first wrong one.
     """
 
     tokens: int = 0

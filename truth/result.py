@@ -23,7 +23,7 @@ from truth.matrix import NEAR_TIES_SHARE, ROUNDED_TIES, ROUNDED_TIES_SHARE
 from truth.scenarios import Name
 
 PACKAGES = {Device.Cpu: (), Device.Cuda: ("triton", "flashinfer-python")}
-"""What computes on a device, beside torch."""
+"""What computes on a device, besides torch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Result:
 
     def failures(self) -> list[str]:
         """Everything that is not as it must be, cells first."""
-        found = [f"{cell}: {cell.told}" for cell in self.cells if cell.outcome is Outcome.Failed]
+        found = [f"{cell}: {cell.summary}" for cell in self.cells if cell.outcome is Outcome.Failed]
         judged = [
             ("in fp32", *self.ties(fixed=True), NEAR_TIES_SHARE, 0),
             ("in 16 bits, uncompiled,", *self.ties(fixed=False, uncompiled=True), ROUNDED_TIES_SHARE, ROUNDED_TIES),

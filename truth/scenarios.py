@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from graphpod_policy import Phase
 from graphpod_runtime.engine.capture.debug import FaultKind
+from graphpod_runtime.engine.pipeline import Pipeline
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Chunk, DecodeBatch, LogprobRequest, PrefillBatch, Sequence
 from truth.engines import CHUNK, MOST_REQUESTS
@@ -25,12 +26,13 @@ def prompts(*lengths: int) -> list[list[int]]:
 
 
 def together(recorded: RecordedSchedule, wave: int, requests: list[list[int]], new: int = NEW_TOKENS) -> None:
-    """All `requests` at once, as a server would run them."""
+    """All `requests` at once, as a server would run them: a pass ahead of what is known."""
     scheduler = Scheduler(recorded.pages, Limits.of(recorded.config, len(requests)), recorded.eos_ids)
     for index, request in enumerate(requests):
         scheduler.submit(recorded.sequence(f"{wave}.{index}", request, new))
-    while (batch := scheduler.next()) is not None:
-        scheduler.advance(batch, recorded.forward(batch))
+    pipeline = Pipeline(scheduler, recorded)
+    while pipeline.busy:
+        pipeline.turn()
 
 
 def several(recorded: RecordedSchedule) -> None:

@@ -5,13 +5,16 @@ Exit code 0 when every mutant of the table is found and, of those drawn, 95 % bu
 
 import argparse
 import json
+import os
 import platform
+import resource
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -95,19 +98,30 @@ def _tried(work: list[tuple[Mutant, bool]], jobs: int) -> list[Outcome]:
 
         with ThreadPoolExecutor(jobs) as pool:
             outcomes = list(pool.map(one, work))
-        _confirm(trees.get(), outcomes)
+            _confirm(trees, pool, outcomes)
     return outcomes
 
 
-def _confirm(tree: Tree, outcomes: list[Outcome]) -> None:
+def _confirm(trees: SimpleQueue[Tree], pool: ThreadPoolExecutor, outcomes: list[Outcome]) -> None:
     """Every test that found a mutant passes without one. SystemExit when that is not so: then it found nothing."""
+
+    def clean(tests: tuple[str, ...]) -> Run:
+        tree = trees.get()
+        try:
+            return tree.run(tests, limit=1800)
+        finally:
+            trees.put(tree)
+
     # With all its parameters: their words may hold whatever separates them from the rest of a line.
-    found = tuple(sorted({outcome.run.failed.partition("[")[0] for outcome in outcomes if outcome.run.failed}))
-    if found and not (clean := tree.run(found, limit=1800)).passed:
-        sys.exit(f"{clean.failed} fails without any mutant, too: repair it and run again\n{clean.output[-3000:]}")
+    found = sorted({outcome.run.failed.partition("[")[0] for outcome in outcomes if outcome.run.failed})
+    groups = [tuple(tests) for _, tests in groupby(found, key=lambda test: test.partition("::")[0])]
+    for run in pool.map(clean, groups):
+        if not run.passed:
+            sys.exit(f"{run.failed} fails without any mutant, too: repair it and run again\n{run.output[-3000:]}")
     unnamed = [one for one in outcomes if one.verdict is Verdict.Found and not one.run.failed and not one.run.hung]
-    for outcome in unnamed:
-        if not tree.run(outcome.mutant.tests or fitting(outcome.mutant.file)[0]).passed:
+    runs = pool.map(clean, (one.mutant.tests or fitting(one.mutant.file)[0] for one in unnamed))
+    for outcome, run in zip(unnamed, runs, strict=True):
+        if not run.passed:
             sys.exit(f"the tests of {outcome.mutant.id} fail without any mutant, too: repair them and run again")
 
 
@@ -117,7 +131,9 @@ def _report(outcomes: list[Outcome], wanted: argparse.Namespace, seconds: float)
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
         "pytest": pytest.__version__,
+        "cpus": os.cpu_count(),
         "seconds": round(seconds),
+        "cpu_minutes": round(sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) / 60, 1),
     }
     good = True
     for name, by_chance, goal in (("table", False, 1.0), ("drawn", True, GOAL)):

@@ -18,7 +18,7 @@ AREAS = {
     "engine": ("runtime/graphpod_runtime", ("front", "bench", "convert")),
     "front": ("runtime/graphpod_runtime/front", ()),
 }
-"""Name -> (folder, sub-folders left out). `bench` and `convert` are tools beside the engine."""
+"""Name -> (folder, sub-folders left out). `bench` and `convert` are tools, not parts of the engine."""
 
 ON_A_GPU = frozenset(
     f"runtime/graphpod_runtime/{path}"
@@ -32,7 +32,7 @@ ON_A_GPU = frozenset(
 )
 """Files that a machine without a GPU does not run: their tests are in tests/gpu."""
 
-THE_RIM = frozenset({"operator/graphpod_operator/manager/run.py", "operator/graphpod_operator/watch/service_watch.py"})
+THE_RIM = frozenset({"operator/graphpod_operator/manager/run.py", "operator/graphpod_operator/manager/kopf_thread.py"})
 """Files that put a process together: what runs them are tests on clusters (tests/api), minutes each."""
 
 FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {

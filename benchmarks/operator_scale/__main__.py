@@ -1,8 +1,8 @@
 """The operator with many services on a simulated cluster: `python -m benchmarks.operator_scale`.
 
 Each run has a cluster of its own: etcd, API server, controller manager, scheduler, simulated nodes, stub engines, and
-the operator as a process beside them. What takes wall-clock time is about the whole machine; the operator's own share
-is told in CPU seconds. Exit status 1 with --gate when something is worse than promised or than its gate.
+the operator as a process next to them. What takes wall-clock time is about the whole machine; the operator's own share
+is in CPU seconds. Exit status 1 with --gate when something is worse than promised or than its gate.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> int:
     if options.page:
         page.PAGE.write_text(page.page())
         print(f"written to {page.PAGE}")
-    # gates that are to be made anew stop nothing
+    # gates that are to be replaced stop nothing
     worse = list(report.exceeded(founds, {} if options.set_gates else gates))
     gated = ", and no gate is exceeded" if gates and not options.set_gates else ""
     print("\n".join(worse) if worse else f"all that is promised holds{gated}")
@@ -64,16 +64,16 @@ def _found(services: int, command: str, options: argparse.Namespace) -> Found:
             with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
                 alone.append(applied(services, cluster_name(options.name), Path(folder)))
             print(f"  last child after {alone[-1].applied_seconds:.1f} s", flush=True)
-            print("  and while controllers run beside, until Ready", flush=True)
+            print("  and while controllers run, until Ready", flush=True)
             with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
                 runs.append(run(services, cluster_name(options.name), Path(folder), quiet))
             print(f"  run took {time.monotonic() - began:.0f} s", flush=True)
             found = Found.of(services, command, loads, alone, runs, floor)
             if options.json is not None:  # after each: a later one may fail
-                report.save([found], report.beside(options.json))
+                report.save([found], report.incomplete(options.json))
     if options.json is not None:
         report.save([found], options.json)
-        report.beside(options.json).unlink()
+        report.incomplete(options.json).unlink()
     return found
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from graphpod_operator.api.names import KIND
 from stubs.proxy import Proxy
-from testbed import Cluster, record
+from testbed import Cluster
+from testbed.host import record
 from tests.api.operator.process import USER, Operator, grant
 from tests.audit import Audit, Trail
 from tests.crd import serve_crd
@@ -100,7 +101,7 @@ class Bed:
 
     @contextmanager
     def held_still(self) -> Iterator[None]:
-        """Meanwhile the controller manager does nothing, and so nobody has pods to schedule or to play."""
+        """Meanwhile the controller manager does nothing, so there are no pods to schedule or to play."""
         controllers = self._pids()["kube-controller-manager"]
         os.kill(controllers, signal.SIGSTOP)
         try:
@@ -122,7 +123,7 @@ class Bed:
         pids = self._pids() | {"stub engines": self.fleet.process.pid}
         return {name: Usage.of(pid).cpu for name, pid in pids.items()}
 
-    def told(self) -> Counter[str]:
+    def events(self) -> Counter[str]:
         """Events of each service."""
         names = "custom-columns=NAME:.involvedObject.name"
         which = f"--field-selector=involvedObject.kind={KIND}"

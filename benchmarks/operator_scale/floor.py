@@ -21,9 +21,10 @@ from benchmarks.operator_scale.measure import children, names
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cli import WORKERS
 from graphpod_operator.kube.field_ownership import FIELD_MANAGER
-from graphpod_operator.plan.desired import Desired, DesiredChild
+from graphpod_operator.plan.desired_state import Desired, DesiredChild
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
-from tests.api.operator.process import IMAGES
+from tests.api.operator.process import INSTALLED
 
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 TOLD_EVERY = 100  # services
@@ -59,7 +60,7 @@ async def _written(operator: Path, user: Path, count: int) -> float:
             for name in waiting:
                 async with creating.post(services.PATH, json=services.manifest(name)) as answer:
                     found = Service.of(await answer.json())
-                outcome = desire(found, IMAGES)
+                outcome = desire(PlanInput(found, INSTALLED))
                 assert isinstance(outcome, Desired), outcome
                 for child in outcome.children:
                     await _apply(applying, child)

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.operator_scale import services
 from benchmarks.operator_scale.bed import CHILDREN, Bed, Usage, laid
 from benchmarks.operator_scale.services import Progress
-from stubs.fault import Slow
+from stubs.faults.fault import Slow
 from stubs.kubecall import Verb, Which
 from stubs.proxy import Proxy
 from tests.api.operator.process import Operator
@@ -153,7 +153,7 @@ def fill(bed: Bed, operator: Operator, count: int) -> Filled:
     settled(bed, operator)
     filling = bed.writes(mark)
     made = children(filling)
-    writes = Counter(one.name.partition("-")[0] for one in filling if one.name) + bed.told()
+    writes = Counter(one.name.partition("-")[0] for one in filling if one.name) + bed.events()
     after = Usage.of(pid(operator))
     began, waits = min(progress.created.values()), progress.waits()
     return Filled(
@@ -278,7 +278,7 @@ def standing(operator: Operator) -> tuple[bool, float]:
 
 
 def failed_over(bed: Bed) -> tuple[float, float, int]:
-    """kill -9 of the leader beside one that waits, and a service made at that moment: seconds to its first child,
+    """kill -9 of the leader while another one waits, and a service made at that moment: seconds to its first child,
     seconds until nothing is left to do, writes for other services.
     """
     leader = bed.operator("leader")

@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "reference" / "scale.md"
 HEAD = """# The operator with many services: what was measured
 
 What each figure is: [benchmarks](../contributing/bench-operator.md#what-is-measured). Every figure
-and the load before each run stand in [operator_scale.json](../../benchmarks/results/operator_scale.json).
+and the load before each run are in [operator_scale.json](../../benchmarks/results/operator_scale.json).
 
 ![services over time](../../benchmarks/results/operator_scale.png)
 
@@ -45,9 +45,9 @@ def _part(found: Found) -> str:
     if found.floor is not None:
         below = ", ".join(f"{part} {seconds:.0f}" for part, seconds in found.floor.cpu.items())
         text += (
-            f"\n**The floor**: a client that reads, watches and reports nothing has the same objects written after "
-            f"{found.floor.fill_seconds:.1f} s on this machine while controllers run beside; the operator takes "
-            f"{report.times_floor(found)}. CPU seconds of the cluster's own by then: {below}.\n"
+            f"\n**The floor** is a client that reads, watches and reports nothing. It has written the same objects "
+            f"after {found.floor.fill_seconds:.1f} s on this machine while controllers run. The operator takes "
+            f"{report.times_floor(found)}. CPU seconds of the cluster itself by then: {below}.\n"
         )
     return text
 
@@ -57,8 +57,8 @@ def _growth(raw: dict[str, Any]) -> str:
     loads = ", ".join(f"{stage.load:g}" for grown in found.values() for run in grown.runs for stage in run.stages)
     return (
         f"## {TIMES} times as many\n\n{_made(raw, loads)} These are the loads before the operator's runs. "
-        f"Planned and applied, or written by a bare client, while no "
-        f"controller runs beside; every figure: [operator_growth.json](../../benchmarks/results/operator_growth.json). "
+        f"The operator planned and applied, or a bare client wrote, while no "
+        f"controller ran. Every figure: [operator_growth.json](../../benchmarks/results/operator_growth.json). "
         f"[Why it is measured with three API servers](../contributing/bench-operator.md#five-times-as-many).\n\n"
     ) + "\n".join(_grown(server, grown) for server, grown in found.items())
 
@@ -85,7 +85,10 @@ def _grown(server: Server, found: Runs) -> str:
 def _made(raw: dict[str, Any], loads: str) -> str:
     """What it was made with, in a sentence."""
     flags = ", ".join(f"`{flag}`" for flag in raw["cluster"])
-    return f"`{raw['command']}`, {raw['date']}, {raw['machine']}, load before each {loads}; the cluster with {flags}."
+    return (
+        f"Command: `{raw['command']}`. Date: {raw['date']}. Machine: {raw['machine']}. Load before each run: {loads}. "
+        f"Flags of the cluster: {flags}."
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What runs found, for people and for later: a table beside the limits, JSON, and gates that cite their runs."""
+"""What runs found, for people and for later: a table next to the limits, JSON, and gates that cite their runs."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.operator_scale.bed import CHILDREN, RATED, TUNED
 from benchmarks.operator_scale.floor import Floor
 from benchmarks.operator_scale.measure import Applied, Moment, Run
-from testbed import golang
+from testbed.binaries import golang
 
 RESULTS = Path("benchmarks/results/operator_scale.json")
 GATES = Path("benchmarks/operator_scale/gates.json")
@@ -23,7 +23,7 @@ USUAL = 1000
 """Services that the limits are about."""
 SLACK = 1.2
 """A gate is the mean of its runs times this."""
-BESIDE = ("aiohttp", "kopf", "kubernetes", "msgspec", "pydantic", "uvloop")
+LIBRARIES = ("aiohttp", "kopf", "kubernetes", "msgspec", "pydantic", "uvloop")
 
 
 class Unit(StrEnum):
@@ -56,7 +56,7 @@ ROWS = (
     Row("applied_seconds", "first create → last child", Unit.Seconds, 60),
     Row("applied_cpu", "operator's CPU for that", Unit.Seconds),
     Row("applied_peak", "RSS at its peak in that", Unit.Megabytes, 150),
-    Row("fill_seconds", "… while controllers run beside", Unit.Seconds),
+    Row("fill_seconds", "… while controllers run", Unit.Seconds),
     Row("ready_seconds", "first create → last Ready", Unit.Seconds),
     Row("ready_p50", "create → Ready, half of them", Unit.Seconds),
     Row("ready_p99", "create → Ready, 99 of 100", Unit.Seconds),
@@ -87,7 +87,7 @@ class Found:
     machine: str
     versions: dict[str, str]
     loads: tuple[float, ...]
-    """Load average before each run: other programs that ran beside it are in the seconds."""
+    """Load average before each run: other programs that ran meanwhile are in the seconds."""
     applied: tuple[Applied, ...]
     runs: tuple[Run, ...]
     floor: Floor | None = None
@@ -157,7 +157,7 @@ def table(found: Found, gates: dict[str, Any]) -> str:
             f"  {'… of a bare client (the floor)':34} {found.floor.fill_seconds:8.1f} s      {times_floor(found)}"
         )
     parts = found.runs[-1].cpu
-    lines.append("  CPU s beside it: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in parts.items()))
+    lines.append("  CPU s of the others: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in parts.items()))
     return "\n".join(lines)
 
 
@@ -213,7 +213,7 @@ def save(founds: Sequence[Found], file: Path) -> None:
     file.write_text(json.dumps(dict(sorted(kept.items(), key=lambda item: int(item[0]))), indent=1) + "\n")
 
 
-def beside(file: Path) -> Path:
+def incomplete(file: Path) -> Path:
     """Where the results of a series stand until it is complete; those of an earlier one stay in `file` till then."""
     return file.with_suffix(".incomplete.json")
 
@@ -254,6 +254,6 @@ def _versions() -> dict[str, str]:
     return {
         "graphpod": version("graphpod"),
         "python": platform.python_version(),
-        **{name: version(name) for name in BESIDE},
+        **{name: version(name) for name in LIBRARIES},
         **tools,
     }

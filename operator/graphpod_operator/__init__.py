@@ -28,10 +28,12 @@ pyproject.toml), and no two files import each other:
     for people
         explain      the same plan without a cluster; warnings at admission
         docs         the reference pages
+    kopf's side
+        handlers     the watch of services, warnings at admission, the liveness probe: on a loop of their own
     the process
         manager      parts put together, tasks, probes, signals
         cli          the command line
 
-kopf is imported in `watch.service_watch` alone, the Kubernetes client in `kube.connection` alone. Everything from
+kopf is imported in `handlers` alone, the Kubernetes client in `kube.connection` alone. Everything from
 `resolve` to `status`, but for `apply` and the reading of pods, is plain functions over values.
 """

@@ -1,4 +1,4 @@
-"""`graphpod`: the operator, what it would do with a service, and the files made from its code.
+"""`graphpod`: run the operator, explain what it would do with a service, and write the files made from its code.
 
 Imports neither kopf nor the Kubernetes client, unless the operator runs or a live service is explained: a laptop that
 only wants an explanation has neither.
@@ -22,7 +22,7 @@ from graphpod_policy import __version__
 
 DEFAULT_IMAGES = Images(*(f"graphpod.dev/runtime:{__version__}-{kind}" for kind in ("cpu", "cuda")))
 WORKERS = 16
-"""Services reconciled at the same time, unless told otherwise."""
+"""Services reconciled at the same time by default."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -46,27 +46,34 @@ def _parser() -> argparse.ArgumentParser:
         "--engine-image",
         default=DEFAULT_IMAGES.cpu,
         metavar="IMAGE",
-        help="engine image of services that name none (%(default)s)",
+        help="engine image of services without spec.engine.image (%(default)s)",
     )
     run.add_argument(
         "--engine-gpu-image",
         default=DEFAULT_IMAGES.gpu,
         metavar="IMAGE",
-        help="the same for services that ask for GPUs (%(default)s)",
+        help="the same for services that request GPUs (%(default)s)",
     )
     run.add_argument(
         "--lease-namespace",
         default=os.environ.get("POD_NAMESPACE", "default"),
         metavar="NAMESPACE",
-        help="where the Lease graphpod-operator is: of the operators that share it, one writes at a time (%(default)s)",
+        help="namespace of the Lease graphpod-operator: of operators that share it, one writes at a time (%(default)s)",
     )
     run.add_argument("--port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (%(default)s)")
+    run.add_argument(
+        "--liveness-port",
+        type=int,
+        default=None,
+        help="answer a liveness probe at /healthz on this port of $POD_IP, else of localhost, from a thread that the "
+        "reconcile loop cannot hold up (default: not)",
+    )
     run.add_argument("--workers", type=int, default=WORKERS, help="services reconciled at the same time (%(default)s)")
     run.add_argument(
         "--admin-url",
         default=None,
         metavar="TEMPLATE",
-        help="where the pods' admin ports are, with {ip}, {namespace} and {name}; "
+        help="URL of the pods' admin ports, with {ip}, {namespace} and {name}; "
         "from outside the cluster, behind `kubectl proxy`: "
         "http://127.0.0.1:8001/api/v1/namespaces/{namespace}/pods/{name}:8001/proxy (default: http://{ip}:8001)",
     )
@@ -74,15 +81,15 @@ def _parser() -> argparse.ArgumentParser:
         "--prometheus-url",
         default="",
         metavar="URL",
-        help="the Prometheus that has the engines' metrics, as KEDA reaches it: for services with "
-        "spec.autoscaling.provider KEDA (default: those are refused)",
+        help="URL of the Prometheus with the engines' metrics, as KEDA reaches it; for services with "
+        "spec.autoscaling.provider KEDA (default: such services are refused)",
     )
     run.add_argument(
         "--webhook-certificates",
         type=Path,
         default=None,
         metavar="FOLDER",
-        help="serve the warnings of the admission webhook, with tls.crt and tls.key of this folder (default: not)",
+        help="serve the admission webhook with tls.crt and tls.key of this folder (default: no webhook)",
     )
     run.add_argument("--webhook-port", type=int, default=9443, help="port of the admission webhook (%(default)s)")
     run.add_argument(
@@ -90,34 +97,32 @@ def _parser() -> argparse.ArgumentParser:
         type=_access,
         default=None,
         metavar="JSON",
-        help='make a NetworkPolicy for every service: {"admin": [peer, …], "http": [peer, …], "routes": [name, …]}, '
-        "with peers as in `from` of a NetworkPolicy, this operator among those of admin, and namespaces of Gateways "
-        "that routes may lead through (default: none is made)",
+        help='create a NetworkPolicy for every service: {"admin": [peer, …], "http": [peer, …], "routes": [name, …]}, '
+        "with peers as in `from` of a NetworkPolicy, this operator among the admin peers, and namespaces of Gateways "
+        "that routes may lead through (default: no NetworkPolicy)",
     )
     run.add_argument(
         "--allowed",
         type=command.allow_lists,
         default=DEFAULT,
         metavar="JSON",
-        help=f"what services may use, such as {EXAMPLE}; * stands for any text, an absent list allows everything "
+        help=f"what services may use, such as {EXAMPLE}; * * matches any text, an absent list allows everything "
         "(default: the volume types of pod-security `restricted` and image; everything else)",
     )
     run.add_argument(
         "--no-fixed-user",
         action="store_true",
-        help="leave user and groups of new pods to the cluster, as OpenShift demands (default: 65532)",
+        help="let the cluster choose user and groups of new pods, as OpenShift requires (default: 65532)",
     )
     run.add_argument(
         "--without-kind",
         action="append",
         default=[],
         choices=[kind.kind for kind in OPTIONAL],
-        help="leave this kind alone even where the cluster serves it; may be repeated",
+        help="do not use this kind even if the cluster serves it; may be repeated",
     )
     run.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    run.add_argument(
-        "--log-format", default="json", choices=("json", "text"), help="how a line is written (%(default)s)"
-    )
+    run.add_argument("--log-format", default="json", choices=("json", "text"), help="format of log lines (%(default)s)")
     run.set_defaults(run=_run_operator)
 
     made = commands.add_parser("crd", help="write the CustomResourceDefinition")
@@ -150,37 +155,47 @@ def _run_operator(arguments: argparse.Namespace) -> int:
     import platform
     import uuid
 
+    from graphpod_operator.handlers.admission_server import AdmissionServer, Certificate
+    from graphpod_operator.handlers.kopf_operator import Liveness, Serving
     from graphpod_operator.kube.lease import LeaseLost
     from graphpod_operator.manager import run as running
+    from graphpod_operator.manager.dual_stack import listen
     from graphpod_operator.manager.event_loop import new_loop
-    from graphpod_operator.manager.webhook import Webhook
     from graphpod_operator.observe import admin_port
     from graphpod_operator.telemetry import logs
 
     logs.configure(arguments.log_level, logs.Format(arguments.log_format))
-    certificates: Path | None = arguments.webhook_certificates
+    webhook = liveness = None
+    if arguments.webhook_certificates is not None:
+        certificate = Certificate(arguments.webhook_certificates)
+        webhook = AdmissionServer(arguments.webhook_port, certificate, listen, arguments.allowed)
+    if arguments.liveness_port is not None:
+        liveness = Liveness(os.environ.get("POD_IP", "localhost"), arguments.liveness_port)
     settings = running.Settings(
-        images=Images(arguments.engine_image, arguments.engine_gpu_image),
-        # a pod's next container goes on where its last one ended; outside a pod nobody may be taken for another
+        installed=Installation(
+            Images(arguments.engine_image, arguments.engine_gpu_image),
+            arguments.allowed,
+            fixed_user=not arguments.no_fixed_user,
+            prometheus=arguments.prometheus_url,
+            access=arguments.network_policy,
+        ),
+        # a pod's next container goes on where its last one ended; elsewhere each process has its own
         identity=os.environ.get("POD_UID") or f"{platform.node()}-{uuid.uuid4()}",
         lease_namespace=arguments.lease_namespace,
         port=arguments.port,
         namespaces=tuple(arguments.namespace),
         workers=arguments.workers,
         admin_url=arguments.admin_url or admin_port.DEFAULT_URL,
-        prometheus=arguments.prometheus_url,
-        access=arguments.network_policy,
-        installed=Installation(arguments.allowed, fixed_user=not arguments.no_fixed_user),
         without=tuple(kind for kind in OPTIONAL if kind.kind in arguments.without_kind),
-        webhook=Webhook(arguments.webhook_port, certificates) if certificates is not None else None,
+        serving=Serving(webhook, liveness),
     )
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(running.run(settings))
     except asyncio.CancelledError:
-        return 0  # a signal before the watches ran: as good an end as any
+        return 0  # a signal
     except LeaseLost as error:
-        logging.getLogger(__name__).error("ending: what this process knows may be stale", extra={"error": error})
+        logging.getLogger(__name__).error("watch cache may be stale; exiting", extra={"error": error})
         return 1
     return 0
 

@@ -5,7 +5,6 @@ Operator, engine and command line share this package, so what is planned and wha
 
 from graphpod_policy import limits
 from graphpod_policy.built import BUILT_COMPILE, BUILT_POLICIES, FEATURES, NotBuilt, not_built
-from graphpod_policy.can_start import SUSPENDED, Obstacle, attention_there, can_start, settled, start_facts
 from graphpod_policy.config import (
     ConfigError,
     EngineConfig,
@@ -15,7 +14,6 @@ from graphpod_policy.config import (
     ServingConfig,
     config_hash,
 )
-from graphpod_policy.cost import Budget, Cost
 from graphpod_policy.exits import NEXT_STEP, ExitCode
 from graphpod_policy.facts import Facts, ModelFacts, ModelUnreadable
 from graphpod_policy.features import Features, GraphRequest
@@ -23,6 +21,8 @@ from graphpod_policy.node import GPUS, NOWHERE, Architecture, Kernels, NodeFacts
 from graphpod_policy.plan import Decision, PhasePlan, Plan
 from graphpod_policy.resolve import RESOLVER_REVISION, refine, resolve, shorten, uncompiled, weaken
 from graphpod_policy.rules import POSSIBLE_FALLBACKS, RULES, Batch, Rule, refusing_gate
+from graphpod_policy.start.can_start import SUSPENDED, Obstacle, attention_there, can_start, settled, start_facts
+from graphpod_policy.start.cost import Budget, Cost
 from graphpod_policy.words import (
     AllToAll,
     AttentionBackend,
@@ -37,6 +37,7 @@ from graphpod_policy.words import (
     Outcome,
     Phase,
     Policy,
+    PrefixCache,
     Quantization,
     Role,
     Severity,
@@ -92,6 +93,7 @@ __all__ = [
     "PhasePlan",
     "Plan",
     "Policy",
+    "PrefixCache",
     "Quantization",
     "Role",
     "Rule",

@@ -96,7 +96,7 @@ def _no_flashinfer(work: Work) -> str | None:
     if work.device is not Device.Cuda:
         return "flashinfer's kernels run on a GPU"
     if work.dtype not in ("bfloat16", "float16"):
-        return f"flashinfer's kernels take 16-bit activations, this engine's are {work.dtype}"
+        return f"flashinfer's kernels take 16-bit activations, and this engine's are {work.dtype}"
     if work.windowed:
         return f"layers of {work.architecture} attend to a window, which is not built with flashinfer"
     return None
@@ -107,7 +107,7 @@ def _no_fa3(work: Work) -> str | None:
     if work.capability is not None and work.capability != HOPPER:
         return "flashinfer's fa3 kernels are for Hopper GPUs"
     if work.kv_dtype != work.dtype:
-        return f"flashinfer's fa3 kernels want a KV cache in {work.dtype}"
+        return f"flashinfer's fa3 kernels require a KV cache in {work.dtype}"
     return None
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar
 
-from graphpod_policy.dtype import DTYPE_BYTES
 from graphpod_policy.features import Features, GraphRequest
+from graphpod_policy.model.dtype import DTYPE_BYTES
 from graphpod_policy.plan import PhasePlan, Plan
 from graphpod_policy.resolve import resolve
 from graphpod_policy.words import (
@@ -26,6 +26,7 @@ from graphpod_policy.words import (
     OnCaptureFailure,
     OnUnsupported,
     Phase,
+    PrefixCache,
     Quantization,
     Role,
     SpeculativeMethod,
@@ -104,8 +105,8 @@ class ServingConfig:
 class EngineConfig:
     """One engine. `dtype` is of weights and activations (None: Auto, see `dtype`). `max_model_len`, `prefill_chunk` and
     `page_size` are tokens, `max_batch` is sequences (None: Auto, derived by each pod, see `limits`). `kv_cache_bytes`
-    is bytes (None: what is free after capture, at most max_batch full contexts), `threads` compute threads (None: as
-    many as the container may use).
+    is bytes (None: what is free after capture), `threads` compute threads (None: as many as the container may use).
+    `prefill_budget` is the tokens of a prefill pass between two decode passes (None: Auto, derived by each pod).
     """
 
     model: ModelConfig
@@ -119,13 +120,16 @@ class EngineConfig:
     threads: int | None = None
     features: FeatureConfig = field(default_factory=FeatureConfig)
     serving: ServingConfig = field(default_factory=ServingConfig)
+    prefix_cache: PrefixCache = PrefixCache.Auto
+    prefill_budget: int | None = None
 
+    SPARSE: ClassVar[tuple[str, ...]] = ("prefix_cache", "prefill_budget")
     DTYPES: ClassVar[tuple[str, ...]] = tuple(DTYPE_BYTES)
 
     def __post_init__(self) -> None:
         if self.dtype is not None and self.dtype not in self.DTYPES:
             raise ConfigError(f"dtype: {self.dtype!r} is not one of {', '.join(self.DTYPES)}")
-        for name in ("max_model_len", "max_batch", "prefill_chunk", "page_size"):
+        for name in ("max_model_len", "max_batch", "prefill_chunk", "page_size", "prefill_budget"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ConfigError(f"{_camel(name)}: must be at least 1, is {value}")
         for phase in Phase:
@@ -146,6 +150,8 @@ class EngineConfig:
         kv_cache_bytes: int | None = None,
         threads: int | None = None,
         serving: ServingConfig | None = None,
+        prefix_cache: PrefixCache = PrefixCache.Auto,
+        prefill_budget: int | None = None,
     ) -> "EngineConfig":
         """The engine's part of a resolved plan."""
         return cls(
@@ -166,6 +172,8 @@ class EngineConfig:
             threads=threads,
             features=FeatureConfig(**{name: getattr(features, name) for name in _FEATURE_NAMES}),
             serving=serving or ServingConfig(),
+            prefix_cache=prefix_cache,
+            prefill_budget=prefill_budget,
         )
 
     @property
@@ -202,7 +210,7 @@ class EngineConfig:
         )
 
     def resolved(self) -> Plan:
-        """The plan that the engine starts from: the operator's, beside what the user asked for. How layers are
+        """The plan that the engine starts from: the operator's plan and the user's request. How layers are
         compiled is taken as it stands: a rule speaks of the image's compiler, and the engine may run outside of one.
         """
         request = self.planned_request()
@@ -240,12 +248,20 @@ def _camel(name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
+def _sparse(kind: Any) -> set[str]:
+    """Fields that are written only where they differ from their default."""
+    names: bool | tuple[str, ...] = getattr(kind, "SPARSE", ())
+    return {row.name for row in fields(kind)} if names is True else set(names or ())
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        told = fields(value)
-        if getattr(value, "SPARSE", False):
-            told = tuple(row for row in told if getattr(value, row.name) != row.default)
-        return {_camel(row.name): _plain(getattr(value, row.name)) for row in told}
+        sparse = _sparse(type(value))
+        return {
+            _camel(row.name): _plain(given)
+            for row in fields(value)
+            if (given := getattr(value, row.name)) != row.default or row.name not in sparse
+        }
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value.value if isinstance(value, Enum) else value
@@ -261,7 +277,8 @@ def _typed(kind: Any, raw: Any, path: str) -> Any:
         names = {_camel(row.name): row.name for row in fields(kind)}
         if unknown := sorted(raw.keys() - names.keys()):
             raise ConfigError(f"{where}: unknown field {unknown[0]!r}; this engine reads {', '.join(sorted(names))}")
-        if not getattr(kind, "SPARSE", False) and (missing := sorted(names.keys() - raw.keys())):
+        needed = {name for name, field_name in names.items() if field_name not in _sparse(kind)}
+        if missing := sorted(needed - raw.keys()):
             raise ConfigError(f"{where}: field {missing[0]!r} is missing")
         prefix = f"{path}." if path else ""
         return kind(**{names[key]: _typed(hints[names[key]], entry, prefix + key) for key, entry in raw.items()})  # type: ignore[operator]

@@ -19,13 +19,13 @@ class ExitCode(IntEnum):
     SelfCheckFailed = 14
     """A replay differed from the uncaptured code and `onCaptureFailure` is Fail, or ended the engine's process."""
     EngineDied = 15
-    """The engine process ended without a word."""
+    """The engine process ended without a message."""
     Stuck = 16
     """One size or stage of the start exceeded its limit, or the engine's loop stopped turning."""
     FeatureNotBuilt = 17
     """The configuration asks for a feature this engine does not have."""
     PolicyRefused = 18
-    """A fact stands against a policy that was asked for by name, and `onUnsupported` is Fail."""
+    """A fact excludes a policy that was requested explicitly, and `onUnsupported` is Fail."""
     CompileFailed = 19
     """A function could not be compiled and `onCaptureFailure` is Fail."""
     ContextTooLong = 20
@@ -51,16 +51,16 @@ class ExitCode(IntEnum):
 
 
 NEXT_STEP: dict[ExitCode, str] = {
-    ExitCode.PolicyRefused: "set graph.onUnsupported to Degrade to run a weaker policy",
+    ExitCode.PolicyRefused: "set spec.graph.onUnsupported: Degrade to run a weaker policy",
     ExitCode.ContextTooLong: "lower spec.engine.maxModelLen",
-    ExitCode.AttentionUnavailable: "set it to Auto or Torch",
-    ExitCode.KvCacheTooSmall: "raise the memory or kvCacheMemory, lower maxModelLen, or set kvCacheDtype: Fp8",
-    ExitCode.KvCacheTooLarge: "lower spec.engine.kvCacheMemory or leave it out",
+    ExitCode.AttentionUnavailable: "set spec.engine.attention: Auto",
+    ExitCode.KvCacheTooSmall: "lower spec.engine.maxModelLen, set spec.engine.kvCacheDtype: Fp8, or raise the memory",
+    ExitCode.KvCacheTooLarge: "lower spec.engine.kvCacheMemory, or remove it",
     ExitCode.WeightsTooLarge: "use a larger GPU or a smaller model; on a CPU raise spec.resources.limits.memory",
     ExitCode.ModelUnsupported: "use a model that graphpod explain --model-config config.json accepts",
-    ExitCode.GpuMissing: "set nvidia.com/gpu in spec.resources, and use the engine's CUDA image on a node with GPUs",
+    ExitCode.GpuMissing: "set nvidia.com/gpu in spec.resources.limits, and use the CUDA image on a node with GPUs",
     ExitCode.ParallelismInvalid: "change spec.parallelism to sizes that divide the model and match the GPUs",
-    ExitCode.DtypeUnavailable: "leave spec.engine.dtype out, or set it to float32",
-    ExitCode.SettingInvalid: "correct the setting it names",
+    ExitCode.DtypeUnavailable: "remove spec.engine.dtype, or set spec.engine.dtype: float32",
+    ExitCode.SettingInvalid: "correct that setting",
 }
 """What to do about the ends of a start that the configuration, the model and the node decide."""

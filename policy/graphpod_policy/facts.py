@@ -1,13 +1,13 @@
 """What a spec cannot say: the model's shape, the device, what was free and found. Known to the engine once it has
-loaded the model, and to `graphpod explain` when it is told. Facts can only weaken a plan.
+loaded the model, and to `graphpod explain` when its options give them. Facts can only weaken a plan.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from graphpod_policy.architectures import ARCHITECTURES
-from graphpod_policy.config_json import ConfigJson
+from graphpod_policy.model.architectures import ARCHITECTURES
+from graphpod_policy.model.config_json import ConfigJson
 
 GIB = 1 << 30
 

@@ -2,7 +2,7 @@
 not here cannot be exported; docs, dashboards and alert rules are checked against it.
 
 Label values are the API's words (`Breakable`, `prefill`). Graph metrics carry `backend` (CudaGraph or Recorder):
-nobody is told of a speed-up that is not there. Operator rows named `controller_runtime_*` and `workqueue_*` keep
+the recorder must not pass for a speed-up. Operator rows named `controller_runtime_*` and `workqueue_*` keep
 controller-runtime's names so that existing dashboards work.
 """
 
@@ -54,7 +54,7 @@ _GRAPH = ("phase", "policy", "backend")
 METRICS: tuple[Metric, ...] = (
     # identity and warm-up
     Metric("graphpod_build_info", _G, _E, ("version", "torch", "backend"), "Always 1; what this engine was built from."),
-    Metric("graphpod_graph_policy_info", _G, _E, ("phase", "requested", "planned", "effective", "backend"), "Always 1; what was asked, planned and runs."),
+    Metric("graphpod_graph_policy_info", _G, _E, ("phase", "requested", "planned", "effective", "backend"), "Always 1; the policies requested, planned and effective."),
     Metric("graphpod_warmup_state", _G, _E, ("state",), "1 for the current state of the start, 0 for the others."),
     Metric("graphpod_warmup_progress_ratio", _G, _E, (), "Captured sizes over planned sizes, 0 to 1."),
     Metric("graphpod_startup_stage_duration_seconds", _G, _E, ("stage",), "Seconds each stage of the start took."),
@@ -79,11 +79,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_requests_waiting", _G, _E, (), "Requests in the queue."),
     Metric("graphpod_kv_cache_usage_ratio", _G, _E, (), "KV pages in use over all pages, 0 to 1."),
     Metric("graphpod_kv_cache_capacity_tokens", _G, _E, (), "Tokens the KV cache can hold."),
+    Metric("graphpod_prefill_budget_tokens", _G, _E, (), "Most prompt tokens of a prefill pass between two decode passes."),
+    Metric("graphpod_prefix_cache_queried_tokens_total", _C, _E, (), "Prompt tokens of admitted requests, looked up in the prefix cache."),
+    Metric("graphpod_prefix_cache_hit_tokens_total", _C, _E, (), "Those of them that the prefix cache had."),
+    Metric("graphpod_prefix_cache_evicted_tokens_total", _C, _E, (), "Tokens evicted from the prefix cache because their pages were needed."),
+    Metric("graphpod_prefix_cache_tokens", _G, _E, (), "Tokens that the prefix cache holds."),
     Metric("graphpod_preemptions_total", _C, _E, (), "Requests set back to the queue because pages ran out."),
-    Metric("graphpod_nonfinite_logits_total", _C, _E, (), "Requests ended because the model's logits had a NaN or an infinity where a token was wanted."),
+    Metric("graphpod_nonfinite_logits_total", _C, _E, (), "Requests ended because the model's logits had a NaN or an infinity where a token was due."),
     Metric("graphpod_prompt_tokens_total", _C, _E, ("model_name",), "Prompt tokens accepted."),
     Metric("graphpod_generation_tokens_total", _C, _E, ("model_name",), "Tokens generated."),
-    Metric("graphpod_requests_total", _C, _E, ("model_name", "finish_reason"), "Requests ended: stop, length, abort, error, rejected."),
+    Metric("graphpod_requests_total", _C, _E, ("model_name", "finish_reason"), "Requests ended: stop, length, abort, error, rejected, slow_reader."),
     Metric("graphpod_time_to_first_token_seconds", _H, _E, ("model_name",), "Request received to first token.", TTFT_SECONDS),
     Metric("graphpod_inter_token_latency_seconds", _H, _E, ("model_name",), "Between two tokens of one request.", ITL_SECONDS),
     Metric("graphpod_e2e_request_latency_seconds", _H, _E, ("model_name",), "Request received to last token.", E2E_SECONDS),
@@ -95,20 +100,20 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_operator_drift_corrections_total", _C, _O, ("kind",), "Children found different from the plan and put back."),
     Metric("graphpod_operator_apply_conflicts_total", _C, _O, ("kind",), "Applies refused because another writer owns a field."),
     Metric("graphpod_operator_warmup_reads_total", _C, _O, ("result",), "Readings of the warm-up endpoint of a pod: ok, mismatch, unreachable."),
-    Metric("graphpod_operator_last_success_timestamp_seconds", _G, _O, (), "Unix time of the last reconcile that ended well."),
-    Metric("graphpod_operator_watch_failures_total", _C, _O, (), "Errors that ended a watch; it began anew."),
+    Metric("graphpod_operator_last_success_timestamp_seconds", _G, _O, (), "Unix time of the last successful reconcile."),
+    Metric("graphpod_operator_watch_failures_total", _C, _O, (), "Errors that ended a watch, which was then restarted."),
     Metric("leader_election_master_status", _G, _O, ("name",), "1 while this operator may write, 0 while another leads or its Lease was not renewed."),
     Metric("controller_runtime_reconcile_total", _C, _O, ("controller", "result"), "Reconciles by result: success, error, requeue, requeue_after."),
     Metric("controller_runtime_reconcile_errors_total", _C, _O, ("controller",), "Reconciles that ended in an error."),
     Metric("controller_runtime_reconcile_time_seconds", _H, _O, ("controller",), "Seconds of one reconcile.", RECONCILE_SECONDS),
     Metric("controller_runtime_active_workers", _G, _O, ("controller",), "Workers busy now."),
-    Metric("controller_runtime_max_concurrent_reconciles", _G, _O, ("controller",), "Workers there are."),
+    Metric("controller_runtime_max_concurrent_reconciles", _G, _O, ("controller",), "Workers in total."),
     Metric("workqueue_depth", _G, _O, ("name",), "Keys waiting in the queue."),
     Metric("workqueue_adds_total", _C, _O, ("name",), "Keys put into the queue."),
     Metric("workqueue_retries_total", _C, _O, ("name",), "Keys put back after an error."),
     Metric("workqueue_queue_duration_seconds", _H, _O, ("name",), "Seconds a key waited in the queue.", RECONCILE_SECONDS),
     Metric("workqueue_work_duration_seconds", _H, _O, ("name",), "Seconds a worker had a key.", RECONCILE_SECONDS),
-    Metric("workqueue_unfinished_work_seconds", _G, _O, ("name",), "Seconds the busy workers have had their keys, summed."),
+    Metric("workqueue_unfinished_work_seconds", _G, _O, ("name",), "Seconds the busy workers have had their keys, in total."),
     Metric("workqueue_longest_running_processor_seconds", _G, _O, ("name",), "Seconds of the worker that has had its key longest."),
     Metric("rest_client_requests_total", _C, _O, ("code", "method"), "Answers of the API server."),
 )

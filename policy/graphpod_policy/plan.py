@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphpod_policy.cost import Budget, Cost
 from graphpod_policy.facts import Facts
 from graphpod_policy.features import Features, GraphRequest
+from graphpod_policy.start.cost import Budget, Cost
 from graphpod_policy.words import Backend, CompileMode, Duty, Outcome, Phase, Policy, Stage
 
 

@@ -88,6 +88,14 @@ class KvCacheDtype(StrEnum):
     Fp8 = "Fp8"
 
 
+class PrefixCache(StrEnum):
+    """Whether requests share the KV of a prefix."""
+
+    Auto = "Auto"
+    """On."""
+    Off = "Off"
+
+
 class AttentionBackend(StrEnum):
     """Which kernels compute attention."""
 

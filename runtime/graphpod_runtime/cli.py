@@ -14,7 +14,7 @@ COMMANDS = {
     "serve": "serve the OpenAI API from an engine.json, or from a model folder on this machine",
     "generate": "generate from a prompt, without a server",
     "convert": "turn a GGUF file into a model folder",
-    "bench": "what graphs bring on this machine: speed, captures, starts, beside eager and the hardware's floor",
+    "bench": "measure: what graphs bring on this machine, or a server under load",
 }
 
 
@@ -80,9 +80,11 @@ def _serve(arguments: Sequence[str]) -> int:
 def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="graphpod-engine serve", description=COMMANDS["serve"])
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--config", type=Path, metavar="FILE", help="engine.json, as the operator writes it")
-    source.add_argument("--model", type=Path, metavar="DIR", help="a model folder; resolves a configuration for it")
-    parser.add_argument("--host", help="address to listen on; default: every one, IPv4 and IPv6")
+    source.add_argument("--config", type=Path, metavar="FILE", help="an engine.json, as the operator writes it")
+    source.add_argument(
+        "--model", type=Path, metavar="DIR", help="a model folder, from which the configuration follows"
+    )
+    parser.add_argument("--host", help="address to listen on; default: all, IPv4 and IPv6")
     parser.add_argument(
         "--http-port",
         type=number(int, 0, 65535),
@@ -96,19 +98,19 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
         help="probes, warm-up, metrics; default: %(default)s (0: a free port)",
     )
     parser.add_argument(
-        "--api-key-file", type=Path, metavar="FILE", help="ask clients of /v1/ for a key of this file, one a line"
+        "--api-key-file", type=Path, metavar="FILE", help="require one of this file's keys (one a line) for /v1/"
     )
-    parser.add_argument("--termination-log", type=Path, metavar="FILE", help="where the cause of an end is written")
+    parser.add_argument("--termination-log", type=Path, metavar="FILE", help="file for the cause of an exit")
     group = parser.add_argument_group("with --model")
     local = (
-        group.add_argument("--name", help="the name clients ask for (default: the folder's)"),
+        group.add_argument("--name", help="model name in requests (default: the folder's)"),
         *add_local_options(group),
     )
     options = parser.parse_args(arguments)
     if options.config is not None:
         for action in local:
             if getattr(options, action.dest) != action.default:
-                parser.error(f"{action.option_strings[0]} goes with --model; with --config the file says it")
+                parser.error(f"{action.option_strings[0]} needs --model; with --config the file sets it")
     return options
 
 

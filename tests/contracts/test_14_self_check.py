@@ -437,7 +437,7 @@ def test_what_a_failed_check_wrote_anywhere_in_the_cache_reaches_no_sequence(
     def poisoning(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         results = right(self, inputs, size)
         cache = self._attention.cache
-        cache.fill(torch.arange(cache.pages), torch.nan)
+        cache.fill(torch.arange(cache.pages, device=cache.device), torch.nan)
         return results
 
     monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", poisoning)

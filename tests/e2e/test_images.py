@@ -11,7 +11,9 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from testbed import Cluster, images, packed
+from testbed import Cluster
+from testbed.images import build as images
+from testbed.images import packed
 from testbed.sbom import SITE, canonical, dpkg_status
 
 pytestmark = pytest.mark.e2e

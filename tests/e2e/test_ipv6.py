@@ -15,7 +15,7 @@ from demo.local import Testbed
 from demo.objects import conditions, listed
 from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, apply, fill_claim, wait_condition
 from testbed import Cluster
-from testbed.network import Family
+from testbed.host.network import Family
 from tests.clusters import own_cluster
 
 

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from demo import ownership
 from demo.answer import address, ask
 from demo.chart import CHART, OPERATOR, RELEASE, wait_operator
 from demo.chart import NAMESPACE as SYSTEM
+from demo.current import ownership
 from demo.images import provide
 from demo.local import Testbed
 from demo.objects import read
 from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, fill_claim
 from testbed import Cluster
-from testbed.golang import build
+from testbed.binaries.golang import build
 from testbed.reach import takes_connections
 from tests.audit import Audit
 from tests.crd import drop_crd

@@ -14,7 +14,7 @@ import yaml
 from demo.ground import Image
 from demo.service import EXAMPLE, NAMESPACE
 from testbed import Cluster
-from testbed.policy import enforce
+from testbed.nodes.policy import enforce
 from tests.eventually import Eventually
 from tests.places import Place
 

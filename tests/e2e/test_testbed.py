@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from testbed import Cluster, TestbedError, golang, inventory, record, snapshot
-from testbed.cleaning import cgroups, left_over
-from testbed.kernel import CGROUPS
-from testbed.network import Addresses
+from testbed import Cluster, TestbedError
+from testbed.binaries import golang, inventory
+from testbed.host import record, snapshot
+from testbed.host.cleaning import cgroups, left_over
+from testbed.host.kernel import CGROUPS
+from testbed.host.network import Addresses
+from testbed.nodes.pause import architecture, docker_archive
 from testbed.paths import PACKAGE, cache_root
-from testbed.pause import architecture, docker_archive
 from testbed.process import rss_bytes
 
 pytestmark = pytest.mark.e2e
@@ -157,7 +159,7 @@ def test_a_node_runs_restricted_pods_and_down_leaves_the_machine_as_it_was(
 
     # a pod resolves service names by the cluster's DNS service, and a service answers the host
     dns = Addresses(record.load(cluster.name).id).dns
-    ask = f"from testbed.addons import resolves as r; print(r('{dns}', 'kubernetes.default.svc.cluster.local'))"
+    ask = f"from testbed.nodes.addons import resolves as r; print(r('{dns}', 'kubernetes.default.svc.cluster.local'))"
     inside = ["nsenter", f"--net=/proc/{process_of(cluster, 'writer1')}/ns/net", sys.executable, "-c", ask]
     eventually(lambda: subprocess.check_output(inside, cwd=PACKAGE.parent, text=True) == "True\n")
     eventually(lambda: served(cluster))

@@ -153,7 +153,7 @@ def test_without_built_kernels_torch_attends_and_says_so(monkeypatch: pytest.Mon
     found = attention_for(work, AttentionBackend.Auto)
     assert found.backend.name == "flashinfer/fa3"
     assert attention_for(replace(work, kv_dtype=FP8), AttentionBackend.Auto).backend.name == "flashinfer/fa2"
-    with pytest.raises(AttentionUnavailable, match="fa3 kernels want a KV cache in bfloat16"):
+    with pytest.raises(AttentionUnavailable, match="fa3 kernels require a KV cache in bfloat16"):
         attention_for(replace(work, kv_dtype=FP8), AttentionBackend.Fa3)
     windowed = replace(SHAPE, windows=(512, None))
     assert "attend to a window" in attention_for(replace(work, shape=windowed), AttentionBackend.Auto).because

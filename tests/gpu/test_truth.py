@@ -26,7 +26,7 @@ def forced_logits(runner: Runner, texts: list[list[int]], starts: list[int], bat
     seen: list[Tensor] = []
     sample = runner._sample
 
-    def keeping(sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> list[int]:
+    def keeping(sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
         assert torch.equal(chosen, logits.argmax(-1))
         seen.append(logits.float().cpu())
         return sample(sequences, logits, chosen, positions)
@@ -51,6 +51,7 @@ def forced_logits(runner: Runner, texts: list[list[int]], starts: list[int], bat
         found.append(torch.stack([first, *seen], dim=1))
         for sequence in sequences:
             runner.pages.free(sequence.pages)
+            sequence.pages = []
     runner._sample = sample  # type: ignore[method-assign]
     return torch.cat(found)
 

@@ -6,15 +6,16 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed import Cluster, record
-from testbed.network import Addresses
-from tests.aggregation import served_at
+from testbed import Cluster
+from testbed.host import record
+from testbed.host.network import Addresses
+from tests.aggregation import JsonHandler, served_at
 from tests.sim.conftest import SimPlace
 
 GROUP, VERSION = "custom.metrics.k8s.io", "v1beta2"
@@ -29,16 +30,9 @@ class Adapter(ThreadingHTTPServer):
         self.cluster, self.load = cluster, 0
         adapter = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(JsonHandler):
             def do_GET(self) -> None:
-                body = json.dumps(adapter.answer(self.path.partition("?")[0])).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None: ...
+                self.answer(adapter.answer(self.path.partition("?")[0]))
 
         host = Addresses(record.load(cluster.name).id).host
         super().__init__((host, 0), Handler)

@@ -33,10 +33,10 @@ class Case:
 FAILING = (
     Case("load", "load", "ModelAvailable", "False", "ModelInvalid", "correct the folder in spec.model.uri"),
     Case("capture", "capture:decode:2", "GraphsCaptured", "False", "CaptureFailed", "decode size 2", FAIL),
-    Case("oom", "oom:decode:4:fatal", "GraphsCaptured", "False", "CaptureOutOfMemory", "shorten graph.sizes", FAIL),
-    Case("selfcheck", "selfcheck:prefill:64", "GraphsCaptured", "False", "SelfCheckFailed", "report it", FAIL),
+    Case("oom", "oom:decode:4:fatal", "GraphsCaptured", "False", "CaptureOutOfMemory", "shorten spec.graph", FAIL),
+    Case("selfcheck", "selfcheck:prefill:64", "GraphsCaptured", "False", "SelfCheckFailed", "report the failure", FAIL),
     Case("killed", "killed:Capturing", "WorkloadAvailable", "False", "OutOfMemory", "spec.resources.limits.memory"),
-    Case("dead", "dead:Loading", "WorkloadAvailable", "False", "EngineDied", "kubectl logs --previous"),
+    Case("dead", "dead:Loading", "WorkloadAvailable", "False", "EngineDied", "kubectl logs"),
     Case("stuck", "stuck:Loading:1s", "WorkloadAvailable", "False", "EngineStuck", "no progress at Loading"),
     Case("setting", "nonsense", "WorkloadAvailable", "False", "SettingInvalid", "'nonsense' is not one of slow, oom"),
     Case(
@@ -57,9 +57,9 @@ UNPROVEN = (
     Case("mute", "silent:warmup", "GraphsCaptured", "Unknown", "EngineUnreachable", "NetworkPolicy"),
     Case("hash", "lying:hash", "GraphsCaptured", "Unknown", "EngineMisreports", "0000000000"),
     Case("uid", "lying:uid", "GraphsCaptured", "Unknown", "EngineMisreports", "another-pod"),
-    Case("early", "lying:ready", "GraphsCaptured", "False", "Capturing", "capturing its graphs"),
+    Case("early", "lying:ready", "GraphsCaptured", "False", "Capturing", "graphs captured"),
     Case("huge", "answer:huge", "GraphsCaptured", "Unknown", "EngineUnreachable", "more than 65536 bytes"),
-    Case("malformed", "answer:malformed", "GraphsCaptured", "Unknown", "EngineMisreports", "no warm-up report"),
+    Case("malformed", "answer:malformed", "GraphsCaptured", "Unknown", "EngineMisreports", "without a warm-up report"),
     Case("error", "answer:error", "GraphsCaptured", "Unknown", "EngineUnreachable", "answered 500"),
     Case("redirect", "answer:redirect", "GraphsCaptured", "Unknown", "EngineUnreachable", "answered 302"),
 )

@@ -14,24 +14,24 @@ if obj.metadata.deletionTimestamp ~= nil then
   return health("Progressing", "being deleted")
 end
 if obj.status == nil or obj.status.conditions == nil then
-  return health("Progressing", "graphpod has not looked at it yet")
+  return health("Progressing", "graphpod has not reconciled it yet")
 end
 if obj.status.observedGeneration ~= obj.metadata.generation then
-  return health("Progressing", "graphpod has not looked at this spec yet")
+  return health("Progressing", "graphpod has not reconciled this spec yet")
 end
 
-local told = {}
+local conditions = {}
 for _, condition in ipairs(obj.status.conditions) do
-  told[condition.type] = condition
+  conditions[condition.type] = condition
 end
 
 local function is(kind, status, reason)
-  local found = told[kind]
+  local found = conditions[kind]
   return found ~= nil and found.status == status and (reason == nil or found.reason == reason)
 end
 
 local function words(kind)
-  return told[kind].reason .. ": " .. told[kind].message
+  return conditions[kind].reason .. ": " .. conditions[kind].message
 end
 
 if is("Stalled", "True") then
@@ -49,7 +49,7 @@ if is("Ready", "True") then
   end
   return health("Healthy", words("Ready"))
 end
-if told["Ready"] ~= nil then
+if conditions["Ready"] ~= nil then
   return health("Progressing", words("Ready"))
 end
-return health("Progressing", "graphpod has not judged it yet")
+return health("Progressing", "graphpod has not reported Ready yet")

@@ -1,6 +1,6 @@
 {{/*
-Two operators must not work on the same services, and one release owns the CRD. What another release made is looked up
-before anything is written; `helm template` has no cluster to look at and finds nothing.
+Two operators must not manage the same services, and one release owns the CRD. The guard looks up another release's
+objects before anything is written. `helm template` has no cluster and finds nothing.
 */}}
 
 {{/* (dict "root" . "found" object): "NAME in namespace NAMESPACE" of the other helm release that made an object, or
@@ -19,10 +19,10 @@ nothing when there is no such object or it is this release's own. */}}
 {{- define "graphpod.guardCrd" -}}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "inferenceservices.graphpod.dev" }}
 {{- if dig "metadata" "deletionTimestamp" "" $crd }}
-{{- fail "the CRD inferenceservices.graphpod.dev is being deleted, and every InferenceService with it: an operator installed now would be left without its kind. `kubectl wait --for=delete crd/inferenceservices.graphpod.dev --timeout=5m` ends when it is gone; install then" }}
+{{- fail "The CRD inferenceservices.graphpod.dev is being deleted, and every InferenceService with it. Install again when it is gone: kubectl wait --for=delete crd/inferenceservices.graphpod.dev --timeout=5m" }}
 {{- end }}
 {{- with include "graphpod.otherRelease" (dict "root" . "found" $crd) }}
-{{- fail (printf "the CRD inferenceservices.graphpod.dev is there and belongs to %s, which goes on to keep it up to date: install beside it with crds.enabled=false. If that release is gone, hand the CRD over: kubectl annotate crd inferenceservices.graphpod.dev --overwrite meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s; kubectl label crd inferenceservices.graphpod.dev --overwrite app.kubernetes.io/managed-by=Helm" . $.Release.Name $.Release.Namespace) }}
+{{- fail (printf "The CRD inferenceservices.graphpod.dev belongs to %s. Install without it: --set crds.enabled=false. If that release is gone, take the CRD over: kubectl annotate crd inferenceservices.graphpod.dev --overwrite meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s; kubectl label crd inferenceservices.graphpod.dev --overwrite app.kubernetes.io/managed-by=Helm" . $.Release.Name $.Release.Namespace) }}
 {{- end }}
 {{- end }}
 
@@ -31,13 +31,13 @@ nothing when there is no such object or it is this release's own. */}}
 {{- $name := include "graphpod.name" . }}
 {{- $whole := lookup $group "ClusterRole" "" $name }}
 {{- with include "graphpod.otherRelease" (dict "root" . "found" $whole) }}
-{{- fail (printf "the operator of %s works in the whole cluster already, and two operators would write over each other: use that one, or give it watchNamespaces first" .) }}
+{{- fail (printf "The operator of %s already manages the whole cluster. Use it, or set watchNamespaces on it first." .) }}
 {{- end }}
 {{- range (lookup $group "RoleBinding" "" "").items | default list }}
 {{- if and (eq .metadata.name $name) (or (empty $.Values.watchNamespaces) (has .metadata.namespace $.Values.watchNamespaces)) }}
 {{- $place := .metadata.namespace }}
 {{- with include "graphpod.otherRelease" (dict "root" $ "found" .) }}
-{{- fail (printf "the operator of %s works in namespace %s already, and two operators would write over each other: name only namespaces in watchNamespaces that no other release has" . $place) }}
+{{- fail (printf "The operator of %s already manages namespace %s. Set watchNamespaces to namespaces that no other release manages." . $place) }}
 {{- end }}
 {{- end }}
 {{- end }}

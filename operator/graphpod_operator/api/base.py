@@ -1,4 +1,4 @@
-"""What every value of the API is made of: the frozen model, rules told twice, keyed lists, quantities, labels.
+"""What every value of the API is made of: the frozen model, rules in CEL and Python, keyed lists, quantities, labels.
 
 The API server judges a spec by the schema, the operator and `explain` by these models, and both must come to the same
 answer. So each rule stands in one place as CEL and as a predicate, and numbers and booleans are taken as strictly as
@@ -100,7 +100,7 @@ class Ruled:
 
 
 class Keyed:
-    """An annotated list whose items are told apart by one of their fields, named as in Python."""
+    """An annotated list whose items have one of their fields, named as in Python, as key."""
 
     def __init__(self, key: str) -> None:
         self._key = key

@@ -18,7 +18,7 @@ from graphpod_operator.api.base import (
     ValidationRule,
     lasting,
 )
-from graphpod_policy import AllToAll, AttentionBackend, KvCacheDtype, Quantization, SpeculativeMethod
+from graphpod_policy import AllToAll, AttentionBackend, KvCacheDtype, PrefixCache, Quantization, SpeculativeMethod
 from graphpod_policy.limits import MOST_CONTEXT
 
 _PART = r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?"
@@ -89,8 +89,7 @@ class CpuOffload(ApiModel):
     )
     staging: Boolean = Field(
         False,
-        description="Copy them from pinned memory to fixed addresses, which is what lets graphs stay on. "
-        "Default: false.",
+        description="Copy them from pinned memory to fixed addresses, so that graphs stay on. Default: false.",
     )
 
 
@@ -138,15 +137,15 @@ class Engine(ApiModel):
     )
     api_key_secret_ref: ApiKeySecretRef | None = Field(
         None,
-        description="Answer requests to /v1/ with 401 unless they bring this bearer token. The Secret is of this "
-        "namespace; the pod mounts it, and the operator never reads it. Another value counts without a restart; its "
-        "text may hold several keys, one a line. Default: every request is served.",
+        description="Require this bearer token for requests to /v1/ (401 without it). The Secret is in this "
+        "namespace; the pod mounts it, and the operator never reads it. A new value takes effect without a restart. "
+        "The value may hold several keys, one a line. Default: every request is served.",
     )
     dtype: Dtype | None = Field(
         None,
         description="Element type of weights and activations. Default: float32 without GPUs; with GPUs bfloat16, or "
         "where a GPU has none (compute capability below 8.0, as a T4) float16, for Gemma-3 float32. "
-        "bfloat16 that the GPU does not have ends the start.",
+        "The start fails with bfloat16 on a GPU without it.",
     )
     max_model_len: Integer | None = Field(
         None,
@@ -171,6 +170,18 @@ class Engine(ApiModel):
         description="Most prompt tokens of one prefill pass; longer prompts take several. Default: the largest size "
         "of the prefill ladder.",
     )
+    prefill_budget: Integer | None = Field(
+        None,
+        ge=16,
+        le=1_048_576,
+        description="Most prompt tokens of a prefill pass between two decode passes; without a request that decodes a "
+        "pass takes prefillChunk. Default: Auto, derived by each pod so that a decode waits at most twice its own "
+        "time, as measured at the start.",
+    )
+    prefix_cache: PrefixCache = Field(
+        PrefixCache.Auto,
+        description="Whether requests with the same beginning share its KV. Default: Auto (on).",
+    )
     page_size: Integer = Field(16, ge=1, le=256, description="Tokens held by one page of the KV cache. Default: 16.")
     kv_cache_memory: Bytes | None = Field(
         None,
@@ -190,13 +201,13 @@ class Engine(ApiModel):
     )
     full_compile: Boolean = Field(
         False,
-        description="The whole model through torch.compile; graph.compile does it by halves of a layer, which is what "
-        "graphs are made from. Default: false.",
+        description="Compile the whole model with torch.compile. spec.graph.compile compiles halves of layers, from "
+        "which graphs are captured. Default: false.",
     )
     start_timeout: Annotated[Duration, lasting("1m", "168h")] | None = Field(
         None,
         description="Longest start of a container until it is Ready (30m, 4h), in whole minutes; then the kubelet "
-        "restarts it. The engine itself ends a start earlier that makes no progress. Default: ten times the estimate, "
+        "restarts it. The engine itself ends a start without progress earlier. Default: ten times the estimate, "
         "at least 1h; status.graph.budgetSeconds has it.",
     )
     deterministic: Boolean = Field(
@@ -204,7 +215,8 @@ class Engine(ApiModel):
     )
     sleep: Boolean = Field(
         False,
-        description="Weights and cache leave the device while no request is there, and come back to their addresses. "
+        description="Move weights and cache off the device while there are no requests, and back to the same "
+        "addresses. "
         "Default: false.",
     )
     speculative: Speculative | None = Field(None, description="Speculative decoding. Default: off.")
@@ -213,7 +225,7 @@ class Engine(ApiModel):
     )
     cpu_offload: CpuOffload | None = Field(None, description="Weights kept in host memory. Default: off.")
     lora: Annotated[tuple[LoraAdapter, ...], Field(max_length=32), Keyed("name")] = Field(
-        (), description="LoRA adapters served beside the model. Default: none."
+        (), description="LoRA adapters served with the model. Default: none."
     )
 
 
@@ -236,7 +248,7 @@ class Parallelism(ApiModel):
     context: Integer = Field(1, ge=1, le=64, description="Parts one sequence is split into. Default: 1.")
     nodes: Integer = Field(1, ge=1, le=64, description="Machines one replica runs on. Default: 1.")
     all_to_all: AllToAll | None = Field(
-        None, description="How tokens travel to their experts and back. Default: the engine's choice."
+        None, description="How tokens are exchanged between experts. Default: the engine's choice."
     )
     two_batch_overlap: Boolean = Field(
         False, description="Compute one half of a batch while the other half travels. Default: false."

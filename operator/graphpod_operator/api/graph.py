@@ -35,7 +35,7 @@ class Sizes(ApiModel):
     prefill: Ladder | None = Field(
         None,
         description="Padded token counts that get a prefill graph, ascending. A batch takes the next larger size; "
-        "what the engine cannot reach is cut. Default: the resolver's ladder, see status.graph.",
+        "sizes that the engine cannot reach are dropped. Default: the resolver's ladder, see status.graph.",
     )
     decode: Ladder | None = Field(
         None,
@@ -70,7 +70,7 @@ DecodePolicy = Annotated[Policy, AfterValidator(_is_for_decode)]
 
 
 class Graph(ApiModel):
-    """What is asked of CUDA graphs. The answer is in status.graph."""
+    """Policies, sizes and budget of CUDA graphs. The answer is in status.graph."""
 
     prefill: Policy = Field(
         Policy.Auto,
@@ -100,8 +100,8 @@ class Graph(ApiModel):
     on_unsupported: OnUnsupported = Field(
         OnUnsupported.Degrade,
         description=(
-            "When a rule says that the asked policy cannot work: Degrade takes what Auto would take without it and "
-            "records why, Fail refuses the service. A policy that is not built is refused either way. Default: Degrade."
+            "When a rule excludes the requested policy: Degrade takes what Auto would take without it and records "
+            "why, Fail refuses the service. A policy that is not built is refused either way. Default: Degrade."
         ),
     )
     on_capture_failure: OnCaptureFailure = Field(
@@ -116,8 +116,8 @@ class Graph(ApiModel):
         ge=0,
         le=10,
         description=(
-            "Capture crashes that are tolerated before the operator plans the next weaker policy: a crash ends the "
-            "engine's process, so that the engine cannot fall back by itself. No effect with onCaptureFailure: Fail. "
+            "Capture crashes tolerated before the operator falls back to the next weaker policy. A crash ends the "
+            "engine's process, so the engine cannot fall back by itself. No effect with onCaptureFailure: Fail. "
             "Default: 2 (it falls back on the third crash)."
         ),
     )

@@ -48,7 +48,7 @@ class Autoscaling(ApiModel):
     provider: ScalingProvider = Field(
         ScalingProvider.HPA,
         description="HorizontalPodAutoscaler, for an adapter that serves the pods' metrics; or a ScaledObject of KEDA, "
-        "which asks the Prometheus that the operator was told of. Default: HPA.",
+        "which queries the Prometheus in the operator's --prometheus-url. Default: HPA.",
     )
 
 
@@ -106,6 +106,6 @@ class Monitoring(ApiModel):
 
     enabled: Boolean = Field(
         False,
-        description="Make a PodMonitor for the pods' /metrics; where the cluster has no such kind, the condition "
-        "MonitorReady says so, and it is made once the kind comes. Default: false.",
+        description="Create a PodMonitor for the pods' /metrics. If the cluster does not serve the kind, the "
+        "condition MonitorReady says so, and the operator creates it when it does. Default: false.",
     )

@@ -54,20 +54,22 @@ class Cache(ApiModel):
     )
 
     claim: ObjectName | None = Field(
-        None, description="A PersistentVolumeClaim of this namespace to use. Default: one of the given size is made."
+        None,
+        description="A PersistentVolumeClaim of this namespace to use. Default: the operator creates one of "
+        "the given size.",
     )
     size: Bytes | None = Field(
-        None, description="Size of the claim to make, in bytes (a quantity). Default: none is made."
+        None, description="Size of the claim to create, in bytes (a quantity). Default: no claim."
     )
     storage_class_name: ObjectName | None = Field(
-        None, description="Storage class of the claim that is made. Default: the cluster's."
+        None, description="Storage class of the created claim. Default: the cluster's."
     )
     access_mode: AccessMode | None = Field(
         None,
-        description="Access mode of the claim that is made; several nodes need ReadWriteMany. Default: ReadWriteOnce.",
+        description="Access mode of the created claim; several nodes need ReadWriteMany. Default: ReadWriteOnce.",
     )
     retain: Boolean = Field(
-        True, description="Keep the claim that was made when the InferenceService is deleted. Default: true."
+        True, description="Keep the created claim when the InferenceService is deleted. Default: true."
     )
 
 
@@ -129,5 +131,5 @@ class Model(ApiModel):
         None, description="Secret with the credentials of the hub or bucket; the pod mounts it. Default: none."
     )
     cache: Cache | None = Field(
-        None, description="Claim that keeps what is downloaded. Default: each pod downloads for itself."
+        None, description="Claim that keeps downloaded weights. Default: each pod downloads its own."
     )

@@ -34,7 +34,8 @@ class GatewayRef(ApiModel):
         min_length=1,
         max_length=63,
         pattern=f"^{_LABEL}$",
-        description="Its namespace, whose pods the NetworkPolicy lets in where the operator's installer has named it. "
+        description="Namespace of the Gateway. The NetworkPolicy admits its pods if the chart's "
+        "networkPolicy.routeNamespaces lists it. "
         "Default: that of the service.",
     )
     section_name: str | None = Field(
@@ -84,28 +85,28 @@ class Route(ApiModel):
     """An HTTPRoute of the Gateway API: which gateways lead to the service, and by which address."""
 
     parent_refs: Annotated[tuple[GatewayRef, ...], Field(min_length=1, max_length=8), Ruled(EACH_ONCE)] = Field(
-        description="Gateways that are to lead here, or listeners of them. Required, no default.",
+        description="Gateways, or listeners of Gateways, that route to the service. Required, no default.",
         json_schema_extra=ATOMIC,
     )
     hostnames: tuple[Hostname, ...] = Field(
         (),
         max_length=16,
-        description="Names by which clients ask, such as llm.example.com. Default: those of the gateway's listeners.",
+        description="Hostnames in clients' requests, such as llm.example.com. Default: those of the gateway's "
+        "listeners.",
         json_schema_extra=ATOMIC,
     )
     path_prefix: str | None = Field(
         None,
         max_length=253,
         pattern=r"^(/[A-Za-z0-9][-A-Za-z0-9_.]*)+$",
-        description="What stands before /v1 in a client's path, such as /llama; the gateway takes it away. "
-        "Default: nothing.",
+        description="Prefix before /v1 in a client's path, such as /llama; the gateway removes it. Default: nothing.",
     )
     request_timeout: str = Field(
         "0s",
         max_length=14,
         pattern=rf"^([0-9]{{1,5}}(ms|s|m|h)|{GATEWAY_DEFAULT})$",
-        description="Longest time of a request, its answer included, such as 300s; 0s is as long as a stream takes. "
-        "GatewayDefault leaves it to the gateway, for one that takes no timeouts. Default: 0s.",
+        description="Longest time of a request, its answer included, such as 300s. 0s is no limit, for streams. "
+        "GatewayDefault sets none, for gateways that do not support timeouts. Default: 0s.",
     )
 
 
@@ -114,6 +115,6 @@ class Networking(ApiModel):
 
     route: Route | None = Field(
         None,
-        description="Make an HTTPRoute of the Gateway API to the service's /v1; where the cluster has no such kind, "
-        "the condition RouteReady says so, and it is made once the kind comes. Default: none.",
+        description="Create an HTTPRoute of the Gateway API to the service's /v1. If the cluster does not serve the "
+        "kind, the condition RouteReady says so, and the operator creates the route when it does. Default: none.",
     )

@@ -50,8 +50,8 @@ class Resources(ApiModel):
     )
     limits: _ResourceMap = Field(
         {},
-        description="Most a pod may use, as in a container; nvidia.com/gpu asks for a GPU (parts of one, and chips of "
-        "other vendors, are refused). Default: no limit.",
+        description="Most a pod may use, as in a container; nvidia.com/gpu requests a GPU (parts of one, and chips "
+        "of other vendors, are refused). Default: no limit.",
     )
     shared_memory: Bytes = Field(
         "1Gi", description="Size of /dev/shm, in bytes (a quantity); what is used counts as memory. Default: 1Gi."
@@ -106,7 +106,10 @@ class Toleration(ApiModel):
     value: LabelValue | None = Field(None, description="Taint value when the operator is Equal. Default: empty.")
     effect: TaintEffect | None = Field(None, description="Taint effect. Default: every effect.")
     toleration_seconds: Integer | None = Field(
-        None, ge=0, le=31_536_000, description="Seconds a NoExecute taint is borne. Default: for ever."
+        None,
+        ge=0,
+        le=31_536_000,
+        description="How long the pod tolerates a NoExecute taint, in seconds. Default: for ever.",
     )
 
 
@@ -151,7 +154,7 @@ class Placement(ApiModel):
     )
     affinity: Affinity = Field(Affinity(), description="Affinity to nodes and pods. Default: see its fields.")
     topology_spread: Annotated[tuple[TopologySpread, ...], Field(max_length=8), Keyed("topology_key")] = Field(
-        (), description="How evenly the replicas are spread; they are counted per revision. Default: not."
+        (), description="How evenly the replicas are spread, counted per revision. Default: no constraint."
     )
     priority_class_name: ObjectName | None = Field(
         None, description="Priority class of the pods. Default: the cluster's."
@@ -159,6 +162,6 @@ class Placement(ApiModel):
     runtime_class_name: ObjectName | None = Field(None, description="Runtime class of the pods. Default: the node's.")
     do_not_disrupt: Boolean = Field(
         False,
-        description="Ask node autoscalers (cluster-autoscaler, Karpenter) not to end these pods to save a node: for "
-        "one replica, which no budget protects. Default: false.",
+        description="Request that node autoscalers (cluster-autoscaler, Karpenter) do not evict these pods to save "
+        "a node. Use it for one replica, which no disruption budget protects. Default: false.",
     )

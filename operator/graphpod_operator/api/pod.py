@@ -1,4 +1,4 @@
-"""`spec.podTemplate`: what a user may add to the pods beside what the operator puts there.
+"""`spec.podTemplate`: what a user may add to the operator's pods.
 
 Keyed throughout, so that each entry has one owner: a name of ours is refused, never overridden. The sources of volumes
 and of variables are passed on as written; what the API server refuses of them in the Deployment becomes
@@ -159,7 +159,7 @@ OWN_ANNOTATIONS = ValidationRule(
 
 
 class PodTemplate(ApiModel):
-    """What the pods carry beside what the operator puts there. A change replaces the pods."""
+    """Additions to the pods: labels, annotations, environment and volumes. A change replaces the pods."""
 
     RULES = (
         ValidationRule(
@@ -187,5 +187,5 @@ class PodTemplate(ApiModel):
         (), description="Volumes of the pods: name, and a source as in a pod. Default: none."
     )
     volume_mounts: Annotated[tuple[VolumeMount, ...], Field(max_length=MAX_ITEMS), Keyed("mount_path")] = Field(
-        (), description="Where the engine sees these volumes. Default: none."
+        (), description="Where the engine mounts these volumes. Default: none."
     )

@@ -1,8 +1,8 @@
 """InferenceService as frozen values: the one source of the CRD, of its manual and of what the operator reads.
 
 Field names are camelCase on the wire. Each description is what `kubectl explain` prints, so it says what happens, in
-which unit, and the default. Unconditional defaults are schema defaults; one that depends on other fields is told in
-the description and its value appears in status. A field that is not built has a schema default only where that means
+which unit, and the default. Unconditional defaults are schema defaults; one that depends on other fields is described
+in the description and its value appears in status. A field that is not built has a schema default only where that means
 off.
 """
 
@@ -33,7 +33,9 @@ class Spec(ApiModel):
         Role.Both,
         description="Which phases the replicas serve; the other phase's graphs are Disabled. Default: Both.",
     )
-    graph: Graph = Field(Graph(), description="What is asked of CUDA graphs. Default: Auto for both phases.")
+    graph: Graph = Field(
+        Graph(), description="Policies, sizes and budget of CUDA graphs. Default: Auto for both phases."
+    )
     replicas: Integer = Field(
         1, ge=0, le=1000, description="Pods that serve the model, unless spec.autoscaling decides. Default: 1."
     )
@@ -43,20 +45,22 @@ class Spec(ApiModel):
     resources: Resources = Field(Resources(), description="What one pod gets. Default: no requests, no limits.")
     placement: Placement = Field(Placement(), description="Where the pods may run. Default: anywhere.")
     pod_template: PodTemplate = Field(
-        PodTemplate(), description="What the pods carry beside what the operator puts there. Default: nothing."
+        PodTemplate(),
+        description="Additions to the pods: labels, annotations, environment and volumes. Default: nothing.",
     )
     networking: Networking = Field(
-        Networking(), description="How clients outside the cluster reach the service. Default: not."
+        Networking(), description="How clients outside the cluster reach the service. Default: they do not."
     )
     rollout: Rollout = Field(Rollout(), description="How changes reach the pods. Default: see its fields.")
     updates: Updates = Field(
         Updates.Pinned,
-        description="Whether a newer operator's default image, rules and form of the pods reach this service by "
-        "themselves (Auto), or with the next change of the spec or the annotation graphpod.dev/adopt (Pinned); the "
-        "conditions EngineUpdateAvailable and PolicyUpdateAvailable tell of them. Default: Pinned.",
+        description="Whether a newer operator's default image, rules and form of the pods reach this service "
+        "automatically (Auto), or with the next change of the spec or the annotation graphpod.dev/adopt (Pinned). "
+        "The conditions EngineUpdateAvailable and PolicyUpdateAvailable announce them. Default: Pinned.",
     )
     suspend: Boolean = Field(
-        False, description="Keep the object and its Service, run no pod, autoscaling or not. Default: false."
+        False,
+        description="Keep the object and its Service, but run no pod, with or without autoscaling. Default: false.",
     )
     slo: Slo | None = Field(None, description="What is promised to clients. Default: nothing.")
     monitoring: Monitoring = Field(Monitoring(), description="Objects for Prometheus. Default: none.")

@@ -38,10 +38,10 @@ class Condition(StatusModel):
     """One condition, in Kubernetes' form."""
 
     type: Word = Field(description="Name of the condition.")
-    status: ConditionStatus = Field(description="True, False, or Unknown when it could not be looked at.")
+    status: ConditionStatus = Field(description="True, False, or Unknown when the operator could not check.")
     reason: Word = Field(description="Why, in one word; every word is in the conditions reference.")
-    message: Text = Field(description="Why, in a sentence that says the next step.")
-    observed_generation: Count = Field(description="Generation of the spec that the condition speaks of.")
+    message: Text = Field(description="Why, and the next step.")
+    observed_generation: Count = Field(description="Generation of the spec that the condition is about.")
     last_transition_time: Word = Field(description="When the status last changed (RFC 3339).")
 
 
@@ -56,7 +56,7 @@ class SizeCounts(StatusModel):
 class PhaseStatus(StatusModel):
     """One phase: asked, planned, running."""
 
-    requested: Policy = Field(description="Policy the spec asks for.")
+    requested: Policy = Field(description="Policy that the spec requests.")
     planned: Policy = Field(description="Policy the rules chose.")
     effective: Policy | None = Field(
         None, description="Policy that runs: the weakest over the pods whose warm-up ended. Absent until one ended."
@@ -97,7 +97,7 @@ class GraphStatus(StatusModel):
 
     backend: Backend | None = Field(
         None,
-        description="What captures and replays: CudaGraph, or Recorder on a CPU (no speed-up). Absent: nothing does.",
+        description="What captures and replays: CudaGraph, or Recorder on a CPU (no speed-up). Absent without graphs.",
     )
     captured: Word = Field(description="Captured over planned sizes, such as 26/26; eager where none is planned.")
     prefill: PhaseStatus = Field(description="The prefill phase.")
@@ -105,7 +105,7 @@ class GraphStatus(StatusModel):
     decisions: tuple[DecisionStatus, ...] = Field(
         (),
         max_length=MAX_DECISIONS,
-        description="Every rule that changed something, in the order it spoke.",
+        description="Every rule that changed something, in order.",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     gates: Annotated[tuple[Word, ...], Field(max_length=32)] = Field(
@@ -126,7 +126,8 @@ class GraphStatus(StatusModel):
     budget_seconds: Count = Field(description="Longest start of a container, in seconds (spec.engine.startTimeout).")
     capture_deaths: Count = Field(
         0,
-        description="Starts of the running plan that died in a capture; more than spec.graph.retries make it weaker.",
+        description="Starts of the running plan that failed in a capture. After more than spec.graph.retries the "
+        "plan becomes weaker.",
     )
 
 
@@ -136,7 +137,7 @@ class EngineStatus(StatusModel):
     max_model_len: Count = Field(description="Longest prompt plus answer, in tokens.")
     max_batch: Count = Field(description="Most requests decoded in one pass.")
     kv_tokens: Count = Field(description="Tokens that the KV cache of one pod holds.")
-    display: Word = Field(description="The three in words, for the printer column.")
+    display: Word = Field(description="The three values as text, for the printer column.")
 
 
 class ServicePhase(StrEnum):
@@ -165,9 +166,9 @@ class Failure(StatusModel):
 class Status(StatusModel):
     """What the operator observed."""
 
-    observed_generation: Count = Field(description="Generation of the spec this status speaks of.")
+    observed_generation: Count = Field(description="Generation of the spec that this status is about.")
     phase: ServicePhase | None = Field(
-        None, description="One word for humans, made from the conditions; nothing reads it."
+        None, description="One word for people, derived from the conditions. Do not build automation on it."
     )
     conditions: tuple[Condition, ...] = Field(
         (),
@@ -184,22 +185,22 @@ class Status(StatusModel):
         None,
         max_length=MAX_ADDRESSES,
         description="Hosts and paths of the OpenAI API through the gateways of spec.networking.route, while all of "
-        "them take it; whether by http or https is their listeners' to say.",
+        "them accept it. Their listeners decide between http and https.",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     replicas: Count = Field(0, description="Pods that exist.")
     updated_replicas: Count = Field(0, description="Pods of the current spec.")
     ready_replicas: Count = Field(0, description="Pods that serve.")
-    pods: Word | None = Field(None, description="Pods that serve over pods asked for, such as 2/3.")
+    pods: Word | None = Field(None, description="Pods that serve over pods requested, such as 2/3.")
     revision: Word | None = Field(
         None,
-        description="Revision that the pods are made from; graphpod.dev/adopt takes a newer one, which the conditions "
-        "PolicyUpdateAvailable and EngineUpdateAvailable name. Absent while the spec is refused.",
+        description="Revision of the running pods. The annotation graphpod.dev/adopt takes a newer one, which the "
+        "conditions PolicyUpdateAvailable and EngineUpdateAvailable name. Absent while the spec is refused.",
     )
     selector: Annotated[str, Field(max_length=512)] | None = Field(
         None, description="Label selector of the pods, for autoscalers."
     )
-    graph: GraphStatus | None = Field(None, description="What was asked of CUDA graphs, and what runs.")
+    graph: GraphStatus | None = Field(None, description="CUDA graphs: requested, planned and running.")
     engine: EngineStatus | None = Field(
         None, description="What the pods serve: context, batch and KV cache. Absent until the warm-up of one has ended."
     )

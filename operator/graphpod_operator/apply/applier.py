@@ -1,4 +1,5 @@
-"""One write at a time: looked at live, carried out, and its answer taken into the store at once.
+"""The one way to write a child: planned against what is there, looked at live, carried out, and its answer taken into
+the store at once.
 
 Whatever the store knows may be stale, so a child is looked at live before it is created or deleted. An apply that
 creates is refused where an object was made since that look, a later one names the uid it means, and after a conflict
@@ -8,104 +9,189 @@ the child is looked at again.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 
+from graphpod_operator.apply.drift_backoff import PutBacks
 from graphpod_operator.cache.child import Child
-from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
+from graphpod_operator.cache.service_memory import RefusedBody, ServiceMemory
 from graphpod_operator.cache.store import Store
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.events.recorder import EventRecorder
+from graphpod_operator.kube.clock import Clock
+from graphpod_operator.kube.cluster import ApiError, Cluster, Conflict, NotLeading, ServerRefused, Terminating
 from graphpod_operator.kube.field_ownership import HOLDER
-from graphpod_operator.kube.port import Cluster, Conflict, ServerRefused
 from graphpod_operator.kube.resources import OPTIONAL, Resource
-from graphpod_operator.plan.changes import Create, Delete, HandOver, Update, Write, foreign
-from graphpod_operator.plan.desired import DesiredChild, Refused
+from graphpod_operator.plan import replica_handover
+from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
+from graphpod_operator.plan.refused_field import blamed
+from graphpod_operator.plan.writes import Create, Delete, HandOver, Look, Update, Write, foreign
 from graphpod_operator.telemetry.metrics import Meters
 from graphpod_operator.watch.optional_kinds import Gone, OptionalKinds
 
-log = logging.getLogger("graphpod_operator.executor")
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 300.0
+"""After which a body that was refused is sent again: another version of the API server, or another admission rule, may
+take it.
+"""
 
 
+@dataclass(slots=True)
+class Applied:
+    """What became of a desired state so far."""
+
+    writes: list[Write] = field(default_factory=list)
+    """What was written."""
+    held_up: dict[Resource, ApiError] = field(default_factory=dict)
+    """What went wrong with objects of optional kinds, which hold up no other."""
+    again: float | None = None
+    """Seconds until what somebody changes again and again is put back."""
+
+    @property
+    def rolls_out(self) -> bool:
+        """Whether the Deployment was written."""
+        return any(map(_rolls_out, self.writes))
+
+
+@dataclass(frozen=True, slots=True)
 class Applier:
-    """Carries out what the planner wants written, child by child."""
+    """Makes the children of services as they are desired."""
 
-    def __init__(self, cluster: Cluster, store: Store, meters: Meters, kinds: OptionalKinds) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._meters = meters
-        self._kinds = kinds
-        self._normalised: dict[tuple[Resource, str, str], tuple[str, str, Key | None]] = {}
-        """Of children that the API server stored otherwise than they were applied: both fingerprints, and whose."""
+    cluster: Cluster
+    store: Store
+    meters: Meters
+    clock: Clock
+    kinds: OptionalKinds
+    events: EventRecorder
+    put_backs: PutBacks
 
-    def forget(self, key: Key) -> None:
-        """The service is gone."""
-        self._normalised = {place: known for place, known in self._normalised.items() if known[2] != key}
+    async def apply(self, found: Service, desired: Desired, memory: ServiceMemory, done: Applied) -> Refused | None:
+        """Bring the children in order, or say why none of them may be written. `done` gets what was written and what
+        was not, also when an error of the port's ends it.
+        """
+        look = partial(self._look, memory)
+        while True:
+            needed = replica_handover.writes(found, desired, look)
+            if not isinstance(needed, Refused) and any(replica_handover.passes(desired, write) for write in needed):
+                workload = next(one for one in desired.children if one.resource is Resource.Deployment)
+                live = await self._look_again(workload)
+                needed = replica_handover.writes(found, desired, _knowing(workload, live, look))
+            if isinstance(needed, Refused):
+                return needed
+            before = len(done.writes)
+            if (refused := await self._write(found, desired, needed, memory, done)) is not None:
+                return refused
+            now = done.writes[before:]
+            if not (replica_handover.goes_on(desired, now) or any(map(_makes_way, now))):
+                memory.refused = None
+                return None
 
-    def look(self, resource: Resource, namespace: str, name: str) -> Child | None:
+    async def delete(self, child: Child, why: str) -> None:
+        """Delete exactly this object; `why` is for the log. Raises the port's errors."""
+        await self.cluster.delete(child.resource, child.namespace, child.name, child.uid)
+        self.store.delete(child)
+        log.info("child deleted", extra={**_told(child), "why": why})
+
+    def believe(self, found: Service, live: Service) -> None:
+        """Raises Conflict where an answer has less of a service than was known: its cluster was restored from a
+        backup. Then the store has what was answered.
+        """
+        if live.version < found.version or live.generation < found.generation:
+            if self.store.known(found) is found:
+                self.store.forget(found)  # it may count as newer than what is
+            self.store.observe(live)
+            raise Conflict(409, f"{found.key} was put back from generation {found.generation} to {live.generation}")
+
+    async def _write(
+        self, found: Service, desired: Desired, needed: Iterable[Write], memory: ServiceMemory, done: Applied
+    ) -> Refused | None:
+        """Carry out these writes, but for those that give way; or say why none of them may be."""
+        # all looks before the first write: a collision must leave the namespace as it was
+        checked: list[Write] = []
+        for write in needed:
+            with _apart(write, done.held_up):
+                if isinstance(confirmed := await self._confirm(found, write), Refused):
+                    return confirmed
+                if confirmed is not None:
+                    checked.append(confirmed)
+        before = memory.in_order
+        recreated = any(isinstance(write, Create) and _place(write.wanted) in before for write in checked)
+        if recreated or any(isinstance(write, Update) and _rolls_out(write) for write in checked):
+            await self._expect(found)
+        for write in checked:
+            drift = False
+            if isinstance(write, Create | Update):
+                wanted = write.wanted
+                drift = write.edited if isinstance(write, Update) else _place(wanted) in before
+                mark = wanted.resource, found.uid, wanted.name
+                if drift and (pause := await self.put_backs.pause(found, mark, str(wanted))) > 0:
+                    done.again = min(pause, done.again or pause)
+                    continue
+            with _apart(write, done.held_up):
+                await self._carry_out(write, drift, memory)
+                done.writes.append(write)
+            if drift and isinstance(write, Update) and _rolls_out(write):
+                await self.events.warn(found, Reason.PutBack, "the Deployment was changed and is put back")
+        memory.in_order = frozenset(_place(one) for one in desired.children if one.resource not in done.held_up)
+        return None
+
+    def _look(self, memory: ServiceMemory, resource: Resource, namespace: str, name: str) -> Child | None:
         """A child by name, as the planner compares it."""
-        live = self._store.child(resource, namespace, name)
-        wanted, stored, _ = self._normalised.get((resource, namespace, name), ("", "", None))
+        live = self.store.child(resource, namespace, name)
+        wanted, stored = memory.normalised.get((resource, name), ("", ""))
         same = live is not None and wanted and live.owned == stored
         return replace(live, owned=wanted, applied=wanted) if live is not None and same else live
 
-    async def look_again(self, wanted: DesiredChild) -> Child | None:
+    async def _look_again(self, wanted: DesiredChild) -> Child | None:
         """The store may be wrong about a child: take in what is, and return it."""
-        raw = await self._cluster.get(wanted.resource, wanted.namespace, wanted.name)
+        raw = await self.cluster.get(wanted.resource, wanted.namespace, wanted.name)
         if raw is not None:
-            self._store.observe(live := Child.of(wanted.resource, raw))
+            self.store.observe(live := Child.of(wanted.resource, raw))
             return live
-        if (ghost := self._store.child(wanted.resource, wanted.namespace, wanted.name)) is not None:
-            self._store.delete(ghost)
+        if (ghost := self.store.child(wanted.resource, wanted.namespace, wanted.name)) is not None:
+            self.store.delete(ghost)
         return None
 
-    async def confirm(self, found: Service, write: Write) -> Write | Refused | None:
+    async def _confirm(self, found: Service, write: Write) -> Write | Refused | None:
         """What is still to be done after a live look: the write, another one, nothing, or a refusal. A repair needs
         none, it names the uid it means.
         """
         if isinstance(write, Update | HandOver):
             return write
+        known = write.child if isinstance(write, Delete) else write.wanted
+        raw = await self.cluster.get(known.resource, known.namespace, known.name)
+        live = Child.of(known.resource, raw) if raw is not None else None
         if isinstance(write, Delete):
-            known = write.child
-            raw = await self._cluster.get(known.resource, known.namespace, known.name)
-            still = Child.of(known.resource, raw) if raw is not None else None
-            return Delete(still) if still is not None and is_ours(found, still) else None
-        wanted = write.wanted
-        raw = await self._cluster.get(wanted.resource, wanted.namespace, wanted.name)
-        if raw is None:
+            return Delete(live) if live is not None and is_ours(found, live) else None
+        if live is None:
             return write
-        live = Child.of(wanted.resource, raw)
-        if (stranger := foreign(found, wanted, live)) is not None:
+        if (stranger := foreign(found, write.wanted, live)) is not None:
             return stranger
-        self._store.observe(live)
-        return Update.of(wanted, live)
+        self.store.observe(live)
+        return Update.of(write.wanted, live)
 
-    async def expect(self, found: Service) -> None:
-        """Before children that vanished are made anew, or pods are: the service may have gone with them, of which
-        another watch tells later, or be one of a backup. Raises Conflict when a live look finds that; then the store
+    async def _expect(self, found: Service) -> None:
+        """Before vanished children, or pods, are created again: the service may have gone with them, which
+        another watch reports later, or be one of a backup. Raises Conflict when a live read finds that; then the store
         knows, too.
         """
-        raw = await self._cluster.get(Resource.InferenceService, found.key.namespace, found.key.name)
+        raw = await self.cluster.get(Resource.InferenceService, found.key.namespace, found.key.name)
         live = Service.of(raw) if raw is not None else None
         if live is None or live.uid != found.uid:
-            self._store.delete(found)
+            self.store.delete(found)
             raise Conflict(404, f"{found.key} was deleted")
         self.believe(found, live)
         if live.deleting:
-            self._store.observe(live)
+            self.store.observe(live)
             raise Conflict(404, f"{found.key} was deleted, and ends")
         # an edit that it may have is left to the watch, which queues it
 
-    def believe(self, found: Service, live: Service) -> None:
-        """Raises Conflict where an answer tells less of a service than was known: its cluster was restored from a
-        backup. Then the store has what was answered.
-        """
-        if live.version < found.version or live.generation < found.generation:
-            if self._store.known(found) is found:
-                self._store.forget(found)  # it may count as newer than what is
-            self._store.observe(live)
-            raise Conflict(409, f"{found.key} was put back from generation {found.generation} to {live.generation}")
-
-    async def carry_out(self, write: Write, drift: bool) -> None:
+    async def _carry_out(self, write: Write, drift: bool, memory: ServiceMemory) -> None:
         """Carry out a confirmed write. `drift`: it puts back what somebody changed or deleted. Raises Gone when the
         object's kind is not there any more, else the port's errors.
         """
@@ -115,40 +201,41 @@ class Applier:
             case HandOver():
                 await self._hand_over(write)
             case Create() | Update():
-                await self._apply(write, drift)
+                await self._send(write, drift, memory)
 
-    async def delete(self, child: Child, why: str) -> None:
-        """Delete exactly this object; `why` is for the log. Raises the port's errors."""
-        await self._cluster.delete(child.resource, child.namespace, child.name, child.uid)
-        self._store.delete(child)
-        log.info("child deleted", extra={**_told(child), "why": why})
-
-    async def _apply(self, write: Create | Update, drift: bool) -> None:
-        wanted = write.wanted
+    async def _send(self, write: Create | Update, drift: bool, memory: ServiceMemory) -> None:
+        """Send a body, unless the server refused the same for a fault of the spec a short while ago: a service is
+        looked at whenever one of its pods changes.
+        """
+        wanted, refused, now = write.wanted, memory.refused, self.clock.monotonic()
+        if refused is not None and refused.owned == wanted.owned and now < refused.until:
+            raise ServerRefused(refused.status, refused.message)
         body = wanted.to_apply(write.uid if isinstance(write, Update) else None)
         if isinstance(write, Update) and write.version is not None:
             body = {**body, "metadata": {**body["metadata"], "resourceVersion": str(write.version)}}
         try:
-            raw = await self._cluster.apply(wanted.resource, body, force=isinstance(write, Update))
+            raw = await self.cluster.apply(wanted.resource, body, force=isinstance(write, Update))
         except Conflict:
-            self._meters.count("graphpod_operator_apply_conflicts_total", kind=wanted.resource.kind)
+            self.meters.count("graphpod_operator_apply_conflicts_total", kind=wanted.resource.kind)
             if isinstance(write, Update):  # what stands in the way of a new one is looked at live by the next try
-                await self.look_again(wanted)
+                await self._look_again(wanted)
             raise
         except ServerRefused as error:
             if error.status == 404 and wanted.resource in OPTIONAL:
-                await self._kinds.look()
-                if wanted.resource in self._kinds.absent:
+                await self.kinds.look()
+                if wanted.resource in self.kinds.absent:
                     raise Gone(error.status, f"{wanted}: its kind has gone") from error
+            if blamed(str(error)) is not None:
+                memory.refused = RefusedBody(wanted.owned, error.status, str(error), now + AGAIN_SECONDS)
             raise
         stored = Child.of(wanted.resource, raw)
-        self._store.observe(stored)
+        self.store.observe(stored)
         if stored.owned != wanted.owned:
             # never true for what `render` makes (tested); if a server differs, it must not become an endless loop
             log.warning("the API server changed fields we applied; taking its form", extra=_told(wanted))
-            self._normalised[wanted.resource, wanted.namespace, wanted.name] = (wanted.owned, stored.owned, stored.key)
+            memory.normalised[_place(wanted)] = wanted.owned, stored.owned
         if drift:
-            self._meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
+            self.meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
             log.info("child put back", extra=_told(wanted))
         else:
             log.info("child %s", "created" if isinstance(write, Create) else "changed", extra=_told(wanted))
@@ -156,11 +243,47 @@ class Applier:
     async def _hand_over(self, write: HandOver) -> None:
         child = write.child
         # not by force: whoever has changed the number meanwhile means another
-        raw = await self._cluster.apply(child.resource, write.body, force=False, manager=HOLDER)
-        self._store.observe(Child.of(child.resource, raw))
+        raw = await self.cluster.apply(child.resource, write.body, force=False, manager=HOLDER)
+        self.store.observe(Child.of(child.resource, raw))
         log.info("the number of pods handed over", extra={**_told(child), "pods": write.replicas})
 
 
+@contextmanager
+def _apart(write: Write, held_up: dict[Resource, ApiError]) -> Iterator[None]:
+    """A write for an object of an optional kind holds up nothing else: what goes wrong with it is kept, for status to
+    tell. What is not so any more at the next look (a conflict, a kind that has gone), or for nothing, is raised.
+    """
+    try:
+        yield
+    except (Conflict, Gone, NotLeading, Terminating):
+        raise
+    except ApiError as error:
+        if not isinstance(write, Create | Update) or write.wanted.resource not in OPTIONAL:
+            raise
+        held_up[write.wanted.resource] = error
+
+
+def _knowing(wanted: DesiredChild, live: Child | None, look: Look) -> Look:
+    """A look that knows what one child is: to the store, one that lost our label is none."""
+    known = wanted.resource, wanted.namespace, wanted.name
+    return lambda *place: live if place == known else look(*place)
+
+
+def _place(wanted: DesiredChild) -> tuple[Resource, str]:
+    """Which child of its service it is."""
+    return wanted.resource, wanted.name
+
+
+def _makes_way(write: Write) -> bool:
+    """Whether what this deleted, a corrupt ControllerRevision, is to be created again."""
+    return isinstance(write, Delete) and write.child.kept is not None
+
+
+def _rolls_out(write: Write) -> bool:
+    """Whether this writes the Deployment."""
+    return isinstance(write, Create | Update) and write.wanted.resource is Resource.Deployment
+
+
 def _told(child: DesiredChild | Child) -> dict[str, str]:
-    """A child as a line of the log tells it; the service it belongs to has the line's `object`."""
+    """A child as a log line names it; the service it belongs to is the line's `object`."""
     return {"child": f"{child.resource.kind} {child.name}"}

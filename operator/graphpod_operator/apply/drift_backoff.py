@@ -1,4 +1,4 @@
-"""When to put back what somebody else changed: at once at first, and ever more seldom while it goes on. Pure.
+"""When to put back what somebody else changed: at once at first, and ever more seldom while it goes on.
 
 A person's change is put back at once. A program that answers each of our writes with one of its own would be answered
 as fast as the API server can write, for ever.
@@ -7,6 +7,11 @@ as fast as the API server can write, for ever.
 from __future__ import annotations
 
 from collections.abc import Hashable
+
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.events.recorder import EventRecorder
+from graphpod_operator.kube.clock import Clock
 
 FREE = 5
 """Times that something is put back at once."""
@@ -40,3 +45,21 @@ class DriftBackoff:
     def _known(self, what: Hashable, now: float) -> tuple[int, float]:
         self._put_back = {one: known for one, known in self._put_back.items() if now - known[1] < QUIET_SECONDS}
         return self._put_back.get(what, (0, now))
+
+
+class PutBacks:
+    """Decides whether a foreign change is put back now, and reports a writer who does not give up."""
+
+    def __init__(self, clock: Clock, events: EventRecorder) -> None:
+        self._clock = clock
+        self._events = events
+        self._backoff = DriftBackoff()
+
+    async def pause(self, found: Service, what: Hashable, words: str, longest: float = LONGEST_PAUSE) -> float:
+        """Seconds for which `what` stays as somebody made it; 0: it counts as put back."""
+        now = self._clock.monotonic()
+        if (wait := self._backoff.wait(what, now, longest)) > 0:
+            return wait
+        if self._backoff.put_back(what, now):
+            await self._events.warn(found, Reason.Contested, f"{words} is changed again and again")
+        return 0.0

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION, GROUP, KIND, OWNER_LABEL, REVISION_ANNOTATION
 from graphpod_operator.api.status import MESSAGE_MAX
+from graphpod_operator.cache.controller_revision import StoredRevision
 from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.route_status import RouteStatus
-from graphpod_operator.cache.stored_revision import StoredRevision
 from graphpod_operator.kube import bounds
+from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.field_ownership import claims, fingerprint, mark, owned_fields
-from graphpod_operator.kube.port import Raw
 from graphpod_operator.kube.resources import AUTOSCALERS, Resource
 
 _WORKS = ("AbleToScale", "ScalingActive", "Ready")
@@ -28,7 +28,7 @@ class ReplicasClaim(NamedTuple):
 
     @classmethod
     def of(cls, raw: Raw) -> ReplicasClaim:
-        """The claims on a Deployment's replicas, which are 1 where nobody says so."""
+        """The claims on a Deployment's replicas, which are 1 by default."""
         return cls((raw.get("spec") or {}).get("replicas", 1), *claims(raw, "spec", "replicas"))
 
 
@@ -71,7 +71,7 @@ class DeploymentRollout:
         )
 
 
-class Owner(NamedTuple):
+class ControllerRef(NamedTuple):
     """A controlling owner. Its group counts: others have kinds of our kind's name."""
 
     group: str
@@ -80,7 +80,7 @@ class Owner(NamedTuple):
     uid: str
 
     @classmethod
-    def of(cls, metadata: Raw) -> Owner | None:
+    def of(cls, metadata: Raw) -> ControllerRef | None:
         """The owner among an object's that controls it."""
         for owner in metadata.get("ownerReferences") or ():
             if owner.get("controller"):
@@ -106,7 +106,7 @@ class Child:
     version: int
     key: Key | None
     """The service its label names."""
-    controller: Owner | None
+    controller: ControllerRef | None
     """Its controlling owner."""
     deleting: bool
     owned: str
@@ -153,7 +153,7 @@ class Child:
             uid=metadata["uid"],
             version=int(metadata["resourceVersion"]),
             key=Key(metadata["namespace"], name) if name else None,
-            controller=Owner.of(metadata),
+            controller=ControllerRef.of(metadata),
             deleting="deletionTimestamp" in metadata,
             owned=fingerprint(owned_fields(raw)),
             applied=mark(raw),
@@ -171,6 +171,7 @@ class Child:
 
 def _trouble(raw: Raw) -> str | None:
     """The message of the first condition of an autoscaler that says that it cannot do its work."""
-    told = (raw.get("status") or {}).get("conditions") or ()
-    failing = (row for row in told if row["type"] in _WORKS and row["status"] != "True")
-    return next((row.get("message") or row.get("reason") or row["type"] for row in failing), None if told else "")
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    failing = (row for row in conditions if row["type"] in _WORKS and row["status"] != "True")
+    first = (row.get("message") or row.get("reason") or row["type"] for row in failing)
+    return next(first, None if conditions else "")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpod_operator.api.names import CONTAINER, HASH_ANNOTATION, OWNER_LABEL, TEMPLATE_ANNOTATION
-from graphpod_operator.cache.child import Owner
+from graphpod_operator.cache.child import ControllerRef
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
-from graphpod_operator.kube.port import Raw
+from graphpod_operator.kube.cluster import Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Pod:
     """Fingerprint of the template it was made from."""
     deleting: bool
     gone: str | None
-    """Why it ended for good, though the object is still there: evicted, refused by its node, its node shut down."""
+    """Why it failed permanently, though the object still exists: evicted, refused by its node, its node shut down."""
     ready: bool
     placed: bool
     """Whether it has a node."""
@@ -58,7 +58,7 @@ class Pod:
 
     @property
     def failed_start(self) -> bool:
-        """Whether it has ended without being told to, and goes on trying."""
+        """Whether its container ended unasked, and the kubelet keeps restarting it."""
         return self.ended is not None and not (self.ready or self.deleting or self.gone is not None)
 
     @classmethod
@@ -101,7 +101,7 @@ def _pod_owner(metadata: Raw) -> Key | None:
     """The service a pod runs for: its label, if the ReplicaSet that controls it is one of that service's Deployment."""
     labels = metadata.get("labels") or {}
     name, template = labels.get(OWNER_LABEL), labels.get("pod-template-hash")
-    controller = Owner.of(metadata)
+    controller = ControllerRef.of(metadata)
     if not name or controller is None or controller[:3] != ("apps", "ReplicaSet", f"{name}-{template}"):
         return None
     return Key(metadata["namespace"], name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
-from graphpod_operator.kube.port import Raw
+from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.resources import Resource
 
 Projection = Service | Child | Pod

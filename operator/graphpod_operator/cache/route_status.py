@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from graphpod_operator.api.status import ADDRESS_MAX, MAX_ADDRESSES
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.kube.port import Raw
+from graphpod_operator.kube.cluster import Raw
 
 WORDS = ("Accepted", "ResolvedRefs")
 """The conditions that are True of a route that works, the weightier first."""
@@ -19,7 +19,7 @@ BY_WORD: dict[str, Reason] = {
     "UnsupportedValue": Reason.RouteUnsupported,
     "IncompatibleFilters": Reason.RouteUnsupported,
 }
-"""The Gateway API's own reasons, where one of ours knows the next step."""
+"""The Gateway API's own reasons for which we have a next step."""
 
 
 class GatewayAnswer(NamedTuple):
@@ -32,7 +32,7 @@ class GatewayAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RouteStatus:
-    """An HTTPRoute as far as status tells of it: the addresses it gives the API, and what each Gateway says."""
+    """An HTTPRoute as far as status reports it: the addresses it gives the API, and what each Gateway says."""
 
     addresses: tuple[str, ...]
     answers: tuple[GatewayAnswer, ...]
@@ -42,15 +42,15 @@ class RouteStatus:
         """The projection of an HTTPRoute."""
         metadata, spec = raw["metadata"], raw.get("spec") or {}
         generation = metadata.get("generation", 1)
-        told = (raw.get("status") or {}).get("parents") or ()
+        parents = (raw.get("status") or {}).get("parents") or ()
         matches = [match for rule in spec.get("rules") or () for match in rule.get("matches") or ()]
         paths = [(match.get("path") or {}).get("value", "/") for match in matches]
         addresses = [f"{host}{path}" for host in spec.get("hostnames") or () for path in paths]
         return cls(
-            # somebody may have made it longer than the status has room for
+            # another writer may have made it longer than the status has room for
             addresses=tuple(address for address in addresses if len(address) <= ADDRESS_MAX)[:MAX_ADDRESSES],
             answers=tuple(
-                _answer(ref, told, metadata["namespace"], generation) for ref in spec.get("parentRefs") or ()
+                _answer(ref, parents, metadata["namespace"], generation) for ref in spec.get("parentRefs") or ()
             ),
         )
 
@@ -60,8 +60,8 @@ class RouteStatus:
         return bool(self.answers) and all(answer.reason is Reason.RouteAccepted for answer in self.answers)
 
     @property
-    def told(self) -> tuple[Reason, str]:
-        """The reason of the whole, and the same in words: a refusal before silence, silence before consent."""
+    def summary(self) -> tuple[Reason, str]:
+        """The reason for the whole route, and its message: a refusal before silence, silence before acceptance."""
         refused = [one for one in self.answers if one.reason not in (Reason.RouteAccepted, Reason.RoutePending)]
         silent = [one for one in self.answers if one.reason is Reason.RoutePending]
         for first in (*refused, *silent):
@@ -69,21 +69,21 @@ class RouteStatus:
         if not self.answers:
             return Reason.RoutePending, "the HTTPRoute names no Gateway"
         names = ", ".join(answer.gateway for answer in self.answers)
-        return Reason.RouteAccepted, f"the route is taken by {names}"
+        return Reason.RouteAccepted, f"accepted by {names}"
 
 
-NO_ROUTE = Reason.RoutePending, "the HTTPRoute is not there yet"
-"""What is told while there is none."""
+NO_ROUTE = Reason.RoutePending, "the HTTPRoute does not exist yet"
+"""What is reported while the HTTPRoute does not exist."""
 
 
-def _answer(ref: Raw, told: Any, home: str, generation: int) -> GatewayAnswer:
-    """What the controllers of one Gateway say of the route's present form."""
+def _answer(ref: Raw, parents: Any, home: str, generation: int) -> GatewayAnswer:
+    """What the controllers of one Gateway report on the route's present form."""
     namespace = ref.get("namespace", home)
     listener = f", listener {ref['sectionName']}" if "sectionName" in ref else ""
     gateway = f"Gateway {namespace}/{ref['name']}{listener}"
     rows = [
         row
-        for parent in told
+        for parent in parents
         if _same(parent["parentRef"], ref, home)
         for row in parent.get("conditions") or ()
         if row.get("observedGeneration", generation) >= generation
@@ -96,9 +96,7 @@ def _answer(ref: Raw, told: Any, home: str, generation: int) -> GatewayAnswer:
                 return GatewayAnswer(gateway, BY_WORD.get(reason, Reason.RouteRefused), what)
     if {row["type"] for row in rows if row["status"] == "True"}.issuperset(WORDS):
         return GatewayAnswer(gateway, Reason.RouteAccepted, "")
-    return GatewayAnswer(
-        gateway, Reason.RoutePending, "its controller has not said whether it takes the route as it is"
-    )
+    return GatewayAnswer(gateway, Reason.RoutePending, "its controller has not reported whether it accepts the route")
 
 
 def _same(one: Raw, other: Raw, home: str) -> bool:

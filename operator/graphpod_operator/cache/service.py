@@ -10,7 +10,7 @@ import msgspec
 from graphpod_operator.api.names import ADOPT_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
-from graphpod_operator.kube.port import Raw
+from graphpod_operator.kube.cluster import Raw
 
 ADOPT_MAX = 253
 """Characters of the annotation graphpod.dev/adopt that count: an annotation of the Deployment repeats them."""
@@ -28,7 +28,7 @@ class Service:
     spec: Raw
     status: Raw
     paused: bool = False
-    """Its user wants to be told how it stands, and nothing but its status written."""
+    """Its user wants only its status written."""
     queue: str | None = None
     """The Kueue queue that its pods wait in."""
     adopt: str | None = None
@@ -86,7 +86,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 def _believed(status: Any) -> Raw:
     """A status as it was read; one that no operator wrote so, by an edit or from a backup of another version, counts as
-    none, and is written anew.
+    missing, and is written again.
     """
     try:
         msgspec.convert(status, _Status)

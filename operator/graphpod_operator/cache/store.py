@@ -61,7 +61,7 @@ class Store:
 
     def delete(self, item: Projection) -> bool:
         """Take in a deletion, made at the item's version. False when the object was not known, or is known to live on:
-        one that lost our label and got it back from us before the watch told of the loss.
+        one that lost our label and got it back from us before the watch reported the loss.
         """
         self._deleted[item.uid] = item.version
         while len(self._deleted) > REMEMBERED_DELETIONS:

@@ -29,23 +29,25 @@ MEANING: dict[ConditionType, str] = {
     ConditionType.Accepted: "The spec is valid, the rules have a plan for it, and its objects are applied.",
     ConditionType.ModelAvailable: "A pod of the planned configuration has loaded the weights.",
     ConditionType.Scheduled: "Every pod of the current spec has a node.",
-    ConditionType.WorkloadAvailable: "As many pods of the current spec serve as are asked for.",
+    ConditionType.WorkloadAvailable: "As many pods of the current spec serve as requested.",
     ConditionType.GraphsCaptured: "Every serving pod runs the planned configuration and has proved its graphs.",
     ConditionType.Ready: "Accepted, ModelAvailable, WorkloadAvailable and GraphsCaptured are True.",
     ConditionType.Available: "At least one proved pod serves, of whatever generation.",
     ConditionType.Degraded: "A pod runs a weaker policy than planned.",
-    ConditionType.PolicyUpdateAvailable: "The rules of this operator would plan the spec differently; the pods run on "
-    "what was planned before.",
-    ConditionType.EngineUpdateAvailable: "This operator would make the pods differently, with another image for one; "
-    "they stay as they were made.",
-    ConditionType.MonitorReady: "Present only while spec.monitoring.enabled: the PodMonitor is there.",
+    ConditionType.PolicyUpdateAvailable: "The rules of this operator would plan the spec differently; the pods keep "
+    "their earlier plan.",
+    ConditionType.EngineUpdateAvailable: "This operator would create the pods differently, for example with another "
+    "image; "
+    "the running pods stay.",
+    ConditionType.MonitorReady: "Present only while spec.monitoring.enabled: the PodMonitor exists.",
     ConditionType.ScalingReady: "Present only while spec.autoscaling decides on the number of pods: the "
     "autoscaler can scale them.",
-    ConditionType.RouteReady: "Present only while spec.networking.route is set: every gateway that it names takes the "
-    "route, and no NetworkPolicy of ours keeps out its namespace. Ready does not wait for it.",
+    ConditionType.RouteReady: "Present only while spec.networking.route is set: every gateway that it names accepts "
+    "the "
+    "route, and the operator's NetworkPolicy admits its namespace. Ready does not wait for it.",
     ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
     "Its reason is Progressing.",
-    ConditionType.Stalled: "Present only while True: it will not get Ready without a change by somebody. "
+    ConditionType.Stalled: "Present only while True: the service cannot become Ready without a change. "
     "Reason and message are those of Ready.",
 }
 
@@ -58,7 +60,7 @@ ROOTS = (
 """The conditions Ready is made of."""
 UPDATES = (ConditionType.PolicyUpdateAvailable, ConditionType.EngineUpdateAvailable)
 """What a newer operator offers a service."""
-BESIDE = (ConditionType.Scheduled, ConditionType.Available, ConditionType.Degraded, *UPDATES)
+APART = (ConditionType.Scheduled, ConditionType.Available, ConditionType.Degraded, *UPDATES)
 """Conditions that Ready is not made of."""
 WHILE_ASKED = (ConditionType.MonitorReady, ConditionType.ScalingReady, ConditionType.RouteReady)
-"""Conditions about children that a spec asks for: present only while it does."""
+"""Conditions about children that a spec requests: present only while it does."""

@@ -13,7 +13,7 @@ LETTERS: dict[Policy, str] = {Policy.Breakable: "B", Policy.Piecewise: "P", Poli
 
 INTRODUCTION = """\
 What the rules say of every feature, and of every two features together, when both phases are Auto on a GPU. Whether a
-feature is built is another question: [rules](rules.md) tells.
+feature is built is another question: see [rules](rules.md).
 
 - The overview has two letters for a pair: prefill, then decode. **B** Breakable, **P** Piecewise, **F** Full, **·** no
   graphs, blank: no service can have both.
@@ -22,10 +22,10 @@ feature is built is another question: [rules](rules.md) tells.
 """
 
 UPSTREAM = """
-## Beside SGLang
+## Compared with SGLang
 
 On: a graph runs; off: eager; partly: under a condition (here: not proved, so that Auto avoids it and a request by name
-runs). SGLang is its main branch of 2026-08-20. A difference is told with its reason.
+runs). SGLang is its main branch of 2026-08-20. Each difference has its reason.
 
 """
 
@@ -58,7 +58,7 @@ def _letters(pair: Pair | None) -> str:
 
 
 def _pairs(one: Crossed) -> str:
-    """The feature alone, then with each that stands after it in the list: every pair is told once."""
+    """The feature alone, then with each that stands after it in the list: every pair is listed once."""
     others = CROSSED[CROSSED.index(one) :]
     found = [pair for other in others if (pair := together(one, other)) is not None]
     return table(

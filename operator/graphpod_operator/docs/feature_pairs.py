@@ -144,11 +144,11 @@ def pairs() -> Iterator[Pair]:
 
 
 def _cell(plan: Plan, phase: Phase) -> Cell:
-    told = sorted(
+    reasons = sorted(
         (decision for decision in plan.decisions if decision.phase is phase and decision.rule != "NotBuilt"),
         key=lambda decision: decision.outcome is Outcome.Adjusted,
     )
-    return Cell(plan.phases[phase].planned, _unique(decision.rule for decision in told))
+    return Cell(plan.phases[phase].planned, _unique(decision.rule for decision in reasons))
 
 
 def _unique(names: Iterator[str]) -> tuple[str, ...]:

@@ -19,19 +19,19 @@ NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
 METADATA = (
     (
         f"annotation `{PAUSED_ANNOTATION}`",
-        'While "true" the operator observes and reports, and writes nothing but the status. Default: absent.',
+        'While "true" the operator observes and reports, and writes only the status. Default: absent.',
     ),
     (
         f"annotation `{ADOPT_ANNOTATION}`",
-        "A revision that EngineUpdateAvailable or PolicyUpdateAvailable names: the pods are replaced by those that "
-        "this operator makes, once. Default: absent.",
+        "A revision that EngineUpdateAvailable or PolicyUpdateAvailable names. The operator replaces the pods once, "
+        "by those of that revision. Default: absent.",
     ),
     (
         f"label `{QUEUE_LABEL}`",
         "Queue of Kueue; copied to the Deployment and its pods, and a change replaces the pods. Default: absent.",
     ),
 )
-"""What the operator reads beside the spec."""
+"""What the operator reads besides the spec."""
 
 
 def pages() -> dict[str, str]:
@@ -50,9 +50,10 @@ def conditions() -> str:
     parts = [
         "# Conditions\n\n",
         NOTE,
-        "`Unknown`: could not be looked at. `False`: looked at, and not so. `Ready` takes over the reason that "
+        "`Unknown`: the operator could not check. `False`: it checked, and the condition does not hold. `Ready` takes "
+        "over the reason that "
         "explains most. Messages have at most 256 characters and end with the next step. Every condition names the "
-        "generation it speaks of.\n\n"
+        "generation it is about.\n\n"
         "Tools that know kstatus (Flux, Helm 4) read `Reconciling` as in progress, `Stalled` as failed, "
         "and `Ready` otherwise; `kubectl wait --for=condition=Ready gisvc/NAME` waits for the same.\n",
     ]
@@ -65,11 +66,10 @@ def conditions() -> str:
         parts.append(f"\n## {kind}\n\n{MEANING[kind]}\n\n")
         if rows:
             parts.append(table(("Reason", "Status", "Set when", "Cleared when", "What to do", "Stalled"), rows))
-    told = [reason for reason in Reason if not reason.row.types]
-    parts.append("\n## Events alone\n\nOf no condition.\n\n")
-    parts.append(
-        table(("Reason", "Told when", "What to do"), [(one.name, one.row.set_when, one.row.todo) for one in told])
-    )
+    announced = [reason for reason in Reason if not reason.row.types]
+    parts.append("\n## Events without a condition\n\n")
+    events = [(one.name, one.row.set_when, one.row.todo) for one in announced]
+    parts.append(table(("Reason", "Reported when", "What to do"), events))
     return "".join(parts)
 
 

@@ -1,7 +1,7 @@
-"""SGLang's matrix of features and graph kinds beside ours: data for the reference page and its test.
+"""SGLang's matrix of features and graph kinds compared with ours: data for the reference page and its test.
 
 SGLang's columns are those of its main branch of 2026-08-20 (d9f6861). On is a graph, Off eager; Partly has a
-condition, which is told in `upstream`.
+condition, which `upstream` describes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ ROWS: tuple[PeerRow, ...] = (
     PeerRow(
         "prefill role", _crossed("DisaggregatedPrefill"), Off, On, Off,
         "piecewise: no reason recorded",
-        "without a reason Piecewise is Unproven here, not Unsupported: asked for by name it runs",
+        "without a reason Piecewise is Unproven here, not Unsupported: requested explicitly it runs",
     ),
     PeerRow("decode role", _crossed("DisaggregatedDecode"), Off, Off, On, "the other phase is off", ""),
     PeerRow(

@@ -1,4 +1,4 @@
-"""The optional webhook's answer: what `explain` would say of a service, as the warnings kubectl prints. Pure.
+"""The optional webhook's warnings: what `explain` would say of a service, as kubectl prints it. Pure.
 
 It never refuses. Without it nothing is unsafe: the operator judges every stored service again.
 """
@@ -17,39 +17,28 @@ from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.kube import bounds
 from graphpod_operator.schema.mistakes import field_path, mistakes
 
-API_VERSION = "admission.k8s.io/v1"
 WARNING_MAX = 250
 """Characters of one warning; the API server cuts longer ones at 256 once they are many."""
 MOST = 15
 """Warnings of one answer; the API server passes on 4096 characters in all."""
 
-
 ALL = AllowLists()
 """No list restricts anything."""
 
 
-class NotAReview(ValueError):
-    """What was posted is no AdmissionReview of an InferenceService."""
+def warnings_of(new: Mapping[str, Any], old: Mapping[str, Any], allowed: AllowLists = ALL) -> list[str]:
+    """The warnings about a service that is written; `old`: its predecessor, empty without one. Of each an outline
+    where it breaks a bound.
+    """
+    return list(_warnings(new, old, allowed))
 
 
-def answer(review: object, allowed: AllowLists = ALL) -> dict[str, Any]:
-    """The AdmissionReview that answers `review`: allowed, with warnings. Raises NotAReview."""
-    request = review.get("request") if isinstance(review, Mapping) else None
-    if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str):
-        raise NotAReview("expected an AdmissionReview with a request and its uid")
-    response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
-    if told := list(_warnings(request, allowed)):
-        response["warnings"] = told
-    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
-
-
-def _warnings(request: Mapping[str, Any], allowed: AllowLists) -> Iterator[str]:
-    new, old = request.get("object") or {}, request.get("oldObject") or {}
-    if new.get("spec") == old.get("spec"):
+def _warnings(new: Mapping[str, Any], old: Mapping[str, Any], allowed: AllowLists) -> Iterator[str]:
+    if all(new.get(part) == old.get(part) for part in ("spec", bounds.BREACH)):
         return  # a label, say: who wrote the spec has read the warnings
     metadata = new.get("metadata") or {}
-    if (breach := bounds.breach(new.get("spec"))) is not None:
-        yield _cut(f"refused: {breach}")
+    if bounds.BREACH in new:
+        yield _cut(f"refused: {new[bounds.BREACH]}")
         return
     try:
         spec = Spec.model_validate(new.get("spec"))
@@ -58,13 +47,13 @@ def _warnings(request: Mapping[str, Any], allowed: AllowLists) -> Iterator[str]:
             yield _cut(f"refused: {field_path(('spec', *one.place))}: {one.what}")
         return
     name, namespace = metadata.get("name") or "unnamed", metadata.get("namespace") or ""
-    told = list(_told(explain(Manifest("", name, namespace, spec, new), allowed=allowed)))
-    yield from told[:MOST]
-    if len(told) > MOST:
-        yield f"and {len(told) - MOST} more: graphpod explain -f FILE"
+    warnings = list(_lines(explain(Manifest("", name, namespace, spec, new), allowed=allowed)))
+    yield from warnings[:MOST]
+    if len(warnings) > MOST:
+        yield f"and {len(warnings) - MOST} more: graphpod explain -f FILE"
 
 
-def _told(explanation: Explanation) -> Iterator[str]:
+def _lines(explanation: Explanation) -> Iterator[str]:
     """What is refused first, then each decision with its hint, once for both phases."""
     refused = explanation.plan.refused
     for one in explanation.obstacles:

@@ -1,7 +1,7 @@
 """`graphpod explain`: reads files and clusters, prints, and ends with the verdict's exit code.
 
-0: can start, with graphs as asked. 2: the file or an argument is wrong; the message names file, line and field. 3: can
-start, with less than was asked of graphs. 4: cannot start: the first line says why, a line for each reason.
+0: can start, with graphs as requested. 2: the file or an argument is wrong; the message names file, line and field.
+3: can start, with less than requested of graphs. 4: cannot start: the first lines say why, a line for each reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from graphpod_policy.node import CONTEXT_BYTES
 INVALID = 2
 STDIN = "standard input"
 MOST_COMPLAINTS = 40
-"""Lines about one file; whoever fixes so many reads it again anyway."""
+"""Lines about one file. After so many fixes the file is checked again anyway."""
 KINDS = (SHORT_NAME, *(name + group for name in (PLURAL, KIND.lower()) for group in (f".{GROUP}", "")))
 """How the kind of a live service may be written: as kubectl takes it, and prints it with -o name."""
 
@@ -44,25 +44,25 @@ def add(commands: Any, images: Images) -> None:
     """The command's arguments."""
     parser = commands.add_parser(
         "explain",
-        help="what a service will run, which rule decides it, and what it costs; no cluster needed",
+        help="show what a service will run, which rule decides it, and what it costs; needs no cluster",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("live", nargs="?", metavar=f"{SHORT_NAME}/NAME", help="a service of the current cluster")
-    parser.add_argument("-f", "--file", help="a file with InferenceServices; - reads standard input")
-    parser.add_argument("-n", "--namespace", default=None, help="namespace of the live service (default)")
+    parser.add_argument("live", nargs="?", metavar=f"{SHORT_NAME}/NAME", help="a service in the current cluster")
+    parser.add_argument("-f", "--file", help="a file with InferenceServices; - is standard input")
+    parser.add_argument("-n", "--namespace", default=None, help="namespace of the live service (default: default)")
     parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text")
     parser.add_argument(
-        "--node", metavar="gpu=KIND,count=N", help=f"where it would run; kinds: {', '.join(GPUS)}; or memory=80Gi"
+        "--node", metavar="gpu=KIND,count=N", help=f"the node it would run on; kinds: {', '.join(GPUS)}; or memory=80Gi"
     )
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json")
-    parser.add_argument("--diff", metavar="FILE", help="the same service after a change: what the change would change")
+    parser.add_argument("--diff", metavar="FILE", help="the same service after a change; shows what the change does")
     parser.add_argument(
         "--allowed",
         type=allow_lists,
         default=AllowLists(),
         metavar="JSON",
-        help="the operator's lists of what services may use, as its option --allowed has them (default: everything)",
+        help="what services may use, as in the operator's option --allowed (default: everything)",
     )
     parser.set_defaults(run=lambda arguments: run(arguments, images))
 
@@ -101,12 +101,12 @@ def _complain(complaints: tuple[manifest.Complaint, ...]) -> None:
 def _manifests(arguments: argparse.Namespace) -> tuple[list[manifest.Manifest], Revisions]:
     """What to explain, and the ControllerRevisions of a live service."""
     if (arguments.live is None) == (arguments.file is None):
-        raise InputError(f"give a file with -f, or {SHORT_NAME}/NAME of a live service")
+        raise InputError(f"no service given: use -f FILE, or {SHORT_NAME}/NAME for a live service")
     if arguments.live is None:
         return _read(arguments.file), ()
     kind, _, name = arguments.live.partition("/")
     if kind not in KINDS or not name:
-        raise InputError(f"{arguments.live}: write {SHORT_NAME}/NAME for a live service, -f FILE for a file")
+        raise InputError(f"{arguments.live}: expected {SHORT_NAME}/NAME of a live service; for a file use -f FILE")
     from graphpod_operator.explain import live_object
 
     raw, revisions = live_object.fetch(arguments.namespace or manifest.DEFAULT_NAMESPACE, name)
@@ -127,14 +127,14 @@ def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Expla
         return explain(entry, model, allowed=arguments.allowed)
     node = _node(arguments.node)
     if not wants_gpu(entry.spec):
-        unused = ("the service asks for no GPU: those of the node are not used",)
+        unused = ("the service requests no GPU: the node's GPUs are not used",)
         return explain(entry, model, notes=unused, allowed=arguments.allowed)
     return explain(entry, model, node, allowed=arguments.allowed)
 
 
-def _node(told: str) -> NodeFacts:
+def _node(given: str) -> NodeFacts:
     """A node with nothing on its GPUs."""
-    parts = dict(part.partition("=")[::2] for part in told.split(","))
+    parts = dict(part.partition("=")[::2] for part in given.split(","))
     if unknown := sorted(parts.keys() - set(PARTS)):
         raise InputError(f"--node: {unknown[0]!r} is not one of {', '.join(PARTS)}")
     count = parts.get("count", "1")
@@ -143,7 +143,7 @@ def _node(told: str) -> NodeFacts:
     kind, memory = parts.get("gpu"), parts.get("memory")
     if (kind is None) == (memory is None) or (kind is not None and kind not in GPUS):
         kinds = ", ".join(GPUS)
-        raise InputError(f"--node: {told}: write gpu=KIND with one of {kinds}, or memory=80Gi")
+        raise InputError(f"--node: {given}: expected gpu=KIND with one of {kinds}, or memory=80Gi")
     if kind is not None:
         memory_bytes, capability = GPUS[kind].memory_bytes, GPUS[kind].capability
         return NodeFacts(int(count), capability, memory_bytes, memory_bytes - CONTEXT_BYTES)
@@ -172,7 +172,7 @@ def _diff(found: list[Explanation], arguments: argparse.Namespace, images: Image
 
     after = [_explained(entry, arguments) for entry in _read(arguments.diff)]
     if len(found) != 1 or len(after) != 1:
-        raise InputError("--diff compares one service with one other; each file must hold exactly one")
+        raise InputError("--diff compares two services: each file must hold exactly one")
     change = diff.change(found[0], after[0], images)
     _print(arguments.output, [diff.as_plain(change)], lambda: diff.change_text(change))
     return after[0].verdict.exit_code
@@ -191,15 +191,15 @@ def _texts(found: list[Explanation], revisions: Revisions) -> str:
 
 def _text(explanation: Explanation, revisions: Revisions, paint: Paint) -> str:
     there = live.live(explanation, revisions)
-    told = text(explanation, paint)
-    return told + ("\n" + live.live_text(there, explanation) if there else "")
+    whole = text(explanation, paint)
+    return whole + ("\n" + live.live_text(there, explanation) if there else "")
 
 
-def _print(output: str, plain_values: list[dict[str, Any]], told: Callable[[], str]) -> None:
+def _print(output: str, plain_values: list[dict[str, Any]], text_of: Callable[[], str]) -> None:
     value: Any = plain_values[0] if len(plain_values) == 1 else plain_values
     if output == "json":
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
     elif output == "yaml":
         sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110))
     else:
-        sys.stdout.write(told())
+        sys.stdout.write(text_of())

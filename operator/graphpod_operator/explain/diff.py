@@ -10,8 +10,10 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.explain.explanation import Explanation, as_dict
 from graphpod_operator.explain.text import ROWS, gaps_text, ladder_text, obstacle_lines
 from graphpod_operator.install.engine_images import Images
+from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_policy import Obstacle, Outcome, Phase
 from graphpod_policy.units import as_quantity, duration, size
@@ -33,7 +35,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Everything a change of spec does. `pods` says in a sentence what happens to them, `obstacles` what stands against
+    """Everything a change of spec does. `pods` says in a sentence what happens to the pods, `obstacles` what prevents
     a start of the new ones.
     """
 
@@ -60,8 +62,8 @@ def as_plain(found: Change) -> dict[str, Any]:
 
 def change_text(found: Change) -> str:
     """The change as text, ending with a newline: first whether the new pods can start, and what becomes of the old."""
-    told = [row for row in found.differences if row.path != VERDICT]
-    plan = lines(told) if told else ["The plan stays as it is."]
+    rows = [row for row in found.differences if row.path != VERDICT]
+    plan = lines(rows) if rows else ["The plan stays as it is."]
     return "\n".join([*obstacle_lines(found.obstacles), found.pods, "", *plan]) + "\n"
 
 
@@ -137,17 +139,17 @@ def _short(item: object) -> str:
 def _pods(old: Desired | Refused, new: Desired | Refused) -> tuple[str, bool]:
     if isinstance(new, Refused):
         return (
-            f"The operator refuses the new spec ({new.reason.name}) and leaves the pods as they are: {new.what}",
+            f"The operator refuses the new spec ({new.reason.name}), and the pods stay as they are: {new.what}",
             False,
         )
     if isinstance(old, Refused):
-        return f"The operator refuses the old spec ({old.reason.name}); the new one is rolled out.", True
+        return f"The operator refuses the old spec ({old.reason.name}) and rolls out the new one.", True
     if _template(old) != _template(new):
         return "Every pod is replaced, one after the other: the pod template changes.", True
     if old.replicas != new.replicas:
         return f"No pod is replaced; replicas go from {_replicas(old)} to {_replicas(new)}.", False
     if [child.body for child in old.children] != [child.body for child in new.children]:
-        return "No pod is replaced; other fields of its objects change.", False
+        return "No pod is replaced; other fields of the service's objects change.", False
     return "Nothing changes in the cluster.", False
 
 
@@ -155,7 +157,7 @@ def _desired(explanation: Explanation, images: Images) -> Desired | Refused:
     """What the operator would make of it, under one name and uid for both sides."""
     metadata = {"name": "x", "namespace": "x", "uid": "x", "resourceVersion": "0"}
     named = {**explanation.manifest.raw, "metadata": metadata}
-    return desire(Service.of(named), images)
+    return desire(PlanInput(Service.of(named), Installation(images)))
 
 
 def _template(desired: Desired) -> object:

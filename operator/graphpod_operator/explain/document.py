@@ -60,7 +60,7 @@ class Document:
 def decoded(data: bytes) -> str:
     """The text of a file. Raises NotYaml for one that is too large or no text."""
     if len(data) > MOST_BYTES:
-        raise NotYaml(1, f"larger than {MOST_BYTES >> 20}Mi; explain fewer services at a time")
+        raise NotYaml(1, f"the file is larger than {MOST_BYTES >> 20}Mi; explain fewer services at a time")
     codec = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"  # PowerShell writes the former
     try:
         return data.decode(codec)
@@ -93,7 +93,7 @@ def _line(event: Any) -> int:
 
 
 def _no_text(line: int, what: str) -> NotYaml:
-    return NotYaml(line, f"not a text: {what}; give a YAML or JSON file in UTF-8")
+    return NotYaml(line, f"the file is not text: {what}; use a YAML or JSON file in UTF-8")
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class _Reading:
                     self._add(value, line)
             case yaml.AliasEvent():
                 if event.anchor not in self._anchors:
-                    raise NotYaml(line, f"alias *{event.anchor}: nothing before it has the anchor &{event.anchor}")
+                    raise NotYaml(line, f"alias *{event.anchor} has no anchor &{event.anchor} before it")
                 if self._wants_key:
                     raise _no_key(line)
                 self._add(self._anchors[event.anchor], line)
@@ -223,11 +223,11 @@ def _scalar(event: yaml.ScalarEvent, line: int) -> Any:
             case "str" | "timestamp" | "int" | "float" | "merge" | "value" | "!":
                 return text  # 2026-01-01 and 12:30, too
             case _:
-                raise NotYaml(line, f"tag {tag}: JSON has no such values; remove the tag")
+                raise NotYaml(line, f"tag {tag}: JSON has no such value; remove the tag")
     except (ValueError, KeyError, OverflowError) as error:
         if isinstance(error, NotYaml):
             raise
-        raise NotYaml(line, f"{text[:80]} is no number that JSON has") from error
+        raise NotYaml(line, f"{text[:80]} is not a number in JSON") from error
 
 
 def _integer(text: str) -> int:

@@ -1,4 +1,4 @@
-"""What a service will run and why, before anything is paid for: the resolver's answer, told as values. Pure.
+"""What a service will run and why, before anything is paid for: the resolver's answer as values. Pure.
 
 The same `resolve` and `can_start` that the operator plans with and the engine starts by; with facts of a node or a
 model, also the engine's `refine`.
@@ -17,11 +17,12 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.limits import Limits
 from graphpod_operator.explain.manifest import Manifest
 from graphpod_operator.install.allow_lists import AllowLists
-from graphpod_operator.install.engine_images import Images
-from graphpod_operator.plan.desired import Refused
+from graphpod_operator.install.installation import Installation
+from graphpod_operator.plan.desired_state import Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_operator.render import scaling
-from graphpod_operator.render.deployment import start_ceiling
+from graphpod_operator.render.container import start_ceiling
 from graphpod_operator.resolve import resolver_input
 from graphpod_operator.resolve.engine_config import engine_config, engine_file
 from graphpod_policy import (
@@ -157,7 +158,7 @@ def explain(
 def _too_large(manifest: Manifest) -> str | None:
     """Why the objects of the service are larger than the operator reads, if they are."""
     metadata = {"name": "x", "namespace": "x", "uid": "x", "resourceVersion": "0"}
-    made = desire(Service.of({"metadata": metadata, "spec": manifest.raw["spec"]}), Images("", ""))
+    made = desire(PlanInput(Service.of({"metadata": metadata, "spec": manifest.raw["spec"]}), Installation()))
     return made.what if isinstance(made, Refused) and made.reason is Reason.SpecTooLarge else None
 
 
@@ -250,12 +251,13 @@ def _assumptions(plan: Plan, facts: Facts) -> tuple[str, ...]:
     if facts.model is None:
         weights = "8 billion" if cuda else "135 million"
         assumed.append(
-            f"bytes and seconds are those of a model of {weights} weights, and whether yours can start (architecture, "
-            "context length, memory) was not checked; give --model-config for yours, and for what the KV cache holds"
+            f"bytes and seconds are those of a model of {weights} weights. Whether yours can start (architecture, "
+            "context length, memory) was not checked. For your model, and for what the KV cache holds: "
+            "--model-config FILE"
         )
     if cuda and facts.gpu_memory_bytes is None:
         assumed.append(
-            "default ladders are those of the largest GPUs, and whether attention and weights fit yours was not "
-            "checked; give --node gpu=H200,count=1 for yours"
+            "default ladders are those of the largest GPUs. Whether attention and weights fit yours was not "
+            "checked. For your GPU: --node gpu=H200,count=1"
         )
     return tuple(assumed)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphpod_policy import Device, EngineConfig, Facts, Phase, Plan, limits
-from graphpod_policy.footprint import kv_tokens
+from graphpod_policy import Device, EngineConfig, Facts, Phase, Plan, PrefixCache, limits
 from graphpod_policy.resolve import chunk_there
+from graphpod_policy.start.footprint import kv_tokens
 from graphpod_policy.units import count
 
 
@@ -24,6 +24,9 @@ class Limits:
     """By estimate; None where model, device or free memory is not known."""
     chunk: int
     """Most tokens of one prefill pass."""
+    prefix_cache: PrefixCache
+    prefill_budget: int | None
+    """Of a pass between two decode passes; None: each pod derives it."""
     ranks: int
     """Ranks of data-parallel attention, each with such a batch."""
 
@@ -47,6 +50,8 @@ class Limits:
             auto=tuple(name for name, value in written.items() if value is None),
             kv_tokens=tokens,
             chunk=chunk,
+            prefix_cache=config.prefix_cache,
+            prefill_budget=config.prefill_budget,
             ranks=features.data,
         )
 
@@ -57,6 +62,8 @@ class Limits:
             "maxBatch": self.batch,
             "auto": list(self.auto),
             "kvTokens": self.kv_tokens,
+            "prefixCache": self.prefix_cache.value,
+            "prefillBudget": self.prefill_budget,
         }
 
     def text(self) -> str:
@@ -70,10 +77,17 @@ class Limits:
         batch = f"{self.batch}{derived.get('maxBatch', '')}"
         if self.ranks > 1:
             batch += f" of each of {self.ranks} ranks, {self.ranks * self.batch} in all"
-        return "; ".join([f"context {context}", f"batch {batch}", *self._kept()])
+        return "; ".join([f"context {context}", f"batch {batch}", *self._kept(), *self._asked()])
 
     def _kept(self) -> Iterator[str]:
         if self.kv_tokens is not None and self.context:
             whole = self.kv_tokens // self.context
             times = "one such context" if whole == 1 else f"{whole} such contexts"
             yield f"KV cache of about {count(self.kv_tokens)} tokens: {times}"
+
+    def _asked(self) -> Iterator[str]:
+        """What the spec sets and each pod would choose otherwise."""
+        if self.prefill_budget is not None:
+            yield f"{self.prefill_budget} prompt tokens between two decode passes"
+        if self.prefix_cache is PrefixCache.Off:
+            yield "no prefix cache"

@@ -20,15 +20,17 @@ from graphpod_operator.conditions.types import ConditionType
 from graphpod_operator.explain.diff import Difference, differences, lines
 from graphpod_operator.explain.explanation import Explanation
 from graphpod_operator.install.engine_images import Images
-from graphpod_operator.kube.port import Raw
+from graphpod_operator.install.installation import Installation
+from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_operator.render.config_map import KEY
 from graphpod_policy import Phase
 
 OFFERS = (ConditionType.EngineUpdateAvailable, ConditionType.PolicyUpdateAvailable)
-NOT_TOLD = "not told"
+UNKNOWN = "unknown"
 """What a status that was edited, or not written yet, does not say."""
 
 
@@ -58,7 +60,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What status and revisions say, beside what this program's rules say."""
+    """What status and revisions say, and what this program's rules say."""
 
     phases: tuple[LivePhase, ...]
     captured: str | None
@@ -132,14 +134,14 @@ def as_plain(found: Live, explanation: Explanation) -> dict[str, Any]:
 
 def live_text(found: Live, explanation: Explanation) -> str:
     """The live part as text, ending with a newline."""
-    told = [
+    lines_there = [
         "In the cluster",
         *(
-            f"  {row.phase:<9} planned {row.planned or NOT_TOLD}, running {row.effective or 'nothing yet'}"
+            f"  {row.phase:<9} planned {row.planned or UNKNOWN}, running {row.effective or 'nothing yet'}"
             for row in found.phases
         ),
-        f"  captured  {found.captured or NOT_TOLD}, configuration {found.config_hash or 'none'}, "
-        f"rules {found.revision or NOT_TOLD}",
+        f"  captured  {found.captured or UNKNOWN}, configuration {found.config_hash or 'none'}, "
+        f"rules {found.revision or UNKNOWN}",
         *([f"  serves    {serves}"] if (serves := _text(found.serves, "display")) else ()),
         *([_pinned_text(found.pinned)] if found.pinned else ()),
         _adopting(found, explanation),
@@ -147,7 +149,7 @@ def live_text(found: Live, explanation: Explanation) -> str:
         *(f"  {offer}" for offer in found.offers),
         *_how(found, explanation),
     ]
-    return "\n".join(told) + "\n"
+    return "\n".join(lines_there) + "\n"
 
 
 def _pinned(raw: Raw, revisions: Iterable[Child]) -> Pinned | None:
@@ -155,7 +157,7 @@ def _pinned(raw: Raw, revisions: Iterable[Child]) -> Pinned | None:
     if not (memories := list(revisions)):
         return None
     found = Service.of(raw)
-    kept = desire(found, Images("", ""), memories)
+    kept = desire(PlanInput(found, Installation(), memories))
     if isinstance(kept, Refused):
         return None
     memory = _child(kept, Resource.ControllerRevision)["metadata"]["name"]
@@ -163,7 +165,7 @@ def _pinned(raw: Raw, revisions: Iterable[Child]) -> Pinned | None:
         return None
     template = _child(kept, Resource.Deployment)["spec"]["template"]
     image: str = template["spec"]["containers"][0]["image"]
-    fresh = desire(found, Images(image, image))
+    fresh = desire(PlanInput(found, Installation(Images(image, image))))
     if isinstance(fresh, Refused):
         return Pinned(memory, len(memories), image, (), f"{fresh.reason.name}: {fresh.what}")
     return Pinned(memory, len(memories), image, tuple(differences("", _made(kept), _made(fresh))))
@@ -194,7 +196,7 @@ def _offers(raw: Raw) -> Iterable[str]:
     conditions = _map(raw, "status").get("conditions")
     for one in conditions if isinstance(conditions, list) else ():
         if _text(one, "type") in OFFERS and _text(one, "status") == "True":
-            yield f"{one['type']}: {_text(one, 'message') or NOT_TOLD}"
+            yield f"{one['type']}: {_text(one, 'message') or UNKNOWN}"
 
 
 def _pinned_plain(pinned: Pinned | None) -> dict[str, Any] | None:
@@ -211,21 +213,21 @@ def _pinned_plain(pinned: Pinned | None) -> dict[str, Any] | None:
 
 
 def _pinned_text(pinned: Pinned) -> str:
-    return f"  pinned    {pinned.name}, of {pinned.kept} that are kept; image {pinned.image}"
+    return f"  pinned    {pinned.name}, one of {pinned.kept} kept; image {pinned.image}"
 
 
 def _adopting(found: Live, explanation: Explanation) -> str:
     mine = explanation.plan.resolver_revision
     if not found.adopts:
         same = "the same rules" if mine == found.revision else f"the rules {mine}"
-        return f"  Adopting {same} would change nothing in the engine's configuration."
+        return f"  Adopting {same} changes nothing in the engine's configuration."
     changed = [
         f"{row.phase} {row.planned} → {row.adopted}" for row in found.phases if row.planned not in (None, row.adopted)
     ]
     what = ", ".join(changed) if changed else "sizes or other settings, no policy"
     return (
-        f"  Adopting the rules {mine} would give configuration {explanation.config_hash} ({what}) "
-        "and replace every pod, one after the other."
+        f"  Adopting the rules {mine} gives configuration {explanation.config_hash} ({what}) "
+        "and replaces every pod, one after the other."
     )
 
 
@@ -234,11 +236,11 @@ def _pods(pinned: Pinned | None) -> Iterable[str]:
     if pinned is None:
         return ()
     if pinned.refused is not None:
-        return (f"  This program's rules would refuse the spec ({pinned.refused}); the pods run on.",)
+        return (f"  This program's rules reject the spec ({pinned.refused}); the pods keep running.",)
     if not pinned.differences:
-        return ("  Pods made by this program would be the same, but for their image.",)
-    told = [f"    {line}" for line in lines(pinned.differences)]
-    return ("  Of the pinned rendering this program would change, beside the image:", *told)
+        return ("  This program would create the same pods, except for their image.",)
+    lines_there = [f"    {line}" for line in lines(pinned.differences)]
+    return ("  This program would change this part of the pinned rendering, besides the image:", *lines_there)
 
 
 def _how(found: Live, explanation: Explanation) -> Iterable[str]:
@@ -246,7 +248,7 @@ def _how(found: Live, explanation: Explanation) -> Iterable[str]:
         return ()
     entry = explanation.manifest
     return (
-        "  To take it over, once:",
+        "  To adopt it, once:",
         f"    kubectl annotate {SHORT_NAME} {entry.name} -n {entry.namespace} "
         f"{ADOPT_ANNOTATION}={found.offered} --overwrite",
     )

@@ -12,7 +12,7 @@ from graphpod_operator.cache.child import Child
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.input_error import InputError
 from graphpod_operator.kube import bounds
-from graphpod_operator.kube.port import ApiError, Raw
+from graphpod_operator.kube.cluster import ApiError, Raw
 from graphpod_operator.kube.resources import Resource
 
 
@@ -25,8 +25,8 @@ def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:
         from graphpod_operator.kube.client import KubernetesCluster
     except ImportError as error:
         raise InputError(
-            f"{error}: asking a cluster needs graphpod[operator]; "
-            f"or: kubectl get {SHORT_NAME} {name} -n {namespace} -o json | graphpod explain -f -"
+            f"{error}: to read a cluster install graphpod[operator], "
+            f"or use: kubectl get {SHORT_NAME} {name} -n {namespace} -o json | graphpod explain -f -"
         ) from error
 
     async def ask() -> tuple[Raw | None, tuple[Child, ...]]:
@@ -47,7 +47,9 @@ def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:
     except ApiError as error:
         raise InputError(f"{SHORT_NAME}/{name}: {error}") from error
     if found is None:
-        raise InputError(f"no {SHORT_NAME}/{name} in namespace {namespace}; -n names another")
+        raise InputError(
+            f"{SHORT_NAME}/{name} does not exist in namespace {namespace}; for another namespace: -n NAMESPACE"
+        )
     if (breach := found.get(bounds.BREACH)) is not None:
         raise InputError(f"{SHORT_NAME}/{name} in namespace {namespace}: {breach}; {Reason.SpecTooLarge.row.todo}")
     return found, revisions

@@ -23,7 +23,7 @@ FROM_CLUSTER = f"kubectl get {SHORT_NAME} NAME -o yaml | graphpod explain -f -"
 
 
 class Complaint(NamedTuple):
-    """One thing that is wrong with a file: `line` (from 1) and `field` say where, `field` is empty of a whole file."""
+    """One thing that is wrong with a file: `line` (from 1) and `field` say where; `field` is empty for a whole file."""
 
     source: str
     line: int
@@ -31,8 +31,8 @@ class Complaint(NamedTuple):
     what: str
 
     def __str__(self) -> str:
-        told = f"{self.field}: {self.what}" if self.field and not self.what.startswith(f"{self.field} ") else self.what
-        return f"{self.source}:{self.line}: {told}"
+        what = f"{self.field}: {self.what}" if self.field and not self.what.startswith(f"{self.field} ") else self.what
+        return f"{self.source}:{self.line}: {what}"
 
 
 class ManifestInvalid(ValueError):
@@ -86,7 +86,7 @@ def _objects(document: Document, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _is_ours(raw: Any) -> bool:
-    """Whether it is meant for us: KServe and OME have a kind of this name, too."""
+    """Whether the object is ours: KServe and OME have a kind of this name, too."""
     if not isinstance(raw, dict) or raw.get("kind") != KIND:
         return False
     version = raw.get("apiVersion")
@@ -96,17 +96,17 @@ def _is_ours(raw: Any) -> bool:
 def _nothing(source: str, found: list[Document]) -> Complaint:
     """No InferenceService in a file, by what is there."""
     if not found:
-        return Complaint(source, 1, "", f"nothing in it but space and comments; write a service, or: {FROM_CLUSTER}")
+        return Complaint(source, 1, "", f"the file is empty; write a service, or: {FROM_CLUSTER}")
     first = found[0]
     if not isinstance(first.value, dict):
         what = "a list" if isinstance(first.value, list) else shown(first.value)
-        told = f"found {what}, expected an object with apiVersion, kind, metadata and spec"
+        what = f"found {what}, expected an object with apiVersion, kind, metadata and spec"
         several = "; write several objects with --- between them, or as items of kind: List"
-        return Complaint(source, first.line(()), "", told + (several if isinstance(first.value, list) else ""))
+        return Complaint(source, first.line(()), "", what + (several if isinstance(first.value, list) else ""))
     kinds = dict.fromkeys(_kind(raw) for document in found for _, raw in _objects(document, ()))
     there = ", ".join(list(kinds)[:5]) + (", …" if len(kinds) > 5 else "")
-    told = f"no {KIND} ({API_VERSION}) in this file; found {there or 'an empty list'}"
-    return Complaint(source, first.line(("kind",)), "kind", told)
+    what = f"no {KIND} ({API_VERSION}) in this file; found {there or 'an empty list'}"
+    return Complaint(source, first.line(("kind",)), "kind", what)
 
 
 def _kind(raw: Any) -> str:
@@ -127,7 +127,7 @@ class _Service:
         raw = self._raw
         for path, line in self._document.repeated:
             if path[: len(self._path)] == self._path:
-                self._wrong(path[len(self._path) :], f"stands here again, after line {line}; remove one of them")
+                self._wrong(path[len(self._path) :], f"repeats the key of line {line}; remove one of them")
         if raw.get("apiVersion") != API_VERSION:
             self._wrong(("apiVersion",), f"expected {API_VERSION}, found {shown(raw.get('apiVersion'))}")
         name, namespace = self._names()
@@ -143,15 +143,15 @@ class _Service:
             return "", ""
         name, namespace = metadata.get("name"), metadata.get("namespace", DEFAULT_NAMESPACE)
         if not isinstance(name, str):
-            told = "a service needs a name" if name is None else f"expected text, found {shown(name)}"
-            self._wrong(("metadata", "name"), told)
+            what = "required" if name is None else f"expected text, found {shown(name)}"
+            self._wrong(("metadata", "name"), what)
         else:
             for rule in NAME_RULES:
                 if not rule.holds(raw):
                     self._wrong(("metadata", "name"), f"{rule.message}; found {shown(name)}")
         if not isinstance(namespace, str):
-            told = f"expected the name of a namespace, found {shown(namespace)}; write it as text"
-            self._wrong(("metadata", "namespace"), told)
+            what = f"expected the name of a namespace, found {shown(namespace)}; write it as text"
+            self._wrong(("metadata", "namespace"), what)
         return str(name), str(namespace)
 
     def _spec(self) -> Spec | None:

@@ -1,4 +1,4 @@
-"""An explanation as text for a person at a terminal who has not read the manual. Pure."""
+"""An explanation as text for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = {Phase.Prefill: "tokens", Phase.Decode: "sequences"}
 SAID: dict[Outcome, str] = {
     Outcome.Excluded: "excluded",
     Outcome.Adjusted: "adjusted",
-    Outcome.Forced: "not proved, planned because you asked for it",
+    Outcome.Forced: "not proved, planned because the spec requests it",
     Outcome.Degraded: "weakened",
     Outcome.Refused: "refused",
 }
@@ -47,7 +47,7 @@ Paint = Callable[[Ink, str], str]
 
 SHORT: dict[Verdict, tuple[Ink, str]] = {
     Verdict.AsAsked: (Ink.Good, "can start"),
-    Verdict.Degraded: (Ink.Care, "can start, with less than was asked of graphs"),
+    Verdict.Degraded: (Ink.Care, "can start, with less than requested of graphs"),
     Verdict.CannotStart: (Ink.Bad, "cannot start"),
 }
 
@@ -75,7 +75,7 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
     lines += _block("start", [_start(explanation)])
     lines += _block("engine", [_engine(explanation)])
     if final.gates:
-        lines += _block("at run time", ["one batch runs eagerly, and is counted under this name, when:"])
+        lines += _block("at run time", ["a batch runs eagerly, and counts under this name, when:"])
         lines += [line for name in final.gates for line in _named(name, GATES[name].because, paint)]
     for note in explanation.notes:
         lines += _block("note", [note])
@@ -85,9 +85,9 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
 def _phase(phase: Phase, explanation: Explanation, paint: Paint) -> Iterator[str]:
     planned, final = explanation.plan.phases[phase], explanation.final
     row = final.phases[phase]
-    steps = [f"asked {planned.requested}", f"planned {planned.planned}"]
+    steps = [f"requested {planned.requested}", f"planned {planned.planned}"]
     if explanation.there is not None:
-        steps.append(f"expected there {row.planned}")
+        steps.append(f"expected {row.planned}")
     yield paint(Ink.Strong, f"{phase.upper():<{INDENT}}") + " → ".join(steps)
     yield from _block("runs", [RUNS[row.planned] + _recorder(final, row.planned)])
     if row.sizes:
@@ -96,8 +96,8 @@ def _phase(phase: Phase, explanation: Explanation, paint: Paint) -> Iterator[str
         if found := ladder_gaps(phase, final):
             yield from _block("gaps", [_gaps(row.sizes, found)], paint, Ink.Care)
         yield from _block("costs", [_cost(final.costs[phase])])
-    told = [decision for decision in final.decisions if decision.phase is phase]
-    for alike in _alike(told):
+    decisions = [decision for decision in final.decisions if decision.phase is phase]
+    for alike in _alike(decisions):
         yield from _decision(alike, paint)
 
 
@@ -135,7 +135,7 @@ def _gaps(sizes: tuple[int, ...], found: tuple[Gap, ...]) -> str:
     share = sum(gap.last - gap.first + 1 for gap in found) / sizes[-1]
     return (
         f"{share:.0%} of the lengths up to {sizes[-1]} run eagerly (PaddingGate): {gaps_text(found)}; "
-        f"add sizes {', '.join(map(str, closing(sizes)))}"
+        f"add sizes {', '.join(map(str, closing(sizes)))} to spec.graph.sizes.prefill"
     )
 
 
@@ -156,7 +156,7 @@ def _cost(cost: Cost) -> str:
 
 def _start(explanation: Explanation) -> str:
     budget, captures = explanation.final.budget, any(row.sizes for row in explanation.final.phases.values())
-    each = f"{duration(budget.capture_seconds)} of it for each time that graphs are captured"
+    each = f"{duration(budget.capture_seconds)} of it for each capture of the graphs"
     part = f", {each} and {duration(budget.check_seconds)} for their self-check" if captures else ""
     return (
         f"Ready within {duration(budget.start_seconds)} by the estimate{part}; "
@@ -166,7 +166,7 @@ def _start(explanation: Explanation) -> str:
 
 def _engine(explanation: Explanation) -> str:
     final = explanation.final
-    asked = "" if final.compile is final.request.compile else f" (asked {final.request.compile})"
+    asked = "" if final.compile is final.request.compile else f" (requested {final.request.compile})"
     dtype = explanation.dtype or "dtype Auto"
     return (
         f"prefill in chunks of {explanation.limits.chunk} tokens, {dtype}, layers compiled: {final.compile}{asked}, "
@@ -180,25 +180,25 @@ def _recorder(plan: Plan, policy: Policy) -> str:
 
 
 def _verdict(explanation: Explanation, paint: Paint) -> Iterator[str]:
-    """Whether a pod can start, a line for each reason against it; then how graphs compare with what was asked."""
+    """Whether a pod can start, with a line for each obstacle; then how graphs compare with the request."""
     yield from (paint(Ink.Bad, line) for line in obstacle_lines(explanation.obstacles))
     if not explanation.obstacles:
         yield paint(Ink.Good, "can start")
     ink, said = {
-        Verdict.AsAsked: (Ink.Good, "Graphs: as asked."),
-        Verdict.Degraded: (Ink.Care, "Graphs: less than asked; the lines below say which rule took it."),
+        Verdict.AsAsked: (Ink.Good, "Graphs: as requested."),
+        Verdict.Degraded: (Ink.Care, "Graphs: less than requested. The lines below name the rules."),
     }[explanation.graphs]
     yield paint(ink, said)
 
 
 def obstacle_lines(obstacles: Iterable[Obstacle]) -> Iterator[str]:
-    """What stands against a start, each thing with its next step."""
+    """The obstacles to a start, each with its next step."""
     for one in obstacles:
         yield from textwrap.wrap(f"cannot start: {one.reason}: {one}", WIDTH, subsequent_indent=" " * INDENT)
 
 
 def summary(explanations: Sequence[Explanation], paint: Paint = plain) -> str:
-    """Of several services, one line for each: the first thing that stands against a start, or how graphs compare."""
+    """Of several services, one line for each: the first obstacle to a start, or how graphs compare."""
     cannot = sum(one.verdict is Verdict.CannotStart for one in explanations)
     lines = [f"{len(explanations)} services, " + (f"{cannot} cannot start" if cannot else "all can start")]
     names = [f"{one.manifest.namespace}/{one.manifest.name}" for one in explanations]

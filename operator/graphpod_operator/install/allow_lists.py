@@ -54,9 +54,9 @@ class AllowLists:
         absent allows everything. Raises AllowedInvalid.
         """
         try:
-            told = json.loads(text)
-            lists = {NAMES[key]: tuple(entries) for key, entries in told.items() if isinstance(entries, list)}
-            right = len(lists) == len(told)
+            given = json.loads(text)
+            lists = {NAMES[key]: tuple(entries) for key, entries in given.items() if isinstance(entries, list)}
+            right = len(lists) == len(given)
         except (ValueError, KeyError, AttributeError):
             right, lists = False, {}
         if not right or not all(isinstance(entry, str) and entry for entries in lists.values() for entry in entries):
@@ -65,7 +65,7 @@ class AllowLists:
 
     def breach(self, spec: Spec, namespace: str) -> str | None:
         """The first value of a spec in this namespace that is not allowed: field, value, list. None: all are."""
-        return next((told for check in _CHECKS for told in check(self, spec, namespace)), None)
+        return next((found for check in _CHECKS for found in check(self, spec, namespace)), None)
 
 
 DEFAULT = AllowLists(volume_types=(*RESTRICTED_VOLUMES, "image"))

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpod_operator.install.allow_lists import DEFAULT, AllowLists
-
-EVERYTHING_ALLOWED = AllowLists()
+from graphpod_operator.install.allow_lists import AllowLists
+from graphpod_operator.install.engine_images import Images
+from graphpod_operator.install.network_access import Access
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Settings of the operator that services are planned with. Default: everything is allowed, pods name their user."""
+    """Settings of the operator that services are planned with. By default everything is allowed, everybody may reach
+    the pods, and the pods name their user.
+    """
 
-    allowed: AllowLists = EVERYTHING_ALLOWED
+    images: Images = Images("", "")  # noqa: RUF009 (a tuple)
+    allowed: AllowLists = AllowLists()  # noqa: RUF009 (frozen)
     fixed_user: bool = True
     """Whether new pods name their user and groups; where the cluster assigns them (OpenShift), they must not."""
-
-
-PERMISSIVE = Installation()
-"""For what is planned without an operator: nothing is known of its lists."""
-RESTRICTED = Installation(DEFAULT)
-"""An operator without settings."""
+    prometheus: str | None = None
+    """Where KEDA asks for the pods' load; empty: nowhere, so services that ask for KEDA are refused. None: what is
+    planned without an operator does not know, and assumes it.
+    """
+    access: Access | None = None
+    """Who may reach the pods; None: everybody. No NetworkPolicy is made, and one that was is deleted."""

@@ -24,7 +24,7 @@ class Access:
 
     admin: tuple[Peer, ...]
     http: tuple[Peer, ...] = ()
-    """Beside the service's own namespace."""
+    """In addition to the service's own namespace."""
     routes: tuple[str, ...] = ()
     """Namespaces whose pods are let in to `http` of a service that asks for a route through a Gateway there."""
 
@@ -32,9 +32,9 @@ class Access:
     def read(cls, text: str) -> Access:
         """From JSON: {"admin": [peer, …], "http": [peer, …], "routes": [namespace, …]}. Raises AccessInvalid."""
         try:
-            told = json.loads(text)
-            admin, http, routes = told["admin"], told.get("http", []), told.get("routes", [])
-            right = set(told) <= {"admin", "http", "routes"} and all(
+            peers = json.loads(text)
+            admin, http, routes = peers["admin"], peers.get("http", []), peers.get("routes", [])
+            right = set(peers) <= {"admin", "http", "routes"} and all(
                 isinstance(entries, list) and all(map(is_one, entries))
                 for entries, is_one in ((admin, _is_peer), (http, _is_peer), (routes, _is_namespace))
             )

@@ -1,9 +1,8 @@
-"""Why an optional kind is not there, in a reason and in words: what plans leave it out by, and status tells."""
+"""Why an optional kind is absent, as a reason and a message: plans leave it out, and status reports it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from graphpod_operator.conditions.reasons import Reason
@@ -19,7 +18,6 @@ class Absence(NamedTuple):
 
 Absent = Mapping[Resource, Absence]
 """The optional kinds that are not there."""
-NONE_ABSENT: Absent = MappingProxyType({})
 
 
 def not_served(kind: Resource) -> Absence:
@@ -29,7 +27,7 @@ def not_served(kind: Resource) -> Absence:
 
 def left_alone(kind: Resource) -> Absence:
     """Whoever installed the operator keeps it from this kind."""
-    return Absence(Reason.KindNotGranted, f"{_named(kind)}: the operator was told to leave this kind alone")
+    return Absence(Reason.KindNotGranted, f"{_named(kind)}: the operator is configured not to use this kind")
 
 
 def refused(kind: Resource, message: str) -> Absence:

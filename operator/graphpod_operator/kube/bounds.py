@@ -2,7 +2,7 @@
 
 Whoever may write an object may make it a megabyte large, or nest it a thousand levels deep: more than a JSON reader
 takes, and a hundred times as much memory. Such an object is never decoded as a whole. Its *outline* is: name, labels,
-owner and status, and under BREACH what is wrong with it. So it is known, and can be told of, and nothing else waits
+owner and status, and under BREACH what is wrong with it. So it is known, and can be reported, and nothing else waits
 for it. Pure.
 """
 
@@ -113,7 +113,7 @@ class Page(msgspec.Struct):
 
     @classmethod
     def of(cls, text: bytes) -> Page:
-        """A page from its JSON. Raises ValueError where it is none."""
+        """A page from its JSON. Raises ValueError for other text."""
         try:
             return msgspec.json.decode(text, type=cls)
         except RecursionError:  # one object is nested too deep; the others are as they should be

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from graphpod_operator.kube import bounds
+from graphpod_operator.kube.cluster import Listing, Raw, ServerRefused, T
 from graphpod_operator.kube.connection import JSON, Connection, TooLong, decoded, server_error
 from graphpod_operator.kube.field_ownership import FIELD_MANAGER
-from graphpod_operator.kube.port import Listing, Raw, ServerRefused, T
 from graphpod_operator.kube.resources import Resource
 
 PAGE = 200
@@ -24,9 +24,9 @@ each object as a first page (1000 services, 2026-11-22).
 LEASE_TIMEOUT = 3.0
 """The same for a request about the Lease: several have to fit between two renewals."""
 WATCH_SECONDS = 290
-"""After which the API server ends a watch: one that tells nothing though it lives ends anyway."""
+"""After which the API server ends a watch, even a silent one."""
 SILENT_SECONDS = 70.0
-"""Without a word until a watch is ended and opened again, lest it be dead: one whose kind is not quiet tells at least a
+"""Of silence until a watch is ended and opened again, lest it be dead: one whose kind is not quiet sends at least a
 BOOKMARK each minute.
 """
 
@@ -104,13 +104,13 @@ class KubernetesWatches:
             "labelSelector": selector,
         }
 
-        def told(line: bytes) -> None:
+        def on_line(line: bytes) -> None:
             event = decoded(line, what, bounds.event)
             if event["type"] == "ERROR":
                 raise server_error(event["object"].get("code") or 500, what, event["object"])
             tell(event["type"], event["object"])
 
-        await self._wire.lines(path, query, SILENT_SECONDS, told)
+        await self._wire.lines(path, query, SILENT_SECONDS, on_line)
 
 
 class KubernetesCluster:

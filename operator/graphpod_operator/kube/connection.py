@@ -5,7 +5,6 @@ The only file that imports the Kubernetes client, which gives connection, creden
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from kubernetes.aio import client, config
 
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.bounds import Page
-from graphpod_operator.kube.port import (
+from graphpod_operator.kube.cluster import (
     ApiError,
     Conflict,
     Expired,
@@ -45,7 +44,7 @@ _ENDING = "NamespaceTerminating"
 
 D = TypeVar("D")
 Answered = Callable[[str, str], None]
-"""Told of every answer: HTTP status (or `<error>`) and method."""
+"""Called for every answer: HTTP status (or `<error>`) and method."""
 
 
 async def connect(answered: Answered) -> Connection:
@@ -61,7 +60,7 @@ async def connect(answered: Answered) -> Connection:
         except config.ConfigException as error:
             raise Unavailable(0, f"no cluster to ask: {error}; set KUBECONFIG") from error
     configuration.connection_pool_maxsize = 0  # as many as there are workers: none waits for another's answer
-    # aiohttp, told to trust the environment, reads ~/.netrc for every request, in a thread
+    # aiohttp with trust_env reads ~/.netrc for every request, in a thread
     configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
     return Connection(client.ApiClient(configuration), answered)
 
@@ -107,8 +106,8 @@ class Connection:
             return decoded(await _read(response, f"GET {path}"), f"GET {path}", Page.of)
 
     async def lines(self, path: str, query: Mapping[str, str], silent: float, tell: Callable[[bytes], None]) -> None:
-        """A GET, of which each line is told as it comes, until the answer ends or is silent for so many seconds. Raises
-        the port's errors; Expired at a line of more than ANSWER_BYTES, as a list takes it in.
+        """A GET, of which each line is passed on as it comes, until the answer ends or is silent for so many seconds.
+        Raises the port's errors; Expired at a line of more than ANSWER_BYTES, as a list takes it in.
         """
         limit = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT, sock_read=silent)
         async with self._answer("GET", path, query, None, JSON, limit) as response:
@@ -139,7 +138,7 @@ class Connection:
             method,
             path,
             query_params=list((query or {}).items()),
-            # what is packed tells nothing of its size
+            # the size of packed content is unknown
             header_params={"Content-Type": content, "Accept": accept, "Accept-Encoding": "identity"},
             auth_settings=["BearerToken"],
         )
@@ -154,21 +153,13 @@ class Connection:
                 if response.status >= 400:
                     raise server_error(response.status, f"{method} {path}", _said(text))
                 yield response
-        except (aiohttp.ClientError, OSError, TimeoutError, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and _told_to_stop():
-                raise
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if not answered:
                 self._answered("<error>", method)
             late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
             raise (TimedOut if late else Unavailable)(
                 0, f"{method} {path}: the API server did not answer: {error or type(error).__name__}"
             ) from error
-
-
-def _told_to_stop() -> bool:
-    """Whether this very task is being cancelled. kopf, when it ends, also cancels tasks that aiohttp made for us."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 async def _read(response: aiohttp.ClientResponse, what: str) -> bytes:
@@ -199,7 +190,7 @@ def decoded(text: bytes, what: str, reader: Callable[[bytes], D]) -> D:
 
 
 def _said(text: bytes) -> Raw:
-    """The Status that an answer is, or one made of a text that is none."""
+    """The Status in an answer, or one made from other text."""
     try:
         status: Raw = msgspec.json.decode(text, type=dict)
     except (ValueError, RecursionError):
@@ -207,9 +198,9 @@ def _said(text: bytes) -> Raw:
     return status
 
 
-def server_error(status: int, what: str, told: Raw) -> ApiError:
+def server_error(status: int, what: str, body: Raw) -> ApiError:
     """What a Status comes to that answers `what`."""
-    message, details = str(told.get("message") or "")[:SAID], told.get("details") or {}
+    message, details = str(body.get("message") or "")[:SAID], body.get("details") or {}
     said = f"{message} ({status} to {what})"  # a condition has room for the beginning only
     if status == 409:
         return Conflict(status, said)

@@ -2,9 +2,9 @@
 
 A child is in order exactly when these fields equal what we desire. A value changed by hand leaves our set (the other
 writer takes it), a field removed by hand leaves it too, and a field we no longer desire is still in it: each makes
-the fingerprints differ. Foreign fields beside ours do not count.
+the fingerprints differ. Other writers' fields do not count.
 
-Each child carries the fingerprint of what we applied last. Where our fields still have it, nobody changed the child,
+Each child carries the fingerprint of what we applied last. Where our fields still have it, the child is unchanged,
 and what differs from the plan is a new plan. Who owns the child is judged by itself, and is not in the fingerprint.
 """
 
@@ -39,15 +39,15 @@ def desired_fields(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def marked(body: Mapping[str, Any], owned: str) -> dict[str, Any]:
-    """A body to apply that tells the fingerprint of its fields."""
+    """A body to apply that carries the fingerprint of its fields."""
     annotations = {**body["metadata"].get("annotations", {}), APPLIED_ANNOTATION: owned}
     return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
 
 
 def mark(live: Mapping[str, Any]) -> str:
-    """The fingerprint of what we applied last, as a live object tells it; empty when it tells none."""
-    told: str = (live["metadata"].get("annotations") or {}).get(APPLIED_ANNOTATION, "")
-    return told
+    """The fingerprint of what we applied last, as a live object carries it; empty without one."""
+    applied: str = (live["metadata"].get("annotations") or {}).get(APPLIED_ANNOTATION, "")
+    return applied
 
 
 def owned_fields(live: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def owned_fields(live: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = {key: value for key, value in told.items() if key not in _APART}
+def _metadata(applied: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {key: value for key, value in applied.items() if key not in _APART}
     annotations = metadata.pop("annotations", None) or {}
     kept = {key: value for key, value in annotations.items() if key != APPLIED_ANNOTATION}
     return metadata | ({"annotations": kept} if kept else {})

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from graphpod_operator.kube.clock import Clock
-from graphpod_operator.kube.port import ApiError, Conflict, NotLeading, Raw
+from graphpod_operator.kube.cluster import ApiError, Conflict, NotLeading, Raw
 from graphpod_operator.kube.resources import Resource
 
-log = logging.getLogger("graphpod_operator.lease")
+log = logging.getLogger(__name__)
 
 NAME = "graphpod-operator"
 DURATION_SECONDS = 15
@@ -49,13 +49,14 @@ class Leases(Protocol):
 
 
 class Leadership:
-    """One contender. `identity` is its own alone; `renewed_late` is told when it leads on after it could not write."""
+    """One contender. `identity` is its own alone; `renewed_late` is called when it leads on after it could not
+    write."""
 
     def __init__(
         self, leases: Leases, namespace: str, identity: str, clock: Clock, renewed_late: Callable[[], None]
     ) -> None:
         self.won = asyncio.Event()
-        """Set for good once the Lease was ours."""
+        """Set once the Lease was ours, and never reset."""
         self.trouble: str | None = None
         """Why the last try gave no answer, in a sentence; None after one that did."""
         self._leases = leases
@@ -92,7 +93,7 @@ class Leadership:
         return left if 0 < left < RETRY_SECONDS else RETRY_SECONDS
 
     async def attempt(self) -> None:
-        """Once. An API server that says no or nothing is told by `trouble`. Raises LeaseLost."""
+        """Once. `trouble` reports an API server that refuses or is silent. Raises LeaseLost."""
         try:
             await self._attempt()
         except ApiError as error:

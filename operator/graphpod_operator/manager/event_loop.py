@@ -6,7 +6,7 @@ from typing import Any
 
 import uvloop
 
-log = logging.getLogger("graphpod_operator.loop")
+log = logging.getLogger(__name__)
 
 CLOSED = "the handler is closed"
 """What uvloop says of a write to a connection that is gone."""
@@ -20,8 +20,8 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What nobody caught, as an error with its traceback. But a connection that its peer closed while TLS was about to
-    write is none: asyncio raises an OSError there and tells it at level debug, uvloop a RuntimeError."""
+    """An uncaught exception, as an error with its traceback. But a connection that its peer closed while TLS was about
+    to write is no error: asyncio raises an OSError there and logs it at level debug, uvloop a RuntimeError."""
     error = context.get("exception")
     if isinstance(error, RuntimeError) and str(error).endswith(CLOSED):
         log.debug("connection closed by its peer", extra={"error": error})

@@ -1,17 +1,18 @@
-"""`/healthz`, `/readyz` and `/metrics` on one port.
+"""`/healthz`, `/readyz` and `/metrics` on one port, and what the liveness probe answers by.
 
 `/healthz` asks for a restart, so it fails only where a restart helps: an event loop that lags, one key that never
-ends, or watches that do not tell what is. An API server that cannot be reached is told by `/readyz` and a metric.
+ends, or a stale watch cache. `/readyz` and a metric report an API server that cannot be reached.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from aiohttp import web
 
-from graphpod_operator.manager.sockets import listen
+from graphpod_operator.manager.dual_stack import listen
 from graphpod_operator.telemetry.metrics import Meters
 from graphpod_operator.watch.relist import Trust
 from graphpod_operator.watch.workqueue import KeyQueue
@@ -22,29 +23,33 @@ PULSE_SECONDS = 1.0
 
 
 class Pulse:
-    """How late the event loop runs its timers."""
+    """The main loop's: each second it leaves here what is wrong. `trouble` may be asked on any thread, and notices a
+    loop that leaves nothing.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, sickness: Callable[[], str | None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._sickness = sickness
+        self._clock = clock
         self._late = 0.0
+        self._due: float | None = None
+        self._found: str | None = None
 
     async def beat(self) -> None:
         """Measure for ever."""
-        loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + PULSE_SECONDS
+            self._due = due = self._clock() + PULSE_SECONDS
             await asyncio.sleep(PULSE_SECONDS)
-            self._late = loop.time() - due
+            self._late = self._clock() - due
+            self._found = self._sickness()
 
-    @property
-    def late_seconds(self) -> float:
-        """Lateness of the last beat."""
-        return self._late
+    def trouble(self) -> str | None:
+        """Why this process should be restarted, or None."""
+        late = max(self._late, self._clock() - self._due) if self._due is not None else 0.0
+        return f"the event loop is {late:.0f} s late" if late > LOOP_LATE_SECONDS else self._found
 
 
-def sickness(pulse: Pulse, queue: KeyQueue, trust: Trust) -> str | None:
-    """Why this process should be restarted, or None."""
-    if pulse.late_seconds > LOOP_LATE_SECONDS:
-        return f"the event loop is {pulse.late_seconds:.0f} s late"
+def sickness(queue: KeyQueue, trust: Trust) -> str | None:
+    """Of what the main loop can see, why this process should be restarted, or None."""
     if (busy := queue.longest_busy()) > KEY_BUSY_SECONDS:
         return f"one key has been worked on for {busy:.0f} s"
     return trust.sickness

@@ -3,7 +3,7 @@
 Order of start: lists fill the store and queue every service, then the watches begin and the Lease is contended for, and
 with it workers start. Nothing is decided before the lists are done, because an object not heard of yet would pass for
 one that is absent. An operator that waits for the Lease keeps its store as warm as the one that leads, and lists once
-more before its first write: a watch that froze meanwhile has told nobody.
+more before its first write: a watch that froze meanwhile missed changes silently.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import aiohttp
 
 from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.store import Store
 from graphpod_operator.controller.reconcile import HeldUp, Reconciler
-from graphpod_operator.install.engine_images import Images
-from graphpod_operator.install.installation import RESTRICTED, Installation
-from graphpod_operator.install.network_access import Access
+from graphpod_operator.handlers.kopf_operator import NOTHING, Serving, operate
+from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.client import KubernetesCluster, KubernetesDiscovery, KubernetesLeases, KubernetesWatches
 from graphpod_operator.kube.clock import Clock, SystemClock
+from graphpod_operator.kube.cluster import ApiError, Cluster, Conflict, TimedOut
 from graphpod_operator.kube.connection import Connection, connect
 from graphpod_operator.kube.lease import Leadership
-from graphpod_operator.kube.port import ApiError, Cluster, Conflict, TimedOut
 from graphpod_operator.kube.resources import WATCHED, Resource
 from graphpod_operator.manager import health
-from graphpod_operator.manager.webhook import Webhook, warning
+from graphpod_operator.manager.kopf_thread import KopfThread
 from graphpod_operator.observe.admin_port import DEFAULT_URL, HttpAdminPort
 from graphpod_operator.observe.warmups import Warmups
 from graphpod_operator.telemetry import logs
 from graphpod_operator.telemetry.label_values import Result
 from graphpod_operator.telemetry.metrics import CONTROLLER, Meters
-from graphpod_operator.watch import service_watch
 from graphpod_operator.watch.child_watches import ChildWatches
-from graphpod_operator.watch.feed import Feed, fill
+from graphpod_operator.watch.informer import Informer, fill
 from graphpod_operator.watch.optional_kinds import OptionalKinds
 from graphpod_operator.watch.relist import Relist
+from graphpod_operator.watch.service_watch import ServiceWatch
 from graphpod_operator.watch.workqueue import KeyQueue
 
-log = logging.getLogger("graphpod_operator.main")
+log = logging.getLogger(__name__)
 
 FILL_RETRY_SECONDS = 2.0
 GC_THRESHOLD = 10_000
@@ -61,20 +61,16 @@ class Settings:
     that of its predecessor in the same pod; operators with the same `lease_namespace` take turns.
     """
 
-    images: Images
+    installed: Installation
+    """What services are planned with."""
     identity: str
     lease_namespace: str
     port: int = 8080
     namespaces: tuple[str, ...] = ()
     workers: int = 16
     admin_url: str = DEFAULT_URL
-    webhook: Webhook | None = None
-    prometheus: str = ""
-    """Where KEDA asks for the pods' load; empty: services that ask for KEDA are refused."""
-    access: Access | None = None
-    """Who may reach the pods; None: no NetworkPolicy is made, and one that was is deleted."""
-    installed: Installation = RESTRICTED
-    """What services may use, and how their pods are made."""
+    serving: Serving = NOTHING
+    """What kopf's thread serves: the admission webhook, the liveness probe."""
     without: tuple[Resource, ...] = ()
     """Optional kinds to leave alone."""
 
@@ -96,26 +92,26 @@ class Parts:
     reconciler: Reconciler
     leadership: Leadership
     resync: Relist
-    feed: Feed
+    informer: Informer
     follower: ChildWatches
     kinds: OptionalKinds
     pulse: health.Pulse
     clock: Clock
     refill: Callable[[], Awaitable[None]]
-    served: Callable[[], Awaitable[bool]]
-    """Whether the API server serves InferenceServices."""
+    kopf: KopfThread
 
 
 async def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises what makes going on pointless (LeaseLost for one); CancelledError when told
-    to stop early.
+    """Run until SIGTERM or SIGINT, and raise CancelledError then. Raises what makes going on pointless (LeaseLost for
+    one).
     """
     _stop_on_signals()
+    settings.serving.check()
     # lists are decoded into many objects, none of them garbage: the collector would walk them, and all that was
     # imported, again and again
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
-    meters, store, readiness, pulse = Meters.make(), Store(), Readiness(), health.Pulse()
+    meters, store, readiness = Meters.make(), Store(), Readiness()
     queue = KeyQueue(
         added=lambda: meters.count("workqueue_adds_total", name=CONTROLLER),
         waited=lambda seconds: meters.observe("workqueue_queue_duration_seconds", seconds, name=CONTROLLER),
@@ -134,7 +130,7 @@ async def run(settings: Settings) -> None:
         reconciler.reread(service.key for service in store.services())
         queue_all()
 
-    async with _connections(meters) as (wire, session), warning(settings.webhook, settings.installed.allowed):
+    async with _connections(meters) as (wire, session):
         clock = SystemClock()
         # what failed while nothing could be written may be waiting for minutes
         leadership = Leadership(
@@ -142,35 +138,33 @@ async def run(settings: Settings) -> None:
         )
         cluster = KubernetesCluster(wire, leadership.fence)
         warmups = Warmups(HttpAdminPort(session, settings.admin_url), queue.add)
-        feed = Feed(store, queue, pod_gone=warmups.forget)
+        informer = Informer(store, queue, pod_gone=warmups.forget)
         discovery = KubernetesDiscovery(wire)
-        kinds = OptionalKinds(discovery, cluster, feed, settings.namespaces, settings.without, done=queue_all)
+        kinds = OptionalKinds(discovery, cluster, informer, settings.namespaces, settings.without, done=queue_all)
         reconciler = Reconciler(
             cluster,
             warmups,
             store,
             meters,
             clock,
-            settings.images,
             kinds,
-            prometheus=settings.prometheus,
-            access=settings.access,
-            installed=settings.installed,
+            settings.installed,
         )
-        resync = Relist(cluster, feed, settings.namespaces, kinds, done=reread)
+        resync = Relist(cluster, informer, settings.namespaces, kinds, done=reread)
         follower = ChildWatches(
             KubernetesWatches(wire),
             cluster,
-            feed,
+            informer,
             settings.namespaces,
             kinds,
             failed=lambda: meters.count(WATCH_FAILURES),
         )
         meters.watch(store, queue, leadership.holds)
+        pulse = health.Pulse(lambda: health.sickness(queue, resync.trust))
         server = await health.serve(
             settings.port,
             meters,
-            unhealthy=lambda: health.sickness(pulse, queue, resync.trust),
+            unhealthy=pulse.trouble,
             unready=lambda: readiness.trouble or leadership.trouble,
         )
 
@@ -178,12 +172,16 @@ async def run(settings: Settings) -> None:
             return bool(await discovery.serves((Resource.InferenceService,)))
 
         async def refill() -> None:
-            await _fill(cluster, feed, settings.namespaces, kinds, readiness)
+            await _fill(cluster, informer, settings.namespaces, kinds, readiness)
             log.info("store filled", extra={"services": sum(1 for _ in store.services())})
 
+        watch = ServiceWatch(informer, resync.soon, lambda: meters.count(WATCH_FAILURES), served)
+        kopf = KopfThread(partial(operate, settings.serving, settings.namespaces), watch, pulse.trouble)
+        kopf.start()
         try:
             await refill()
             gc.freeze()  # the same of the store
+            watch.begin()
             await _work(
                 Parts(
                     settings,
@@ -192,22 +190,24 @@ async def run(settings: Settings) -> None:
                     reconciler,
                     leadership,
                     resync,
-                    feed,
+                    informer,
                     follower,
                     kinds,
                     pulse,
                     clock,
                     refill,
-                    served,
+                    kopf,
                 )
             )
         finally:
+            kopf.stop()
             await leadership.release()
             await server.cleanup()
+            await kopf.leave()
 
 
 def _stop_on_signals() -> None:
-    """End this task on SIGTERM and SIGINT. The watches put handlers of their own in place once they run."""
+    """End this task on SIGTERM and SIGINT."""
     task = asyncio.current_task()
     assert task is not None  # called from a coroutine
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -216,14 +216,6 @@ def _stop_on_signals() -> None:
 
 async def _work(parts: Parts) -> None:
     """Watches, workers and clocks, until one of them ends; the others end with it."""
-    main = asyncio.current_task()
-    assert main is not None  # called from a coroutine
-
-    def watch_failed() -> None:
-        parts.meters.count(WATCH_FAILURES)
-        for number in (signal.SIGTERM, signal.SIGINT):  # kopf's handlers outlive it, and do nothing any more
-            asyncio.get_running_loop().add_signal_handler(number, main.cancel)
-
     leading = asyncio.create_task(_lead(parts.leadership, parts.clock, parts.refill))
     tasks = [
         *(asyncio.create_task(_worker(parts, leading)) for _ in range(parts.settings.workers)),
@@ -233,20 +225,14 @@ async def _work(parts: Parts) -> None:
         asyncio.create_task(parts.pulse.beat()),
         *map(asyncio.create_task, parts.follower.all()),
     ]
-    # kopf ends the tasks it finds younger than itself, so ours are made first
-    watching = asyncio.create_task(
-        service_watch.run(parts.feed, parts.settings.namespaces, parts.resync.soon, watch_failed, parts.served)
-    )
     try:
-        done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([*tasks, parts.kopf.ended], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
-        for task in (leading, *tasks, watching):
+        for task in (leading, *tasks):
             task.cancel()
-        await asyncio.gather(leading, *tasks, watching, return_exceptions=True)
-        # kopf, stopped while it lists, leaves generators that asyncio complains of as the loop ends
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        await asyncio.gather(leading, *tasks, return_exceptions=True)
 
 
 async def _lead(leadership: Leadership, clock: Clock, refill: Callable[[], Awaitable[None]]) -> None:
@@ -282,10 +268,10 @@ async def _turn(parts: Parts, key: Key) -> None:
         result = Result.Conflict
     except Exception as error:
         pause = queue.add_failed(key, rests=isinstance(error, TimedOut))
-        told = {"error": error, "seconds": round(pause, 1)}
+        extra = {"error": error, "seconds": round(pause, 1)}
         if isinstance(error, HeldUp):
             _come_back(queue, key, error.pause)
-        log.error("reconcile failed; trying again", extra=told, exc_info=not isinstance(error, ApiError))
+        log.error("reconcile failed; trying again", extra=extra, exc_info=not isinstance(error, ApiError))
         meters.count("controller_runtime_reconcile_errors_total", controller=CONTROLLER)
         meters.count("workqueue_retries_total", name=CONTROLLER)
         result = Result.Error
@@ -311,12 +297,12 @@ def _come_back(queue: KeyQueue, key: Key, pause: float | None) -> None:
 
 
 async def _fill(
-    cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds: OptionalKinds, readiness: Readiness
+    cluster: Cluster, informer: Informer, namespaces: tuple[str, ...], kinds: OptionalKinds, readiness: Readiness
 ) -> None:
-    """Fill the store through the feed, however long the API server takes to answer."""
+    """Fill the store by the informer, however long the API server takes to answer."""
     while True:
         try:
-            await fill(cluster, feed, namespaces, WATCHED)
+            await fill(cluster, informer, namespaces, WATCHED)
             await kinds.look()
         except ApiError as error:
             readiness.trouble = f"the store cannot be filled: {error}"

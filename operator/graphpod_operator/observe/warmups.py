@@ -21,11 +21,12 @@ from pydantic import ValidationError
 
 from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
-from graphpod_operator.observe.reading import Answer, NoReading, Reading
+from graphpod_operator.observe.warmup_report import Answer, NoReading, Reading
 from graphpod_operator.telemetry.label_values import Missing
 
 CONCURRENCY = 32
-"""Reads that run at a time. Pods that gave no reading last time have as many of their own, to hold up nobody else."""
+"""Reads that run at a time. Pods that gave no reading last time have as many of their own, to hold up no other
+reads."""
 PATIENCE = 0.2
 """Seconds a reconcile waits for the reads it asked for."""
 POLL_SECONDS = 2.0
@@ -90,10 +91,7 @@ class _Asked:
         """Take in the read, if it has ended. `now` is in seconds of any clock that only goes forward."""
         if self.read is None or not self.read.done():
             return
-        read, self.read = self.read, None
-        if read.cancelled():
-            return
-        answer = read.result()
+        answer, self.read = self.read.result(), None
         if isinstance(answer, NoReading):
             if self.has_ended:
                 return
@@ -104,7 +102,7 @@ class _Asked:
 
 
 class Warmups:
-    """The last answers of all pods. `answered` is told of every service that went on without an answer that came."""
+    """The last answers of all pods. `answered` is called for every service that went on without an answer that came."""
 
     def __init__(
         self,
@@ -133,8 +131,6 @@ class Warmups:
             asked.take(now)
             if asked.read is not None:
                 asked.read.add_done_callback(partial(self._tell, pod.key))
-            elif asked.answer is None:  # kopf, as it ends, cancels what others began
-                self._tell(pod.key)
         return {pod.uid: asked.answer for pod, asked in found if asked.answer is not None}
 
     def forget(self, uid: str) -> None:
@@ -166,7 +162,7 @@ class Warmups:
             first = error.errors(include_url=False)[0]
             what = ".".join(str(part)[:64] for part in first["loc"]), first["msg"].removeprefix("Value error, ")
             said = ": ".join(filter(None, what))
-            return NoReading(Missing.Mismatch, f"pod {pod.name} answered no warm-up report: {said}")
+            return NoReading(Missing.Mismatch, f"pod {pod.name} answered without a warm-up report: {said}")
         if (reading.pod_uid, reading.config_hash) != (pod.uid, pod.config_hash):
             return NoReading(
                 Missing.Mismatch,

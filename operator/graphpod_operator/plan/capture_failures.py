@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from graphpod_operator.cache.pod import Pod
-from graphpod_operator.render.pinned_revision import canonical
+from graphpod_operator.render.pinned_rendering import canonical
 from graphpod_policy import CompileMode, ExitCode, Phase, Plan, Policy, uncompiled, weaken
 
 COUNTED = (ExitCode.CaptureFailed, ExitCode.CaptureOutOfMemory, ExitCode.SelfCheckFailed, ExitCode.CompileFailed)
@@ -56,7 +56,7 @@ class CaptureFailures:
     """What is remembered of one undegraded rendering, revision `of`, under one value of the adopt annotation.
 
     `starts` are the deaths since the last step, each as `<pod uid>/<number of its run>`; `over` are those that a pod
-    got over: it tells of its last one for as long as it lives, whether or not it serves. `runs` is the revision of the
+    got over: it reports its last one for as long as it lives, whether or not it serves. `runs` is the revision of the
     degraded rendering, once there are steps.
     """
 
@@ -98,5 +98,5 @@ def died(pod: Pod) -> str | None:
     """The name of the death in a capture that the pod's last ended run was, or None."""
     if pod.ended is None or pod.ended.code not in COUNTED:
         return None
-    # the restart count grows as the next run begins, and tells of the ended one until then
+    # the restart count grows as the next run begins, and is about the ended one until then
     return f"{pod.uid}/{pod.restarts - pod.running}"

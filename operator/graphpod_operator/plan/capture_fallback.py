@@ -17,8 +17,8 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.plan.capture_failures import BECAUSE_MAX, CaptureFailures, Step, died
 from graphpod_operator.render import scaling
 from graphpod_operator.render.deployment import reconfigured
-from graphpod_operator.render.pinned_revision import Rendering, canonical
-from graphpod_operator.render.subject import Subject
+from graphpod_operator.render.owner import Owner
+from graphpod_operator.render.pinned_rendering import Rendering, canonical
 from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Plan, Policy, Stage
 
 _PHASE = re.compile(r"(?:^|, )(prefill|decode)\b")
@@ -47,22 +47,22 @@ def noted(memory: CaptureFailures, running: Rendering, spec: Spec, pods: Iterabl
     return replace(memory, starts=(), over=(), steps=(*memory.steps, step))
 
 
-def degraded(pinned: Rendering, memory: CaptureFailures, subject: Subject) -> Rendering:
+def degraded(pinned: Rendering, memory: CaptureFailures, owner: Owner) -> Rendering:
     """The pinned rendering with the memory's steps done, and nothing else changed: the same image, the same pods."""
     plan = pinned.policy
     for step in memory.steps:
         plan = step.of(plan)
     # the operator decided it, though the rules are those of the engine
-    told = len(pinned.policy.decisions)
-    ours = tuple(replace(decision, stage=Stage.Spec) for decision in plan.decisions[told:])
-    plan = replace(plan, decisions=(*plan.decisions[:told], *ours))
+    known = len(pinned.policy.decisions)
+    ours = tuple(replace(decision, stage=Stage.Spec) for decision in plan.decisions[known:])
+    plan = replace(plan, decisions=(*plan.decisions[:known], *ours))
     engine = json.loads(pinned.engine)
     if plan.compile is not pinned.policy.compile:
         engine["graph"]["compile"] = plan.compile.value
     for phase, planned in plan.phases.items():
         engine["graph"][phase.value] |= {"planned": planned.planned.value, "sizes": list(planned.sizes)}
     made = replace(pinned, engine=canonical(engine).encode(), policy=plan, undegraded=pinned.revision)
-    return replace(made, workload=reconfigured(pinned.workload, subject, plan, made.config_hash))
+    return replace(made, workload=reconfigured(pinned.workload, owner, plan, made.config_hash))
 
 
 def _step(count: int, last: Pod, plan: Plan) -> Step:

@@ -1,4 +1,4 @@
-"""The planner: from a service to the children it wants. Pure, as `changes` is, which looks at what is there."""
+"""The planner: from a service to the children it wants. Pure, as `writes` is, which looks at what is there."""
 
 from __future__ import annotations
 
@@ -12,20 +12,17 @@ from graphpod_operator.api import unbuilt
 from graphpod_operator.api.lifecycle import ScalingProvider, Updates
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.child import Child
-from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.controller_revision import MADE_FROM, UNDEGRADED
 from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
-from graphpod_operator.cache.stored_revision import MADE_FROM, UNDEGRADED
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.install.engine_images import Images
-from graphpod_operator.install.installation import PERMISSIVE, Installation
-from graphpod_operator.install.network_access import Access
 from graphpod_operator.kube import bounds
-from graphpod_operator.kube.absent_kinds import NONE_ABSENT, Absent
+from graphpod_operator.kube.absent_kinds import Absent
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan import capture_failures, capture_fallback
 from graphpod_operator.plan.capture_failures import CaptureFailures
-from graphpod_operator.plan.desired import Desired, DesiredChild, PendingUpdate, Refused, Withheld
+from graphpod_operator.plan.desired_state import Desired, DesiredChild, PendingUpdate, Refused, Withheld
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.render import scaling
 from graphpod_operator.render.config_map import config_map
 from graphpod_operator.render.controller_revision import controller_revision
@@ -33,11 +30,11 @@ from graphpod_operator.render.deployment import deployment, workload
 from graphpod_operator.render.disruption_budget import FLOOR, disruption_budget
 from graphpod_operator.render.http_route import gateway_namespaces, http_route
 from graphpod_operator.render.network_policy import network_policy
-from graphpod_operator.render.pinned_revision import Rendering, canonical, made_from
+from graphpod_operator.render.owner import Owner
+from graphpod_operator.render.pinned_rendering import Rendering, canonical, made_from
 from graphpod_operator.render.pod_monitor import pod_monitor
 from graphpod_operator.render.service import service
 from graphpod_operator.render.service_account import service_account
-from graphpod_operator.render.subject import Subject
 from graphpod_operator.resolve.engine_config import EngineFile, engine_config, engine_file
 from graphpod_operator.resolve.resolver_input import features, graph_request, missing
 from graphpod_operator.schema.mistakes import field_path, mistakes
@@ -47,29 +44,14 @@ REMEMBERED = 512
 """Plans that are not made again: a service is looked at often, and many services ask for the same."""
 
 
-def desire(
-    found: Service,
-    images: Images,
-    revisions: Iterable[Child] = (),
-    failed_start: bool = False,
-    absent: Absent = NONE_ABSENT,
-    pods: Iterable[Pod] = (),
-    remembered: str | None = None,
-    prometheus: str | None = None,
-    access: Access | None = None,
-    installed: Installation = PERMISSIVE,
-) -> Desired | Refused:
-    """What a service wants, or why it cannot have it. `revisions` are the ControllerRevisions that carry its label;
-    `failed_start` says whether one of its pods has failed to start and goes on trying; `absent` are the optional kinds
-    that are not there; `pods` are all of its pods, and `remembered` what its Deployment keeps of starts that died in a
-    capture; `prometheus` is where KEDA asks for the pods' load, empty when the operator was not told, None where
-    that is not known and taken as told; `access` says who may reach the pods, None that everybody may;
-    `installed` is what else the operator's installer decides.
+def desire(given: PlanInput) -> Desired | Refused:
+    """What a service wants, or why it cannot have it.
 
     A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
     for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
-    itself stands in no rendering, so a feature that is not built is refused beside a kept one too.
+    itself stands in no rendering, so a feature that is not built is refused even where a rendering is kept.
     """
+    found, installed = given.found, given.installed
     if found.breach is not None:
         return Refused(Reason.SpecTooLarge, found.breach)
     try:
@@ -79,22 +61,13 @@ def desire(
         field = field_path(("spec", *first.place))
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {first.what}")
-    subject = Subject(
-        found.key.name,
-        found.key.namespace,
-        found.uid,
-        spec,
-        found.queue,
-        prometheus or "",
-        access,
-        installed.fixed_user,
-    )
-    fresh, policy = _render(subject, images)
+    owner = Owner(found.key.name, found.key.namespace, found.uid, spec, found.queue, installed)
+    fresh, policy = _render(owner)
     if (broken := installed.allowed.breach(spec, found.key.namespace)) is not None:
         return Refused(Reason.NotAllowed, broken, policy)
-    if (refused := _without_keda(spec, absent, prometheus)) is not None:
+    if (refused := _without_keda(spec, given.absent, installed.prometheus)) is not None:
         return replace(refused, policy=policy)
-    kept = _kept(found, revisions)
+    kept = _kept(found, given.revisions)
     mark = made_from(spec, found.queue)
     known = [one.data for one in kept if one.data is not None and one.data[MADE_FROM] == mark]
     same = [data for data in known if UNDEGRADED not in data]
@@ -106,16 +79,16 @@ def desire(
         pinned = fresh
     else:
         pinned = Rendering.read(same[-1], policy)
-        news = _news(subject, pinned, fresh, images)
-    before = capture_failures.recall(remembered, pinned.revision, found.adopt)
-    running = _weaker(subject, pinned, before, kept)
+        news = _news(owner, pinned, fresh)
+    before = capture_failures.recall(given.capture_failures, pinned.revision, found.adopt)
+    running = _weaker(owner, pinned, before, kept)
     after = before
     if not found.paused:
-        after = capture_fallback.noted(before, running, spec, pods)
+        after = capture_fallback.noted(before, running, spec, given.pods)
     if steps_down := after.steps != before.steps:
-        running = capture_fallback.degraded(pinned, after, subject)
+        running = capture_fallback.degraded(pinned, after, owner)
         after = replace(after, runs=running.revision)
-    desired = _desired(subject, pinned, running, kept, failed_start, absent, after.text())
+    desired = _desired(owner, pinned, running, kept, given, after.text())
     for child in desired.children:
         if (size := bounds.oversized(child.body)) is not None:
             made = f"the {child.resource.kind} made from the spec has {size // 1024} KiB"
@@ -131,28 +104,28 @@ def desire(
     )
 
 
-def _weaker(subject: Subject, pinned: Rendering, memory: CaptureFailures, kept: list[_OwnRevision]) -> Rendering:
+def _weaker(owner: Owner, pinned: Rendering, memory: CaptureFailures, kept: list[_OwnRevision]) -> Rendering:
     """The rendering that runs: the pinned one, or its weaker form, as it was made when it was decided."""
     if not memory.steps:
         return pinned
-    name = subject.revision_name(memory.runs)
+    name = owner.revision_name(memory.runs)
     made = next((one.data for one in kept if one.name == name), None)
-    return capture_fallback.degraded(pinned, memory, subject) if made is None else Rendering.read(made, pinned.policy)
+    return capture_fallback.degraded(pinned, memory, owner) if made is None else Rendering.read(made, pinned.policy)
 
 
-def _render(subject: Subject, images: Images) -> tuple[Rendering | Refused, Plan]:
+def _render(owner: Owner) -> tuple[Rendering | Refused, Plan]:
     """What this operator makes of a spec, and its plan even where it refuses."""
-    spec = subject.spec
+    spec = owner.spec
     policy = _resolved(features(spec), graph_request(spec))
     if lacking := missing(spec):
         return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy), policy
-    if obstacles := can_start(engine_config(subject.name, spec, policy), policy):
+    if obstacles := can_start(engine_config(owner.name, spec, policy), policy):
         reason = obstacles[0].reason
         what = "; ".join(one.what for one in obstacles if one.reason == reason)
         return Refused(Reason[reason], what, policy), policy
-    file = engine_file(subject.name, spec, policy)
-    body = workload(subject, policy, file.hash, images)
-    return Rendering(made_from(spec, subject.queue), file.data, body, policy), policy
+    file = engine_file(owner.name, spec, policy)
+    body = workload(owner, policy, file.hash)
+    return Rendering(made_from(spec, owner.queue), file.data, body, policy), policy
 
 
 @lru_cache(REMEMBERED)
@@ -176,96 +149,95 @@ def _kept(found: Service, revisions: Iterable[Child]) -> list[_OwnRevision]:
     return sorted(made, key=lambda one: (one.number, one.name))
 
 
-def _memories(
-    subject: Subject, pinned: Rendering, running: Rendering, kept: list[_OwnRevision]
-) -> Iterator[DesiredChild]:
+def _memories(owner: Owner, pinned: Rendering, running: Rendering, kept: list[_OwnRevision]) -> Iterator[DesiredChild]:
     """The memory of what runs, with the highest number of all, and of what that is a weaker form of, to go back to."""
     numbers = {one.name: one.number for one in kept}
-    name, undegraded = (subject.revision_name(rendering.revision) for rendering in (running, pinned))
+    name, undegraded = (owner.revision_name(rendering.revision) for rendering in (running, pinned))
     number = numbers.pop(name, 0)
     if undegraded != name:
         numbers.setdefault(undegraded, max(numbers.values(), default=0) + 1)
-        yield _memory(subject, pinned, numbers[undegraded], kept)
+        yield _memory(owner, pinned, numbers[undegraded], kept)
     newest = max(numbers.values(), default=0)
-    yield _memory(subject, running, number if number > newest else newest + 1, kept)
+    yield _memory(owner, running, number if number > newest else newest + 1, kept)
 
 
-def _memory(subject: Subject, rendering: Rendering, number: int, kept: list[_OwnRevision]) -> DesiredChild:
-    name = subject.revision_name(rendering.revision)
+def _memory(owner: Owner, rendering: Rendering, number: int, kept: list[_OwnRevision]) -> DesiredChild:
+    name = owner.revision_name(rendering.revision)
     # a memory cannot be changed, and the words of its plan may be others than today's
     data = next((one.data for one in kept if one.name == name), None) or rendering.data()
-    return DesiredChild.of(Resource.ControllerRevision, controller_revision(subject, rendering.revision, data, number))
+    return DesiredChild.of(Resource.ControllerRevision, controller_revision(owner, rendering.revision, data, number))
 
 
 def _desired(
-    subject: Subject,
+    owner: Owner,
     pinned: Rendering,
     rendering: Rendering,
     kept: list[_OwnRevision],
-    failed_start: bool,
-    absent: Absent,
+    given: PlanInput,
     deaths: str | None,
 ) -> Desired:
     """The children around a rendering, which is the pinned one or a weaker form of it."""
-    budget = (DesiredChild.of(Resource.PodDisruptionBudget, disruption_budget(subject, failed_start)),)
+    budget = (DesiredChild.of(Resource.PodDisruptionBudget, disruption_budget(owner, given.failed_start)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
-    policy, shut = _guarded(subject, absent)
-    optional = tuple(_optional(subject))
+    policy, shut = _guarded(owner, given.absent)
+    optional = tuple(_optional(owner))
     return Desired(
         policy=rendering.policy,
         config_hash=file.hash,
         template=rendering.template,
         revision=rendering.revision,
-        replicas=scaling.replicas(subject.spec),
-        fewest=scaling.fewest(subject.spec),
-        scaled_by=scaling.told(subject.spec),
+        replicas=scaling.replicas(owner.spec),
+        fewest=scaling.fewest(owner.spec),
+        scaled_by=scaling.decided_by(owner.spec),
         children=(
-            DesiredChild.of(Resource.ServiceAccount, service_account(subject)),
-            DesiredChild.of(Resource.ConfigMap, config_map(subject, file)),
-            DesiredChild.of(Resource.Service, service(subject)),
-            *_memories(subject, pinned, rendering, kept),
-            *(budget if scaling.fewest(subject.spec) >= FLOOR else ()),
+            DesiredChild.of(Resource.ServiceAccount, service_account(owner)),
+            DesiredChild.of(Resource.ConfigMap, config_map(owner, file)),
+            DesiredChild.of(Resource.Service, service(owner)),
+            *_memories(owner, pinned, rendering, kept),
+            *(budget if scaling.fewest(owner.spec) >= FLOOR else ()),
             *policy,
-            DesiredChild.of(Resource.Deployment, deployment(subject, rendering.workload, rendering.revision, deaths)),
-            *_autoscaler(subject),
-            *(child for child in optional if child.resource not in absent),
+            DesiredChild.of(Resource.Deployment, deployment(owner, rendering.workload, rendering.revision, deaths)),
+            *_autoscaler(owner),
+            *(child for child in optional if child.resource not in given.absent),
         ),
         withheld=tuple(
-            Withheld(child.resource, absent[child.resource]) for child in optional if child.resource in absent
+            Withheld(child.resource, given.absent[child.resource])
+            for child in optional
+            if child.resource in given.absent
         ),
         shut=shut,
     )
 
 
-def _guarded(subject: Subject, absent: Absent) -> tuple[tuple[DesiredChild, ...], tuple[str, ...]]:
+def _guarded(owner: Owner, absent: Absent) -> tuple[tuple[DesiredChild, ...], tuple[str, ...]]:
     """The NetworkPolicy, where somebody says who may reach the pods, and the namespaces of Gateways it keeps out."""
-    if (access := subject.access) is None:
+    if (access := owner.installed.access) is None:
         return (), ()
-    through = () if Resource.HTTPRoute in absent else gateway_namespaces(subject)
+    through = () if Resource.HTTPRoute in absent else gateway_namespaces(owner)
     # whoever may write a service names any Gateway, but who reaches pods is the installer's to say
     opened = tuple(namespace for namespace in through if namespace in access.routes)
-    policy = DesiredChild.of(Resource.NetworkPolicy, network_policy(subject, access, opened))
+    policy = DesiredChild.of(Resource.NetworkPolicy, network_policy(owner, access, opened))
     # where the installer has said which pods ask from elsewhere, the proxies are taken to be among them
     return (policy,), () if access.http else tuple(namespace for namespace in through if namespace not in opened)
 
 
-def _optional(subject: Subject) -> Iterator[DesiredChild]:
+def _optional(owner: Owner) -> Iterator[DesiredChild]:
     """The children of optional kinds that the spec asks for, whether or not their kinds are there."""
-    if subject.spec.monitoring.enabled:
-        yield DesiredChild.of(Resource.PodMonitor, pod_monitor(subject))
-    if (route := subject.spec.networking.route) is not None:
-        yield DesiredChild.of(Resource.HTTPRoute, http_route(subject, route))
+    if owner.spec.monitoring.enabled:
+        yield DesiredChild.of(Resource.PodMonitor, pod_monitor(owner))
+    if (route := owner.spec.networking.route) is not None:
+        yield DesiredChild.of(Resource.HTTPRoute, http_route(owner, route))
 
 
-def _autoscaler(subject: Subject) -> Iterator[DesiredChild]:
+def _autoscaler(owner: Owner) -> Iterator[DesiredChild]:
     """What decides on the number of pods; nothing while the spec does."""
-    asked = subject.spec.autoscaling
-    if asked is None or subject.spec.suspend:
+    asked = owner.spec.autoscaling
+    if asked is None or owner.spec.suspend:
         return
     if asked.provider is ScalingProvider.KEDA:
-        yield DesiredChild.of(Resource.ScaledObject, scaling.scaled_object(subject, asked))
+        yield DesiredChild.of(Resource.ScaledObject, scaling.scaled_object(owner, asked))
     else:
-        yield DesiredChild.of(Resource.HorizontalPodAutoscaler, scaling.horizontal_pod_autoscaler(subject, asked))
+        yield DesiredChild.of(Resource.HorizontalPodAutoscaler, scaling.horizontal_pod_autoscaler(owner, asked))
 
 
 def _without_keda(spec: Spec, absent: Absent, prometheus: str | None) -> Refused | None:
@@ -275,18 +247,20 @@ def _without_keda(spec: Spec, absent: Absent, prometheus: str | None) -> Refused
     if (absence := absent.get(Resource.ScaledObject)) is not None:
         return Refused(Reason.KedaMissing, f"spec.autoscaling.provider: {absence.what}")
     if prometheus == "":
-        return Refused(Reason.PrometheusUnknown, "spec.autoscaling.provider: the operator knows no Prometheus for KEDA")
+        return Refused(
+            Reason.PrometheusUnknown, "spec.autoscaling.provider: the operator has no address of a Prometheus for KEDA"
+        )
     return None
 
 
-def _news(subject: Subject, pinned: Rendering, fresh: Rendering | Refused, images: Images) -> tuple[PendingUpdate, ...]:
+def _news(owner: Owner, pinned: Rendering, fresh: Rendering | Refused) -> tuple[PendingUpdate, ...]:
     """What a fresh rendering would change: what the rules plan, and what the pods are made of."""
     if isinstance(fresh, Refused):
-        return (PendingUpdate(Reason.RulesRefuse, fresh.what),)
+        return (PendingUpdate(Reason.RulesRefuse, f"this operator version rejects the spec: {fresh.what}"),)
     if (pinned.engine, pinned.workload) == (fresh.engine, fresh.workload):
         return ()
     news = []
-    made = workload(subject, pinned.policy, pinned.config_hash, images)
+    made = workload(owner, pinned.policy, pinned.config_hash)
     if made != fresh.workload:  # the plan alone is another
         plans = [
             f"{phase} {pinned.policy.phases[phase].planned} becomes {fresh.policy.phases[phase].planned}"

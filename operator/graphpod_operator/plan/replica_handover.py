@@ -1,6 +1,6 @@
 """Who decides on the number of pods, and how that passes from one to the other without a pod less in between. Pure.
 
-A server-side apply that drops `spec.replicas` leaves the field to those who claim it too; when nobody does, the API
+A server-side apply that drops `spec.replicas` leaves the field to the others that claim it; without any, the API
 server sets it to 1. So before it is dropped, a second field manager claims what is. An autoscaler that is to go loses
 the field before it goes. Each list of writes follows from what is there alone: where one operator ended between two of
 them, the next goes on.
@@ -14,9 +14,9 @@ from typing import Any
 from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.resources import AUTOSCALERS, Resource
-from graphpod_operator.plan.changes import Create, Delete, HandOver, Look, Update, Write
-from graphpod_operator.plan.changes import writes as plain
-from graphpod_operator.plan.desired import Desired, DesiredChild, Refused
+from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
+from graphpod_operator.plan.writes import Create, Delete, HandOver, Look, Update, Write
+from graphpod_operator.plan.writes import writes as plain
 
 OURS = (Resource.Deployment, *AUTOSCALERS)
 """The kinds whose writes have an order."""

@@ -4,6 +4,6 @@ Normal form: quantities as the server writes them, defaults spelled out inside a
 Then what the server keeps as our fields equals what we sent, and comparing is enough to know that nothing changed.
 """
 
-from graphpod_operator.render.subject import Subject
+from graphpod_operator.render.owner import Owner
 
-__all__ = ["Subject"]
+__all__ = ["Owner"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.render.subject import Body
+from graphpod_operator.render.owner import Body
 
 VOLUME = "api-key"
 FOLDER = "/etc/graphpod-api-key"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.resolve.engine_config import EngineFile
 
 KEY = "engine.json"
 
 
-def config_map(subject: Subject, file: EngineFile) -> Body:
+def config_map(owner: Owner, file: EngineFile) -> Body:
     """The immutable ConfigMap that holds exactly the hashed bytes."""
-    return subject.child(
-        Resource.ConfigMap, subject.config_name(file.hash), immutable=True, data={KEY: file.data.decode()}
-    )
+    return owner.child(Resource.ConfigMap, owner.config_name(file.hash), immutable=True, data={KEY: file.data.decode()})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from graphpod_operator.api.networking import GATEWAY_DEFAULT, Route
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.service import API_PATH, PORT
-from graphpod_operator.render.subject import Body, Subject
 
 
-def http_route(subject: Subject, route: Route) -> Body:
+def http_route(owner: Owner, route: Route) -> Body:
     """One rule to the Service. In the server's normal form: its lists are compared as a whole, defaults included."""
     prefix = route.path_prefix or ""
-    backend = {"group": "", "kind": "Service", "name": subject.name, "port": PORT, "weight": 1}
+    backend = {"group": "", "kind": "Service", "name": owner.name, "port": PORT, "weight": 1}
     rule: Body = {
         "matches": [{"path": {"type": "PathPrefix", "value": prefix + API_PATH}}],
         "backendRefs": [backend],
@@ -20,11 +20,11 @@ def http_route(subject: Subject, route: Route) -> Body:
         path = {"type": "ReplacePrefixMatch", "replacePrefixMatch": API_PATH}
         rule["filters"] = [{"type": "URLRewrite", "urlRewrite": {"path": path}}]
     if route.request_timeout != GATEWAY_DEFAULT:
-        # said even where there is none: without it a gateway may cut a stream after 15 s
+        # written even without a limit: without it a gateway may cut a stream after 15 s
         rule["timeouts"] = {"request": route.request_timeout}
-    return subject.child(
+    return owner.child(
         Resource.HTTPRoute,
-        subject.name,
+        owner.name,
         spec={
             "parentRefs": [
                 {"group": Resource.HTTPRoute.group, "kind": "Gateway"}
@@ -37,8 +37,8 @@ def http_route(subject: Subject, route: Route) -> Body:
     )
 
 
-def gateway_namespaces(subject: Subject) -> tuple[str, ...]:
+def gateway_namespaces(owner: Owner) -> tuple[str, ...]:
     """Namespaces of others in which the gateways are."""
-    route = subject.spec.networking.route
+    route = owner.spec.networking.route
     named = dict.fromkeys(ref.namespace for ref in (route.parent_refs if route else ()))
-    return tuple(namespace for namespace in named if namespace not in (None, subject.namespace))
+    return tuple(namespace for namespace in named if namespace not in (None, owner.namespace))

@@ -1,5 +1,5 @@
 """The NetworkPolicy: who may reach the pods. Questions come from the namespace and the gateways, and the admin port,
-which tells more than a client should know, is for the operator and for monitoring.
+which shows more than a client should know, is for the operator and for monitoring.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from collections.abc import Iterable
 
 from graphpod_operator.install.network_access import Access, Peer
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.render.owner import Body, Owner
 
 NEIGHBOURS: Peer = {"podSelector": {}}
 """Every pod of the service's own namespace."""
 
 
-def network_policy(subject: Subject, access: Access, gateways: Iterable[str] = ()) -> Body:
+def network_policy(owner: Owner, access: Access, gateways: Iterable[str] = ()) -> Body:
     """The policy of one service: what is not let in here is kept out, wherever the cluster's network enforces it.
     `gateways` are the namespaces of others that its route leads through.
     """
-    return subject.child(
+    return owner.child(
         Resource.NetworkPolicy,
-        subject.name,
+        owner.name,
         spec={
-            "podSelector": {"matchLabels": subject.selector},
+            "podSelector": {"matchLabels": owner.selector},
             "policyTypes": ["Ingress"],
             "ingress": [
                 _let_in("http", (NEIGHBOURS, *access.http, *map(_of, gateways))),

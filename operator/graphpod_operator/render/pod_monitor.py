@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.render.owner import Body, Owner
 
 SERVICE_LABEL = "inferenceservice"
 """The series' label that names the service."""
 
 
-def pod_monitor(subject: Subject) -> Body:
+def pod_monitor(owner: Owner) -> Body:
     """`/metrics` of every pod of the service, each series with the service's name."""
     named = {
         "action": "replace",
         "sourceLabels": ["__meta_kubernetes_pod_label_graphpod_dev_inferenceservice"],
         "targetLabel": SERVICE_LABEL,
     }
-    return subject.child(
+    return owner.child(
         Resource.PodMonitor,
-        subject.name,
+        owner.name,
         spec={
-            "selector": {"matchLabels": subject.selector},
+            "selector": {"matchLabels": owner.selector},
             "podMetricsEndpoints": [{"port": "admin", "path": "/metrics", "relabelings": [named]}],
         },
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphpod_operator.api import quantity
 from graphpod_operator.api.pod import EnvVar, Volume, VolumeMount
-from graphpod_operator.render.subject import Body
+from graphpod_operator.render.owner import Body
 
 
 def variable(wanted: EnvVar) -> Body:
@@ -45,7 +45,7 @@ _SOURCES = {
 
 
 def mounted(volumes: Iterable[Body]) -> Iterator[str]:
-    """The objects that must exist before a pod with these volumes can begin; our own ConfigMap is none of them."""
+    """The objects that must exist before a pod with these volumes can begin; our own ConfigMap is not among them."""
     for one in volumes:
         for source, (kind, field) in _SOURCES.items():
             asked = one.get(source)

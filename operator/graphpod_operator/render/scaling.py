@@ -1,6 +1,6 @@
 """The autoscaler of a service: who decides on the number of its pods, and by what.
 
-Its target is the Deployment, whose `replicas` nobody else claims meanwhile: see `replica_handover`.
+Its target is the Deployment, whose `replicas` no other manager claims meanwhile: see `replica_handover`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from graphpod_operator.api import quantity
 from graphpod_operator.api.lifecycle import Autoscaling, ScalingMetric
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod_monitor import SERVICE_LABEL
-from graphpod_operator.render.subject import Body, Subject
 
 METRICS: dict[ScalingMetric, str] = {
     ScalingMetric.RunningRequests: "graphpod_requests_running",
@@ -36,22 +36,22 @@ def fewest(spec: Spec) -> int:
     return spec.replicas if spec.autoscaling is None else spec.autoscaling.min
 
 
-def told(spec: Spec) -> str:
+def decided_by(spec: Spec) -> str:
     """Who decides on the number of pods, in words."""
     if (asked := spec.autoscaling) is None:
         return "spec.replicas"
     return f"{asked.provider} keeps {asked.min} to {asked.max} pods, {asked.target} {asked.metric} each"
 
 
-def horizontal_pod_autoscaler(subject: Subject, scaling: Autoscaling) -> Body:
+def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling) -> Body:
     """An autoscaler of Kubernetes' own: the metric is one of the pods, averaged over them."""
     average = {"type": "AverageValue", "averageValue": quantity.canonical(scaling.target)}
     metric = {"type": "Pods", "pods": {"metric": {"name": METRICS[scaling.metric]}, "target": average}}
-    return subject.child(
+    return owner.child(
         Resource.HorizontalPodAutoscaler,
-        subject.name,
+        owner.name,
         spec={
-            "scaleTargetRef": _target(subject),
+            "scaleTargetRef": _target(owner),
             "minReplicas": scaling.min,
             "maxReplicas": scaling.max,
             "metrics": [metric],
@@ -59,20 +59,20 @@ def horizontal_pod_autoscaler(subject: Subject, scaling: Autoscaling) -> Body:
     )
 
 
-def scaled_object(subject: Subject, scaling: Autoscaling) -> Body:
+def scaled_object(owner: Owner, scaling: Autoscaling) -> Body:
     """An autoscaler of KEDA: it asks Prometheus for the whole load, and divides it by the target."""
-    labels = {"namespace": subject.namespace, SERVICE_LABEL: subject.name}
+    labels = {"namespace": owner.namespace, SERVICE_LABEL: owner.name}
     selector = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
     asked = {
-        "serverAddress": subject.prometheus,
+        "serverAddress": owner.installed.prometheus or "",
         "query": f"sum({METRICS[scaling.metric]}{{{selector}}})",
         "threshold": f"{quantity.value(scaling.target).normalize():f}",
     }
-    return subject.child(
+    return owner.child(
         Resource.ScaledObject,
-        subject.name,
+        owner.name,
         spec={
-            "scaleTargetRef": _target(subject),
+            "scaleTargetRef": _target(owner),
             "minReplicaCount": scaling.min,
             "maxReplicaCount": scaling.max,
             "triggers": [{"type": "prometheus", "metadata": asked}],
@@ -80,6 +80,6 @@ def scaled_object(subject: Subject, scaling: Autoscaling) -> Body:
     )
 
 
-def _target(subject: Subject) -> Body:
+def _target(owner: Owner) -> Body:
     kind = Resource.Deployment
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": subject.name}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": owner.name}

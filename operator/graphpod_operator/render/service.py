@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.render.owner import Body, Owner
 
 PORT = 80
 API_PATH = "/v1"
 """Below it is the OpenAI API, and nothing else."""
 
 
-def service(subject: Subject) -> Body:
+def service(owner: Owner) -> Body:
     """A ClusterIP Service: port 80 to the pods' `http` port, over IPv4 and IPv6 where the cluster has both."""
-    return subject.child(
+    return owner.child(
         Resource.Service,
-        subject.name,
+        owner.name,
         spec={
             "type": "ClusterIP",
             "ipFamilyPolicy": "PreferDualStack",
-            "selector": subject.selector,
+            "selector": owner.selector,
             "ports": [{"name": "http", "port": PORT, "protocol": "TCP", "targetPort": "http"}],
         },
     )

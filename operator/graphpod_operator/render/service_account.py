@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.render.subject import Body, Subject
+from graphpod_operator.render.owner import Body, Owner
 
 
-def service_account(subject: Subject) -> Body:
+def service_account(owner: Owner) -> Body:
     """The ServiceAccount of a service."""
-    return subject.child(Resource.ServiceAccount, subject.name, automountServiceAccountToken=False)
+    return owner.child(Resource.ServiceAccount, owner.name, automountServiceAccountToken=False)

@@ -41,6 +41,8 @@ def engine_config(name: str, spec: Spec, plan: Plan) -> EngineConfig:
         kv_cache_bytes=quantity.whole(memory) if memory is not None else None,
         threads=cpu_threads(spec),
         serving=ServingConfig(drain_seconds=spec.rollout.drain_seconds),
+        prefix_cache=spec.engine.prefix_cache,
+        prefill_budget=spec.engine.prefill_budget,
     )
 
 

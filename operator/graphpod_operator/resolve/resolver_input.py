@@ -98,7 +98,7 @@ def missing(spec: Spec) -> tuple[NotBuilt, ...]:
 
 
 def _other_accelerators(spec: Spec) -> list[str]:
-    """Paths of the resources that no engine uses: one that is reserved and limited is told of as limited."""
+    """Paths of the resources that no engine uses: one that is reserved and limited is reported as limited."""
     asked = {
         name: f"spec.resources.{kind}[{name}]"
         for kind, resources in (("requests", spec.resources.requests), ("limits", spec.resources.limits))

@@ -43,7 +43,7 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
-_TOLD: dict[str, Callable[[Mapping[str, Any]], str]] = {
+_MESSAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "int_type": lambda _: "expected a whole number",
     "bool_type": lambda _: "expected true or false",
     "string_type": lambda _: "expected text",
@@ -74,13 +74,13 @@ def _sentence(one: Any) -> str:
         return f"no such field; {_instead(one['loc'])}"
     if kind == "missing":
         return "required"
-    if kind in _TOLD:
-        return f"{_TOLD[kind](one.get('ctx', {}))}, found {shown(value)}"
-    told: str = one["msg"].removeprefix("Value error, ")
+    if kind in _MESSAGES:
+        return f"{_MESSAGES[kind](one.get('ctx', {}))}, found {shown(value)}"
+    message: str = one["msg"].removeprefix("Value error, ")
     # A rule about several fields names them, and a text of its own may have the value already.
     scalars = value if isinstance(value, list | tuple) else [value]
     plain = not any(isinstance(each, Mapping | list | tuple) for each in scalars)
-    return f"{told}, found {shown(value)}" if plain and shown(value).strip('"') not in told else told
+    return f"{message}, found {shown(value)}" if plain and shown(value).strip('"') not in message else message
 
 
 def _instead(place: Place) -> str:
@@ -93,7 +93,7 @@ def _instead(place: Place) -> str:
     if near:
         return f"did you mean {near[0]}?"
     above = "".join(f".{part}" for part in parents if isinstance(part, str))
-    return f"`kubectl explain {SHORT_NAME}.spec{above}` lists what there is"
+    return f"for its fields: kubectl explain {SHORT_NAME}.spec{above}"
 
 
 @cache

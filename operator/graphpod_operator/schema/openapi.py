@@ -1,7 +1,7 @@
 """Pydantic models to structural OpenAPI v3 schemas, as a CustomResourceDefinition wants them.
 
 Structural means: every `$ref` inlined, `null` branches dropped (an optional field is one that is not required),
-no titles, no `additionalProperties: false` beside properties. Scalar defaults are kept, so the API server fills
+no titles, no `additionalProperties: false` next to properties. Scalar defaults are kept, so the API server fills
 them; the default of an object is `{}`, from which the server fills its fields one by one.
 """
 
@@ -58,7 +58,7 @@ def _plain(node: Mapping[str, Any], described: Schema, definitions: Mapping[str,
         schema["additionalProperties"] = _convert(node["additionalProperties"], definitions)
     if "items" in node:
         schema["items"] = _convert(node["items"], definitions)
-        schema["items"].pop("description", None)  # `kubectl explain` tells the list's own
+        schema["items"].pop("description", None)  # `kubectl explain` shows the list's own
     return schema
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from graphpod_operator.api.status import EngineStatus
 from graphpod_operator.cache.pod import Pod
-from graphpod_operator.observe.reading import NoReading, Reading, State
+from graphpod_operator.observe.warmup_report import NoReading, Reading, State
 from graphpod_policy.units import count
 
 

@@ -14,7 +14,7 @@ from graphpod_operator.api.status import (
     SizeCounts,
 )
 from graphpod_operator.cache.pod import Pod
-from graphpod_operator.observe.reading import STRENGTH, DecisionRead, NoReading, Reading, State
+from graphpod_operator.observe.warmup_report import STRENGTH, DecisionRead, NoReading, Reading, State
 from graphpod_policy import Backend, Decision, Phase, PhasePlan, Plan, Policy
 
 MAX_PODS = 64
@@ -95,7 +95,7 @@ def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]
 
 
 def display(effective: Policy, backend: Backend, planned: Policy | None = None) -> str:
-    """The printer column: nobody is to take the CPU's recorder for CUDA graphs. `planned`: the policy that the pods
+    """The printer column: the CPU's recorder must not pass for CUDA graphs. `planned`: the policy that the pods
     fell back from.
     """
     notes = []
@@ -107,19 +107,19 @@ def display(effective: Policy, backend: Backend, planned: Policy | None = None) 
 
 
 def _self_check(results: list[str]) -> str | None:
-    """One pod's failure is told before the others' success."""
+    """One pod's failure is reported before the others' success."""
     return next((result for result in ("Failed", "NotRun", "Passed") if result in results), None)
 
 
 def _decisions(policy: Plan, read: list[Reading]) -> tuple[DecisionStatus, ...]:
     """The operator's decisions, then those the engines added, each once, whoever of them repeats it."""
-    told: dict[tuple[str, Phase, str], DecisionStatus] = {}
+    decisions: dict[tuple[str, Phase, str], DecisionStatus] = {}
     spoken: list[Decision | DecisionRead] = [
         *policy.decisions,
         *(decision for reading in read for decision in reading.decisions),
     ]
     for decision in spoken:
-        told.setdefault(
+        decisions.setdefault(
             (decision.rule, decision.phase, decision.because),
             DecisionStatus(
                 rule=decision.rule[:64],
@@ -130,7 +130,7 @@ def _decisions(policy: Plan, read: list[Reading]) -> tuple[DecisionStatus, ...]:
                 hint=decision.hint[:MESSAGE_MAX],
             ),
         )
-    return tuple(told.values())[:MAX_DECISIONS]
+    return tuple(decisions.values())[:MAX_DECISIONS]
 
 
 def _differing(ended: list[tuple[Pod, Reading]]) -> tuple[PodPolicies, ...] | None:

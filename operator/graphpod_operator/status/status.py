@@ -10,13 +10,12 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.message import sentence
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ROOTS, UPDATES, ConditionType
-from graphpod_operator.observe.diagnosis import Diagnosis, Expected, diagnose
-from graphpod_operator.observe.observed import Observed
+from graphpod_operator.observe.observed_state import Observed
+from graphpod_operator.observe.pod_diagnosis import Diagnosis, Expected, diagnose
 from graphpod_operator.observe.replica_failure import NO_PODS
-from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.render.service import url
-from graphpod_operator.status.engine import engine_status
-from graphpod_operator.status.findings import (
+from graphpod_operator.status.conditions import (
     Finding,
     blocked_findings,
     current_pods,
@@ -30,6 +29,7 @@ from graphpod_operator.status.findings import (
     pods_asked,
     root_findings,
 )
+from graphpod_operator.status.engine import engine_status
 from graphpod_operator.status.graph import graph_status
 
 
@@ -48,7 +48,7 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         if diagnosis is not None and outcome.can_weaken:
             diagnosis = diagnosis.survived()
         findings = root_findings(found, outcome, seen, current, diagnosis)
-        beside = {
+        apart = {
             ConditionType.Scheduled: find_scheduled(outcome, seen, current),
             ConditionType.Degraded: find_degraded(outcome, current, seen),
             **find_updates(outcome),
@@ -59,8 +59,8 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         assert stop is not None
         findings = blocked_findings(stop, seen)
         nothing = Finding(Reason.NotAccepted, "nothing is planned for this spec")
-        beside = dict.fromkeys((ConditionType.Scheduled, ConditionType.Degraded, *UPDATES), nothing)
-    beside[ConditionType.Available] = find_available(seen)
+        apart = dict.fromkeys((ConditionType.Scheduled, ConditionType.Degraded, *UPDATES), nothing)
+    apart[ConditionType.Available] = find_available(seen)
     config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
     limit = outcome.start_limit if isinstance(outcome, Desired) else None
     deaths = (
@@ -69,7 +69,7 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         else 0
     )
     overdue = isinstance(outcome, Desired) and stop is None and is_overdue(outcome, seen, diagnosis)
-    conditions = _conditions(found, findings, beside, now, overdue)
+    conditions = _conditions(found, findings, apart, now, overdue)
     return Status(
         observed_generation=found.generation,
         phase=_phase(conditions),
@@ -88,29 +88,29 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         if policy is not None
         else None,
         engine=engine_status(config_hash, seen.pods, seen.readings),
-        last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable]),
+        last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable], found.key.name),
     )
 
 
 def _conditions(
     found: Service,
     findings: dict[ConditionType, Finding],
-    beside: dict[ConditionType, Finding],
+    apart: dict[ConditionType, Finding],
     now: str,
     overdue: bool,
 ) -> tuple[Condition, ...]:
     cause, finding = min(findings.items(), key=lambda item: (*_explains(item[1].reason), ROOTS.index(item[0])))
     statuses = {entry.reason.row.status for entry in findings.values()}
     whole: dict[ConditionType, tuple[ConditionStatus, Reason, str]] = {
-        kind: (entry.reason.row.status, entry.reason, entry.what) for kind, entry in (findings | beside).items()
+        kind: (entry.reason.row.status, entry.reason, entry.what) for kind, entry in (findings | apart).items()
     }
     if statuses == {ConditionStatus.true}:
         graphs = findings[ConditionType.GraphsCaptured]
         serves = {Reason.NotRequired: "serves eagerly: both phases are Disabled"}.get(graphs.reason)
-        told = (
+        summary = (
             graphs if graphs.reason is Reason.Degraded else Finding(Reason.Ready, serves or "serves on proved graphs")
         )
-        whole[ConditionType.Ready] = (ConditionStatus.true, told.reason, told.what)
+        whole[ConditionType.Ready] = (ConditionStatus.true, summary.reason, summary.what)
     else:
         ready = ConditionStatus.false if ConditionStatus.false in statuses else ConditionStatus.unknown
         whole[ConditionType.Ready] = (ready, finding.reason, finding.what)
@@ -134,15 +134,15 @@ def _conditions(
 
 def _phase(conditions: tuple[Condition, ...]) -> ServicePhase:
     """The conditions in one word."""
-    told = {condition.type: condition for condition in conditions}
-    if told[ConditionType.Accepted].status is ConditionStatus.false:
+    by_type = {condition.type: condition for condition in conditions}
+    if by_type[ConditionType.Accepted].status is ConditionStatus.false:
         return ServicePhase.Refused
-    if told[ConditionType.Ready].status is ConditionStatus.true:
-        degraded = told[ConditionType.Ready].reason == Reason.Degraded.name
+    if by_type[ConditionType.Ready].status is ConditionStatus.true:
+        degraded = by_type[ConditionType.Ready].reason == Reason.Degraded.name
         return ServicePhase.Degraded if degraded else ServicePhase.Ready
-    if told[ConditionType.WorkloadAvailable].reason == Reason.Suspended.name:
+    if by_type[ConditionType.WorkloadAvailable].reason == Reason.Suspended.name:
         return ServicePhase.Suspended
-    return ServicePhase.Stalled if ConditionType.Stalled in told else ServicePhase.Starting
+    return ServicePhase.Stalled if ConditionType.Stalled in by_type else ServicePhase.Starting
 
 
 def _explains(reason: Reason) -> tuple[bool, bool, bool, bool]:
@@ -162,16 +162,18 @@ def _since(before: Mapping[str, str] | None, state: ConditionStatus, now: str) -
     return now
 
 
-def _failure(diagnosis: Diagnosis | None, workload: Finding) -> Failure | None:
-    """What keeps a pod from serving, or from being there at all."""
+def _failure(diagnosis: Diagnosis | None, workload: Finding, name: str) -> Failure | None:
+    """What keeps a pod of the service `name` from serving, or from being created."""
     if diagnosis is None:
         refused = workload.reason in NO_PODS
         return (
-            Failure(reason=workload.reason.name, message=sentence(workload.reason, workload.what)) if refused else None
+            Failure(reason=workload.reason.name, message=sentence(workload.reason, workload.what, name))
+            if refused
+            else None
         )
     return Failure(
         reason=diagnosis.reason.name,
-        message=sentence(diagnosis.reason, diagnosis.what),
+        message=sentence(diagnosis.reason, diagnosis.what, name, diagnosis.pod.name),
         pod=diagnosis.pod.name,
         exit_code=diagnosis.exit_code,
         restarts=diagnosis.pod.restarts,

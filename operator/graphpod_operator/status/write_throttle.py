@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphpod_operator.api.status import ConditionStatus
-from graphpod_operator.cache.key import Key
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
 
@@ -28,25 +27,11 @@ _CAPTURED = re.compile(r"([0-9]{1,9})/([1-9][0-9]{0,8})")
 Status = Mapping[str, Any]
 
 
-class WriteThrottle:
-    """Remembers when the status of each service was written last, in seconds of a clock that only goes forward."""
-
-    def __init__(self) -> None:
-        self._written: dict[Key, float] = {}
-
-    def wait(self, key: Key, old: Status, new: Status, now: float) -> float | None:
-        """Seconds until `new` may be written over `old`: 0 for now, None when there is nothing to write."""
-        if old == new:
-            return None
-        return max(0.0, self._written.get(key, float("-inf")) + _pause(old, new) - now)
-
-    def written(self, key: Key, now: float) -> None:
-        """The status was written."""
-        self._written[key] = now
-
-    def forget(self, key: Key) -> None:
-        """The service is gone."""
-        self._written.pop(key, None)
+def wait(written: float, old: Status, new: Status, now: float) -> float | None:
+    """Seconds until `new` may be written over `old`, which was `written` then: 0 for now, None when there is nothing to
+    write. Times are seconds of a clock that only goes forward.
+    """
+    return None if old == new else max(0.0, written + _pause(old, new) - now)
 
 
 def _pause(old: Status, new: Status) -> float:
@@ -89,6 +74,6 @@ def _without_counts(status: Status) -> dict[str, Any]:
 
 
 def _ratio(status: Status) -> float:
-    """The part of its sizes that is captured; 0 where the text, which anybody may have written, tells none."""
+    """The part of its sizes that is captured; 0 where the text, which anybody may have written, says nothing of it."""
     found = _CAPTURED.fullmatch(str((status.get("graph") or {}).get("captured")))
     return int(found[1]) / int(found[2]) if found is not None else 0.0

@@ -1,6 +1,6 @@
 """Logs: a line says when, how grave, who speaks, of which object, what, and what varies, in fields of their own.
 
-So one thing is always told by the same message, and all lines about a service are found without a pattern.
+So one thing always has the same message, and all lines about a service are found without a pattern.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 FIELDS = ("child", "error", "holder", "kind", "pods", "reason", "revision", "seconds", "services", "why")
-"""What a line may tell beside its message, given to the logger as `extra`; `object` overrides the one spoken of."""
+"""What a line may hold besides its message, given to the logger as `extra`; `object` overrides the current one."""
 
 TOLD_BY_WATCH = ("kopf._core.reactor.orchestration", "kopf._core.reactor.running")
-"""They say once more, with tracebacks, what `service_watch` says in one line of a watch that ended."""
+"""They say once more, with tracebacks, what `manager.kopf_thread` says in one line of a run of kopf that ended."""
 
 _spoken_of: ContextVar[str] = ContextVar("object", default="")
 
@@ -45,14 +45,14 @@ class _Formatter(logging.Formatter):
     """The parts of a line, in their order; what is absent has no key."""
 
     def parts(self, record: logging.LogRecord) -> dict[str, object]:
-        told = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+        fields = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
         return {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             **({"object": thing} if (thing := getattr(record, "object", _spoken_of.get())) else {}),
             "message": record.getMessage(),
-            **{name: value if isinstance(value, int | float) else str(value) for name, value in told.items()},
+            **{name: value if isinstance(value, int | float) else str(value) for name, value in fields.items()},
             **({"traceback": self.formatException(record.exc_info)} if record.exc_info else {}),
         }
 
@@ -87,6 +87,7 @@ def configure(level: str, format: Format) -> None:
     handler.setFormatter(FORMATTERS[format]())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # kopf's probe has a line for each answer
     for name in TOLD_BY_WATCH:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

@@ -3,8 +3,8 @@
 The services themselves are watched by kopf (`service_watch`), which lists them for itself first, and has a task
 for every object. For a thousand services' children and pods that was more than all the rest of a restart.
 
-A watch that was cut goes on from the last version it told of, so nothing is missed. Where the API server does not
-remember that version any more, or failed at it, the kind is listed again, and the list tells what was deleted.
+A watch that was cut goes on from the last version it delivered, so nothing is missed. Where the API server does not
+remember that version any more, or failed at it, the kind is listed again, and the list shows what was deleted.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from graphpod_operator.kube.port import ApiError, Cluster, Expired, Raw, ServerRefused, Unavailable
+from graphpod_operator.kube.cluster import ApiError, Cluster, Expired, Raw, ServerRefused, Unavailable
 from graphpod_operator.kube.resources import CHILDREN, OPTIONAL, Resource
-from graphpod_operator.watch.feed import Feed, scopes, selector
+from graphpod_operator.watch.informer import Informer, scopes, selector
 from graphpod_operator.watch.optional_kinds import OptionalKinds
 
-log = logging.getLogger("graphpod_operator.follow")
+log = logging.getLogger(__name__)
 
 FOLLOWED = (*CHILDREN, Resource.Pod)
 FIRST_PAUSE = 0.5
@@ -27,12 +27,12 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 4.0
 """More would leave an API server that is back unseen."""
 BRIEF_SECONDS = 1.0
-"""A watch that told nothing and ended sooner has failed, though it ended well."""
+"""A watch that delivered nothing and ended sooner has failed, though it ended well."""
 LONGEST_REFUSED = 30.0
 """Of a watch that was refused: it takes somebody who grants it."""
 
 Tell = Callable[[str, Raw], None]
-"""Told of an event: its type and its object. Of a BOOKMARK's object only the version counts."""
+"""Called for an event: its type and its object. Of a BOOKMARK's object only the version counts."""
 
 
 class Watches(Protocol):
@@ -46,22 +46,22 @@ class Watches(Protocol):
 
 
 class ChildWatches:
-    """Keeps the store told of every kind but InferenceService. `failed` is called for each watch that the API server
-    ended with an error, or did not begin.
+    """Keeps the store up to date with every kind but InferenceService. `failed` is called for each watch that the API
+    server ended with an error, or did not begin.
     """
 
     def __init__(
         self,
         watches: Watches,
         cluster: Cluster,
-        feed: Feed,
+        informer: Informer,
         namespaces: tuple[str, ...],
         kinds: OptionalKinds,
         failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._watches = watches
         self._cluster = cluster
-        self._feed = feed
+        self._informer = informer
         self._namespaces = namespaces
         self._kinds = kinds
         self._failed = failed
@@ -72,18 +72,18 @@ class ChildWatches:
 
     async def follow(self, resource: Resource, namespace: str | None) -> None:
         """Follow one kind, of one namespace or (None) of all, for ever; an optional one while it is there. It has been
-        listed into the feed before.
+        listed into the informer before.
         """
-        told = failures = 0
+        delivered = failures = 0
         expired = False
 
         def tell(event: str, raw: Raw) -> None:
-            nonlocal told, failures
-            told, failures = int(raw["metadata"]["resourceVersion"]), 0
+            nonlocal delivered, failures
+            delivered, failures = int(raw["metadata"]["resourceVersion"]), 0
             if event == "DELETED":
-                self._feed.deleted(resource, raw)
+                self._informer.deleted(resource, raw)
             elif event != "BOOKMARK":
-                self._feed.changed(resource, raw)
+                self._informer.changed(resource, raw)
 
         now = asyncio.get_running_loop().time
         while True:
@@ -91,11 +91,11 @@ class ChildWatches:
             began = now()
             try:
                 if expired:
-                    self._feed.listed(await self._feed.ask(self._cluster, resource, namespace))
+                    self._informer.listed(await self._informer.ask(self._cluster, resource, namespace))
                     expired = False
-                since = max(told, self._feed.since(resource, namespace))
+                since = max(delivered, self._informer.since(resource, namespace))
                 await self._watches.watch(resource, namespace, selector(resource), since, tell)
-                if told <= since and now() - began < BRIEF_SECONDS:
+                if delivered <= since and now() - began < BRIEF_SECONDS:
                     raise Unavailable(0, f"the watch of {resource.plural} ended at once")
                 failures = 0
             except ApiError as error:
@@ -104,15 +104,15 @@ class ChildWatches:
                 failures += 1
 
     async def _pause(self, resource: Resource, error: ApiError, failures: int) -> None:
-        """Wait after a failure, longer after each in a row. The first is told, and each that is the server's word."""
+        """Wait after a failure, longer after each in a row. The first is logged, and each that the server reports."""
         answered = error.status != 0 and not isinstance(error, Expired)
         longest = LONGEST_REFUSED if isinstance(error, ServerRefused) else LONGEST_PAUSE
         pause = min(longest, FIRST_PAUSE * 2.0 ** min(failures, 16))
         if answered:
             self._failed()
         if answered or failures == 0:
-            told = {"kind": resource.kind, "error": error, "seconds": pause}
-            log.warning("a watch ended; opening it again", extra=told)
+            delivered = {"kind": resource.kind, "error": error, "seconds": pause}
+            log.warning("a watch ended; opening it again", extra=delivered)
         if isinstance(error, ServerRefused) and resource in OPTIONAL:
             self._kinds.soon()  # so it fails when the kind has gone
         await asyncio.sleep(pause)

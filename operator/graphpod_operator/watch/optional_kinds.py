@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Protocol
 
 from graphpod_operator.kube.absent_kinds import Absence, Absent, left_alone, not_served, refused
-from graphpod_operator.kube.port import ApiError, Cluster, ServerRefused
+from graphpod_operator.kube.cluster import ApiError, Cluster, ServerRefused
 from graphpod_operator.kube.resources import OPTIONAL, WATCHED, Resource
-from graphpod_operator.watch.feed import Feed, fill
+from graphpod_operator.watch.informer import Informer, fill
 
-log = logging.getLogger("graphpod_operator.kinds")
+log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 60.0
 """Between two looks: so long a CRD that came may go unnoticed."""
@@ -37,22 +37,22 @@ class Gone(ApiError):
 
 
 class OptionalKinds:
-    """Which optional kinds are there. `without`: those the operator was told to leave alone; `done` is called whenever
-    one came or went.
+    """Which optional kinds are there. `without`: those that the operator is configured not to use; `done` is called
+    whenever one came or went.
     """
 
     def __init__(
         self,
         discovery: Discovery,
         cluster: Cluster,
-        feed: Feed,
+        informer: Informer,
         namespaces: tuple[str, ...] = (),
         without: Collection[Resource] = (),
         done: Callable[[], None] = lambda: None,
     ) -> None:
         self._discovery = discovery
         self._cluster = cluster
-        self._feed = feed
+        self._informer = informer
         self._namespaces = namespaces
         self._done = done
         self._sought = tuple(kind for kind in OPTIONAL if kind not in without)
@@ -92,13 +92,13 @@ class OptionalKinds:
             try:
                 await self.look(doubted=doubted)
             except ApiError as error:
-                told = {"error": error, "seconds": EVERY_SECONDS}
-                log.warning("optional kinds not found out; trying again", extra=told)
+                extra = {"error": error, "seconds": EVERY_SECONDS}
+                log.warning("optional kinds not found out; trying again", extra=extra)
 
     async def look(self, *, doubted: bool = False) -> bool:
-        """Ask which are served, and list what came (when `doubted`: all of them) into the feed. Whether anything came
-        or went. Raises Unavailable or Refused when the API server does not say, and then nothing has changed. One look
-        at a time: another waits.
+        """Ask which are served, and list what came (when `doubted`: all of them) into the informer. Whether anything
+        came or went. Raises Unavailable or Refused when the API server does not say, and then nothing has changed. One
+        look at a time: another waits.
         """
         async with self._looking:
             return await self._look(doubted)
@@ -111,13 +111,13 @@ class OptionalKinds:
         for kind, absence in found.items():
             if (absence is None) != (kind not in self._absent):
                 changed = True
-                told = {"kind": kind.kind, "why": absence.what if absence is not None else "it is served"}
-                log.info("optional kind %s", "comes" if absence is None else "goes", extra=told)
+                extra = {"kind": kind.kind, "why": absence.what if absence is not None else "it is served"}
+                log.info("optional kind %s", "comes" if absence is None else "goes", extra=extra)
             if absence is None:
                 self._absent.pop(kind, None)
             else:
                 self._absent[kind] = absence
-                self._feed.vanished(kind)
+                self._informer.vanished(kind)
         if changed:
             self._news.set()
             self._news = asyncio.Event()
@@ -129,7 +129,7 @@ class OptionalKinds:
         if not served:
             return not_served(kind)
         try:
-            await fill(self._cluster, self._feed, self._namespaces, (kind,))
+            await fill(self._cluster, self._informer, self._namespaces, (kind,))
         except ServerRefused as error:
             match error.status:
                 case 403:

@@ -1,7 +1,7 @@
-"""The resync: list everything again, and see whether the watches had told of it.
+"""The resync: list everything again, and see whether the watches had delivered it.
 
-A watch that kopf opened again may have missed deletions, and one that froze tells nothing at all. What a list has and
-the store has not is given 10 s to come by the watch; what is still missing then contradicts the watch. One
+A watch that kopf opened again may have missed deletions, and one that froze delivers nothing at all. What a list has
+and the store has not is given 10 s to come by the watch; what is still missing then contradicts the watch. One
 contradiction may be a cut; two in a row, at least 2 min apart, are a watch that does not live, and a reason to restart.
 """
 
@@ -14,21 +14,21 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from graphpod_operator.kube.port import ApiError, Cluster
+from graphpod_operator.kube.cluster import ApiError, Cluster
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.watch.feed import Feed, Listed, scopes
+from graphpod_operator.watch.informer import Informer, Listed, scopes
 from graphpod_operator.watch.optional_kinds import OptionalKinds
 
-log = logging.getLogger("graphpod_operator.resync")
+log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 600.0
 DOUBT_SECONDS = 120.0
 """Until the next look after a contradiction."""
 DELIVERY_SECONDS = 10.0
-"""Time for the watches to tell what a list has told."""
+"""Time for the watches to deliver what a list has."""
 RETRY_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
-"""After the watch of services listed anew, until the list that finds what it missed."""
+"""After the watch of services listed again, until the list that finds what it missed."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Trust:
     """Why a restart would help, or None."""
 
     def judge(self, contradiction: str | None) -> None:
-        """A look at what the watches told ended; looks after a contradiction are DOUBT_SECONDS later."""
+        """A look at what the watches delivered ended; looks after a contradiction are DOUBT_SECONDS later."""
         if contradiction is not None and self.doubt is not None:
             self.sickness = f"the watches do not tell what is: {contradiction}"
         self.doubt = contradiction
@@ -53,18 +53,23 @@ class Relist:
     """Lists, compares, and hands on what is new. One request at a time: there is no hurry."""
 
     def __init__(
-        self, cluster: Cluster, feed: Feed, namespaces: tuple[str, ...], kinds: OptionalKinds, done: Callable[[], None]
+        self,
+        cluster: Cluster,
+        informer: Informer,
+        namespaces: tuple[str, ...],
+        kinds: OptionalKinds,
+        done: Callable[[], None],
     ) -> None:
         self.trust = Trust()
         self._cluster = cluster
-        self._feed = feed
+        self._informer = informer
         self._namespaces = namespaces
         self._kinds = kinds
         self._done = done
         self._asked = asyncio.Event()
 
     def soon(self) -> None:
-        """The watch of services listed anew: which were deleted in between, it does not know."""
+        """The watch of services listed again: which were deleted in between, it does not know."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -89,27 +94,27 @@ class Relist:
                 due_at = now() + DOUBT_SECONDS
 
     async def look(self, kinds: Iterable[Resource]) -> str | None:
-        """List these kinds into the feed. What contradicts the watches, or all that is known, in words, or None."""
+        """List these kinds into the informer. What contradicts the watches, or all that is known, in words, or None."""
         listed: list[Listed] = []
         for resource, scope in itertools.product(kinds, scopes(self._namespaces)):
-            before = self._feed.since(resource, scope)
-            listed.append(one := await self._feed.ask(self._cluster, resource, scope))
+            before = self._informer.since(resource, scope)
+            listed.append(one := await self._informer.ask(self._cluster, resource, scope))
             # restored from a backup, what is known counts as newer than what is, and the two are not to be mixed
             if one.version < before:
                 return f"the API server's history went back from {before} to {one.version}"
-            if (older := self._feed.put_back(one)) is not None:
+            if (older := self._informer.put_back(one)) is not None:
                 return f"the API server's history went back: {older}"
         contradiction = None
-        if any(self._feed.news(one) for one in listed):
+        if any(self._informer.news(one) for one in listed):
             await asyncio.sleep(DELIVERY_SECONDS)
-            told = [news for one in listed for news in self._feed.news(one)]
-            contradiction = f"{told[0]}, and {len(told) - 1} more things" if told else None
+            missed = [news for one in listed for news in self._informer.news(one)]
+            contradiction = f"{missed[0]}, and {len(missed) - 1} more things" if missed else None
         for one in listed:
-            self._feed.listed(one)
+            self._informer.listed(one)
         return contradiction
 
     async def _wait(self, seconds: float) -> bool:
-        """Until it is time (True), or services were listed anew by their watch; a doubt has its own time."""
+        """Until it is time (True), or services were listed again by their watch; a doubt has its own time."""
         if self.trust.doubt is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

@@ -51,7 +51,7 @@ class Batch:
     ranks_agree: bool = True
     """Every data-parallel rank can run its part on a graph."""
     recompiled: bool = False
-    """A compiled piece was traced anew in this pass."""
+    """A compiled piece was traced again in this pass."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from graphpod_runtime.cache.kv import KvCache
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Where the rows of one pass live. All int64, on the host, `slots` perhaps on the device; a backend puts on the
-    device what its kernels read.
+    """Where the rows of one pass live. All int64, on the host, `slots` perhaps on the device, of a decode step for a
+    backend that does not plan on the host `tables` and `lengths`, too; a backend puts on the device what its kernels
+    read.
 
     slots [tokens]: page · page_size + offset of each row's key and value. tables [sequences, pages]: the pages of
     each sequence in order. lengths [sequences]: tokens each sequence can attend to, this pass included.
@@ -43,6 +44,8 @@ class AttentionBackend(Protocol):
 
     name: str
     """Whose kernels run, for people."""
+    plans_on_host: bool
+    """Whether planning reads block tables and lengths."""
     cache: KvCache
     """The bound one."""
 

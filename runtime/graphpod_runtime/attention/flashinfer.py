@@ -41,14 +41,19 @@ class PageLists:
     lengths: Tensor
 
     @classmethod
-    def of(cls, tables: Tensor, lengths: Tensor, page_size: int) -> "PageLists":
-        """From a block table [sequences, pages] and the tokens of each sequence."""
+    def of(cls, tables: Tensor, lengths: Tensor, page_size: int, rows: int = 0) -> "PageLists":
+        """From a block table [sequences, pages] and the tokens of each sequence. Up to `rows` more sequences follow, of
+        one token of the scratch page: over nothing attention would be NaN."""
         # By numpy: a dozen steps on a few numbers each are quicker there than in torch.
         table, tokens = tables.numpy(), lengths.numpy()
         counts = -(-tokens // page_size)
-        used = numpy.arange(table.shape[1]) < counts[:, None]
+        indices = table[numpy.arange(table.shape[1]) < counts[:, None]]
+        if (padding := rows - tokens.shape[0]) > 0:
+            ones = numpy.ones(padding, dtype=numpy.int64)
+            tokens, counts = numpy.concatenate((tokens, ones)), numpy.concatenate((counts, ones))
+            indices = numpy.concatenate((indices, ones * SCRATCH_PAGE))
         indptr = numpy.concatenate(([0], counts.cumsum()))
-        parts = (indptr, table[used], tokens - (counts - 1) * page_size, tokens)
+        parts = (indptr, indices, tokens - (counts - 1) * page_size, tokens)
         return cls(*(torch.from_numpy(part.astype(numpy.int32)) for part in parts))
 
 
@@ -102,17 +107,69 @@ def frozen(planner: Any, q: Tensor, cache: tuple[Tensor, Tensor], out: Tensor) -
         planner.run(q, cache, out=out)
     finally:
         planner._cached_module, planner._sm_scale = module, scale
-    found: list[int] = []
-    for name, wanted in (("keys", cache[0]), ("values", cache[1]), ("scale", marked)):
-        places = [index for index, argument in enumerate(keeper.arguments) if argument is wanted]
-        if len(places) != 1:
-            raise RuntimeError(
-                f"this flashinfer passes the {name} of a layer to its kernels {len(places)} times, not once, among "
-                f"{len(keeper.arguments)} arguments; install the version in pyproject.toml, or set "
-                "spec.engine.attention to Torch"
-            )
-        found += places
+    found = [
+        _place(name, wanted, keeper.arguments)
+        for name, wanted in (("keys", cache[0]), ("values", cache[1]), ("scale", marked))
+    ]
     return Frozen(module.paged_run, list(keeper.arguments), (found[0], found[1], found[2]))
+
+
+class _Planning:
+    """In the place of a planner's kernels: keeps what they would be asked to plan."""
+
+    arguments: tuple[Any, ...]
+
+    def __init__(self, kernels: Any) -> None:
+        self._kernels = kernels
+
+    def plan(self, *arguments: Any) -> Any:
+        self.arguments = arguments
+        return self._kernels.plan(*arguments)
+
+
+class StepPlan(NamedTuple):
+    """Plans steps of one size: the kernels' own planner, its arguments, and where those stand that differ from step to
+    step: pinned memory to write the plan in, indptr and lengths.
+
+    flashinfer's wrapper around it copies each list by itself and looks at lengths one by one.
+    """
+
+    plan: Callable[..., Iterable[int]]
+    arguments: list[Any]
+    at: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, planner: Any, staging: Tensor, lists: PageLists, plan: Callable[[], None]) -> "StepPlan":
+        """What `plan`, which makes `planner` plan `lists` in `staging`, calls. RuntimeError where one of the three is
+        not passed exactly once."""
+        plan()
+        kernels = planner._cached_module
+        watched = _Planning(kernels)
+        planner._jit_module = watched
+        try:
+            plan()
+        finally:
+            planner._jit_module, planner._cached_module = None, kernels
+        varying = (("memory", staging), ("indptr", lists.indptr), ("lengths", lists.lengths))
+        at = tuple(_place(name, wanted, watched.arguments) for name, wanted in varying)
+        return cls(kernels.plan, list(watched.arguments), (at[0], at[1], at[2]))
+
+    def launch(self, staging: Tensor, lists: PageLists) -> Iterable[int]:
+        """The launch for these lists; its arrays are on their way to the device."""
+        for place, argument in zip(self.at, (staging, lists.indptr, lists.lengths), strict=True):
+            self.arguments[place] = argument
+        return self.plan(*self.arguments)
+
+
+def _place(name: str, wanted: object, arguments: tuple[Any, ...]) -> int:
+    """Where this very object stands."""
+    places = [index for index, argument in enumerate(arguments) if argument is wanted]
+    if len(places) != 1:
+        raise RuntimeError(
+            f"this flashinfer passes the {name} of a layer or step to its kernels {len(places)} times, not once, among "
+            f"{len(arguments)} arguments; install the version in pyproject.toml, or set spec.engine.attention to Torch"
+        )
+    return places[0]
 
 
 class Launches:
@@ -137,12 +194,47 @@ class Launches:
         self._of.clear()
 
 
+class StepLists(NamedTuple):
+    """The lists of captured steps of one size, on the device: one behind the other, so that one copy brings them."""
+
+    indptr: Tensor
+    last: Tensor
+    indices: Tensor
+    all: Tensor
+
+    @classmethod
+    def of(cls, static: Buffers, size: int, pages: int) -> "StepLists":
+        """Views for `size` sequences of at most `pages` pages."""
+        numbers = cls.numbers(size, size * pages)
+        every = static.view("lists", numbers)
+        last, indices = _aligned(size + 1), _aligned(size + 1) + _aligned(size)
+        return cls(every[: size + 1], every[last : last + size], every[indices:], every)
+
+    @staticmethod
+    def numbers(size: int, pages: int) -> int:
+        """Elements for `size` sequences that have `pages` together."""
+        return _aligned(size + 1) + _aligned(size) + pages
+
+    def load(self, pages: PageLists, staging: Tensor) -> None:
+        """`pages` by way of pinned memory, bytes that stay as they are until they are copied."""
+        size, used = self.last.shape[0], pages.indices.shape[0]
+        last, indices = _aligned(size + 1), _aligned(size + 1) + _aligned(size)
+        host = staging[: 4 * (indices + used)].view(torch.int32)
+        host[: size + 1], host[last : last + size], host[indices:] = pages.indptr, pages.last, pages.indices
+        self.all[: indices + used].copy_(host, non_blocking=True)
+
+
+def _aligned(count: int) -> int:
+    return -(-count // 32) * 32
+
+
 class FlashInferAttention:
     """The Backend on flashinfer 0.6, for models whose layers attend to everything. Prefill by `prefill` (fa2 or fa3),
     decode by its tensor-core kernel.
     """
 
     cache: KvCache
+    plans_on_host = True
 
     def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device, prefill: str) -> None:
         import flashinfer
@@ -159,6 +251,7 @@ class FlashInferAttention:
         )
         self._decode = self._decode_planner()
         self._steps: dict[int, Any] = {}
+        self._plans: dict[int, StepPlan] = {}
         self._launches = Launches()
 
     def bind(self, cache: KvCache) -> None:
@@ -174,17 +267,18 @@ class FlashInferAttention:
         ]
         # Their launches were planned for another cache.
         self._steps.clear()
+        self._plans.clear()
         self._launches.forget()
 
     def reserve(self, rows: int, pages: int) -> Buffers:
         self._pages_of_one = pages
+        numbers = StepLists.numbers(rows, rows * pages)
         self._static = Buffers(
             Slot("slots", rows, (), torch.int64, padding=SCRATCH_PAGE),
-            Slot("indptr", rows + 1, (), torch.int32, padding=None),
-            Slot("indices", rows * pages, (), torch.int32, padding=None),
-            Slot("last", rows, (), torch.int32, padding=None),
+            Slot("lists", numbers, (), torch.int32, padding=None),
             device=self._device,
         )
+        self._lists = PinnedRing(4 * numbers)
         return self._static
 
     def plan(self, metadata: Metadata) -> None:
@@ -198,19 +292,19 @@ class FlashInferAttention:
             self._plan(self._prefill, metadata.starts.int(), pages, causal=True)
 
     def plan_step(self, metadata: Metadata, size: int) -> None:
-        count = metadata.lengths.shape[0]
-        tables = torch.full((size, metadata.tables.shape[1]), SCRATCH_PAGE)
-        tables[:count] = metadata.tables
-        # A row beyond the live ones attends to one token of the scratch page: over nothing it would be NaN.
-        lengths = torch.ones(size, dtype=torch.int64)
-        lengths[:count] = metadata.lengths
         self._static.load("slots", metadata.slots, size)
         self._slots = self._static.view("slots", size)
         if size not in self._steps:
             self._steps[size] = self._decode_planner(size)
-        self._planned = self._steps[size]
-        self._plan(self._planned, None, PageLists.of(tables, lengths, self.cache.page_size))
-        self._launches.same(size, self._planned._plan_info)
+        planner = self._planned = self._steps[size]
+        pages = PageLists.of(metadata.tables, metadata.lengths, self.cache.page_size, size)
+        if size not in self._plans:
+            self._plans[size] = self._step_plan(planner, pages)
+        with self._lists.lend() as staging:
+            StepLists.of(self._static, size, self._pages_of_one).load(pages, staging)
+        with self._ring.lend() as staging:
+            planner._plan_info = self._plans[size].launch(staging, pages)
+        self._launches.same(size, planner._plan_info)
 
     def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
         # Without a place for its result, flashinfer would make one and fill it with zeros.
@@ -234,11 +328,12 @@ class FlashInferAttention:
         """Of eager batches of any size, or of captured steps of `size` rows."""
         fixed: dict[str, object] = {}
         if size is not None:
+            lists = StepLists.of(self._static, size, self._pages_of_one)
             fixed = {
                 "use_cuda_graph": True,
-                "paged_kv_indptr_buffer": self._static.view("indptr", size + 1),
-                "paged_kv_indices_buffer": self._static.view("indices", size * self._pages_of_one),
-                "paged_kv_last_page_len_buffer": self._static.view("last", size),
+                "paged_kv_indptr_buffer": lists.indptr,
+                "paged_kv_indices_buffer": lists.indices,
+                "paged_kv_last_page_len_buffer": lists.last,
             }
         return self._ready(
             self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
@@ -252,24 +347,33 @@ class FlashInferAttention:
         planner._pin_memory_int_workspace_buffer = None
         return planner
 
+    def _step_plan(self, planner: Any, pages: PageLists) -> StepPlan:
+        """How steps of the planner's size are planned, as its own `plan` does it."""
+        with self._ring.lend() as staging:
+            return StepPlan.of(planner, staging, pages, lambda: self._plan_in(staging, planner, None, pages))
+
     def _plan(self, planner: Any, starts: Tensor | None, pages: PageLists, **options: Any) -> None:
         """Plans rows `starts` (None: one row each) over `pages`. The host does not wait for the device."""
+        with self._ring.lend() as staging:
+            self._plan_in(staging, planner, starts, pages, **options)
+
+    def _plan_in(self, staging: Tensor, planner: Any, starts: Tensor | None, pages: PageLists, **options: Any) -> None:
+        """The same, in this pinned memory."""
         # From the host, flashinfer would wait until the indices are copied.
         indices = pages.indices.to(self._device, non_blocking=True)
-        with self._ring.lend() as staging:
-            planner._pin_memory_int_workspace_buffer = staging
-            planner.plan(
-                *(() if starts is None else (starts,)),
-                pages.indptr,
-                indices,
-                pages.last,
-                self._shape.heads,
-                self._shape.kv_heads,
-                self._shape.head_dim,
-                self.cache.page_size,
-                q_data_type=self._dtype,
-                kv_data_type=self.cache.keys.dtype,
-                sm_scale=self._shape.softmax_scale,
-                seq_lens=pages.lengths,
-                **options,
-            )
+        planner._pin_memory_int_workspace_buffer = staging
+        planner.plan(
+            *(() if starts is None else (starts,)),
+            pages.indptr,
+            indices,
+            pages.last,
+            self._shape.heads,
+            self._shape.kv_heads,
+            self._shape.head_dim,
+            self.cache.page_size,
+            q_data_type=self._dtype,
+            kv_data_type=self.cache.keys.dtype,
+            sm_scale=self._shape.softmax_scale,
+            seq_lens=pages.lengths,
+            **options,
+        )

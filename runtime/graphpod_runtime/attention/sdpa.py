@@ -152,6 +152,7 @@ class TorchAttention:
     """The Backend on scaled_dot_product_attention, for any model, device and dtype."""
 
     name = "torch"
+    plans_on_host = False
     cache: KvCache
     _rows: Metadata
     """On the cache's device, but for the lengths and starts of a prefill, which its loop reads on the host."""
@@ -178,10 +179,10 @@ class TorchAttention:
         device = self.cache.device
         for_loop = device if metadata.one_row_each else HOST
         self._rows = Metadata(
-            slots=metadata.slots.to(device),
-            tables=metadata.tables.to(device),
-            lengths=metadata.lengths.to(for_loop),
-            starts=metadata.starts.to(for_loop),
+            slots=metadata.slots.to(device, non_blocking=True),
+            tables=metadata.tables.to(device, non_blocking=True),
+            lengths=metadata.lengths.to(for_loop, non_blocking=True),
+            starts=metadata.starts.to(for_loop, non_blocking=True),
         )
 
     def plan_step(self, metadata: Metadata, size: int) -> None:

@@ -1,8 +1,9 @@
-"""Words of a command line as values. A word that is none is refused, and told what would be one."""
+"""Words of a command line as values. An unknown word is refused, and the message lists the known ones."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
 
 from graphpod_policy import Policy
@@ -19,7 +20,7 @@ def one_of(words: type[Word]) -> Callable[[str], Word]:
 
     def member(word: str) -> Word:
         if word not in list(words):
-            raise ArgumentTypeError(f"{word!r} is none of {', '.join(words)}")
+            raise ArgumentTypeError(f"{word!r} is not one of {', '.join(words)}")
         return words(word)
 
     return member
@@ -44,3 +45,8 @@ def number(kind: type[Number], least: Number, most: Number | None = None) -> Cal
 def sizes(word: str) -> tuple[int, ...]:
     """For argparse's `type`: numbers from 1 on between commas, ascending, each once."""
     return tuple(sorted({number(int, 1)(part) for part in word.split(",")}))
+
+
+def portable(word: str) -> str:
+    """A word of a command line as another machine would have it: of an absolute path, its name."""
+    return Path(word).name if Path(word).is_absolute() else word

@@ -1,4 +1,4 @@
-"""What breaks cost: a Breakable graph beside the same code captured as one graph, attention inside.
+"""What breaks cost: a Breakable graph compared with the same code captured as one graph, attention inside.
 
 The second graph is no part of the engine: a prefill's attention was planned for one batch, so it can run that batch
 only. It is captured here, replayed a few times and dropped. On a CPU attention enters the recording as one opaque call.

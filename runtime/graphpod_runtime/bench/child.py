@@ -19,6 +19,7 @@ from graphpod_runtime.bench.machine import machine, model_facts, rates
 from graphpod_runtime.bench.messages import (
     Breaks,
     Failed,
+    Message,
     Note,
     Order,
     Ready,
@@ -28,7 +29,6 @@ from graphpod_runtime.bench.messages import (
     Survey,
     Surveyed,
     Task,
-    Told,
     Transformers,
     encode,
     folder_of,
@@ -44,7 +44,7 @@ from graphpod_runtime.models.random import random_model
 from graphpod_runtime.wire.report import PhaseReport, Report, State
 from graphpod_runtime.wire.socket import WIRE, EngineEnd
 
-Tell = Callable[[Told], None]
+Tell = Callable[[Message], None]
 
 
 def main() -> int:
@@ -73,7 +73,7 @@ def _teller() -> Tell:
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def tell(message: Told) -> None:
+    def tell(message: Message) -> None:
         print(encode(message), file=lines, flush=True)
 
     return tell

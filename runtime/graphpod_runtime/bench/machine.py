@@ -2,10 +2,8 @@
 
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -14,6 +12,7 @@ from torch import Tensor
 import graphpod_policy
 from graphpod_policy import Device
 from graphpod_runtime.base.shapes import dtype_of
+from graphpod_runtime.bench import host
 from graphpod_runtime.bench.figures.floors import ModelFacts, Rates
 from graphpod_runtime.bench.figures.result import Machine
 from graphpod_runtime.cache.kv import page_bytes
@@ -90,10 +89,10 @@ def machine(device: Device) -> Machine:
     """This one."""
     gpu = device is Device.Cuda
     return Machine(
-        device=torch.cuda.get_device_name() if gpu else _cpu(),
-        driver=_driver() if gpu else None,
-        cpu=_cpu(),
-        cores=len(os.sched_getaffinity(0)),
+        device=torch.cuda.get_device_name() if gpu else host.cpu(),
+        driver=next(iter(host.gpus("driver_version")), None) if gpu else None,
+        cpu=host.cpu(),
+        cores=host.cores(),
         threads=torch.get_num_threads(),
         memory_bytes=torch.cuda.mem_get_info()[1] if gpu else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         system=platform.platform(terse=True),
@@ -108,26 +107,4 @@ def machine(device: Device) -> Machine:
 def _version(package: str) -> str | None:
     if package == "torch":
         return str(torch.__version__)  # with the build (+cpu, +cu130), which its metadata may lack
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _driver() -> str | None:
-    """None where nvidia-smi is not there or says nothing."""
-    try:
-        told = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return told[0] if told else None
+    return host.installed(package)

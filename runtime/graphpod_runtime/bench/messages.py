@@ -97,13 +97,13 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Told = Note | Surveyed | Ready | Round | Breaks | Served | Failed
+Message = Note | Surveyed | Ready | Round | Breaks | Served | Failed
 
 _order = msgspec.json.Decoder(Survey | Serve | Transformers)
-_told = msgspec.json.Decoder(Told)
+_decoder = msgspec.json.Decoder(Message)
 
 
-def encode(message: Order | Told) -> str:
+def encode(message: Order | Message) -> str:
     """One line, without its end."""
     return msgspec.json.encode(message).decode()
 
@@ -113,9 +113,9 @@ def order_of(text: str) -> Survey | Serve | Transformers:
     return _order.decode(text)
 
 
-def told_of(line: str) -> Told:
+def message_of(line: str) -> Message:
     """One line of a process. Raises msgspec.DecodeError for anything else."""
-    return _told.decode(line)
+    return _decoder.decode(line)
 
 
 def folder_of(order: Order) -> Path:

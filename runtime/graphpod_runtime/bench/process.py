@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from graphpod_runtime.bench.messages import Failed, Note, Order, Task, encode, told_of
+from graphpod_runtime.bench.messages import Failed, Note, Order, Task, encode, message_of
 
 T = TypeVar("T")
 
@@ -51,21 +51,21 @@ class Process(AbstractContextManager["Process"]):
             raise self._died() from None
 
     def answer(self, kind: type[T]) -> T:
-        """The next message that is not a note. ProcessFailed when there is none."""
+        """The next message that is not a note. ProcessFailed when the process ends first."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
-                told = told_of(line)
+                message = message_of(line)
             except msgspec.DecodeError as error:
                 raise ProcessFailed(f"said {line!r}: {error}") from error
-            if isinstance(told, Note):
-                self._note(told)
-            elif isinstance(told, Failed):
-                raise ProcessFailed(told.reason)
-            elif isinstance(told, kind):
-                return told
+            if isinstance(message, Note):
+                self._note(message)
+            elif isinstance(message, Failed):
+                raise ProcessFailed(message.reason)
+            elif isinstance(message, kind):
+                return message
             else:
-                raise ProcessFailed(f"answered {type(told).__name__}, not {kind.__name__}")
+                raise ProcessFailed(f"answered {type(message).__name__}, not {kind.__name__}")
         raise self._died()
 
     def check(self) -> None:

@@ -181,8 +181,8 @@ class Turns:
         self.progress.say(f"{name}: measured over the wire")
 
     def _process(self, name: str, order: Order, environment: dict[str, str] | None = None) -> Process:
-        def note(told: Note) -> None:
-            (self.progress.passing if told.passing else self.progress.say)(f"{name}: {told.text}")
+        def note(received: Note) -> None:
+            (self.progress.passing if received.passing else self.progress.say)(f"{name}: {received.text}")
 
         self.progress.passing(f"{name}: starting")
         return Process(order, note, environment)

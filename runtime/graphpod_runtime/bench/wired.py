@@ -50,7 +50,7 @@ class Wired:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Tells the engine to leave the wire, unless it failed."""
+        """Makes the engine leave the wire, unless it failed."""
         if kind is None:
             self._socket.send(encode([Drain()]))
         self._socket.close()

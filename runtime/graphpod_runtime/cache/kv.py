@@ -78,10 +78,21 @@ class KvCache:
         """A copy of `pages` [n] of every layer."""
         return PageContents(*(_bits(half).index_select(1, pages).view(half.dtype) for half in (self.keys, self.values)))
 
-    def put(self, pages: Tensor, content: "PageContents") -> None:
-        """`content` into `pages` [n] of every layer."""
-        for half, new in zip((self.keys, self.values), content, strict=True):
-            _bits(half).index_copy_(1, pages, _bits(new))
+    def holds(self, pages: Tensor, content: "PageContents") -> bool:
+        """Whether `pages` [n] hold `content`, bit for bit. Memory for one layer of them is enough."""
+        return all(
+            torch.equal(_bits(half[layer]).index_select(0, pages), _bits(kept[layer]))
+            for half, kept in zip((self.keys, self.values), content, strict=True)
+            for layer in range(len(half))
+        )
+
+    def draw(self, pages: Tensor, seed: int) -> None:
+        """Random values, the same for the same `seed`, into `pages` [n] of every layer, a layer at a time."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        for layer in range(len(self.keys)):
+            for half in (self.keys[layer], self.values[layer]):
+                drawn = torch.randn((len(pages), *half.shape[1:]), generator=generator, device=self.device)
+                _bits(half).index_copy_(0, pages, _bits(drawn.to(half.dtype)))
 
     def clear(self) -> None:
         """Zeroes every page."""

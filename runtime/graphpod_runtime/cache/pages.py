@@ -1,7 +1,7 @@
 """Pages of the KV cache, handed out and taken back."""
 
 SCRATCH_PAGE = 0
-"""Padded rows and captures write here. Nobody owns it and nothing reads it."""
+"""Padded rows and captures write here. It has no owner and no reader."""
 
 
 class OutOfPages(Exception):
@@ -24,7 +24,7 @@ class PageAllocator:
 
     @property
     def free_pages(self) -> list[int]:
-        """Those that nobody owns, ascending, the scratch page left out."""
+        """The pages without an owner, ascending, the scratch page left out."""
         return sorted(self._free)
 
     def take(self, count: int) -> list[int]:

@@ -24,7 +24,7 @@ from graphpod_runtime.wire.messages import Logprob
 from graphpod_runtime.wire.report import Report
 
 ALTERNATIVES = 20
-"""The most that may be named beside one token."""
+"""The most alternatives to one token."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     began = time.time()
     try:
-        shape = read_shape(options.model)  # an unknown architecture is told before a missing tokenizer
+        shape = read_shape(options.model)  # an unknown architecture is reported before a missing tokenizer
         config = local_config(LocalOptions.of(options))
         tokenizer = Tokenizer(options.model)
         prompts = [_encode(tokenizer, text, plain=options.plain) for text in options.prompt]
@@ -57,8 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{ExitCode.ConfigInvalid.name}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
     if options.json:
-        told = [_account(tokenizer, *entry, wants) for entry in zip(prompts, found, strict=True)]
-        print(json.dumps({"answers": told, "warmup": runner.report.as_dict()}, ensure_ascii=False))
+        accounts = [_account(tokenizer, *entry, wants) for entry in zip(prompts, found, strict=True)]
+        print(json.dumps({"answers": accounts, "warmup": runner.report.as_dict()}, ensure_ascii=False))
         return 0
     for answer in found:
         print(tokenizer.decode(list(answer.tokens)))
@@ -77,14 +77,14 @@ def _encode(tokenizer: Tokenizer, text: str, *, plain: bool) -> list[int]:
 def _account(tokenizer: Tokenizer, prompt: list[int], answer: Answer, wants: LogprobRequest) -> dict[str, object]:
     """One answer; log-probabilities only where they were asked for."""
 
-    def told(logprobs: tuple[Logprob, ...]) -> list[dict[str, object]]:
+    def listed(logprobs: tuple[Logprob, ...]) -> list[dict[str, object]]:
         return [_token(tokenizer, one.token, one.logprob) | {"top": _top(tokenizer, one)} for one in logprobs]
 
     return (
         {"text": tokenizer.decode(list(answer.tokens)), "promptTokens": len(prompt), "tokens": list(answer.tokens)}
-        | ({} if wants.answer is None else {"logprobs": told(answer.logprobs)})
+        | ({} if wants.answer is None else {"logprobs": listed(answer.logprobs)})
         # Nothing precedes the first token of a prompt.
-        | ({} if wants.prompt is None else {"promptLogprobs": [None, *told(answer.prompt_logprobs)]})
+        | ({} if wants.prompt is None else {"promptLogprobs": [None, *listed(answer.prompt_logprobs)]})
     )
 
 
@@ -111,13 +111,18 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="graphpod-engine generate", description="generate without a server")
     parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a model folder")
-    parser.add_argument("--prompt", action="append", required=True, help="may be given several times: one batch")
+    parser.add_argument("--prompt", action="append", required=True, help="may be repeated: the prompts form one batch")
     parser.add_argument("--plain", action="store_true", help="continue the text itself, without the chat template")
     parser.add_argument("--max-tokens", type=number(int, 1), default=128, metavar="N", help="default: %(default)s")
     parser.add_argument("--temperature", type=_temperature, default=0.0, help="0 is greedy, at most 2")
     parser.add_argument("--top-p", type=number(float, LEAST, 1.0), default=1.0, help="above 0, at most 1")
     parser.add_argument("--top-k", type=number(int, 0), default=0, help="0, the default: all tokens")
-    parser.add_argument("--min-p", type=number(float, 0.0, 1.0), default=0.0, help="of the likeliest, 0 to 1")
+    parser.add_argument(
+        "--min-p",
+        type=number(float, 0.0, 1.0),
+        default=0.0,
+        help="relative to the likeliest, 0 to 1",
+    )
     parser.add_argument("--seed", type=int)
     add_local_options(parser)
     parser.add_argument("--json", action="store_true", help="tokens and the warm-up report as one JSON object")
@@ -126,10 +131,10 @@ def _parser() -> argparse.ArgumentParser:
         "--logprobs",
         type=number(int, 0, ALTERNATIVES),
         metavar="N",
-        help="of the answer's tokens, each with the N likeliest there",
+        help="log-probabilities of the answer's tokens, each with the N likeliest alternatives",
     )
     group.add_argument(
-        "--prompt-logprobs", type=number(int, 0, ALTERNATIVES), metavar="N", help="of the prompt's tokens, likewise"
+        "--prompt-logprobs", type=number(int, 0, ALTERNATIVES), metavar="N", help="the same for the prompt's tokens"
     )
     return parser
 

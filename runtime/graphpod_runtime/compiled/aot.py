@@ -67,7 +67,8 @@ def write_package(
 
 
 def _refuse_static_libraries(path: Path) -> None:
-    """CompileFailed for code with a C++ library of its own, beside torch's: it would crash the process when loaded."""
+    """CompileFailed for code with a C++ library of its own, in addition to torch's: it would crash the process when
+    loaded."""
     with zipfile.ZipFile(path) as package:
         for name in package.namelist():
             if name.endswith(".so") and b"libstdc++.so.6" not in package.read(name):

@@ -70,9 +70,9 @@ class CompileCache:
     sealed = False
     """Latched at Ready: a compilation in serving would hold every request up for seconds."""
 
-    def __init__(self, folder: Path, device: torch.device, told: Callable[[str], None] = lambda name: None) -> None:
-        """`told` is called with a function's name when it has been compiled or loaded."""
-        self._entries, self._device, self._told = Entries(folder), device, told
+    def __init__(self, folder: Path, device: torch.device, ready: Callable[[str], None] = lambda name: None) -> None:
+        """`ready` is called with a function's name when it has been compiled or loaded."""
+        self._entries, self._device, self._ready = Entries(folder), device, ready
         self.compiles = self.loads = self.uncompiled = 0
 
     def code(
@@ -81,8 +81,8 @@ class CompileCache:
         """`function` compiled for arguments like `examples`, of which those at `rows` have rows: their first dimension
         is any number, the same for all. Every other dimension, the strides and the types are those of the examples.
 
-        `name` is for people; `text` tells this function from all others that are called with such arguments, by what
-        it does. `function` takes and returns tensors (a tuple, one, or None) and may write its arguments.
+        `name` is for people; `text` distinguishes this function from all others that are called with such arguments, by
+        what it does. `function` takes and returns tensors (a tuple, one, or None) and may write its arguments.
 
         CompileFailed when the compiler gives up, whatever it raises, or when its code computes something else;
         DeviceFailed when the device does.
@@ -97,7 +97,7 @@ class CompileCache:
         except Exception as error:
             words = textwrap.shorten(f"{type(error).__name__}: {error}", WORDS)
             raise CompileFailed(f"{name} cannot be compiled: {words}") from error
-        self._told(name)
+        self._ready(name)
         return CompiledCode(run, tuple(tensors_of(examples)), rows[0])
 
     def _run(
@@ -181,7 +181,7 @@ def machine(device: torch.device) -> tuple[str, ...]:
 
 
 def _instructions() -> str:
-    """All that this processor can do, as Linux tells it: code is compiled for the very processor (-march=native), and
+    """All that this processor can do, as Linux reports it: code is compiled for the very processor (-march=native), and
     ends the process on one that lacks an instruction.
     """
     lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -33,7 +33,7 @@ class Unusable(ValueError):
 
 
 def folder_of(environment: Mapping[str, str] = os.environ) -> Path:
-    """GRAPHPOD_COMPILE_CACHE; without it `graphpod` beside inductor's own cache, or under the user's caches."""
+    """GRAPHPOD_COMPILE_CACHE; without it `graphpod` next to inductor's own cache, or under the user's caches."""
     if named := environment.get(FOLDER):
         return Path(named)
     if inductor := environment.get("TORCHINDUCTOR_CACHE_DIR"):
@@ -48,7 +48,7 @@ class Entries:
         self._folder = folder
 
     def found(self, name: str, load: Callable[[bytes], Loaded]) -> Loaded | None:
-        """What `load` makes of the content of an entry of `name`; None when there is none that can be used. `load` may
+        """What `load` makes of the content of an entry of `name`; None without a usable one. `load` may
         raise Unusable, OSError or RuntimeError: then a line in the log says why, and the entry is passed over.
         """
         for path in sorted(self._folder.glob(f"{name}-*")):
@@ -75,7 +75,7 @@ class Entries:
 
 
 def _checked(path: Path) -> bytes:
-    """The content of an entry that nobody but the engine's user and root can have written. Unusable for any other."""
+    """The content of an entry that only the engine's user and root can have written. Unusable for any other."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):

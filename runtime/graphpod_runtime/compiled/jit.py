@@ -54,8 +54,8 @@ def compile_now(
     def call(*arguments: Tensor) -> tuple[Tensor, ...]:
         if not torch.compiler.is_compiling():  # never in compiled code
             account.ran_uncompiled()
-        # A comparison tells the compiler, too, that rows are one number. Each argument's would be a symbol of its own,
-        # and a size computed of two of them no number: torch 2.11 refuses a function that slices such a dimension.
+        # By a comparison the compiler knows, too, that rows are one number. Each argument's would be a symbol of its
+        # own, and a size computed of two of them no number: torch 2.11 refuses a function that slices such a dimension.
         if any(arguments[at].shape[0] != arguments[with_rows[0]].shape[0] for at in with_rows):
             raise ValueError(f"{name}: arguments differ in their number of rows")
         return traced.forward(*arguments)

@@ -1,4 +1,4 @@
-"""Compiled code beside what it was compiled from, on random arguments, before anything depends on it.
+"""Compiled code compared with its source, on random arguments, before anything depends on it.
 
 Plain eager, which the self-check compares replays with, runs compiled halves too: a compiler's mistake would stand on
 both sides of that comparison. Here it stands on one. Their roundings differ, so the allowance is measured: a multiple

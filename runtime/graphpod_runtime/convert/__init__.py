@@ -1,7 +1,7 @@
 """GGUF file -> Hugging Face style folder, the only form of weights the engine loads.
 
 `convert` does the work, `main` is `graphpod-engine convert`. The order: read the header, check that the file is one
-we can convert, write every file into a hidden folder beside the target, rename it into place. Whoever finds the
+we can convert, write every file into a hidden folder next to the target, rename it into place. Whoever finds the
 target folder therefore finds it whole.
 """
 

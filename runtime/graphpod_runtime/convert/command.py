@@ -17,13 +17,13 @@ def main(argv: Sequence[str]) -> int:
         prog="graphpod-engine convert", description="Turn a GGUF file into a Hugging Face style model folder."
     )
     parser.add_argument("--gguf", type=Path, required=True, metavar="FILE", help="the GGUF file (Llama architecture)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make; absent or empty")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to create; absent or empty")
     parser.add_argument(
         "--dtype",
         type=one_of(Dtype),
         default=Dtype.Bfloat16,
         metavar="DTYPE",
-        help=f"of the weights: {', '.join(Dtype)}",
+        help=f"element type of the weights: {', '.join(Dtype)}",
     )
     options = parser.parse_args(argv)
     started = monotonic()

@@ -1,4 +1,4 @@
-"""The target folder: written beside its final place, then renamed, so it is whole or absent."""
+"""The target folder: written next to its final place, then renamed, so it is whole or absent."""
 
 import json
 import shutil

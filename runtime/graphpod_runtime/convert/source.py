@@ -17,7 +17,7 @@ MAGIC = b"GGUF"
 
 
 class Source:
-    """One open GGUF file (memory mapped). Raises ConvertError when it is none, or a damaged one."""
+    """One open GGUF file (memory mapped). Raises ConvertError for another or a damaged file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,12 +1,14 @@
-"""The engine's loop: commands in, one pass, events out, until it is told to drain."""
+"""The engine's loop: commands in, one pass, events out, until it drains."""
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from graphpod_policy import EngineConfig
-from graphpod_runtime.engine.schedule.scheduler import Allocator, DoesNotFit, Limits, Progress, QueueFull, Scheduler
-from graphpod_runtime.engine.schedule.sequence import Batch, LogprobRequest, Sampling, Sequence, Yielded
+from graphpod_runtime.engine.pipeline import Launching, Pipeline
+from graphpod_runtime.engine.schedule.kv_space import Allocator
+from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
 from graphpod_runtime.wire.bounds import outside
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import (
@@ -24,10 +26,10 @@ from graphpod_runtime.wire.messages import (
 IDLE_SECONDS = 0.5
 """An idle loop wakes this often, to beat."""
 COUNTERS_SECONDS = 1.0
-"""A busy loop tells its counters this often, and whenever a request ends."""
+"""A busy loop reports its counters this often, and whenever a request ends."""
 
 
-class Runner(Protocol):
+class Runner(Launching[Any], Protocol):
     """What the loop needs of `engine.runner.Runner`."""
 
     config: EngineConfig
@@ -38,7 +40,6 @@ class Runner(Protocol):
     @property
     def pages(self) -> Allocator: ...
     def start(self) -> None: ...
-    def forward(self, batch: Batch) -> Yielded: ...
 
 
 class Link(Protocol):
@@ -62,30 +63,37 @@ class Loop:
         self._capacity_tokens = runner.pages.capacity * config.page_size
         self.scheduler = Scheduler(
             runner.pages,
-            Limits.of(config, config.serving.max_queue),
+            Limits.serving(config),
             runner.eos_ids,
         )
+        self._pipeline = Pipeline(self.scheduler, runner)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is open or a pass in flight."""
+        return self._pipeline.busy
 
     def run(self) -> None:
-        """Serves until a Drain has come and every request has ended. What `forward` raises is not caught: after an
+        """Serves until a Drain has come and every request has ended. What the runner raises is not caught: after an
         error of the device no page can be trusted.
         """
         self._link.send([self._counters()])
-        while self.scheduler.busy or not self._draining:
+        while self.busy or not self._draining:
             self.turn()
 
     def turn(self) -> None:
         """One round: every command that came, one pass, one frame of events."""
         self._beat()
         events: list[Event] = []
-        for command in self._link.poll(0 if self.scheduler.busy else IDLE_SECONDS):
+        for command in self._link.poll(0 if self.busy else IDLE_SECONDS):
             events += self._obey(command)
-        batch = self.scheduler.next()
-        if batch is not None:
-            for progress in self.scheduler.advance(batch, self._runner.forward(batch)):
+        if busy := self.busy:
+            for progress in self._pipeline.turn():
                 events += _events(progress)
         ended = any(isinstance(event, Finished) for event in events)
-        if ended or (batch is not None and time.monotonic() - self._told > COUNTERS_SECONDS):
+        # What ended in flight gives its pages back a turn later.
+        rests = busy and not self.busy
+        if ended or rests or (busy and time.monotonic() - self._told > COUNTERS_SECONDS):
             # Counters first: who reads the metrics after its answer finds its request counted.
             events.insert(0, self._counters())
         self._link.send(events)
@@ -114,9 +122,15 @@ class Loop:
         counters.set("graphpod_requests_waiting", scheduler.waiting)
         counters.set("graphpod_kv_cache_usage_ratio", scheduler.usage)
         counters.set("graphpod_kv_cache_capacity_tokens", self._capacity_tokens)
+        kv, page_size = scheduler.kv, scheduler.limits.page_size
+        counters.set("graphpod_prefill_budget_tokens", scheduler.limits.budget_while_decoding)
+        counters.set("graphpod_prefix_cache_tokens", kv.tree.size * page_size)
         for name, total in (
             ("graphpod_preemptions_total", scheduler.preemptions),
             ("graphpod_nonfinite_logits_total", scheduler.nonfinite),
+            ("graphpod_prefix_cache_queried_tokens_total", kv.asked_tokens),
+            ("graphpod_prefix_cache_hit_tokens_total", kv.hit_tokens),
+            ("graphpod_prefix_cache_evicted_tokens_total", kv.tree.evicted * page_size),
         ):
             counters.add(name, total - counters.value(name))
         self._told = time.monotonic()
@@ -133,6 +147,8 @@ def _sequence(command: Submit) -> Sequence:
         stop_ids=tuple(command.stop_ids),
         ignore_eos=command.ignore_eos,
         wants=LogprobRequest(command.logprobs, command.prompt_logprobs),
+        salt=command.salt,
+        priority=command.priority,
     )
 
 
@@ -142,10 +158,11 @@ def _events(progress: Progress) -> list[Event]:
         return [Finished(sequence.id, FinishReason.Error, progress.message)]
     first = len(sequence.tokens) == sequence.prompt_len + 1
     prompt = sequence.prompt_logprobs if first else []
+    cached = (sequence.cached or 0) if first else 0
     # A stop token ends the text, it is not part of it.
     if progress.finish is not FinishReason.Stop:
         logprobs = [] if progress.logprob is None else [progress.logprob]
-        events.append(Tokens(sequence.id, [progress.token], logprobs, prompt))
-    elif prompt:
-        events.append(Tokens(sequence.id, [], prompt_logprobs=prompt))
+        events.append(Tokens(sequence.id, [progress.token], logprobs, prompt, cached))
+    elif prompt or cached:
+        events.append(Tokens(sequence.id, [], prompt_logprobs=prompt, cached=cached))
     return events if progress.finish is None else [*events, Finished(sequence.id, progress.finish)]

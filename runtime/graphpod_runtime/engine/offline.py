@@ -3,6 +3,7 @@
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 
+from graphpod_runtime.engine.pipeline import Pipeline
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Progress, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
@@ -57,8 +58,9 @@ def answers(
     for sequence in sequences:
         scheduler.submit(sequence)
     failed: list[Progress] = []
-    while (batch := scheduler.next()) is not None:
-        for progress in scheduler.advance(batch, runner.forward(batch)):
+    pipeline = Pipeline(scheduler, runner)
+    while pipeline.busy:
+        for progress in pipeline.turn():
             if progress.finish is FinishReason.Error:
                 failed.append(progress)
             if progress.logprob is not None:
@@ -104,6 +106,6 @@ def refuse_misfits(prompts: List[list[int]], max_tokens: int, max_model_len: int
     for index, prompt in enumerate(prompts):
         if not prompt or len(prompt) + max_tokens > max_model_len:
             raise PromptTooLong(
-                f"prompt {index} has {len(prompt)} tokens and asks for {max_tokens} more; "
+                f"prompt {index} has {len(prompt)} tokens and requests {max_tokens} more; "
                 f"it needs 1 or more, and both together at most maxModelLen {max_model_len}"
             )

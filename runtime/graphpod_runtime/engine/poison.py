@@ -18,7 +18,8 @@ UNWRITTEN = 1000.0
 
 
 class Poison:
-    """Of one Ready engine. Slow: it writes the whole cache before every pass."""
+    """Of one Ready engine. Slow: it writes the whole cache before every pass. Pages that a flight can still write to
+    are not free, so they are left alone."""
 
     def __init__(
         self, attention: AttentionBackend, pages: PageAllocator, passes: Iterable[Pass], breaks: BreakArena
@@ -32,17 +33,21 @@ class Poison:
     def spoil(self, batch: Batch) -> None:
         """Before the pass of `batch`."""
         cache = self._attention.cache
-        cache.fill(torch.tensor(self._pages.free_pages, device=cache.device), torch.nan)
+        cache.fill(torch.tensor(self._pages.free_pages, dtype=torch.int64, device=cache.device), torch.nan)
         for tensor in (*self._spoilt, *self._breaks.tensors().values()):
             if tensor.is_floating_point():
                 tensor.fill_(torch.nan)
-        owners = [chunk.sequence for chunk in batch.chunks] if isinstance(batch, PrefillBatch) else batch.sequences
-        for sequence in owners:
-            self._fill_unwritten(sequence)
+        if isinstance(batch, PrefillBatch):
+            for chunk in batch.chunks:
+                self._fill_unwritten(chunk.sequence, chunk.start)
+        else:
+            for sequence, end in zip(batch.sequences, batch.ends, strict=True):
+                self._fill_unwritten(sequence, end - 1)
 
-    def _fill_unwritten(self, sequence: Sequence) -> None:
+    def _fill_unwritten(self, sequence: Sequence, written: int) -> None:
+        """Of its pages, the slots behind the tokens that are `written` when the pass runs."""
         cache = self._attention.cache
-        written, size = min(sequence.computed, len(sequence.tokens)), cache.page_size
+        size = cache.page_size
         whole = -(-written // size)
         cache.fill(torch.tensor(sequence.pages[whole:], dtype=torch.int64, device=cache.device), UNWRITTEN)
         if written % size:

@@ -1,12 +1,13 @@
 """The runner: owns model, KV cache and graphs; turns a batch into one forward pass and its next tokens.
 
-It never sees a queue. The loop decides what runs; the runner decides how: on a graph, or eagerly for one reason.
+A pass is launched and lands later: between the two the host plans the next one. The runner never sees a queue. The loop
+decides what runs; the runner decides how: on a graph, or eagerly for one reason.
 Every pass counts twice, in places that do not know of each other: `dispatch`'s answer counts the replay or the
 fallback, a hook on the model's body counts passes that really ran eagerly.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence as List
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from graphpod_policy import Batch as GatedBatch
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.forward.dispatch import dispatch
+from graphpod_runtime.engine.forward.flight import Flight, Scored
 from graphpod_runtime.engine.forward.inputs import Inputs, inputs_of
 from graphpod_runtime.engine.forward.logprobs import of_hidden, of_logits
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy
@@ -26,7 +28,6 @@ from graphpod_runtime.engine.start.device_state import LoadModel
 from graphpod_runtime.engine.start.starter import Started, Starter
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.wire.counters import Counters
-from graphpod_runtime.wire.messages import Logprob
 from graphpod_runtime.wire.report import Report
 
 
@@ -77,13 +78,24 @@ class Runner:
             engine = self._engine
             self._poison = Poison(engine.attention, self.pages, engine.passes.values(), engine.capturer.breaks)
 
+    @property
+    def ahead(self) -> bool:
+        """Whether a pass may be launched before the one before it has landed."""
+        return Mode.Lockstep not in self._engine.modes
+
     @torch.no_grad()
-    def forward(self, batch: Batch) -> Yielded:
-        """The next token of each sequence of `batch`, and the log-probabilities that were asked for."""
+    def launch(self, batch: Batch, given: List[int] | None = None) -> Flight:
+        """Puts the pass of `batch`, the next token of each of its sequences and the log-probabilities that were asked
+        for in line on the device. Passes land in their order. Later passes go on from the tokens that it chooses, or
+        from those that are `given` for its chunks or sequences.
+        """
         self._clean_pages()
         if self._poison is not None:
             self._poison.spoil(batch)
-        inputs = inputs_of(batch, self.config.page_size, self._engine.device)
+        if isinstance(batch, DecodeBatch):
+            inputs = self._engine.seats.step(batch)
+        else:
+            inputs = inputs_of(batch, self.config.page_size, self._engine.device)
         self._running = inputs.phase
         try:
             results = self._run(inputs)
@@ -92,40 +104,55 @@ class Runner:
         if isinstance(batch, DecodeBatch):
             logits, chosen, *_ = results
             tokens = self._sample(batch.sequences, logits, chosen, inputs.positions)
-            return Yielded(tokens, _answers(batch.sequences, logits, tokens))
-        return self._tail(batch, inputs, results[0])
+            seated = self._engine.seats.keep(tokens if given is None else _on(tokens.device, given))
+            every = (True,) * len(batch.sequences)
+            answers = _answers(batch.sequences, range(len(every)), logits, tokens)
+            return Flight.launched(batch, every, tokens, seated, answers)
+        return self._tail(batch, inputs, results[0], given)
 
-    def _tail(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor) -> Yielded:
+    def land(self, flight: Flight) -> Yielded:
+        """What the pass yields; waits for the device."""
+        yielded = flight.land()
+        if flight.seated is not None:
+            self._engine.seats.landed(flight.seated, flight.tokens)
+        if Mode.Seats in self._engine.modes:
+            self._engine.seats.verify()
+        return yielded
+
+    def forward(self, batch: Batch) -> Yielded:
+        """The pass of `batch` from its launch to its landing."""
+        return self.land(self.launch(batch))
+
+    def _tail(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor, given: List[int] | None) -> Flight:
         """What the rows of a prefill pass, hidden [tokens, hidden], yield: few of them reach the head."""
-        ending = [index for index, row in enumerate(inputs.yields) if row >= 0]
-        tokens = [-1] * len(inputs.yields)
-        answers: tuple[Logprob | None, ...] = ()
+        ends_text = tuple(row >= 0 for row in inputs.yields)
+        ending = [index for index, ends in enumerate(ends_text) if ends]
+        tokens, seated, answers = inputs.tokens[:0], None, None
         if ending:
             rows = _on(hidden.device, [inputs.yields[index] for index in ending])
             logits = self._engine.model.head(hidden[rows])
             sequences = tuple(batch.chunks[index].sequence for index in ending)
-            drawn = self._sample(sequences, logits, greedy(logits), inputs.positions[rows])
-            for index, token in zip(ending, drawn, strict=True):
-                tokens[index] = token
-            if found := _answers(sequences, logits, drawn):
-                by_chunk = dict(zip(ending, found, strict=True))
-                answers = tuple(by_chunk.get(index) for index in range(len(tokens)))
-        return Yielded(tokens, answers, self._prompts(batch, inputs, hidden) if batch.scores_prompt else ())
+            self._engine.seats.seat(sequences, [batch.chunks[index].end for index in ending], new=True)
+            tokens = self._sample(sequences, logits, greedy(logits), inputs.positions[rows])
+            kept = tokens if given is None else _on(tokens.device, [given[index] for index in ending])
+            seated = self._engine.seats.keep(kept)
+            answers = _answers(sequences, ending, logits, tokens)
+        prompts = self._prompts(batch, inputs, hidden) if batch.scores_prompt else None
+        return Flight.launched(batch, ends_text, tokens, seated, answers, prompts)
 
-    def _prompts(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor) -> tuple[tuple[Logprob, ...], ...]:
+    def _prompts(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor) -> Scored:
         """The log-probabilities of the prompt tokens that each chunk is to score."""
         starts = inputs.metadata.starts.tolist()
-        rows = [
-            starts[index] + position - 1 - chunk.start
-            for index, chunk in enumerate(batch.chunks)
-            for position in chunk.scored
-        ]
-        following = [chunk.sequence.tokens[position] for chunk in batch.chunks for position in chunk.scored]
-        top = max(chunk.sequence.wants.prompt or 0 for chunk in batch.chunks)
-        scored = iter(of_hidden(self._engine.model, hidden[_on(hidden.device, rows)], following, top))
-        return tuple(
-            tuple(_cut(next(scored), chunk.sequence.wants.prompt) for _ in chunk.scored) for chunk in batch.chunks
-        )
+        rows, following, owners, tops = list[int](), list[int](), list[int](), list[int]()
+        for index, chunk in enumerate(batch.chunks):
+            for position in chunk.scored:
+                rows.append(starts[index] + position - 1 - chunk.start)
+                following.append(chunk.sequence.tokens[position])
+                owners.append(index)
+                tops.append(chunk.sequence.wants.prompt or 0)
+        device = hidden.device
+        scores = of_hidden(self._engine.model, hidden[_on(device, rows)], _on(device, following), max(tops))
+        return Scored(scores, tuple(owners), tuple(tops))
 
     def _run(self, inputs: Inputs) -> tuple[Any, ...]:
         """One pass over `inputs`, on a graph where one fits."""
@@ -154,9 +181,9 @@ class Runner:
         """How often compiled code had none for its arguments, and ran as it was written."""
         return 0 if self._engine.cache is None else self._engine.cache.uncompiled
 
-    def _sample(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> list[int]:
-        """As Sampler.tokens. The copy of the tokens is the one time that the host waits for the device."""
-        return self._sampler.tokens(sequences, logits, chosen, positions).tolist()
+    def _sample(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
+        """As Sampler.tokens."""
+        return self._sampler.tokens(sequences, logits, chosen, positions)
 
     def _clean_pages(self) -> None:
         """Zeroes the pages that may hold NaN before a sequence writes to them: attention over NaN is NaN even where it
@@ -176,26 +203,17 @@ def _on(device: torch.device, rows: list[int]) -> Tensor:
     return torch.tensor(rows).to(device, non_blocking=True)
 
 
-def _answers(sequences: tuple[Sequence, ...], logits: Tensor, tokens: list[int]) -> tuple[Logprob | None, ...]:
-    """Log-probabilities of `tokens` [rows], drawn from logits [rows, vocab], where asked for; empty if nowhere. A row
-    that gave no token has none."""
-    wanted = [
-        index for index, sequence in enumerate(sequences) if sequence.wants.answer is not None and tokens[index] >= 0
-    ]
+def _answers(sequences: tuple[Sequence, ...], entries: List[int], logits: Tensor, tokens: Tensor) -> Scored | None:
+    """Log-probabilities of `tokens` [rows], drawn from logits [rows, vocab] for these `entries` of a batch, where asked
+    for."""
+    wanted = [index for index, sequence in enumerate(sequences) if sequence.wants.answer is not None]
     if not wanted:
-        return ()
-    top = max(sequences[index].wants.answer or 0 for index in wanted)
-    rows = logits if len(wanted) == len(sequences) else logits[_on(logits.device, wanted)]
-    found = dict(zip(wanted, of_logits(rows, [tokens[index] for index in wanted], top), strict=True))
-    return tuple(
-        _cut(found[index], sequence.wants.answer) if index in found else None
-        for index, sequence in enumerate(sequences)
-    )
-
-
-def _cut(logprob: Logprob, top: int | None) -> Logprob:
-    """With as many alternatives as this request asked for; another of the batch may have asked for more."""
-    return logprob if len(logprob.top) == top else replace(logprob, top=logprob.top[:top])
+        return None
+    if len(wanted) < len(sequences):
+        rows = _on(logits.device, wanted)
+        logits, tokens = logits[rows], tokens[rows]
+    tops = tuple(sequences[index].wants.answer or 0 for index in wanted)
+    return Scored(of_logits(logits, tokens, max(tops)), tuple(entries[index] for index in wanted), tops)
 
 
 def _gated(inputs: Inputs) -> GatedBatch:

@@ -19,7 +19,7 @@ class ApiKeyInvalid(Exception):
 
 
 class ApiKey:
-    """The keys in `file`. Raises ApiKeyInvalid when there is none to begin with; later the last ones that were good
+    """The keys in `file`. Raises ApiKeyInvalid without any at the start; later the last ones that were good
     go on counting.
     """
 
@@ -53,7 +53,7 @@ class ApiKey:
 
 
 def _identity(file: Path) -> tuple[int, int, int] | None:
-    """What tells one content of the file from another; None when there is no file."""
+    """What distinguishes one content of the file from another; None without a file."""
     try:
         found = file.stat()
     except OSError:
@@ -68,10 +68,10 @@ def _read(file: Path) -> tuple[bytes, ...]:
         raise ApiKeyInvalid(f"the API key in {file} cannot be read: {error}") from error
     for number, line in enumerate(lines, 1):
         if not all("!" <= character <= "~" for character in line):
-            # its words would be keys that nobody meant, and a header carries no other characters
-            raise ApiKeyInvalid(f"line {number} of {file} is no API key: visible ASCII characters without spaces")
+            # its words would be unintended keys, and a header carries no other characters
+            raise ApiKeyInvalid(f"line {number} of {file} is not an API key; use visible ASCII without spaces")
     if not any(lines):
-        raise ApiKeyInvalid(f"{file} holds no API key: write one a line")
+        raise ApiKeyInvalid(f"{file} has no API key; write one a line")
     return tuple(_digest(line) for line in lines if line)
 
 

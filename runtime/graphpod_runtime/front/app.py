@@ -25,6 +25,7 @@ from graphpod_runtime.front.requests.ending import Ended, Ending, tell
 from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, EngineClient
 from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
 from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.server_thread import ServerThread
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Warmup
 from graphpod_runtime.wire.report import StartStage, State
@@ -56,8 +57,8 @@ CAPTURES = {State.Capturing: ExitCode.CaptureFailed, State.SelfChecking: ExitCod
 
 
 def in_capture(ending: Ending, status: Status) -> Ending:
-    """The same end, told as that of the capture or the self-check it fell into: a crash there is a capture's that the
-    process did not survive, and whoever runs it may start a weaker plan.
+    """The same end, reported as that of the capture or the self-check it fell into: a crash there is a capture's that
+    the process did not survive, and whoever runs it may start a weaker plan.
     """
     code = CAPTURES.get(status.state)
     if not ending.crashed or code is None:
@@ -92,28 +93,26 @@ class Front:
         self._asked = asyncio.Event()
         self._stuck: Ending | None = None
         self._hurry = False
-        """Ctrl-C: nobody needs time to learn that we go."""
+        """Ctrl-C: no client needs time to learn that we go."""
 
     async def run(self, http: socket.socket, admin: socket.socket) -> Ending:
         """From two listening sockets to the end."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        probes = ServerThread("probes", admin_app(self._status, self._watchdog, self._exporter), admin)
+        probes.start()
         self._http = server(self._gate)
-        self._admin = server(admin_app(self._status, self._watchdog, self._exporter))
         self._serving = asyncio.create_task(self._http.serve([http]))
-        answering = asyncio.create_task(self._admin.serve([admin]))
         try:
             return await self._first_end()
         finally:
             self._engine.kill()
-            for one in (self._http, self._admin):
-                one.should_exit = True
-            await asyncio.wait((self._serving, answering), timeout=GOODBYE_SECONDS)
-            for task in (self._serving, answering):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+            self._http.should_exit = True
+            await asyncio.gather(asyncio.wait((self._serving,), timeout=GOODBYE_SECONDS), probes.stop(GOODBYE_SECONDS))
+            self._serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._serving
             self._engine.close()
 
     async def _first_end(self) -> Ending:
@@ -178,6 +177,7 @@ class Front:
     async def _watch(self) -> Ending:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
+            self._watchdog.turned()
             if self._watchdog.stuck() is None:
                 continue
             # Had this process itself been stopped, the beats of that time are read only now.
@@ -193,7 +193,7 @@ class Front:
     def _on_signal(self, number: signal.Signals) -> None:
         if self._asked.is_set():
             self._engine.kill()
-            os._exit(ExitCode.Drained)  # told twice: at once
+            os._exit(ExitCode.Drained)  # a second signal: exit at once
         self._hurry = number is signal.SIGINT
         self._asked.set()
 

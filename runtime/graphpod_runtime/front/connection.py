@@ -1,5 +1,6 @@
-"""uvicorn's HTTP/1.1, with bounds on what it leaves open: connections, the time a request's header takes, and the
-pieces that a body comes in (each chunk costs the event loop 10 µs, however small it is).
+"""uvicorn's HTTP/1.1 over llhttp, with bounds on what it leaves open: connections, the size of a request's header and
+the time it takes, requests sent ahead, and the pieces that a body comes in (each chunk costs the event loop 2 µs and
+more, however small it is).
 """
 
 import asyncio
@@ -8,15 +9,25 @@ import resource
 import sys
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEADER_SECONDS = 30.0
 """A connection without a request: from its beginning, or from a request's first byte, to the end of the header."""
+HEADER_BYTES = 16 << 10
+"""Of one request's address and header, and of anything else between two pieces of a body (extensions, trailers)."""
+FRAMING_BYTES = 32
+"""At most, around one field of a header or one piece of a body that has no extensions."""
+MAX_AHEAD = 16
+"""Requests that a client sends before it has the answer to an earlier one."""
 MAX_CONNECTIONS = 4096
 """Of one server. Each takes about 10 kB and a file descriptor."""
 FREE_PIECES, PIECE_BYTES = 256, 256
 """A body may come in so many pieces of any size, and one more for each so many bytes."""
+HOP = (b"connection", b"upgrade", b"http2-settings")
+"""Fields of a header that asks for another protocol."""
+ABORT = "graphpod.abort"
+"""The extension of a request's scope that drops its connection at once, with what was not sent yet."""
 
 
 def room_for_connections(files: int | None = None) -> int:
@@ -28,68 +39,148 @@ def room_for_connections(files: int | None = None) -> int:
     return MAX_CONNECTIONS if files < 0 else max(1, min(MAX_CONNECTIONS, files // 2 - 64))
 
 
-class TooManyPieces(h11.RemoteProtocolError):
-    """A body came in very many small chunks."""
+class _Refused(Exception):
+    """Stops the parser: status and message of the answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
-class Pieces(h11.Connection):
-    """Counts the pieces of a body."""
-
-    _pieces = _bytes = 0
-
-    def next_event(self) -> Any:
-        """As h11's; raises TooManyPieces too."""
-        event = super().next_event()
-        if isinstance(event, h11.Request):
-            self._pieces = self._bytes = 0
-        elif isinstance(event, h11.Data):
-            self._pieces += 1
-            self._bytes += len(event.data)
-            if self._pieces > FREE_PIECES + self._bytes // PIECE_BYTES:
-                raise TooManyPieces("too many chunks")
-        return event
+NO_HTTP = _Refused(400, "The request is not HTTP/1.1.")
 
 
-class Connection(H11Protocol):
+class Connection(HttpToolsProtocol):
     """One client's connection."""
 
     _waits: asyncio.TimerHandle | None = None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.conn = Pieces(h11.SERVER, self.conn._max_incomplete_event_size)
+    _answering: RequestResponseCycle | None = None
+    """The request that the application works on; `cycle` is the one that was read last."""
+    _refused: _Refused | None = None
+    _header_read = False
+    """Of the request that is being read."""
+    _header = _silent = _pieces = _bytes = 0
+    """Bytes of its header; bytes read of which the parser has said nothing; pieces and bytes of its body."""
+    _data = b""
+    """What is being parsed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """503 for one too many."""
         super().connection_made(transport)
         if len(self.connections) > room_for_connections():
-            self._refuse(503, "service_unavailable", "Too many connections are open; send the request again.")
+            self._refuse(503, "Too many connections are open; send the request again.", "service_unavailable")
         else:
             self._wait_for_a_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends what waits for the connection."""
+        """Ends what waits for the connection: a timer, the request that is answered, those that were sent ahead."""
         self._stop_waiting()
+        for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
 
-    def handle_events(self) -> None:
+    def data_received(self, data: bytes) -> None:
         """Reads what has come."""
-        super().handle_events()
-        if self.conn.their_state is not h11.IDLE:
-            self._stop_waiting()
-        elif self.timeout_keep_alive_task is None and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        self._silent += len(data)
+        self._feed(data)
+        if self.transport.is_closing():
+            return
+        self._silent = max(0, self._silent)
+        if self._silent > HEADER_BYTES:
+            self._refuse(431, "The request's header is too large.")
+        elif not self._header_read and (self._answering is None or self._answering.response_complete):
             self._wait_for_a_header()
 
+    def _feed(self, data: bytes) -> None:
+        self._data = data
+        super().data_received(data)
+        self._data = b""
+
     def send_400_response(self, msg: str) -> None:
-        """The error that is being handled, as OpenAI's clients read it; after the beginning of an answer its end."""
-        error = sys.exception()
-        if isinstance(error, TooManyPieces):
-            msg = f"The request's body came in too many chunks; send chunks of {PIECE_BYTES} bytes or more."
-            self._refuse(400, "invalid_request_error", msg)
-        elif isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
-            self._refuse(431, "invalid_request_error", "The request's header is too large.")
-        else:
-            self._refuse(400, "invalid_request_error", "The request is not HTTP/1.1.")
+        """The reason, as OpenAI's clients read it; after the beginning of an answer its end."""
+        refused = self._refused or NO_HTTP
+        self._refuse(refused.status, str(refused))
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._header_read = False
+        self._header = self._pieces = self._bytes = 0
+        self._silent -= FRAMING_BYTES
+        self.scope["extensions"] = {ABORT: {"now": self.transport.abort}}
+
+    def on_url(self, url: bytes) -> None:
+        """A part of its address."""
+        self._count_header(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of its header, or of the trailer after its body."""
+        self._count_header(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The request can be answered, or waits for its turn."""
+        self._header_read = True
+        self._stop_waiting()
+        if len(self.pipeline) >= MAX_AHEAD:
+            self._stop(400, f"More than {MAX_AHEAD} requests were sent ahead; wait for answers, or open connections.")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of its body."""
+        self._silent -= len(body) + FRAMING_BYTES
+        self._pieces += 1
+        self._bytes += len(body)
+        if self._pieces > FREE_PIECES + self._bytes // PIECE_BYTES:
+            self._stop(400, f"The request's body came in too many chunks; send chunks of {PIECE_BYTES} bytes or more.")
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request has been read."""
+        self._header_read = False
+        super().on_message_complete()
+
+    def _should_upgrade(self) -> bool:
+        """No protocol is changed, but the parser must not read on: after a header that asks for another one (as Java's
+        HTTP client does with its first request) it takes no body and no further request.
+        """
+        return bool(self.parser.should_upgrade())
+
+    def handle_websocket_upgrade(self) -> None:
+        """Reads the request, and what came after its header, as if it had not asked for another protocol."""
+        upgrade = sys.exception()
+        assert isinstance(upgrade, httptools.HttpParserUpgrade)
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        rest = self._data[upgrade.args[0] :]
+        if method == b"CONNECT":
+            self._refuse(400, "This server is no proxy: CONNECT is not supported.")
+            return
+        fields = [(name, value) for name, value in self.headers if name not in HOP]
+        closes = any(name == b"connection" and b"close" in value.lower() for name, value in self.headers)
+        fields += [(b"connection", b"close")] if closes else []
+        head = b"".join(b"%b: %b\r\n" % field for field in fields)
+        self.parser = httptools.HttpRequestParser(self)
+        self._feed(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self.url, version, head, rest))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _count_header(self, size: int) -> None:
+        self._silent -= size + FRAMING_BYTES
+        self._header += size
+        if self._header > HEADER_BYTES:
+            self._stop(431, "The request's header is too large.")
+
+    def _stop(self, status: int, message: str) -> None:
+        """Ends the parser, which answers with `send_400_response`."""
+        self._refused = _Refused(status, message)
+        raise self._refused
 
     def _wait_for_a_header(self) -> None:
         if self._waits is None:
@@ -100,9 +191,10 @@ class Connection(H11Protocol):
             self._waits.cancel()
             self._waits = None
 
-    def _refuse(self, status: int, kind: str, message: str) -> None:
+    def _refuse(self, status: int, message: str, kind: str = "invalid_request_error") -> None:
         """Answers where no answer has begun, and closes."""
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        answering = self._answering
+        if answering is None or answering.response_complete or not answering.response_started:
             error = {"message": message, "type": kind, "param": None, "code": None}
             body = json.dumps({"error": error}).encode()
             head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\nconnection: close\r\n"

@@ -48,7 +48,7 @@ class Gate:
             incoming.release()
 
     def _unknown(self, scope: Scope) -> ApiError | None:
-        """401 for who does not send the key: before anything else is told of the server."""
+        """401 without the key: before anything else about the server is disclosed."""
         if self._key is None or not scope["path"].startswith(API):
             return None
         sent = next((value for name, value in scope["headers"] if name == b"authorization"), b"")

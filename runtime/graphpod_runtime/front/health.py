@@ -1,4 +1,6 @@
-"""The admin port: probes, warm-up and metrics. Kept apart from the API so that a network policy can part them."""
+"""The admin port: probes, warm-up and metrics. Kept apart from the API so that a network policy can part them, and on
+an event loop of its own, so that a long body or a busy stream delays no probe.
+"""
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,7 +19,7 @@ def admin_app(status: Status, watchdog: Watchdog, exporter: Exporter) -> Starlet
         return PlainTextResponse("ok\n" if ok else f"{reason}\n", 200 if ok else 503)
 
     async def livez(request: Request) -> Response:
-        stuck = watchdog.stuck()
+        stuck = watchdog.stuck() or watchdog.held()
         return answer(stuck is None and (status.engine_alive or not status.started), stuck or "the engine has died")
 
     async def startupz(request: Request) -> Response:

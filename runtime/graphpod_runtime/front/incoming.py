@@ -51,7 +51,7 @@ class Incoming:
             try:
                 part = await asyncio.wait_for(self._next(), BODY_SECONDS)
             except TimeoutError:
-                return ApiError(408, f"No more of the body came for {BODY_SECONDS:.0f} s; send the request again.")
+                return ApiError(408, f"The body did not continue for {BODY_SECONDS:.0f} s; send the request again.")
             self._held += len(part)
             self._room.held += len(part)
             if self._held > BODY_LIMIT:

@@ -16,7 +16,7 @@ from graphpod_runtime.front.requests.ending import Ending, tell
 
 
 def serve(options: ServeOptions) -> int:
-    """Serves until it is told to end or cannot go on; returns the exit code."""
+    """Serves until it is stopped or cannot go on; returns the exit code."""
     # As process 1 of a container a signal without a handler is ignored; until the front has its own, just end.
     for early in (signal.SIGTERM, signal.SIGINT):
         signal.signal(early, _end_at_once)

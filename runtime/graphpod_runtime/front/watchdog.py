@@ -23,8 +23,9 @@ class Watchdog:
     ) -> None:
         """`model` as its config.json describes it: what a plan was estimated with may have been much smaller."""
         self._clock = clock
-        self._stage = "Import"
-        self._progress = clock()
+        self._heard = ("Import", clock())
+        """The stage and the last progress: one value, because probes read it on a thread of their own."""
+        self._turned = clock()
         self.limits = _limits(plan)
         """Seconds without progress that each stage may take."""
         if model is not None:
@@ -33,14 +34,24 @@ class Watchdog:
 
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat has come."""
-        self._stage, self._progress = beat.stage, max(self._progress, beat.progress)
+        self._heard = (beat.stage, max(self._heard[1], beat.progress))
+
+    def turned(self) -> None:
+        """The event loop of the API and the wire goes on."""
+        self._turned = self._clock()
+
+    def held(self) -> str | None:
+        """For how long the event loop of the API and the wire has not gone on; None when all is well."""
+        silent = self._clock() - self._turned
+        return f"the front has served nothing for {silent:.0f} s" if silent > FLOOR_SECONDS else None
 
     def stuck(self) -> str | None:
         """What is stuck, for how long and beyond which limit; None when all is well."""
-        silent, limit = self._clock() - self._progress, self.limits.get(self._stage, FLOOR_SECONDS)
+        stage, progress = self._heard
+        silent, limit = self._clock() - progress, self.limits.get(stage, FLOOR_SECONDS)
         if silent <= limit:
             return None
-        return f"no progress at {self._stage} for {silent:.0f} s, the limit is {limit:.0f} s"
+        return f"no progress at {stage} for {silent:.0f} s, the limit is {limit:.0f} s"
 
 
 def _limits(plan: Plan) -> dict[str, float]:

@@ -42,12 +42,15 @@ class Buffers:
         """`live` [count, ...] into the first rows of `name`, padding up to `size` rows.
 
         A live row narrower than the slot's (a block table) is padded on its right as well. Pageable memory of the host
-        is read before this returns, and nobody waits for the device; pinned memory must keep its content until then.
+        is read before this returns, and nothing waits for the device; pinned memory must keep its content until then.
+        What lies in the buffer itself stays as it is: who wrote it there wrote the padding, too.
         """
         slot, target = self._slots[name], self._tensors[name][:size]
         count = live.shape[0]
         if count > size or size > slot.rows:
             raise ValueError(f"{name}: {count} rows do not fit size {size} of a slot with {slot.rows} rows")
+        if live.data_ptr() == target.data_ptr():
+            return
         if slot.row and live.shape[1] < slot.row[0]:
             target[:count, live.shape[1] :] = slot.padding or 0
             target[:count, : live.shape[1]].copy_(live, non_blocking=True)

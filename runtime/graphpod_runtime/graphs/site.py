@@ -28,8 +28,8 @@ def located(error: BaseException, where: str) -> BaseException:
     traceback.clear_frames(error.__traceback__)
     if not isinstance(error, Exception):
         return error
-    told = error if failure_of(error) is not CaptureFailed or isinstance(error, GraphError) else repr(error)
-    return failure_of(error)(f"{where}: {told}")
+    shown = error if failure_of(error) is not CaptureFailed or isinstance(error, GraphError) else repr(error)
+    return failure_of(error)(f"{where}: {shown}")
 
 
 def failure_of(error: Exception) -> type[CaptureFailed | CaptureOutOfMemory | DeviceFailed]:

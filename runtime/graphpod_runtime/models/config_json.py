@@ -1,6 +1,6 @@
 """A model's shape, read from the config.json of its folder.
 
-What is built is said once, in `graphpod_policy.config_json`, so that `graphpod explain` refuses what this refuses.
+What is built stands once, in `graphpod_policy.model.config_json`: `graphpod explain` refuses what this refuses.
 """
 
 import math
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphpod_policy.architectures import Architecture
-from graphpod_policy.config_json import FULL, ConfigJson, Json, given, rope_type
+from graphpod_policy.model.architectures import Architecture
+from graphpod_policy.model.config_json import FULL, ConfigJson, Json, given, rope_type
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.base.shapes import Activation, ModelShape, Stretch
@@ -20,7 +20,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The parsed config.json of `folder`, without its nulls. ModelInvalid when it is missing or broken."""
     whole = _read(folder / "config.json")
     if whole is None:
-        raise ModelInvalid(f"{folder}: no config.json; point the model at a Hugging Face style folder")
+        raise ModelInvalid(f"{folder}: no config.json; use the folder of a Hugging Face style model")
     return whole
 
 

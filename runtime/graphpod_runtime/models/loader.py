@@ -8,7 +8,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from graphpod_policy.architectures import ARCHITECTURES
+from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
@@ -49,7 +49,7 @@ def load_model(
             continue
         if name not in targets:
             raise ModelInvalid(
-                f"{file}: tensor {stored_name} has no place in {shape.architecture}; is config.json of this model?"
+                f"{file}: tensor {stored_name} has no place in {shape.architecture}; use the config.json of this model"
             )
         view = targets[name].view
         if tensor.shape != view.shape:
@@ -89,7 +89,7 @@ def _files(folder: Path) -> list[Path]:
         files = [folder / name for name in names]
         for file in files:
             if not file.is_file():
-                raise ModelInvalid(f"{file}: named by {index.name} but not there; copy the model again")
+                raise ModelInvalid(f"{file}: is missing, though {index.name} lists it; copy the model again")
         return files
     files = sorted(folder.glob("*.safetensors"))
     if not files:

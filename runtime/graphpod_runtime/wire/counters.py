@@ -1,6 +1,7 @@
 """Cumulative counters, gauges and histograms of the engine process, checked against the metric table."""
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from graphpod_policy import BUILT_POLICIES, POSSIBLE_FALLBACKS, Backend, ExitCode, Policy
@@ -43,11 +44,29 @@ class Counters:
 
     def observe(self, name: str, value: float, /, **labels: str) -> None:
         """Adds one observation to a histogram."""
+        self.observer(name, **labels)(value, 1)
+
+    def observer(self, name: str, /, **labels: str) -> Callable[[float, int], None]:
+        """Adds so many equal observations to one histogram, whose name and labels are checked only here."""
         key = self._key(name, Kind.Histogram, labels)
         bounds = BY_NAME[name].buckets
         series = self._histograms.setdefault(key, _Histogram([0] * (len(bounds) + 1)))
-        series.counts[bisect_left(bounds, value)] += 1
-        series.total += value
+
+        def observe(value: float, times: int) -> None:
+            series.counts[bisect_left(bounds, value)] += times
+            series.total += value * times
+
+        return observe
+
+    def adder(self, name: str, /, **labels: str) -> Callable[[float], None]:
+        """Raises one counter, which begins at 0; its name and labels are checked only here."""
+        key, values = self._key(name, Kind.Counter, labels), self._values
+        values.setdefault(key, 0)
+
+        def add(amount: float) -> None:
+            values[key] += amount
+
+        return add
 
     def value(self, name: str, /, **labels: str) -> float:
         """The sum over all series of `name` whose labels include `labels`."""
@@ -82,11 +101,11 @@ class Counters:
                 self.add("graphpod_graph_capture_failures_total", 0, phase=phase, backend=backend, reason=code.name)
 
     def snapshot(self) -> list[Sample]:
-        """Every series, cumulative since start."""
-        plain = [Sample(name, _labels(name, values), value) for (name, values), value in self._values.items()]
+        """Every series, cumulative since start. Another thread may count meanwhile."""
+        plain = [Sample(name, _labels(name, values), value) for (name, values), value in list(self._values.items())]
         histograms = [
             Sample(name, _labels(name, values), series.total, tuple(series.counts))
-            for (name, values), series in self._histograms.items()
+            for (name, values), series in list(self._histograms.items())
         ]
         return plain + histograms
 

@@ -23,13 +23,16 @@ class Logprob:
 
 
 class FinishReason(StrEnum):
-    """How a request ended. `rejected` never reached the engine's queue: it was full."""
+    """How a request ended. `rejected` never reached the engine's queue: it was full. `slow_reader` is the front's own:
+    it aborted the request, because the client did not read its answer.
+    """
 
     Stop = "stop"
     Length = "length"
     Abort = "abort"
     Error = "error"
     Rejected = "rejected"
+    SlowReader = "slow_reader"
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
@@ -49,10 +52,14 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     prompt_logprobs: int | None = None
     top_k: int = 0
     min_p: float = 0.0
+    salt: str = ""
+    """Prefixes are shared among requests of one salt only."""
+    priority: int = 0
+    """Lower ones are admitted earlier."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """Nobody waits for `id` any more. An unknown id has ended already; that is no error."""
+    """No client waits for `id` any more. An unknown id has ended already; that is no error."""
 
     id: str
 
@@ -66,13 +73,15 @@ Command = Submit | Abort | Drain
 
 class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """New tokens of `id`, in order. The token that stopped a request is not among them. Log-probabilities where they
-    were asked for: of these tokens, and once, in the first event, of the prompt's from its second token on.
+    were asked for: of these tokens, and once, in the first event, of the prompt's from its second token on. `cached`,
+    in the first event, too: prompt tokens that the prefix cache had.
     """
 
     id: str
     ids: list[int]
     logprobs: list[Logprob] = []
     prompt_logprobs: list[Logprob] = []
+    cached: int = 0
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):

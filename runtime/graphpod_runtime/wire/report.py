@@ -1,4 +1,4 @@
-"""What a start tells the world: the body of GET /warmup, less the pod's own identity."""
+"""What a start reports: the body of GET /warmup, less the pod's own identity."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -2,7 +2,7 @@
 //
 // It registers N devices of one resource with the kubelet whose device-plugins folder is mounted, gives a container that
 // is allotted some of them NVIDIA_VISIBLE_DEVICES=name,name, and registers again when the kubelet comes back. Its control
-// port takes `PUT /devices/NAME` with `Healthy` or `Unhealthy`, and tells all of them then and at `GET /devices`.
+// port takes `PUT /devices/NAME` with `Healthy` or `Unhealthy`, and reports all of them then and at `GET /devices`.
 package main
 
 import (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed import Cluster
-from testbed.golang import binary, build
+from testbed.binaries.golang import binary, build
 from tests.api.chart.release import Release
 from tests.audit import Audit
 from tests.clusters import own_cluster

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from testbed.golang import KUBERNETES
+from testbed.binaries.golang import KUBERNETES
 
 CHART = Path("charts/graphpod")
 NAMESPACE = "graphpod-system"

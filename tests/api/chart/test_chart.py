@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from testbed import Cluster
-from testbed.golang import KUBERNETES
+from testbed.binaries.golang import KUBERNETES
 from tests.api.chart.rendered import CHART, NAMESPACE, objects, render, run
 
 GOLDEN = Path(__file__).with_name("golden.yaml")

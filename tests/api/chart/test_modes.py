@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from testbed import Cluster
-from testbed.foreign import Foreign
+from testbed.binaries.foreign import Foreign
 from tests.api.chart.release import DEPLOYMENT, Release
 from tests.audit import Audit, Right
 from tests.crd import drop_crd
@@ -203,9 +203,10 @@ def test_a_release_that_would_meet_another_is_refused_before_it_writes_anything(
     assert "crds.enabled=false" in said
     for scope in ([mine], []):
         said = other.refused("crds.enabled=false", *scope)
-        assert f"release one in namespace team-one works in namespace {red} already" in said
+        assert f"release one in namespace team-one already manages namespace {red}" in said
     one.install()
-    assert "release one in namespace team-one works in the whole cluster" in other.refused(its, "crds.enabled=false")
+    whole = "release one in namespace team-one already manages the whole cluster"
+    assert whole in other.refused(its, "crds.enabled=false")
     its_own = ("-A", "-l", "app.kubernetes.io/instance=other", "-o", "name")
     left = other.cluster.kubectl("get", "roles,deployments,serviceaccounts", *its_own)
     assert left == ""

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from demo import preflight
-from demo.current import CurrentContext
-from demo.kubeconfig import current
-from demo.preflight import Right
+from demo.current import preflight
+from demo.current.cluster import CurrentContext
+from demo.current.kubeconfig import current
+from demo.current.preflight import Right
 from testbed import Cluster, TestbedError
-from testbed.golang import build
+from testbed.binaries.golang import build
 from tests.audit import Audit
 from tests.eventually import Eventually
 
@@ -90,7 +90,7 @@ UP, DOWN = ("up", "--cluster=current", IMAGES), ("down", "--cluster=current")
 @pytest.mark.parametrize(
     ("more", "typed", "words"),
     [
-        ((), "theirs\n", "nobody confirmed"),
+        ((), "theirs\n", "is not confirmed"),
         (("--confirm=other",), "", "CONFIRM is 'other', but the current context is 'theirs'"),
         (("--confirm=",), "theirs\n", "CONFIRM is ''"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from graphpod_operator.status.write_throttle import MOMENT_SECONDS
 from stubs.proxy import Proxy
 from testbed import Cluster
-from testbed.foreign import Foreign
+from testbed.binaries.foreign import Foreign
 from tests.api.operator.door import Door
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import HASTY, USER, Operator, grant

@@ -15,8 +15,9 @@ import yaml
 
 import graphpod_operator
 from graphpod_operator.install.engine_images import Images
+from graphpod_operator.install.installation import Installation
 from testbed import Cluster
-from testbed.foreign import Foreign
+from testbed.binaries.foreign import Foreign
 from tests.eventually import Eventually
 from tests.places import Place
 
@@ -27,6 +28,7 @@ RULES, LEASE_RULES, OPTIONAL_RULES = (
 LEASES = "default"
 """The namespace in which operators take turns, unless a test has one of its own."""
 IMAGES = Images("graphpod.dev/runtime:test", "graphpod.dev/runtime:test-gpu")
+INSTALLED = Installation(IMAGES)
 STOP_SECONDS = 30
 HASTY = "from graphpod_operator.watch import optional_kinds as kinds; kinds.EVERY_SECONDS = 1.0"
 """Of `before`: a look at what is served each second."""
@@ -144,10 +146,12 @@ class Operator:
         self.process.kill()
         self.process.wait(STOP_SECONDS)
 
-    def ask(self, path: str) -> tuple[int, str]:
-        """Status and body of a GET on the operator's own port; status 0 while nothing listens."""
+    def ask(self, path: str, port: int | None = None) -> tuple[int, str]:
+        """Status and body of a GET on the operator's own port, or on another of its ports; status 0 while nothing
+        listens.
+        """
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port or self.port}{path}", timeout=5) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION
-from graphpod_operator.watch.service_watch import NO_FINALIZER
+from graphpod_operator.handlers.settings import NO_FINALIZER
 from testbed import Cluster
 from testbed.errors import TestbedError
 from tests.api.operator.explained import explained
@@ -18,7 +18,7 @@ from tests.api.operator.test_bounds import DEEP, FIELDS, create, goes_on, nested
 from tests.audit import Audit
 from tests.crd import drop_crd, serve_crd
 from tests.places import Place, service
-from tests.unit.operator.observe.test_reading_bounds import put
+from tests.unit.operator.observe.test_warmup_report import put
 
 INFINITE = float("inf")
 LIES: dict[str, tuple[tuple[str, ...], Any, str]] = {
@@ -27,7 +27,7 @@ LIES: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "nan": (("graph", "prefill", "captureSeconds"), float("nan"), "graph.prefill.captureSeconds: "),
     "infinite": (("graph", "decode", "captureSeconds"), INFINITE, "graph.decode.captureSeconds: "),
     "long": (("configHash",), "x" * 60_000, "configHash: "),
-    "nothing": ((), None, "no warm-up report"),
+    "nothing": ((), None, "without a warm-up report"),
 }
 """A place in a report, what stands there, and what status says of it."""
 
@@ -128,7 +128,7 @@ def test_an_object_that_is_not_read_is_explained_by_its_bound(operator: Operator
     create(place, written(service("deep", **FIELDS["volume"](None)), nested(DEEP)))
     done = explained(place, "deep")
     assert done.returncode == 2
-    assert "the object is nested more than 128 levels deep; shorten or remove the field" in done.stderr
+    assert "the object is nested more than 128 levels deep; shorten or remove that field" in done.stderr
 
 
 def test_the_finalizer_that_the_framework_would_remove_is_one_that_no_object_can_have(drafts: Place) -> None:
@@ -145,7 +145,7 @@ def test_an_object_that_a_finalizer_keeps_is_named_with_it_and_the_service_heals
     finalizers(["example.com/never"])
     applied.kubectl("delete", "service", "demo", "--wait=false")
     message = eventually(applied.reached("Accepted", "Unknown", "PreviousDeleting"))
-    assert f"Service {applied.namespace}/demo is still there" in message
+    assert f"Service {applied.namespace}/demo still exists" in message
     assert "waits for its finalizers: example.com/never" in message
     finalizers(None)
     eventually(applied.reached("Accepted", "True", "Accepted"), timeout=60)

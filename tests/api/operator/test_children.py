@@ -10,10 +10,11 @@ from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.field_ownership import desired_fields, owned_fields
 from graphpod_operator.kube.resources import AT_TIMES, CHILDREN, Resource
-from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_policy import EngineConfig, config_hash
-from tests.api.operator.process import IMAGES, USER, Operator
+from tests.api.operator.process import INSTALLED, USER, Operator
 from tests.audit import Audit
 from tests.places import LABEL, Place, service
 
@@ -44,7 +45,7 @@ def wanted(place: Place, name: str = "demo") -> Desired:
     """What the operator plans for a stored service."""
     found = json.loads(place.kubectl("get", "controllerrevisions", "-l", f"{LABEL}={name}", "-o", "json"))["items"]
     memories = [Child.of(Resource.ControllerRevision, raw) for raw in found]
-    planned = desire(Service.of(place.get("gisvc", name)), IMAGES, memories)
+    planned = desire(PlanInput(Service.of(place.get("gisvc", name)), INSTALLED, memories))
     assert isinstance(planned, Desired)
     return planned
 

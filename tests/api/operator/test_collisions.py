@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from graphpod_operator.cache.service import Service
-from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
-from tests.api.operator.process import IMAGES, USER, Operator
+from tests.api.operator.process import INSTALLED, USER, Operator
 from tests.audit import Audit
 from tests.places import LABEL, Place, service
 
@@ -22,7 +23,7 @@ def config_name(service_name: str) -> str:
         "metadata": {"name": service_name, "namespace": "x", "uid": "x", "resourceVersion": "1"},
         "spec": service(service_name)["spec"],
     }
-    planned = desire(Service.of(stored), IMAGES)
+    planned = desire(PlanInput(Service.of(stored), INSTALLED))
     assert isinstance(planned, Desired)
     return f"{service_name}-engine-{planned.config_hash}"
 

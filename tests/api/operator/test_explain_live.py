@@ -16,7 +16,7 @@ def test_a_live_service_is_explained_beside_what_its_status_says(applied: Place)
     done = explained(applied, "demo")
     assert done.returncode == 0, done.stderr
     assert "prefill   planned Breakable, running nothing yet" in done.stdout
-    assert "Adopting the same rules would change nothing in the engine's configuration." in done.stdout
+    assert "Adopting the same rules changes nothing in the engine's configuration." in done.stdout
     told = json.loads(explained(applied, "demo", "-o", "json").stdout)
     assert told["live"]["configHash"] == told["configHash"] == applied.status()["graph"]["configHash"]
 
@@ -27,8 +27,8 @@ def test_the_program_of_a_next_version_tells_what_it_would_make_otherwise(applie
     assert done.returncode == 0, done.stderr
     told = done.stdout.partition("In the cluster")[2].splitlines()
     (pinned,) = applied.kubectl("get", "controllerrevisions", "-o", "name").split()
-    assert f"  pinned    {pinned.partition('/')[2]}, of 1 that are kept; image {IMAGES.cpu}" in told
-    at = told.index("  Of the pinned rendering this program would change, beside the image:")
+    assert f"  pinned    {pinned.partition('/')[2]}, one of 1 kept; image {IMAGES.cpu}" in told
+    at = told.index("  This program would change this part of the pinned rendering, besides the image:")
     assert told[at + 1 : at + 7] == [
         "    engine.graph.decode.sizes",
         "      - 4 of up to 8 sequences: 1 2 4 8",
@@ -39,7 +39,7 @@ def test_the_program_of_a_next_version_tells_what_it_would_make_otherwise(applie
     ]
     assert "kubectl annotate" not in done.stdout, "the operator that runs offers nothing"
     same = explained(applied, "demo").stdout
-    assert "Pods made by this program would be the same, but for their image." in same
+    assert "This program would create the same pods, except for their image." in same
 
 
 @pytest.fixture
@@ -56,11 +56,12 @@ def test_a_status_somebody_cut_down_is_explained_as_far_as_it_goes(still: Place,
     still.kubectl("patch", "gisvc", "demo", "--subresource=status", "--type=json", "-p", patch)
     done = explained(still, "demo")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "prefill   planned not told, running nothing yet" in done.stdout
+    assert "prefill   planned unknown, running nothing yet" in done.stdout
     assert "  pinned    demo-" in done.stdout
 
 
 def test_a_service_that_is_not_there_is_called_that(place: Place) -> None:
     done = explained(place, "nobody")
     assert done.returncode == 2
-    assert done.stderr == f"error: no gisvc/nobody in namespace {place.namespace}; -n names another\n"
+    where = f"namespace {place.namespace}; for another namespace: -n NAMESPACE"
+    assert done.stderr == f"error: gisvc/nobody does not exist in {where}\n"

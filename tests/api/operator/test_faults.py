@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator.kube.resources import WATCHED, Resource
-from stubs.fault import Answer, Cut, Effect, Freeze, Slow, Turn, WatchError
+from stubs.faults.fault import Answer, Cut, Effect, Freeze, Slow, Turn, WatchError
 from stubs.kubecall import WRITES, Verb, Which
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts
@@ -147,7 +147,7 @@ def test_an_error_that_ends_a_watch_ends_not_the_operator(wire: Wire, place: Pla
     place.apply("second")
     eventually(place.reached("WorkloadAvailable", "False", "Starting", "second"))
     eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
-    assert wire.operator.stop() == 0, "kopf's handlers of signals outlive it, and do nothing"
+    assert wire.operator.stop() == 0
     wire.operator.start()
 
 

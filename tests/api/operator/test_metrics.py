@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from graphpod_operator.telemetry.metrics import CONTROLLER, SKIPPED, ZEROS
 from graphpod_policy.metrics import Kind, Process, of
-from stubs.fault import Answer, Freeze, Turn, WatchError
+from stubs.faults.fault import Answer, Freeze, Turn, WatchError
 from stubs.kubecall import Verb, Which
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts, report, running, set_status

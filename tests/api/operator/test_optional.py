@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed.foreign import Foreign
+from testbed.binaries.foreign import Foreign
 from tests.api.operator.process import HASTY, USER, Operator, grant, serve
 from tests.audit import Audit
 from tests.crd import drop_crd
@@ -106,7 +106,7 @@ def test_a_kind_without_rights_is_told_of_and_harms_nothing(
         serve(place, foreign)
         place.apply(**asked)
         told = eventually(place.reached(condition, "False", "KindNotGranted"), timeout=60)
-        assert told.endswith("switch the kind on in the chart's value optionalKinds")
+        assert told.endswith("switch the kind on in the chart's values, under optionalKinds")
         assert place.condition("Accepted")[:2] == ("True", "Accepted")
         rules = json.dumps({"rules": role["rules"]})
         place.kubectl("patch", "role", f"rbac-of-{LESSER}", "--type=merge", "-p", rules)

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from graphpod_operator.cache.service import Service
+from graphpod_operator.install.installation import Installation
 from graphpod_operator.install.network_access import Access
 from graphpod_operator.kube.client import PAGE, KubernetesCluster
+from graphpod_operator.kube.cluster import Conflict, ServerRefused, Terminating, Unavailable
 from graphpod_operator.kube.connection import connect
-from graphpod_operator.kube.port import Conflict, ServerRefused, Terminating, Unavailable
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from tests.api.operator.process import IMAGES
 from tests.places import Place, service
@@ -75,7 +77,10 @@ async def test_an_apply_of_a_child_that_is_to_be_made_takes_no_object_that_is_th
     stored = {"metadata": {"name": "demo", "namespace": place.namespace, "uid": "u", "resourceVersion": "1"}}
     spec = {"model": {"uri": "pvc://a/b"}, "replicas": 2, "autoscaling": {"min": 2, "max": 3, "target": 4}}
     planned = desire(
-        Service.of({**stored, "spec": spec}), IMAGES, access=Access.read('{"admin": [{"podSelector": {}}]}')
+        PlanInput(
+            Service.of({**stored, "spec": spec}),
+            Installation(IMAGES, access=Access.read('{"admin": [{"podSelector": {}}]}')),
+        )
     )
     assert isinstance(planned, Desired)
     assert len(planned.children) >= 8

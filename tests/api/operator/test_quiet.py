@@ -14,10 +14,11 @@ import pytest
 from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.field_ownership import desired_fields, owned_fields
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Desired, DesiredChild
+from graphpod_operator.plan.desired_state import Desired, DesiredChild
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from tests.api.operator.pods import AdminPorts, report, running, set_status
-from tests.api.operator.process import IMAGES, Operator, grant
+from tests.api.operator.process import INSTALLED, Operator, grant
 from tests.audit import Audit, Trail
 from tests.eventually import Eventually
 from tests.places import LABEL, Manifest, Place, service
@@ -37,7 +38,7 @@ WHOLE = {"replicas": 2}
 def planned() -> tuple[DesiredChild, ...]:
     """The children of such a service, by the planner alone."""
     metadata = {"namespace": "x", "uid": "x", "resourceVersion": "1"}
-    wanted = desire(Service.of(service("whole", metadata, **WHOLE)), IMAGES)
+    wanted = desire(PlanInput(Service.of(service("whole", metadata, **WHOLE)), INSTALLED))
     assert isinstance(wanted, Desired)
     return wanted.children
 
@@ -188,7 +189,7 @@ def _owner(found: Manifest) -> str:
 
 def _wanted(place: Place) -> tuple[DesiredChild, ...]:
     """The children that the service wants, by the planner alone: nothing is newer than what it was made by."""
-    wanted = desire(Service.of(place.get("gisvc", "whole")), IMAGES)
+    wanted = desire(PlanInput(Service.of(place.get("gisvc", "whole")), INSTALLED))
     assert isinstance(wanted, Desired)
     return wanted.children
 

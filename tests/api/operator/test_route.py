@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from testbed.foreign import Foreign
+from testbed.binaries.foreign import Foreign
 from tests.api.operator.process import USER, Operator, serve
 from tests.audit import Audit
 from tests.crd import drop_crd

@@ -46,20 +46,13 @@ def test_the_server_accepts_a_value_exactly_when_the_models_do(door: Door) -> No
 VALID = [spec for _, spec in CASES if our_refusal(spec) is None]
 
 
-def merged(one: Any, other: Any) -> Any:
-    """Both specs in one; where both have a value, that of the second."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one | {key: merged(one[key], value) if key in one else value for key, value in other.items()}
-    return other
-
-
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(VALID), min_size=2, max_size=8))
 def test_the_server_accepts_a_whole_spec_exactly_when_the_models_do(door: Door, parts: list[Any]) -> None:
     """Each part is valid alone; rules about several fields may refuse them together."""
     spec: Any = {}
     for part in parts:
-        spec = merged(spec, part)
+        spec = specs.merged(spec, part)
     theirs, ours = door.judge(spec).refusal, our_refusal(spec)
     assert (theirs is None) == (ours is None), f"server: {theirs}\nmodels: {ours}"
 

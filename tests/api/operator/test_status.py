@@ -164,12 +164,12 @@ MISSING = '0/1 nodes are available: persistentvolumeclaim "weights" not found. p
             crashed(12, "CaptureFailed: decode size 2: injected"),
             "GraphsCaptured",
             "CaptureFailed",
-            "decode size 2: injected; set graph.onCaptureFailure: Degrade",
+            "decode size 2: injected; set spec.graph.onCaptureFailure: Degrade",
         ),
         (crashed(13, "CaptureOutOfMemory: prefill size 256"), "GraphsCaptured", "CaptureOutOfMemory", "graph.sizes"),
-        (crashed(14, "SelfCheckFailed: decode size 4"), "GraphsCaptured", "SelfCheckFailed", "report it"),
+        (crashed(14, "SelfCheckFailed: decode size 4"), "GraphsCaptured", "SelfCheckFailed", "report the failure"),
         (crashed(137, "", reason="OOMKilled"), "WorkloadAvailable", "OutOfMemory", "spec.resources.limits.memory"),
-        (crashed(1, "boom"), "WorkloadAvailable", "CrashLoop", "boom; read kubectl logs --previous"),
+        (crashed(1, "boom"), "WorkloadAvailable", "CrashLoop", "boom; see kubectl logs demo-"),
     ],
     ids=["claim", "model", "capture", "memory", "selfcheck", "oom", "crash"],
 )
@@ -217,7 +217,7 @@ def test_an_evicted_pod_is_told_and_its_successor_makes_the_service_ready(
     evicted = the_pod(ready)
     why = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
     set_status(ready.cluster, evicted, running(ready=False) | why)
-    words = f"pod {evicted['metadata']['name']} ended for good: Evicted: The node was low"
+    words = f"pod {evicted['metadata']['name']} failed permanently: Evicted: The node was low"
     # pods and Deployments are watched apart: the reason may come before the words
     eventually(lambda: words in ready.reached("Ready", "False", "Starting")())
     (successor,) = eventually(

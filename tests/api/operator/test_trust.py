@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphpod_operator.kube.resources import WATCHED
-from stubs.fault import Freeze, Turn
+from stubs.faults.fault import Freeze, Turn
 from stubs.kubecall import Verb, Which
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts
@@ -18,16 +18,16 @@ pytestmark = pytest.mark.chaos
 WATCHES = Which(frozenset({Verb.WATCH}))
 SHORT = """
 from graphpod_operator.kube import client
-from graphpod_operator.watch import relist, service_watch
+from graphpod_operator.handlers import kopf_operator
+from graphpod_operator.watch import relist
 client.SILENT_SECONDS = 3600.0
 relist.EVERY_SECONDS = relist.DOUBT_SECONDS = 3.0
 relist.DELIVERY_SECONDS = 1.0
-settings = service_watch.settings
-def without_inactivity_check():
-    chosen = settings()
+configure = kopf_operator.configure
+def without_inactivity_check(chosen):
+    configure(chosen)
     chosen.watching.inactivity_timeout = 3600
-    return chosen
-service_watch.settings = without_inactivity_check
+kopf_operator.configure = without_inactivity_check
 """
 """A resync every 3 s, and streams that say nothing are believed."""
 

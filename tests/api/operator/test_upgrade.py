@@ -198,7 +198,7 @@ def test_a_rollout_taken_back_by_kubectl_is_put_back_and_told(
     applied.kubectl("rollout", "undo", "deployment/demo")
     told = '-o=jsonpath={.items[?(@.reason=="PutBack")].message}'
     message = eventually(lambda: applied.kubectl("get", "events", told) or None)
-    assert "an earlier spec, applied again, takes its old ReplicaSet" in message
+    assert "to roll back, apply its earlier spec again" in message
     eventually(lambda: applied.get("deployment", "demo")["spec"]["template"] == template)
 
 

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from graphpod_operator.manager.webhook import PATH
+from graphpod_operator.handlers.admission_server import PATH
 from stubs.certificate import make
 from testbed import Cluster
-from testbed.network import Addresses
+from testbed.host.network import Addresses
 from tests.api.operator.process import Operator, free_port, grant
 from tests.places import Place, service
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stubs.fault import Answer, Cut, Freeze, Point, Slow, Turn, WatchError
+from stubs.faults.fault import Answer, Cut, Freeze, Point, Slow, Turn, WatchError
 from stubs.kubecall import WRITES, Verb, Which
 from stubs.kubeconfig import Kubeconfig
 from stubs.proxy import Proxy

@@ -5,20 +5,21 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed import Cluster, record
-from testbed.network import Addresses
-from tests.aggregation import served_at
+from testbed import Cluster
+from testbed.host import record
+from testbed.host.network import Addresses
+from tests.aggregation import JsonHandler, served_at
 
 GROUP, VERSION = "stub.graphpod.dev", "v1"
 
 
-class _Server(BaseHTTPRequestHandler):
+class _Server(JsonHandler):
     """Answers discovery, and for a resource the user that it was told of, with the name in the caller's certificate."""
 
     def do_GET(self) -> None:
@@ -27,14 +28,7 @@ class _Server(BaseHTTPRequestHandler):
         answer: dict[str, Any] = {"kind": "APIResourceList", "groupVersion": f"{GROUP}/{VERSION}", "resources": []}
         if self.path.endswith("/whoami"):
             answer = {"user": self.headers["X-Remote-User"], "vouched for by": caller}
-        body = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None: ...
+        self.answer(answer)
 
 
 @pytest.fixture

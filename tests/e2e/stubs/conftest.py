@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed import Cluster, images
+from testbed import Cluster
+from testbed.images import build as images
 from tests.places import Place
 
 

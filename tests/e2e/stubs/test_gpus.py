@@ -12,9 +12,10 @@ import pytest
 from stubs import manifests
 from stubs.deployed import Deployed, bring, device_plugin_image
 from stubs.manifests import GPU
-from testbed import Cluster, TestbedError, record
-from testbed.network import netns
-from testbed.pause import IMAGE as PAUSE
+from testbed import Cluster, TestbedError
+from testbed.host import record
+from testbed.host.network import netns
+from testbed.nodes.pause import IMAGE as PAUSE
 from testbed.process import spawn
 from tests.clusters import own_cluster
 from tests.eventually import Eventually

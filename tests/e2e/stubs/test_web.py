@@ -14,7 +14,7 @@ from obstore.store import S3Store
 from stubs import certificate, manifests
 from stubs.deployed import Deployed, bring
 from stubs.external_metrics import ROOT
-from testbed.pause import IMAGE as PAUSE
+from testbed.nodes.pause import IMAGE as PAUSE
 from tests.eventually import Eventually
 from tests.places import Place
 

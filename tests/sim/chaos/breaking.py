@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from stubs.engine_wish import ANNOTATIONS
-from stubs.fault import Answer, Cut, Effect, Turn
+from stubs.engine.wish import ANNOTATIONS
+from stubs.faults.fault import Answer, Cut, Effect, Turn
 from stubs.kubecall import Verb, Which
 from testbed.errors import TestbedError
-from testbed.kwok import SIMULATED
+from testbed.nodes.kwok import SIMULATED
 from testbed.process import send
 from tests.api.operator.process import free_port, grant
 from tests.eventually import Eventually

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from stubs.fault import Answer, Cut, Freeze, Slow, Turn, WatchError
+from stubs.faults.fault import Answer, Cut, Freeze, Slow, Turn, WatchError
 from stubs.kubecall import WRITES
 from tests.sim.chaos import breaking as by
 from tests.sim.chaos.arena import WITHIN, Inject
@@ -62,7 +62,7 @@ FAULTS = (
         by.wire(Cut(after_events=1, after_bytes=9), by.WATCHES, Turn(times=9)), WORK,
     ),
     Fault("watch 429", "watches end, and four are refused with 429", by.watches_refused(Answer(429, retry_after=1), 4)),
-    Fault("watch frozen", "watches tell nothing for 5 s", by.watches_frozen(Freeze(), 5.0)),
+    Fault("watch frozen", "watches send nothing for 5 s", by.watches_frozen(Freeze(), 5.0)),
     # the control plane
     Fault(
         "API server killed", "kill -9 of the API server amid the writes, and a new one",
@@ -87,7 +87,7 @@ FAULTS = (
     # each round: three objects are put back, and pods come, load and go, of which the status tells
     Fault(
         "rival on children", "somebody scales the Deployment and takes labels away, six times in 3 s",
-        by.rival(by.on_children), shows=f"put back each time, told by one Event; {ORDER}", extra=6 * by.ROUNDS + 6,
+        by.rival(by.on_children), shows=f"put back each time, reported by one Event; {ORDER}", extra=6 * by.ROUNDS + 6,
     ),
     Fault(
         "rival on status", "somebody writes another phase, address and count into the status, six times in 3 s",
@@ -100,12 +100,12 @@ FAULTS = (
     Fault(
         "relentless rival on children", "somebody scales the Deployment 60 times without a pause",
         by.rival(by.on_replicas, by.RELENTLESS, 0.0), WORK,
-        shows=f"no hot loop: put back ever more seldom, told by the Event Contested; {ORDER}", extra=40, within=120,
+        shows=f"no hot loop: put back less often each time, reported as Contested; {ORDER}", extra=40, within=120,
     ),
     Fault(
         "relentless rival on status", "somebody writes another status 60 times without a pause",
         by.rival(by.on_status, by.RELENTLESS, 0.0), WORK,
-        shows=f"no hot loop: put back ever more seldom, told by the Event Contested; {ORDER}", extra=24, within=120,
+        shows=f"no hot loop: put back less often each time, reported as Contested; {ORDER}", extra=24, within=120,
     ),
     # nodes and engines
     Fault(
@@ -113,32 +113,32 @@ FAULTS = (
         shows=f"another pod elsewhere; {ORDER}", extra=12, within=120,
     ),
     Fault(
-        "killed for its memory", "the kernel kills each engine as it captures, until that is mended",
+        "killed for its memory", "the kernel kills each engine as it captures, until that is fixed",
         by.engines("killed:Capturing", told=("Ready", "False", "OutOfMemory")), WORK,
         shows=f"OutOfMemory; {ORDER}", extra=16, within=120,
     ),
     Fault(
-        "image missing", "the image of the pods cannot be pulled, until that is mended",
+        "image missing", "the image of the pods cannot be pulled, until that is fixed",
         by.engines(image="registry.invalid/engine:1", told=("Ready", "False", "ImagePullFailed")), WORK,
         shows=f"ImagePullFailed; {ORDER}", extra=16, within=120,
     ),
     Fault(
-        "engine of another pod", "each engine says that it is another pod, until that is mended",
+        "engine of another pod", "each engine says that it is another pod, until that is fixed",
         by.engines("lying:uid", told=("GraphsCaptured", "Unknown", "EngineMisreports")), WORK,
         shows=f"never Ready meanwhile; {ORDER}", extra=16, within=120,
     ),
     Fault(
-        "engine of another configuration", "each engine says that it runs something else, until that is mended",
+        "engine of another configuration", "each engine says that it runs something else, until that is fixed",
         by.engines("lying:hash", told=("GraphsCaptured", "Unknown", "EngineMisreports")), WORK,
         shows=f"never Ready meanwhile; {ORDER}", extra=16, within=120,
     ),
     Fault(
-        "engine ready too early", "/readyz says yes amid captures that never end, until that is mended",
+        "engine ready too early", "/readyz says yes amid captures that never end, until that is fixed",
         by.engines("lying:ready", told=("WorkloadAvailable", "True", "Available")), WORK,
         shows=f"never Ready meanwhile; {ORDER}", extra=16, within=120,
     ),
     Fault(
-        "engine silent", "/warmup accepts and never answers, until that is mended",
+        "engine silent", "/warmup accepts and never answers, until that is fixed",
         by.engines("silent:warmup", told=("GraphsCaptured", "Unknown", "EngineUnreachable")), WORK,
         shows=f"never Ready meanwhile; {ORDER}", extra=16, within=120,
     ),
@@ -146,7 +146,7 @@ FAULTS = (
         "engine slow", "one graph takes 3 s more to capture", by.engines("slow:prefill:64:3s"), WORK, extra=10,
     ),
     Fault(
-        "engine dies", "each engine dies as it captures, until that is mended",
+        "engine dies", "each engine dies as it captures, until that is fixed",
         by.engines("dead:Capturing", told=("Ready", "False", "EngineDied")), WORK,
         shows=f"EngineDied; {ORDER}", extra=16, within=120,
     ),

@@ -8,10 +8,11 @@ from pydantic import ValidationError
 
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.service import Service
-from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from tests import specs
-from tests.api.operator.process import IMAGES
+from tests.api.operator.process import INSTALLED
 from tests.places import URI
 from tests.sim.conftest import annotations
 
@@ -49,9 +50,9 @@ def drawn(seed: int, without: Iterable[str] = ()) -> Iterator[Made]:
         fields = chance.sample(sorted(by_field), chance.randint(1, 6))
         spec: Made = {}
         for field in fields:
-            spec = merged(spec, chance.choice(by_field[field]))
+            spec = specs.merged(spec, chance.choice(by_field[field]))
         base = {"model": {"uri": URI, "name": "m"}, "podTemplate": annotations(seconds="0.5")}
-        spec = merged(spec, base)
+        spec = specs.merged(spec, base)
         spec["replicas"] = min(spec.get("replicas", chance.randint(0, MOST_REPLICAS)), MOST_REPLICAS)
         if _valid(spec):
             yield spec
@@ -61,14 +62,7 @@ def accepted(spec: Made) -> bool:
     """Whether the operator makes objects from it; else it says why not and touches nothing."""
     metadata = {"name": "demo", "namespace": "default", "uid": "u", "resourceVersion": "1", "generation": 1}
     service = Service.of({"metadata": metadata, "spec": spec})
-    return isinstance(desire(service, IMAGES), Desired)
-
-
-def merged(one: Any, other: Any) -> Any:
-    """Both specs in one; where both have a value, that of the second."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one | {key: merged(one[key], value) if key in one else value for key, value in other.items()}
-    return other
+    return isinstance(desire(PlanInput(service, INSTALLED)), Desired)
 
 
 def _valid(spec: Made) -> bool:

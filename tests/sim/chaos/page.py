@@ -14,39 +14,39 @@ PAGE = ROOT / "docs" / "reference" / "chaos.md"
 
 HEAD = """# What was tried
 
-Each fault below is done to an operator at work on a real API server, with a scheduler, simulated nodes and stub
-engines, while a user creates, updates or deletes a service. `make chaos` does all of it and counts in
-[chaos.json](../../benchmarks/results/chaos.json), `make chaos ROWS='watch and delete'` a part, whose rows take the
-place of their earlier ones; `make test` does a sample. Every run is judged by four oracles:
+Each fault below hits a running operator on a real API server, with a scheduler, simulated nodes and stub engines.
+Meanwhile a user creates, updates or deletes a service. `make chaos` runs all of it and counts in
+[chaos.json](../../benchmarks/results/chaos.json). `make chaos ROWS='watch and delete'` runs a part and replaces its
+earlier rows. `make test` runs a sample. Four oracles judge every run:
 
-- **as undisturbed**: objects, pods and status end as in a run of the same that nothing disturbed, nothing is there
-  twice, and nothing belongs to nobody;
-- **bounded writes**: the audit log shows no more writes of the operator than the undisturbed run's and the number
-  allowed here, and no object written more than 15 times in 5 s;
-- **truthful status**: no status ever said Ready but with proof, heard before, of as many pods as were asked for, and no
-  pod without proof served for 10 s by then;
-- **no crash**: no traceback in the operator's log.
+- **as undisturbed**: objects, pods and status end as in the same run without a fault. No object exists twice, and none
+  is without an owner.
+- **bounded writes**: the operator writes no more than in the undisturbed run plus the number allowed below, by the
+  audit log. It writes no object more than 15 times in 5 s.
+- **truthful status**: a status said Ready only after as many pods as requested had proved their graphs. By then no pod
+  without proof had served for 10 s.
+- **no crash**: the operator's log has no traceback.
 
-`in order` counts the runs that every oracle found in order, of those that were made when this was last tried; 0 of 0:
-it stands in the table and was not tried. chaos.json says of each at which commit and on which day that was.
+`in order` counts the runs that passed every oracle, of those in the latest recorded try. 0 of 0 means: in the table,
+but not tried. chaos.json records the commit and the day of each.
 
 """
 KILLS = """
 ## The operator killed at every write
 
-`kill -9` before each write of a create and of an update is passed on, and after it was done and before its answer came;
-the next container goes on. Four writes more are allowed.
+`kill -9` hits the operator before each write of a create and of an update is passed on, and again after each write is
+done but before its answer arrives. The next container goes on. Four more writes are allowed.
 
 """
-STEPS = ("to a", "to b", "to bad", "all told")
+STEPS = ("to a", "to b", "to bad", "truthful status")
 """Of a walk; the last is that no status on its way lied."""
 WALKS = """
 ## Generated histories
 
-Specs drawn at random from the schema, A → B → A → one that the operator refuses → A. Beside each service that walks
-stand two that were made as A and as B and left alone: it must stand as its twin does after every step, and the refused
-spec may touch no pod. `all told` are the walks on whose whole way no status lied. Left out are the fields that decide
-otherwise by design (autoscaling: the number of pods then depends on what was before), and specs whose pods no node can
+Specs are drawn at random from the schema: A → B → A → one that the operator refuses → A. Two more services are created
+as A and as B and left alone. After every step the changing service must equal its twin, and the refused spec may touch
+no pod. `truthful status` counts the histories in which no status was wrong at any time. Two things are left out: fields
+that differ by design (with autoscaling the number of pods depends on what was before), and specs whose pods no node can
 run.
 
 """

@@ -176,14 +176,14 @@ def walking(arena: Arena, seed: int, number: int, without: tuple[str, ...]) -> I
         arena.tally.say(f"{len(kept)} of {number} walks from seed {seed} go where pods can run")
         assert kept
         eventually(lambda: all(gone(arena, place, kept) for place in (as_a, as_b)))
-        with arena.tally.telling(HISTORY, f"all told, seed {seed}", len(kept)):  # a step that fails among them
+        with arena.tally.telling(HISTORY, f"truthful status, seed {seed}", len(kept)):  # a step that fails among them
             yield Walks(arena, kept, walking, as_a, as_b, eventually, seed)
             told = [*oracles.lies(services, pods, arena.witness.heard), *oracles.orphans(arena.items(walking))]
             assert services.seen, "the watch saw the services"
             assert not told, "\n".join(told)
         writes, bound = arena.writes(walking, mark), WRITES_EACH * len(kept) * len(STEPS)
         seconds = time.monotonic() - began
-        arena.tally.ran(HISTORY, f"all told, seed {seed}", len(writes), bound, seconds, runs=len(kept))
+        arena.tally.ran(HISTORY, f"truthful status, seed {seed}", len(writes), bound, seconds, runs=len(kept))
 
 
 def runs(place: SimPlace, name: str) -> bool:

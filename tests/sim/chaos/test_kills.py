@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stubs.fault import Freeze, Point, Turn
+from stubs.faults.fault import Freeze, Point, Turn
 from stubs.kubecall import WRITES, Which
 from tests.sim.chaos.arena import Arena, Inject
 from tests.sim.chaos.aside import meanwhile

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from demo.consent import confirm
-from demo.kubeconfig import Context
+from demo.current.consent import confirm
+from demo.current.kubeconfig import Context
 from testbed import TestbedError
 
 CONTEXT = Context("kind-lab", "https://127.0.0.1:6443", "me", ())

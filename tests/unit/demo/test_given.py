@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from demo import given, images
+from demo import images
 from demo.chart import image_settings
-from demo.given import Kind, Registry
+from demo.current import given
+from demo.current.given import Kind, Registry
 from demo.ground import Image
 from testbed import TestbedError
-from testbed.images import IMAGES
+from testbed.images.build import IMAGES
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -77,7 +78,7 @@ def test_kind_gets_every_archive_under_the_name_of_its_cluster(monkeypatch: pyte
 
 
 def test_a_context_that_is_not_kinds_is_not_loaded_into() -> None:
-    with pytest.raises(TestbedError, match="the context 'prod' is none of kind's"):
+    with pytest.raises(TestbedError, match="the context 'prod' is not one of kind's"):
         Kind.of("prod")
 
 

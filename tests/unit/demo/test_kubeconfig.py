@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.kubeconfig import Context, current
+from demo.current.kubeconfig import Context, current
 from testbed import TestbedError
 
 

@@ -9,7 +9,7 @@ from demo.service import CLAIM, EXAMPLE, HERE, NAME, NAMESPACE
 from demo.weights import MODEL
 from graphpod_operator.api.names import API_VERSION, KIND
 from graphpod_operator.api.spec import Spec
-from testbed.images import IMAGES
+from testbed.images.build import IMAGES
 
 
 def load(path: Path) -> dict:

@@ -1,6 +1,6 @@
 """What of a namespace's contents keeps it from being deleted."""
 
-from demo.ownership import others
+from demo.current.ownership import others
 
 
 def made(name: str, **metadata: object) -> dict:

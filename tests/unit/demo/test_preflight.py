@@ -2,8 +2,8 @@
 
 import pytest
 
-from demo.ownership import DEMO, MARK
-from demo.preflight import DEFAULT_CLASS, RIGHTS, Right, denied, foreign, no_class, no_node, too_old
+from demo.current.ownership import DEMO, MARK
+from demo.current.preflight import DEFAULT_CLASS, RIGHTS, Right, denied, foreign, no_class, no_node, too_old
 
 
 def node(system: str = "linux", processor: str = "amd64", ready: str = "True", **spec: object) -> dict:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import __version__
-from testbed import images
 from testbed.base_image import EPOCH
 from testbed.command import run
 from testbed.errors import TestbedError
+from testbed.images import build as images
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ PLAIN = re.compile(
     re.IGNORECASE,
 )
 """A command that leaves the group open; the label graphpod.dev/inferenceservice is no kind."""
-READ = ("*.md", "docs/**/*.md", "examples/**/*", "charts/**/*", "demo/*.py", "operator/**/*.py")
+READ = ("*.md", "docs/**/*.md", "examples/**/*", "charts/**/*", "demo/**/*.py", "operator/**/*.py")
 FILES = sorted({path for pattern in READ for path in Path().glob(pattern) if path.is_file()})
 ABOUT_NEIGHBOURS = Path("docs/how-to/neighbours.md")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from demo.given import VARIABLES
-from graphpod_operator.render.pinned_revision import ELSEWHERE
-from testbed.images import IMAGES
+from demo.current.given import VARIABLES
+from graphpod_operator.render.pinned_rendering import ELSEWHERE
+from testbed.images.build import IMAGES
 
 INSTALL = Path("docs/operations/install.md").read_text()
 SECURITY = Path("docs/operations/security.md").read_text()

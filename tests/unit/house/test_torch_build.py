@@ -1,6 +1,7 @@
 """Which torch a machine gets: the first place that has the build without CUDA, and what happens where none has."""
 
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import images, torch_build
+from testbed import torch_build
 from testbed.errors import TestbedError
+from testbed.images import build as images
 from testbed.torch_build import Build, Choice, Indexes, Way, choose
 
 
@@ -171,6 +173,13 @@ def test_the_engines_image_is_made_with_the_torch_that_the_machine_has() -> None
     assert cuda.tag == cpu.tag
     assert (cpu.goal, cuda.goal) == (1_500_000_000, None)
     assert images.described("operator", Build.CUDA) == images.described("operator", Build.CPU)
+
+
+@pytest.mark.parametrize(("goal", "needs"), [("docs", False), ("lint", True)])
+def test_the_documentation_is_built_without_the_environment_that_has_torch(goal: str, needs: bool) -> None:
+    command = ["make", "--dry-run", "--always-make", goal]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert ("testbed.torch_build install" in done.stdout) is needs
 
 
 def test_nothing_but_the_ci_script_names_a_folder_next_to_the_repository() -> None:

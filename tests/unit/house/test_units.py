@@ -1,8 +1,14 @@
-"""What two workers of `make test` share out between them."""
+"""What the workers of `make test` share out between them."""
+
+import re
+from pathlib import Path
 
 import pytest
 
+from tests.conftest import APART, THEN, _turn
 from tests.units import unit_of
+
+TESTS = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("level", ["api", "sim", "e2e"])
@@ -14,3 +20,21 @@ def test_tests_that_share_a_cluster_are_one_unit(level: str) -> None:
 def test_elsewhere_a_file_is_one_whose_fixtures_are_made_once() -> None:
     assert unit_of("tests/unit/stubs/test_proxy.py::test_x[api/v1]") == "tests/unit/stubs/test_proxy.py"
     assert unit_of("tests/contracts/test_01_break_arena.py::test_x") == "tests/contracts/test_01_break_arena.py"
+
+
+@pytest.mark.parametrize("file", APART)
+def test_a_file_that_does_without_the_shared_cluster_is_a_unit_and_asks_for_none_of_its_fixtures(file: str) -> None:
+    """Two workers that asked for one cluster would wait for each other."""
+    assert unit_of(f"tests/{file}::test_x") == f"tests/{file}"
+    conftest = (TESTS / file).with_name("conftest.py").read_text()
+    fixtures = re.findall(r"@pytest\.fixture.*\ndef (\w+)", conftest)
+    assert "node_cluster" in fixtures
+    assert not {*fixtures} & {*re.findall(r"\w+", (TESTS / file).read_text())}
+
+
+def test_levels_with_clusters_begin_then_what_takes_long_and_short_files_are_left_for_the_end() -> None:
+    assert all((TESTS / path).exists() for path in THEN)
+    turns = ["e2e/test_modes.py", "api/chart/test_chart.py", "sim/test_loss.py", *THEN, "unit/policy/test_rules.py"]
+    turned = turns[::-1]
+    turned.sort(key=_turn)
+    assert turned == turns

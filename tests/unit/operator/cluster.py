@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from graphpod_operator.kube.cluster import Conflict, Listing, T
 from graphpod_operator.kube.field_ownership import FIELD_MANAGER, desired_fields
-from graphpod_operator.kube.port import Conflict, Listing, T
 from graphpod_operator.kube.resources import Resource
 
 Manifest = dict[str, Any]

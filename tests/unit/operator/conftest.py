@@ -1,4 +1,4 @@
-"""What the tests of the executor start from."""
+"""What the tests of the reconciler start from."""
 
 import pytest
 

@@ -59,7 +59,7 @@ class Hour:
 
     @property
     def deployment(self) -> dict[str, Any]:
-        return self.world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+        return self.world.deployment
 
     async def pass_by(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """So many seconds; `meanwhile` happens before every look of the operator."""

@@ -6,13 +6,16 @@ from typing import Any
 from graphpod_operator.cache.child import Child, DeploymentRollout
 from graphpod_operator.cache.service import Service
 from graphpod_operator.install.engine_images import Images
+from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 
 Manifest = dict[str, Any]
 IMAGE = "graphpod.dev/runtime:test"
 IMAGES = Images(IMAGE, "graphpod.dev/runtime:test-gpu")
+INSTALLED = Installation(IMAGES)
 NAMESPACE = "ns"
 UID = "11111111-2222-3333-4444-555555555555"
 
@@ -27,9 +30,14 @@ def inference_service(name: str = "demo", status: Manifest | None = None, **spec
     }
 
 
+def outcome(**spec: Any) -> Desired | Refused:
+    """What the planner makes of a spec."""
+    return desire(PlanInput(Service.of(inference_service(**spec)), INSTALLED))
+
+
 def planned(**spec: Any) -> Desired:
     """The plan of a service that can run."""
-    wanted = desire(Service.of(inference_service(**spec)), IMAGES)
+    wanted = outcome(**spec)
     assert isinstance(wanted, Desired), wanted
     return wanted
 

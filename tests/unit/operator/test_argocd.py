@@ -78,13 +78,11 @@ async def record(spec: Manifest, made: Manifest | None, told: Manifest | None) -
     await world.relist()
     await world.reconcile()
     if made is not None:
-        marks = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]["metadata"][
-            "annotations"
-        ]
+        marks = world.deployment["spec"]["template"]["metadata"]["annotations"]
         form = {"config_hash": marks["graphpod.dev/config-hash"], "template": marks["graphpod.dev/template"]}
         world.cluster.put(Resource.Pod, pod(**form, **made))
         ready = int(bool(made.get("ready")))
-        deployment = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+        deployment = world.deployment
         counts = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": ready, "availableReplicas": ready}
         deployment["status"] = {"observedGeneration": 10**6, **counts}
         world.cluster.put(Resource.Deployment, deployment)
@@ -125,9 +123,9 @@ def test_argo_cd_tells_its_health_and_why(name: str, recorded: dict[str, Manifes
 @pytest.mark.parametrize(
     ("changed", "expected", "words"),
     [
-        ({"status": None}, "Progressing", "has not looked at it yet"),
-        ({"status": {"observedGeneration": 1}}, "Progressing", "has not looked at it yet"),
-        ({"metadata": {"generation": 2}}, "Progressing", "has not looked at this spec"),
+        ({"status": None}, "Progressing", "has not reconciled it yet"),
+        ({"status": {"observedGeneration": 1}}, "Progressing", "has not reconciled it yet"),
+        ({"metadata": {"generation": 2}}, "Progressing", "has not reconciled this spec"),
         ({"metadata": {"generation": 1, "deletionTimestamp": "2026-01-01T00:00:00Z"}}, "Progressing", "being deleted"),
     ],
     ids=["no status", "no conditions", "an older spec", "deleted"],

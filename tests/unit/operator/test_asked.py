@@ -7,7 +7,7 @@ import pytest
 
 from graphpod_operator.cache.key import Key
 from graphpod_operator.controller.reconcile import HeldUp
-from graphpod_operator.kube.port import ServerRefused
+from graphpod_operator.kube.cluster import ServerRefused
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.manager import run
 from graphpod_operator.telemetry.metrics import Meters
@@ -21,11 +21,11 @@ OTHER = Key(NAMESPACE, "other")
 async def news(metadata: dict[str, Any], status: dict[str, Any]) -> World:
     """A service that is known and in order, then another that waits, then this of the first one."""
     world, before = World(), inference_service()
-    world.feed.changed(Resource.InferenceService, before)
+    world.informer.changed(Resource.InferenceService, before)
     world.queue.done(await world.queue.take())
     world.queue.add(OTHER)
     after = {**before, "metadata": {**before["metadata"], "resourceVersion": "7", **metadata}, "status": status}
-    world.feed.changed(Resource.InferenceService, after)
+    world.informer.changed(Resource.InferenceService, after)
     return world
 
 

@@ -7,9 +7,10 @@ import yaml
 
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
-from tests.unit.operator.objects import IMAGES, UID
+from tests.unit.operator.objects import INSTALLED, UID
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.yaml"))
 
@@ -20,7 +21,7 @@ def test_an_example_works_exactly_when_it_does_not_lie_among_the_planned_ones(ex
     comment = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
     manifest = yaml.safe_load(text)
     manifest["metadata"] |= {"namespace": "ns", "uid": UID, "resourceVersion": "1", "generation": 1}
-    outcome = desire(Service.of(manifest), IMAGES)
+    outcome = desire(PlanInput(Service.of(manifest), INSTALLED))
     if example.parent.name == "planned":
         assert "Not built in this version:" in comment
         assert isinstance(outcome, Refused)

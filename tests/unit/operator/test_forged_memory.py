@@ -14,7 +14,7 @@ from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION, HASH_ANNOTA
 from graphpod_operator.kube.resources import Resource
 from graphpod_policy import config_hash
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
-from tests.unit.operator.observe.test_reading_bounds import paths, put
+from tests.unit.operator.observe.test_warmup_report import paths, put
 from tests.unit.operator.world import World
 
 DEPLOYMENT = Resource.Deployment, NAMESPACE, "demo"
@@ -38,26 +38,20 @@ async def serving() -> World:
     world.cluster.put(Resource.InferenceService, inference_service())
     await world.relist()
     await world.reconcile()
-    annotations = world.cluster.objects[DEPLOYMENT]["spec"]["template"]["metadata"]["annotations"]
+    annotations = world.deployment["spec"]["template"]["metadata"]["annotations"]
     world.cluster.put(Resource.Pod, pod(config_hash=annotations[HASH_ANNOTATION], ready=True))
     world.ports.report = report(config_hash=annotations[HASH_ANNOTATION])
     return world
 
 
-async def settle(world: World) -> None:
-    for _ in range(4):
-        await world.relist()
-        await world.reconcile()
-
-
 async def scribbled(write: Callable[[str], str]) -> World:
     """A service whose memory of starts that died is another; `write` gets the revision that it speaks of."""
     world = await serving()
-    found = copy.deepcopy(world.cluster.objects[DEPLOYMENT])
+    found = copy.deepcopy(world.deployment)
     annotations = found["metadata"]["annotations"]
     annotations[CAPTURE_FAILURES_ANNOTATION] = write(annotations[REVISION_ANNOTATION])
     world.cluster.put(Resource.Deployment, found)
-    await settle(world)
+    await world.settle()
     return world
 
 
@@ -94,7 +88,7 @@ async def forged(write: Callable[[Data], Data]) -> World:
     world = await serving()
     (found,) = [one for (kind, *_), one in world.cluster.objects.items() if kind is Resource.ControllerRevision]
     world.cluster.put(Resource.ControllerRevision, {**found, "data": write(copy.deepcopy(found["data"]))})
-    await settle(world)
+    await world.settle()
     return world
 
 
@@ -139,5 +133,5 @@ def test_a_file_of_a_kept_rendering_may_be_deep(name: str) -> None:
 def test_a_kept_plan_that_its_phase_cannot_run_is_today_s(phase: str, planned: str) -> None:
     changed = json.dumps(put(FILES["engine.json"], ("graph", phase, "planned"), planned))
     world = asyncio.run(forged(lambda data: with_its_hash({**data, "engine.json": changed})))
-    told = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]["graph"][phase]["planned"]
+    told = world.service["status"]["graph"][phase]["planned"]
     assert told == FILES["engine.json"]["graph"][phase]["planned"]

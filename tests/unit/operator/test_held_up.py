@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator.controller.reconcile import HeldUp
-from graphpod_operator.kube.port import ApiError, Conflict, ServerRefused, Terminating, Unavailable
+from graphpod_operator.kube.cluster import ApiError, Conflict, ServerRefused, Terminating, Unavailable
 from graphpod_operator.kube.resources import OPTIONAL, Resource
 from graphpod_operator.watch.optional_kinds import Gone
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
@@ -39,12 +39,6 @@ def refuse(world: World, kind: Resource, error: ApiError | None) -> None:
     world.cluster.refuse = answer
 
 
-def message(world: World, condition: str) -> str:
-    told = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]["conditions"]
-    (row,) = [row for row in told if row["type"] == condition]
-    return str(row["message"])
-
-
 def test_every_optional_kind_is_tried_here() -> None:
     assert set(ASKED) == set(OPTIONAL)
 
@@ -59,8 +53,8 @@ async def test_its_own_condition_tells_in_the_servers_words_and_the_next_step(ki
     with pytest.raises(HeldUp, match="no more routes"):
         await world.reconcile()
     assert world.condition(condition) == ("False", "NotWritten")
-    assert WORDS in message(world, condition)
-    assert "fix the field that the server names" in message(world, condition)
+    assert WORDS in world.message(condition)
+    assert "fix the field that the server names" in world.message(condition)
     assert world.condition("Accepted") == ("True", "Accepted")
     assert (Resource.Deployment, NAMESPACE, "demo") in world.cluster.objects
 
@@ -72,7 +66,7 @@ async def test_a_service_whose_pods_serve_stays_ready(error: ApiError) -> None:
     with pytest.raises(HeldUp):
         await world.reconcile()
     world.cluster.put(Resource.Pod, pod(config_hash=HASH, ready=True))
-    deployment = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    deployment = world.deployment
     world.cluster.put(Resource.Deployment, {**deployment, "status": SERVING})
     world.ports.report = report(config_hash=HASH)
     await world.relist()

@@ -7,7 +7,7 @@ from aiohttp import web
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.manager import health
-from graphpod_operator.manager.sockets import listen
+from graphpod_operator.manager.dual_stack import listen
 from graphpod_operator.observe.admin_port import HttpAdminPort
 from graphpod_operator.telemetry.metrics import Meters
 from tests.unit.operator.objects import planned, pod

@@ -13,11 +13,12 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
-from graphpod_operator.observe.observed import Observed
+from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.replica_failure import NO_PODS
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_operator.status.status import status
-from tests.unit.operator.objects import IMAGES, inference_service, planned, pod, rollout
+from tests.unit.operator.objects import INSTALLED, inference_service, planned, pod, rollout
 
 GOLDEN = Path(__file__).with_name("goldens") / "last_failure.md"
 FAIL = planned(graph={"onCaptureFailure": "Fail"})
@@ -164,7 +165,7 @@ TABLE: dict[str, tuple[Observed, Reason]] = {
 def told(observed: Observed, **spec: Any) -> tuple[str, str]:
     """Reason and message of the last failure; of a service that asks to fail where a capture does, unless told."""
     found = Service.of(inference_service(**(spec or {"graph": {"onCaptureFailure": "Fail"}})))
-    failure = status(found, desire(found, IMAGES), None, observed, NOW).last_failure
+    failure = status(found, desire(PlanInput(found, INSTALLED)), None, observed, NOW).last_failure
     assert failure is not None
     return failure.reason, failure.message
 
@@ -174,7 +175,8 @@ def test_a_failure_has_its_reason_and_ends_with_the_next_step(name: str) -> None
     observed, reason = TABLE[name]
     assert told(observed)[0] == reason.name
     assert reason.row.todo
-    assert told(observed)[1].endswith(f"; {reason.row.todo}")
+    pod = observed.pods[0].name if observed.pods else "-l graphpod.dev/inferenceservice=demo"
+    assert told(observed)[1].endswith(f"; {reason.row.todo.replace('POD', pod).replace('NAME', 'demo')}")
 
 
 def test_the_table_reads_as_its_golden() -> None:
@@ -190,7 +192,13 @@ def test_what_keeps_pods_from_being_made_names_no_pod_and_stays_the_same_at_each
     found = Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
     words = "exceeded quota: team, requested: pods=1, used: pods=3, limited: pods=3"
     tries = [
-        status(found, desire(found, IMAGES), None, refused(f'pods "demo-6d8f9c7b5-{name}" is forbidden: {words}'), NOW)
+        status(
+            found,
+            desire(PlanInput(found, INSTALLED)),
+            None,
+            refused(f'pods "demo-6d8f9c7b5-{name}" is forbidden: {words}'),
+            NOW,
+        )
         for name in ("x2k9p", "q7m4d")
     ]
     assert tries[0] == tries[1]
@@ -203,16 +211,16 @@ def test_a_service_that_waits_for_room_is_scheduling_and_never_stalled() -> None
     """Contract 14."""
     found = Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
     for name in ("scheduling: no GPU", "scheduling: Kueue", "volume: of another zone", "quota: used up"):
-        said = status(found, desire(found, IMAGES), None, TABLE[name][0], NOW)
+        said = status(found, desire(PlanInput(found, INSTALLED)), None, TABLE[name][0], NOW)
         assert ConditionType.Stalled not in {row.type for row in said.conditions}, name
 
 
 def test_a_pod_whose_volume_does_not_come_says_where_to_look() -> None:
     found = Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
-    said = status(found, desire(found, IMAGES), None, waits("ContainerCreating", ""), NOW)
+    said = status(found, desire(PlanInput(found, INSTALLED)), None, waits("ContainerCreating", ""), NOW)
     (ready,) = [row for row in said.conditions if row.type == "Ready"]
     assert ready.reason == Reason.Starting.name
-    assert ready.message.endswith("if that lasts, kubectl describe pod names the volume or image")
+    assert ready.message.endswith("if it stays there: kubectl describe pod demo-abc-1")
     assert said.last_failure is None
 
 

@@ -7,12 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.plan.desired import Refused
-from graphpod_operator.plan.planner import desire
+from graphpod_operator.plan.desired_state import Refused
 from tests import specs
-from tests.unit.operator.objects import IMAGES, inference_service
+from tests.unit.operator.objects import outcome
 
 FIELDS = [
     path for path, node in specs.fields() if "properties" not in node and "properties" not in node.get("items", {})
@@ -21,9 +19,9 @@ ELSEWHERE = {"spec.graph.onUnsupported", "spec.graph.retries", "spec.updates"}
 """What decides whether a service is refused, and what becomes of one that exists: shown by tests of their own."""
 
 
-def outcome(spec: dict[str, Any]) -> str:
+def text_of(spec: dict[str, Any]) -> str:
     """What comes of a spec, as text that differs when anything made differs."""
-    told = desire(Service.of(inference_service(**spec)), IMAGES)
+    told = outcome(**spec)
     if isinstance(told, Refused):
         return f"{told.reason.name}: {told.what}"
     return json.dumps([child.body for child in told.children])
@@ -40,7 +38,7 @@ def is_valid(spec: Any) -> bool:
 @pytest.mark.parametrize("path", sorted(set(FIELDS) - ELSEWHERE))
 def test_a_field_changes_what_is_made_or_is_refused_by_name(path: str) -> None:
     node = dict(specs.fields())[path]
-    outcomes = {outcome(spec) for value in specs.values(path, node) if is_valid(spec := specs.with_value(path, value))}
+    outcomes = {text_of(spec) for value in specs.values(path, node) if is_valid(spec := specs.with_value(path, value))}
     parents = [path[:index] for index, letter in enumerate(path) if letter == "."] + [path]
     not_built = any(
         told.startswith(Reason.FeatureNotBuilt.name)

@@ -99,7 +99,7 @@ class Story:
         made = pod(name, config_hash, ready=ready, container=container, template=template)
         self.world.cluster.put(Resource.Pod, made)
         serving = sum(one.ready for one in self._pods())
-        deployment = self.world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+        deployment = self.world.deployment
         count = len(self._pods())
         counts = {"replicas": count, "updatedReplicas": count, "readyReplicas": serving, "availableReplicas": serving}
         deployment["status"] = {"observedGeneration": 10**6, **counts}

@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Refused
-from graphpod_operator.plan.planner import desire
-from graphpod_operator.render.deployment import reconfigured, start_limit
-from graphpod_operator.render.subject import Subject
+from graphpod_operator.plan.desired_state import Refused
+from graphpod_operator.render.container import start_limit
+from graphpod_operator.render.deployment import reconfigured
+from graphpod_operator.render.owner import Owner
 from graphpod_policy import Phase, Plan, weaken
-from tests.unit.operator.objects import IMAGES, NAMESPACE, UID, inference_service, pod, report
+from tests.unit.operator.objects import NAMESPACE, UID, outcome, pod, report
 from tests.unit.operator.objects import planned as plan_of
 from tests.unit.operator.told import seen, the
 from tests.unit.operator.world import HASH, World
@@ -35,11 +34,11 @@ def deployment(spec: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def weaker(spec: dict[str, Any]) -> tuple[Subject, Plan, str]:
+def weaker(spec: dict[str, Any]) -> tuple[Owner, Plan, str]:
     """What `reconfigured` wants of a service whose decode was weakened."""
     body = {"model": {"uri": "pvc://weights/model"}, **spec}
-    subject = Subject("demo", NAMESPACE, UID, Spec.model_validate(body), None, "", None)
-    return subject, weaken(plan_of(**spec).policy, Phase.Decode, "CaptureFailed", "it died"), "other"
+    owner = Owner("demo", NAMESPACE, UID, Spec.model_validate(body))
+    return owner, weaken(plan_of(**spec).policy, Phase.Decode, "CaptureFailed", "it died"), "other"
 
 
 def ceiling(spec: dict[str, Any]) -> int:
@@ -75,7 +74,7 @@ def test_a_rollout_may_take_a_whole_start_before_it_counts_as_stuck(spec: dict[s
 
 @pytest.mark.parametrize("text", ["0s", "59s", "169h", "1e3s", "soon"])
 def test_a_start_timeout_of_no_sense_is_refused_by_name(text: str) -> None:
-    refused = desire(Service.of(inference_service(engine={"startTimeout": text})), IMAGES)
+    refused = outcome(engine={"startTimeout": text})
     assert isinstance(refused, Refused)
     assert refused.what.startswith("spec.engine.startTimeout")
 
@@ -104,7 +103,7 @@ async def test_a_hundred_different_start_times_leave_every_object_as_it_is(world
         world.clock.now += 7.0 * number + 60
         await world.relist()
         await world.reconcile()
-        status = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
+        status = world.service["status"]
         told.add(status["graph"]["decode"]["captureSeconds"])
     assert len(told) == 100, "status tells each"
     assert {place: world.cluster.objects[place] for place in children} == children

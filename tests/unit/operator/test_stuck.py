@@ -7,8 +7,8 @@ import pytest
 from graphpod_operator.api.status import Status
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.observe.diagnosis import PREPARED_SECONDS, prepares_until
-from graphpod_operator.observe.reading import NoReading
+from graphpod_operator.observe.pod_diagnosis import PREPARED_SECONDS, prepares_until
+from graphpod_operator.observe.warmup_report import NoReading
 from graphpod_operator.telemetry.label_values import Missing
 from tests.unit.operator.objects import pod, rollout
 from tests.unit.operator.told import DIED, HASH, LATER, NOW, UID, reading, seen, the, words

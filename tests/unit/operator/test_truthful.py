@@ -9,15 +9,16 @@ import pytest
 from graphpod_operator.api.status import MESSAGE_MAX
 from graphpod_operator.apply import drift_backoff
 from graphpod_operator.cache.service import Service
+from graphpod_operator.cache.service_memory import ServiceMemories
 from graphpod_operator.conditions.message import sentence, shortened
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.controller.ignored_replicas import IgnoredReplicas
+from graphpod_operator.controller.reconcile import ignored_replicas
 from graphpod_operator.docs import reference
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.observe.reading import BORNE_SECONDS, NoReading
+from graphpod_operator.observe.warmup_report import BORNE_SECONDS, NoReading
 from graphpod_operator.schema import crd
 from graphpod_operator.telemetry.label_values import Missing
-from tests.unit.operator.objects import NAMESPACE, inference_service, planned, pod, rollout
+from tests.unit.operator.objects import inference_service, planned, pod, rollout
 from tests.unit.operator.told import HASH, READY, STARTING, UID, reading, seen, the, words
 from tests.unit.operator.world import HASH as PLAIN
 from tests.unit.operator.world import World
@@ -68,7 +69,7 @@ def test_every_reason_of_the_reference_page_ends_with_a_next_step() -> None:
 
 def test_a_capture_says_how_far_it_is_and_how_long_it_takes() -> None:
     status = the(seen([pod(config_hash=HASH)], {UID: reading(state="Capturing", captured=(11, 1))}, STARTING))
-    assert re.match(r"a pod is capturing its graphs: 12/26, about \d+ s left", message(status, "Ready"))
+    assert re.match(r"12/26 graphs captured, about \d+ s left", message(status, "Ready"))
 
 
 def test_an_update_prints_the_whole_command_of_the_revision_that_adopt_takes() -> None:
@@ -89,7 +90,7 @@ def test_the_columns_show_pods_that_serve_and_the_revision_that_adopt_compares()
 
 def test_pods_that_all_serve_say_what_is_waited_for() -> None:
     old = dataclasses.replace(READY, rollout=rollout(2, 1, 1))
-    assert "1 of 1 pods of this spec serve; the Deployment still counts others" in message(the(old), "Ready")
+    assert "1 of 1 pods of this spec serve; the Deployment still counts other pods" in message(the(old), "Ready")
 
 
 def test_a_plan_below_what_was_asked_is_said_where_nothing_is_degraded() -> None:
@@ -98,8 +99,8 @@ def test_a_plan_below_what_was_asked_is_said_where_nothing_is_degraded() -> None
     assert status.graph is not None
     assert any(row.outcome == "Excluded" for row in status.graph.decisions)
     assert words(status)["Degraded"] == ("False", "AsPlanned")
-    assert "the plan itself has less than the spec asks for" in message(status, "Degraded")
-    assert "less than the spec asks" not in message(the(READY), "Degraded")
+    assert "the plan has less than the spec requests" in message(status, "Degraded")
+    assert "less than the spec requests" not in message(the(READY), "Degraded")
 
 
 async def test_an_answer_that_is_no_json_is_told_without_a_second_colon(world: World) -> None:
@@ -113,19 +114,17 @@ async def test_an_answer_that_is_no_json_is_told_without_a_second_colon(world: W
     await world.relist()
     for _ in range(20):
         await world.reconcile()
-    rows = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]["conditions"]
-    told = next(row["message"] for row in rows if row["type"] == "GraphsCaptured")
-    assert "answered no warm-up report: Invalid JSON" in told
+    told = world.message("GraphsCaptured")
+    assert "answered without a warm-up report: Invalid JSON" in told
     assert ": :" not in told
     assert len(told) <= MESSAGE_MAX
 
 
 async def test_a_rivals_ready_stands_a_second_at_most(world: World) -> None:
     await world.reconcile()
-    there = Resource.InferenceService, NAMESPACE, "demo"
 
     async def lie() -> None:
-        body = world.cluster.objects[there]
+        body = world.service
         rows = [{**row, "status": "True"} if row["type"] == "Ready" else row for row in body["status"]["conditions"]]
         world.cluster.put(Resource.InferenceService, {**body, "status": {**body["status"], "conditions": rows}})
         await world.relist()
@@ -138,19 +137,15 @@ async def test_a_rivals_ready_stands_a_second_at_most(world: World) -> None:
         assert world.condition("Ready")[0] == "False"
 
 
-def scales(world: World) -> list[str]:
-    return [event["message"] for event in world.cluster.events if event["reason"] == "ReplicasIgnored"]
-
-
 async def test_kubectl_scale_of_an_autoscaled_service_is_told(world: World) -> None:
     autoscaling = {"max": 4, "target": 4}
     await world.edit(autoscaling=autoscaling, replicas=1)
     await world.reconcile()
-    assert scales(world) == []
+    assert world.told("ReplicasIgnored") == []
     await world.edit(autoscaling=autoscaling, replicas=3)
     for _ in range(3):
         await world.reconcile()
-    (told,) = scales(world)
+    (told,) = world.told("ReplicasIgnored")
     assert told.startswith("spec.replicas 3 is ignored while spec.autoscaling decides; change spec.autoscaling.min")
 
 
@@ -158,11 +153,25 @@ async def test_a_scale_that_counts_is_not_told(world: World) -> None:
     await world.reconcile()
     await world.edit(replicas=3)
     await world.reconcile()
-    assert scales(world) == []
+    assert world.told("ReplicasIgnored") == []
 
 
 def test_a_service_made_again_was_not_scaled() -> None:
-    scaled, body = IgnoredReplicas(), inference_service(autoscaling={"max": 4, "target": 4}, replicas=1)
-    assert scaled.ignored(Service.of(body)) is None
+    memories, body = ServiceMemories(), inference_service(autoscaling={"max": 4, "target": 4}, replicas=1)
+
+    def ignored(raw: dict[str, Any]) -> str | None:
+        return ignored_replicas(found := Service.of(raw), memories.of(found))
+
+    assert ignored(body) is None
     other = {**body, "metadata": {**body["metadata"], "uid": "other"}, "spec": {**body["spec"], "replicas": 2}}
-    assert scaled.ignored(Service.of(other)) is None
+    assert ignored(other) is None
+    again = {**other, "spec": {**body["spec"], "replicas": 3}}
+    assert ignored(again) == "spec.replicas 3 is ignored while spec.autoscaling decides"
+
+
+def test_a_command_in_a_next_step_names_the_pod_or_else_the_pods_of_the_service() -> None:
+    assert sentence(Reason.CrashLoop, "pod demo-1-x: boom", "demo").endswith("kubectl logs demo-1-x --previous")
+    assert sentence(Reason.CrashLoop, "boom", "demo", "demo-2").endswith("kubectl logs demo-2 --previous")
+    pods = "-l graphpod.dev/inferenceservice=demo"
+    assert sentence(Reason.CrashLoop, "boom", "demo").endswith(f"kubectl logs {pods} --previous")
+    assert sentence(Reason.CrashLoop, "no pod: boom").endswith("kubectl logs POD --previous")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.apply.revision_collector import PRUNE_SECONDS
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render import deployment as render_deployment
+from graphpod_operator.revisions.garbage_collection import PRUNE_SECONDS
 from tests.unit.operator.objects import NAMESPACE, pod
 from tests.unit.operator.world import HASH, KEY, World
 
@@ -25,7 +25,7 @@ async def test_nothing_is_deleted_while_a_replica_set_names_it(world: World) -> 
     for size in range(1, 6):
         await world.edit(engine={"maxBatch": size})
         await world.reconcile()
-        template = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]
+        template = world.deployment["spec"]["template"]
         old = {"metadata": {"name": f"demo-{size}", "namespace": NAMESPACE}, "spec": {"template": template}}
         world.cluster.put(Resource.ReplicaSet, old)
     assert [kind for kind, _, _ in world.cluster.objects].count(Resource.ConfigMap) == 5
@@ -43,12 +43,12 @@ async def test_nothing_is_deleted_while_a_replica_set_names_it(world: World) -> 
 
 async def test_a_deployment_changed_by_somebody_is_put_back_with_a_word(world: World) -> None:
     await world.reconcile()
-    edited = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    edited = world.deployment
     edited["metadata"]["managedFields"] = []
-    world.feed.changed(Resource.Deployment, world.cluster.put(Resource.Deployment, edited))
+    world.write(Resource.Deployment, edited)
     await world.reconcile()
-    (event,) = [event for event in world.cluster.events if event["reason"] == "PutBack"]
-    assert "kubectl rollout restart is respected" in event["message"]
+    (said,) = world.told("PutBack")
+    assert "kubectl rollout restart is respected" in said
 
 
 async def test_what_a_newer_operator_makes_otherwise_is_no_change_by_somebody(
@@ -56,27 +56,27 @@ async def test_what_a_newer_operator_makes_otherwise_is_no_change_by_somebody(
 ) -> None:
     """Parts that no rendering keeps: it changes them where the spec and the pods stay as they are."""
     await world.reconcile()
-    before = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]
+    before = world.deployment["spec"]
     monkeypatch.setattr(render_deployment, "_rolling", lambda spec: {"maxSurge": 2, "maxUnavailable": 0})
     newer = world.successor()
     await newer.relist()
     await newer.reconcile()
-    after = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]
+    after = world.deployment["spec"]
     assert before["strategy"] != after["strategy"]
-    assert [event for event in world.cluster.events if event["reason"] == "PutBack"] == []
+    assert world.told("PutBack") == []
     assert newer.put_back == {}
 
 
 async def test_a_change_by_somebody_while_the_operator_is_away_is_told_too(world: World) -> None:
     await world.reconcile()
-    edited = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    edited = world.deployment
     edited["metadata"]["managedFields"] = []
     world.cluster.put(Resource.Deployment, edited)
     await world.edit(replicas=3)  # and the spec with it
     newer = world.successor()
     await newer.relist()
     await newer.reconcile()
-    assert [event["reason"] for event in world.cluster.events].count("PutBack") == 1
+    assert len(world.told("PutBack")) == 1
     assert newer.put_back == {"Deployment": 1}
 
 
@@ -97,7 +97,7 @@ async def touched(world: World, resource: Resource) -> int:
         world.queue.done(await world.queue.take())
     raw = world.cluster.objects[resource, NAMESPACE, "demo"]
     newer = int(raw["metadata"]["resourceVersion"]) + 10
-    world.feed.changed(resource, raw | {"metadata": {**raw["metadata"], "resourceVersion": str(newer)}})
+    world.informer.changed(resource, raw | {"metadata": {**raw["metadata"], "resourceVersion": str(newer)}})
     return newer
 
 
@@ -119,7 +119,7 @@ async def test_a_mark_that_somebody_removed_is_set_again(world: World) -> None:
     world.cluster.writes.clear()
     edited = world.cluster.objects[Resource.Service, NAMESPACE, "demo"]
     del edited["metadata"]["annotations"]
-    world.feed.changed(Resource.Service, world.cluster.put(Resource.Service, edited))
+    world.write(Resource.Service, edited)
     await world.reconcile()
     await world.reconcile()
     assert world.cluster.writes == [("Service", "demo")]
@@ -129,7 +129,7 @@ async def test_an_edit_of_the_spec_is_no_change_by_somebody(world: World) -> Non
     await world.reconcile()
     await world.edit(engine={"maxBatch": 2})
     await world.reconcile()
-    assert [event for event in world.cluster.events if event["reason"] == "PutBack"] == []
+    assert world.told("PutBack") == []
     assert world.put_back == {}
 
 

@@ -7,12 +7,13 @@ from graphpod_operator.api.status import Status
 from graphpod_operator.cache.child import DeploymentRollout
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
-from graphpod_operator.observe.observed import Observed
-from graphpod_operator.observe.reading import NoReading, Reading
-from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.observe.observed_state import Observed
+from graphpod_operator.observe.warmup_report import NoReading, Reading
+from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_operator.status.status import status
-from tests.unit.operator.objects import IMAGES, inference_service, plain_template, planned, pod, report, rollout
+from tests.unit.operator.objects import INSTALLED, inference_service, plain_template, planned, pod, report, rollout
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -39,7 +40,7 @@ def the(
     observed: Observed, refused: Refused | None = None, before: dict[str, Any] | None = None, **spec: Any
 ) -> Status:
     found = Service.of(inference_service(status=before, **spec))
-    outcome = desire(found, IMAGES)
+    outcome = desire(PlanInput(found, INSTALLED))
     if isinstance(outcome, Desired):  # a pod has the form of its spec, unless it is said to have another
         plain, form = plain_template(), outcome.template
         pods = (dataclasses.replace(one, template=form) if one.template == plain else one for one in observed.pods)

@@ -1,23 +1,22 @@
 """A cluster in memory with one service, and the operator's parts over it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.store import Store
 from graphpod_operator.controller.reconcile import Reconciler
-from graphpod_operator.install.installation import PERMISSIVE, Installation
-from graphpod_operator.install.network_access import Access
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.observe.warmups import Unreachable, Warmups
 from graphpod_operator.status.write_throttle import MOMENT_SECONDS
 from graphpod_operator.telemetry.metrics import Meters
-from graphpod_operator.watch.feed import Feed, fill
+from graphpod_operator.watch.informer import Informer, fill
 from graphpod_operator.watch.optional_kinds import OptionalKinds
 from graphpod_operator.watch.workqueue import KeyQueue
 from tests.unit.operator.cluster import FakeCluster, FakeDiscovery
-from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, planned
+from tests.unit.operator.objects import INSTALLED, NAMESPACE, inference_service, planned, pod
 
 PROMETHEUS = "http://prometheus.monitoring.svc:9090"
 KEY = Key(NAMESPACE, "demo")
@@ -62,23 +61,20 @@ class World:
         self.meters = Meters.make()
         self.warmups = Warmups(self.ports, clock=self.clock.monotonic)
         self.queue = KeyQueue()
-        self.feed = Feed(self.store, self.queue, self.warmups.forget)
+        self.informer = Informer(self.store, self.queue, self.warmups.forget)
         self.discovery = FakeDiscovery()
-        self.optional = OptionalKinds(self.discovery, self.cluster, self.feed)
+        self.optional = OptionalKinds(self.discovery, self.cluster, self.informer)
         self.reconciler = self.make_reconciler()
 
-    def make_reconciler(self, access: Access | None = None, installed: Installation = PERMISSIVE) -> Reconciler:
+    def make_reconciler(self, **installed: Any) -> Reconciler:
         return Reconciler(
             self.cluster,
             self.warmups,
             self.store,
             self.meters,
             self.clock,
-            IMAGES,
             self.optional,
-            PROMETHEUS,
-            access,
-            installed,
+            replace(INSTALLED, **{"prometheus": PROMETHEUS, **installed}),
         )
 
     def successor(self) -> "World":
@@ -86,7 +82,7 @@ class World:
         return World(self.cluster, self.ports)
 
     async def relist(self) -> None:
-        await fill(self.cluster, self.feed, (), self.optional.watched)
+        await fill(self.cluster, self.informer, (), self.optional.watched)
 
     async def reconcile(self) -> float | None:
         """A look at the service, so long after the last that a status may be written."""
@@ -101,15 +97,49 @@ class World:
         return {one.labels["kind"]: one.value for one in samples if one.name == name and one.value}
 
     def condition(self, kind: str) -> tuple[str, str]:
-        status = self.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
-        return next((row["status"], row["reason"]) for row in status["conditions"] if row["type"] == kind)
+        row = self._row(kind)
+        return row["status"], row["reason"]
+
+    def message(self, kind: str) -> str:
+        return str(self._row(kind)["message"])
+
+    def _row(self, kind: str) -> dict[str, Any]:
+        return next(row for row in self.service["status"]["conditions"] if row["type"] == kind)
+
+    def told(self, reason: str) -> list[str]:
+        """The messages of the events of this reason."""
+        return [event["message"] for event in self.cluster.events if event["reason"] == reason]
+
+    @property
+    def service(self) -> dict[str, Any]:
+        """The InferenceService as it is stored."""
+        return self.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]
+
+    @property
+    def deployment(self) -> dict[str, Any]:
+        """Its Deployment as it is stored."""
+        return self.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+
+    def write(self, resource: Resource, manifest: dict[str, Any]) -> None:
+        """Somebody writes an object, and the operator hears of it."""
+        self.informer.changed(resource, self.cluster.put(resource, manifest))
+
+    def put_pod(self, **made: Any) -> None:
+        """A pod of the planned configuration is there, or changes, and the operator hears of it."""
+        self.write(Resource.Pod, pod(config_hash=HASH, **made))
+
+    async def settle(self) -> None:
+        """Some looks, each after a list: in the end nothing but status is written."""
+        for _ in range(4):
+            await self.relist()
+            await self.reconcile()
 
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.cluster.writes]
 
     async def edit(self, **spec: Any) -> None:
         """Somebody changes the spec, and the operator hears of it."""
-        before = self.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]
+        before = self.service
         manifest = inference_service(**spec)
         manifest["metadata"]["generation"] = before["metadata"]["generation"] + 1
         self.cluster.put(Resource.InferenceService, {**manifest, "status": before.get("status", {})})

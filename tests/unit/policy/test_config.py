@@ -20,6 +20,7 @@ from graphpod_policy import (
     OnUnsupported,
     Phase,
     Policy,
+    PrefixCache,
     ServingConfig,
     config_hash,
     refine,
@@ -200,3 +201,13 @@ def test_an_optional_value_may_be_absent_as_null_only() -> None:
     assert EngineConfig.parse(json.dumps(raw).encode()).features == FeatureConfig(
         deterministic=True, host_cache_bytes=5
     )
+
+
+def test_what_is_left_to_the_engine_of_cache_and_schedule_changes_no_bytes() -> None:
+    plain = json.loads(config().canonical())
+    assert not {"prefixCache", "prefillBudget"} & plain.keys(), "the hashes of services from before stay"
+    given = config(prefix_cache=PrefixCache.Off, prefill_budget=64)
+    raw = json.loads(given.canonical())
+    assert (raw["prefixCache"], raw["prefillBudget"]) == ("Off", 64)
+    assert EngineConfig.parse(given.canonical()) == given
+    assert EngineConfig.parse(config().canonical()).prefix_cache is PrefixCache.Auto

@@ -22,7 +22,6 @@ from graphpod_policy import (
     resolve,
     units,
 )
-from graphpod_policy.cost import Cost, phase_cost
 from graphpod_policy.ladder import (
     aligned,
     cpu_decode_ladder,
@@ -31,8 +30,9 @@ from graphpod_policy.ladder import (
     prefill_ladder,
     verify_ladder,
 )
+from graphpod_policy.resolution.sizing import Allowance, budget_cut
 from graphpod_policy.rules import Case
-from graphpod_policy.sizing import Allowance, budget_cut
+from graphpod_policy.start.cost import Cost, phase_cost
 from tests.unit.policy.services import CUDA, DECODE, GIB, LLAMA, PREFILL
 
 

@@ -18,7 +18,8 @@ from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.service import Service
 from graphpod_operator.explain.explanation import explain
 from graphpod_operator.explain.manifest import Manifest
-from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_operator.resolve.engine_config import engine_config
 from graphpod_operator.resolve.resolver_input import features, graph_request
@@ -40,7 +41,7 @@ from graphpod_runtime.engine.start.device_state import DeviceState
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.random import random_model
-from tests.unit.operator.objects import IMAGES, inference_service
+from tests.unit.operator.objects import INSTALLED, inference_service
 from tests.unit.runtime.front.conftest import Front, launch, write_model
 from tests.unit.runtime.kernels.library import library, unit
 
@@ -125,7 +126,7 @@ def test_explain_gives_the_verdict_that_was_written_down(
 
 @by_name
 def test_the_operator_refuses_what_the_spec_alone_decides(entry: dict[str, Any]) -> None:
-    found = desire(Service.of(service_of(entry)), IMAGES)
+    found = desire(PlanInput(Service.of(service_of(entry)), INSTALLED))
     if "operator" in entry:
         assert isinstance(found, Refused)
         assert found.reason.name == entry["operator"]

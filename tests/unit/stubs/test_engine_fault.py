@@ -2,7 +2,7 @@
 
 import pytest
 
-from stubs.engine_fault import FORMS, Fault, FaultError, Kind, parse, written
+from stubs.engine.fault import FORMS, Fault, FaultError, Kind, parse, written
 
 
 def test_several_faults_are_separated_by_commas():

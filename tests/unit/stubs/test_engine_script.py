@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from stubs.engine_script import PROBE_SECONDS, script
-from stubs.engine_story import tell
+from stubs.engine.script import PROBE_SECONDS, script
+from stubs.engine.story import tell
 from tests.unit.stubs.test_engine_story import CONFIG
 
 CONTAINER = {

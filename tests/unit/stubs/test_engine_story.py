@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from graphpod_operator.observe.reading import Reading
+from graphpod_operator.observe.warmup_report import Reading
 from graphpod_policy import (
     EngineConfig,
     ExitCode,
@@ -25,12 +25,12 @@ from graphpod_policy.metrics import METRICS
 from graphpod_runtime.front.requests.ending import Ending
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.wire.report import StartStage, State
-from stubs import engine_story
-from stubs.engine import Engine
-from stubs.engine_answer import INSTEAD, warmup
-from stubs.engine_fault import CHOICES, FaultError
-from stubs.engine_story import tell
-from stubs.engine_wish import ANNOTATIONS, ENVIRONMENT, Wish
+from stubs.engine import story
+from stubs.engine.answer import INSTEAD, warmup
+from stubs.engine.fault import CHOICES, FaultError
+from stubs.engine.process import Engine
+from stubs.engine.story import tell
+from stubs.engine.wish import ANNOTATIONS, ENVIRONMENT, Wish
 
 SECONDS = 10.0
 
@@ -73,10 +73,10 @@ def test_before_anything_happens_the_report_is_the_real_engine_s():
 
 def test_words_of_states_stages_and_codes_are_the_real_engine_s():
     assert [*CHOICES["state"], "Failed"] == [state.value for state in State]
-    assert list(engine_story.SHARES) == [stage.value for stage in StartStage]
-    assert sum(engine_story.SHARES.values()) == pytest.approx(1.0)
-    assert {code: name for code, name in engine_story.NAMES.items() if code != 137} == {
-        code.value: code.name for code in ExitCode if code.name in engine_story.NAMES.values()
+    assert list(story.SHARES) == [stage.value for stage in StartStage]
+    assert sum(story.SHARES.values()) == pytest.approx(1.0)
+    assert {code: name for code, name in story.NAMES.items() if code != 137} == {
+        code.value: code.name for code in ExitCode if code.name in story.NAMES.values()
     }
     assert {row["name"] for row in last("")["stages"]} == {stage.value for stage in StartStage} - {
         StartStage.Compile.value

@@ -11,7 +11,7 @@ import pytest
 
 from stubs import certificate, external_metrics
 from stubs.external_metrics import ROOT, ExternalMetrics
-from stubs.fault import FaultError
+from stubs.faults.fault import FaultError
 from stubs.web import Asked
 
 

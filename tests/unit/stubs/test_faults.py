@@ -5,10 +5,11 @@ import threading
 
 import pytest
 
-from stubs import fault, kubecall
-from stubs.board import Board
-from stubs.delivery import Delivery, error_event, pieces
-from stubs.fault import Answer, Cut, Fault, FaultError, Freeze, Point, Slow, Turn, WatchError
+from stubs import kubecall
+from stubs.faults import fault
+from stubs.faults.board import Board
+from stubs.faults.delivery import Delivery, error_event, pieces
+from stubs.faults.fault import Answer, Cut, Fault, FaultError, Freeze, Point, Slow, Turn, WatchError
 from stubs.kubecall import WRITES, Call, Verb, Which
 
 

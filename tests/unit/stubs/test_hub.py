@@ -18,7 +18,7 @@ from huggingface_hub.errors import (
 )
 
 from stubs import hub
-from stubs.fault import Answer, Cut, Fault, Slow, Turn
+from stubs.faults.fault import Answer, Cut, Fault, Slow, Turn
 from stubs.hub import commit
 from stubs.web import Reply, WebStub, Where, inside, ranged, whole
 

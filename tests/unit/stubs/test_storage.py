@@ -13,7 +13,7 @@ from obstore.exceptions import GenericError, NotFoundError, PermissionDeniedErro
 from obstore.store import S3Store
 
 from stubs import s3, signature
-from stubs.fault import Answer, Cut, Fault, Freeze, Point, Slow, Turn
+from stubs.faults.fault import Answer, Cut, Fault, Freeze, Point, Slow, Turn
 from stubs.signature import Key
 from stubs.web import Asked, WebStub, Where
 

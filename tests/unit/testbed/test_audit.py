@@ -1,6 +1,6 @@
 import json
 
-from testbed.audit import Filter, line, lines
+from testbed.control.audit import Filter, line, lines
 
 CREATE = {
     "requestReceivedTimestamp": "2026-11-21T14:02:07.123456Z",

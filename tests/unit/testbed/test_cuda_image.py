@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import cuda_image
 from testbed.errors import TestbedError
+from testbed.images import cuda_image
 
 
 @pytest.fixture

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from testbed import addons, cli, packages
-from testbed.control_plane import ControlPlane, corefile
+from testbed import cli
+from testbed.binaries import packages
+from testbed.control.control_plane import ControlPlane, corefile
+from testbed.control.pki import Identities, User, kubeconfig, read_token, token_lines, users
 from testbed.errors import TestbedError
-from testbed.network import Addresses
-from testbed.node import Node, containerd_config
-from testbed.node_images import listed
-from testbed.pause import IMAGE, docker_archive
-from testbed.pki import Identities, User, kubeconfig, read_token, token_lines, users
+from testbed.host.network import Addresses
+from testbed.nodes import addons
+from testbed.nodes.node import Node, containerd_config
+from testbed.nodes.node_images import listed
+from testbed.nodes.pause import IMAGE, docker_archive
 
 ADDRESSES = Addresses(5)
 STATE = Path("/state/demo")

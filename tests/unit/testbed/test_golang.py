@@ -2,7 +2,7 @@ import shutil
 
 import pytest
 
-from testbed import golang
+from testbed.binaries import golang
 from testbed.errors import TestbedError
 
 TOOL = golang.BY_NAME["kubelet"]

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import golang, inventory
-from testbed.inventory import State
+from testbed.binaries import golang, inventory
+from testbed.binaries.inventory import State
 
 ETCD, KUBECTL = golang.BY_NAME["etcd"], golang.BY_NAME["kubectl"]
 

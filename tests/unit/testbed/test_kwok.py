@@ -5,12 +5,12 @@ import ipaddress
 import pytest
 import yaml
 
-from testbed import kwok
 from testbed.cluster import Cluster
+from testbed.control.pki import Identities
 from testbed.errors import TestbedError
-from testbed.network import Addresses
+from testbed.host.network import Addresses
+from testbed.nodes import kwok
 from testbed.paths import PACKAGE
-from testbed.pki import Identities
 
 OURS = list(yaml.safe_load_all(kwok.STAGES.read_text()))
 ENGINES = list(yaml.safe_load_all((PACKAGE.parent / "stubs" / "stages.yaml").read_text()))

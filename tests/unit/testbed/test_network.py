@@ -5,8 +5,8 @@ from itertools import combinations
 import pytest
 
 from testbed.errors import TestbedError
+from testbed.host.network import IDS, Addresses, Family, free_id, host_networks, netns
 from testbed.name import check_name
-from testbed.network import IDS, Addresses, Family, free_id, host_networks, netns
 
 
 def test_no_two_testbeds_share_an_address():

@@ -167,7 +167,7 @@ def test_gates_cite_their_runs_and_stop_what_is_a_fifth_worse(tmp_path: Path, mo
     assert gates["runs"]["1000"]["runs"] == 2
     assert gates["gates"]["1000"]["fill_seconds"] == 50.4
     (told,) = report.exceeded([found(1000, replace(GOOD, fill_seconds=51))], gates)
-    assert told == "1000 services: … while controllers run beside: 51.0 s, the gate is 50.4"
+    assert told == "1000 services: … while controllers run: 51.0 s, the gate is 50.4"
 
 
 def test_a_figure_that_breaks_its_promise_has_no_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,11 +214,11 @@ def test_a_series_that_does_not_end_leaves_the_results_of_one_that_did(
     with pytest.raises(StopIteration):
         scale(monkeypatch, tmp_path, [replace(GOOD, fill_seconds=41)], "--runs", "2")
     assert (tmp_path / "results.json").read_text() == kept
-    (begun,) = report.load(report.beside(tmp_path / "results.json"))
+    (begun,) = report.load(report.incomplete(tmp_path / "results.json"))
     assert [run.fill_seconds for run in begun.runs] == [41]
     scale(monkeypatch, tmp_path, [replace(GOOD, fill_seconds=42)] * 2, "--runs", "2")
     assert [run.fill_seconds for run in report.load(tmp_path / "results.json")[0].runs] == [42, 42]
-    assert not report.beside(tmp_path / "results.json").exists()
+    assert not report.incomplete(tmp_path / "results.json").exists()
 
 
 def test_results_of_other_numbers_of_services_stay(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_table_has_a_line_for_each_figure_and_one_for_what_ran_beside() -> Non
     told = report.table(found(1000, GOOD, GOOD), {}).splitlines()
     assert told[0] == "1000 services, 2 runs, load before 0.5, 0.5"
     assert len(told) == len(ROWS) + 2
-    assert told[-1] == "  CPU s beside it: etcd 9"
+    assert told[-1] == "  CPU s of the others: etcd 9"
 
 
 def test_the_line_of_a_second_shows_how_many_are_done() -> None:

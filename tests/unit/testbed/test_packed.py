@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import packed
 from testbed.errors import TestbedError
-from testbed.pause import docker_archive
+from testbed.images import packed
+from testbed.nodes.pause import docker_archive
 
 NAME = "graphpod.dev/toy:1"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from testbed import policy
 from testbed.errors import TestbedError
+from testbed.nodes import policy
 
 PLACES = {"home": {"kubernetes.io/metadata.name": "home"}, "system": {"kubernetes.io/metadata.name": "system"}}
 

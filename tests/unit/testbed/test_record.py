@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from testbed import record
-from testbed.cleaning import in_cgroup, mounts_below
 from testbed.errors import TestbedError
-from testbed.kernel import missing_controllers
-from testbed.ledger import Ledger
+from testbed.host import record
+from testbed.host.cleaning import in_cgroup, mounts_below
+from testbed.host.kernel import missing_controllers
+from testbed.host.ledger import Ledger
+from testbed.host.network import Family
+from testbed.host.record import Component, Record
 from testbed.level import Level
-from testbed.network import Family
 from testbed.process import Identity
-from testbed.record import Component, Record
 
 RECORD = Record("demo", 3, Level.NODE, 1, True, (Component("etcd", Identity(1, 42, "no such boot"), "/log/etcd.log"),))
 

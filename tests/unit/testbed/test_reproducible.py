@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from testbed import packed
-from testbed.pause import docker_archive
-from testbed.reproducible import archive_hash, differing
+from testbed.images import packed
+from testbed.images.reproducible import archive_hash, differing
+from testbed.nodes.pause import docker_archive
 
 
 def image(tmp_path: Path, program: bytes, name: str = "toy:1") -> packed.Packed:

@@ -1,8 +1,8 @@
 import pytest
 
-from testbed import record, snapshot
+from testbed.host import record, snapshot
+from testbed.host.record import Record
 from testbed.level import Level
-from testbed.record import Record
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from testbed import golang, parts, record, status, telling
+from testbed import parts
+from testbed.binaries import golang
+from testbed.host import record
+from testbed.host.network import Addresses
+from testbed.host.record import Component, Record
 from testbed.level import Level
-from testbed.network import Addresses
 from testbed.process import Identity
-from testbed.record import Component, Record
-from testbed.status import NodeView, Running, State, View
+from testbed.report import status, telling
+from testbed.report.status import NodeView, Running, State, View
 
 FOLDER = Path("/state/demo")
 GONE = Identity(1, 42, "no such boot")

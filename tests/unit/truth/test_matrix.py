@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import BUILT_POLICIES, CompileMode, Device, Features, Phase, Policy
-from graphpod_policy.architectures import ARCHITECTURES
+from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.compiled.aot import Function, TensorFunction
 from graphpod_runtime.compiled.cache import CompileCache
@@ -34,13 +34,13 @@ def cells(*variants: Variant, names: tuple[Name, ...] = (Name.Plain,), **changes
     return run(Matrix(Device.Cpu, (LLAMA,), variants, chosen, **changes), lambda done, of, cell: None)
 
 
-def told(found: list[Cell]) -> list[str]:
-    return [f"{cell.scenario}: {cell.told}" for cell in found if cell.outcome is not Outcome.Passed]
+def summary(found: list[Cell]) -> list[str]:
+    return [f"{cell.scenario}: {cell.summary}" for cell in found if cell.outcome is not Outcome.Passed]
 
 
 def test_graphs_pass_every_scenario() -> None:
     found = cells(EAGER, GRAPHS, names=tuple(Name))
-    assert told(found) == []
+    assert summary(found) == []
     assert len(found) == 2 * len(Name)
     assert all(cell.tokens > 10 for cell in found)
     scored = {cell.scenario for cell in found if cell.variant == GRAPHS and cell.scored}
@@ -49,13 +49,13 @@ def test_graphs_pass_every_scenario() -> None:
 
 def test_graphs_pass_when_dead_memory_is_poisoned() -> None:
     names = (Name.Plain, Name.PrefixHit, Name.ChunkTail, Name.Requests)
-    assert told(cells(EAGER, GRAPHS, Variant(Policy.Breakable, Policy.Breakable), names=names, poisoned=True)) == []
+    assert summary(cells(EAGER, GRAPHS, Variant(Policy.Breakable, Policy.Breakable), names=names, poisoned=True)) == []
 
 
 def test_every_family_passes() -> None:
     matrix = Matrix(Device.Cpu, subjects(Device.Cpu), (EAGER, GRAPHS), SCENARIOS[:2])
     assert {subject.architecture for subject in matrix.subjects} == DECODERS
-    assert told(run(matrix, lambda done, of, cell: None)) == []
+    assert summary(run(matrix, lambda done, of, cell: None)) == []
 
 
 def test_a_policy_that_cannot_run_is_refused_by_its_rule_in_every_scenario() -> None:
@@ -86,7 +86,7 @@ def test_layers_are_compiled_on_a_cpu_though_a_service_there_has_no_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRAPHPOD_COMPILE_CACHE", str(tmp_path))
-    assert told(cells(Variant(Policy.Breakable, Policy.Full, CompileMode.Inductor))) == []
+    assert summary(cells(Variant(Policy.Breakable, Policy.Full, CompileMode.Inductor))) == []
     assert list(tmp_path.iterdir()), "what was compiled is kept"
 
 
@@ -163,10 +163,10 @@ def test_compiled_16_bit_code_may_round_less_and_not_compute_something_else(
     monkeypatch.setattr("graphpod_runtime.compiled.cache.prove", lambda *arguments: None)  # which would find it first
     scenarios = tuple(one for one in SCENARIOS if one.name in (Name.Plain, Name.OutputLogprobs))
     found = run(Matrix(Device.Cpu, (ROUNDED,), (COMPILED,), scenarios), lambda done, of, cell: None)
-    assert {cell.outcome for cell in found} == ({Outcome.Passed} if right else {Outcome.Failed}), told(found)
+    assert {cell.outcome for cell in found} == ({Outcome.Passed} if right else {Outcome.Failed}), summary(found)
     assert right or "behind eager's likeliest" in found[0].because
     assert all(cell.allowed > cell.worst for cell in found if right)
-    assert f"{found[1].allowed:.2g} allowed" in found[1].told
+    assert f"{found[1].allowed:.2g} allowed" in found[1].summary
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

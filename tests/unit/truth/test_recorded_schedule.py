@@ -19,8 +19,12 @@ class Saying:
 
     def __init__(self, *yielded: Yielded) -> None:
         self.yielded = list(yielded)
+        self.given: list[list[int] | None] = []
 
-    def forward(self, batch: Any) -> Yielded:
+    def launch(self, batch: Any, given: list[int] | None = None) -> None:
+        self.given.append(given)
+
+    def land(self, flight: None) -> Yielded:
         return self.yielded.pop(0)
 
 
@@ -102,6 +106,8 @@ def test_another_schedule_is_not_compared() -> None:
 
 def test_the_second_run_goes_on_with_the_records_token() -> None:
     record = recorded(Yielded([5], (logprob(5, -0.1, -3.0),)))
-    second = RecordedSchedule(Saying(Yielded([6])), given=record)  # type: ignore[arg-type]
+    runner = Saying(Yielded([6]))
+    second = RecordedSchedule(runner, given=record)  # type: ignore[arg-type]
     assert second.forward(PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1), 0, 2),))).tokens == [5]
     assert second.passes[0].yielded.tokens == [6]
+    assert runner.given == [[5]], "later passes go on from it, whenever this one lands"

@@ -44,11 +44,11 @@ def test_a_result_survives_its_json(tmp_path: Path) -> None:
 
 def test_a_cell_of_a_result_that_tells_no_allowance_is_read() -> None:
     cell = replace(result().cells[0], scored=7, worst=0.2, allowed=0.45)
-    assert cell.told.endswith("7 log-probabilities within 0.2, 0.45 allowed")
+    assert cell.summary.endswith("7 log-probabilities within 0.2, 0.45 allowed")
     assert Cell.of(cell.as_dict()) == cell
     raw = cell.as_dict()
     del raw["allowed"]
-    assert Cell.of(raw).told.endswith("7 log-probabilities within 0.2")
+    assert Cell.of(raw).summary.endswith("7 log-probabilities within 0.2")
 
 
 def test_near_ties_fail_a_run_above_their_share() -> None:
@@ -100,8 +100,8 @@ def test_a_likelihood_that_is_off_or_no_number_fails() -> None:
     refused = Likelihood(Policy.Piecewise, refused="NotBuilt")
     assert failures([eager, Likelihood(Policy.Breakable, 100, 250.2), refused]) == []
     for nats in (250.3, 249.7, float("nan")):
-        (told,) = failures([eager, Likelihood(Policy.Breakable, 100, nats)])
-        assert told.startswith("accuracy, Breakable")
+        (summary,) = failures([eager, Likelihood(Policy.Breakable, 100, nats)])
+        assert summary.startswith("accuracy, Breakable")
 
 
 def test_a_likelihood_that_cannot_be_had_fails() -> None:
@@ -118,7 +118,7 @@ def test_no_cell_of_the_page_is_blank() -> None:
 def test_the_page_is_that_of_the_results_and_tells_no_failure() -> None:
     results = [Result.read(file) for file in sorted((ROOT / "truth" / "results").glob("*.json"))]
     assert (ROOT / PAGE).read_text() == page(results), "run: python -m truth --page"
-    assert [told for one in results for told in one.failures()] == []
+    assert [summary for one in results for summary in one.failures()] == []
 
 
 def test_the_command_writes_its_result_and_ends_with_1_when_a_cell_failed(
@@ -149,8 +149,8 @@ def test_subjects_run_in_processes_of_their_own_under_one_count(
     printed = capsys.readouterr().out
     assert [f"[  {done}/4]" in printed for done in (1, 2, 3, 4)] == [True] * 4
     found = Result.read(tmp_path / "found.json")
-    told = [str(cell) for cell in found.cells]
-    assert told == [
+    summary = [str(cell) for cell in found.cells]
+    assert summary == [
         f"{name} · Disabled / Full · {scenario}" for name in ("Llama", "Qwen3") for scenario in ("plain", "prefix hit")
     ], "in the order of the matrix"
     assert found.provenance["command"].startswith("python -m truth --jobs 2 --subject llama qwen3")

@@ -229,7 +229,7 @@ def result_of(
     found: Iterable[Found],
     left_out: Iterable[Left] = (),
 ) -> Result:
-    """Raw times into speeds, each beside its floor and eager."""
+    """Raw times into speeds, each with its floor and eager."""
     prefill = tuple(prefill_floor(model, rates, tokens) for tokens in workload.prefill_tokens)
     decode = tuple(decode_floor(model, rates, batch, workload.context) for batch in workload.decode_batches)
     found = tuple(found)
@@ -329,7 +329,7 @@ def write(result: Result, path: Path) -> None:
 
 
 def read(path: Path) -> Result:
-    """The result in `path`; ResultInvalid when there is none."""
+    """The result in `path`; ResultInvalid without one."""
     try:
         result = msgspec.json.decode(path.read_bytes(), type=Result)
     except OSError as error:

@@ -14,6 +14,7 @@ from graphpod_policy import (
     ModelConfig,
     Phase,
     Policy,
+    PrefixCache,
     not_built,
     resolve,
 )
@@ -100,7 +101,7 @@ def obstacles(variant: Variant, device: Device, workload: Workload) -> tuple[str
 def engine_config(
     variant: Variant, device: Device, workload: Workload, folder: Path, dtype: str, threads: int | None
 ) -> EngineConfig:
-    """What the engine of `variant` reads. A policy that fails is degraded by the engine, and told as such."""
+    """What the engine of `variant` reads. A policy that fails is degraded by the engine, and reported as such."""
     features, request = features_of(device, workload), variant.asks(workload)
     return EngineConfig.of(
         features,
@@ -109,4 +110,6 @@ def engine_config(
         model=ModelConfig(folder.resolve().name, str(folder)),
         dtype=dtype,
         threads=threads,
+        # Each round sends the same prompts, and is to compute them.
+        prefix_cache=PrefixCache.Off,
     )

@@ -64,7 +64,7 @@ class NoMatplotlib(Exception):
 
 
 def available() -> None:
-    """NoMatplotlib where it is not installed: told before minutes of measuring."""
+    """NoMatplotlib where it is not installed: raised before minutes of measuring."""
     if find_spec("matplotlib") is None:
         raise NoMatplotlib(
             "--png needs matplotlib, which is not installed: pip install 'graphpod[bench]', or write --json here and "
@@ -134,7 +134,7 @@ def _sizes(place: "Axes", sizes: list[int]) -> None:
     place.xaxis.set_minor_locator(NullLocator())
 
 
-def _figures(axis: Any) -> None:
+def plain_ticks(axis: Any) -> None:
     """Ticks of a logarithmic axis as plain numbers, at 1, 2 and 5."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -152,7 +152,7 @@ def _prefill(place: "Axes", result: Result) -> bool:
     place.set_xlabel("tokens (log)")
     place.set_ylabel("ms to the first token (log)")
     place.set_ylim(bottom=min(ms for _, ms in floors) / 1.4)
-    _figures(place.yaxis)
+    plain_ticks(place.yaxis)
     return True
 
 
@@ -165,7 +165,7 @@ def _decode(place: "Axes", result: Result) -> bool:
     place.set_xlabel("sequences in the batch (log)")
     place.set_ylabel("tokens per second (log)")
     place.set_ylim(top=max(rate for _, rate in most) * 1.4)
-    _figures(place.yaxis)
+    plain_ticks(place.yaxis)
     return True
 
 
@@ -199,7 +199,7 @@ def _captures(place: "Axes", result: Result) -> bool:
     place.set_yscale("log")
     least = min(cost.seconds for _, costs in rows for cost in costs)
     place.set_ylim(bottom=10 ** floor(log10(1e3 * least)))
-    _figures(place.yaxis)
+    plain_ticks(place.yaxis)
     sizes = {cost.size for _, costs in rows for cost in costs}
     _sizes(place, [size for size in (4**power for power in range(10)) if min(sizes) <= size <= max(sizes)])
     return True
@@ -260,10 +260,10 @@ def _breaks(place: "Axes", result: Result) -> bool:
         share = 100 * (cost.broken / cost.whole - 1)
         compiled = row.variant.compile is not CompileMode.Nothing
         place.barh(at, share, color=COLOURS[Policy.Breakable], height=BAR, alpha=0.55 if compiled else 1)
-        told = f"{cost.breaks} × {1e6 * cost.each:.3g} µs" if cost.each > 0 else "within noise"
-        _beside(place, at, max(share, 0), told)
+        label = f"{cost.breaks} × {1e6 * cost.each:.3g} µs" if cost.each > 0 else "within noise"
+        _beside(place, at, max(share, 0), label)
     place.axvline(0, color=INK, linewidth=0.8)
-    place.set_title("Breaks, beside the same code as one graph")
+    place.set_title("Breaks, compared with the same code as one graph")
     place.set_xlabel("added to one graph, %")
     names = [f"{cost.phase} {cost.size}, {row.variant.compile.value.lower()}" for row, cost in bars]
     _named(place, [name.removesuffix(f", {CompileMode.Nothing.value.lower()}") for name in names], room=0.4)
@@ -276,7 +276,7 @@ def _beside(place: "Axes", at: int, end: float, text: str) -> None:
 
 
 def _named(place: "Axes", names: list[str], room: float) -> None:
-    """Horizontal bars from the top, none thicker than those of a full panel; `room` is for the words beside them."""
+    """Horizontal bars from the top, none thicker than those of a full panel; `room` is for the words next to them."""
     place.set_yticks(range(len(names)), names)
     place.set_ylim(max(len(names), BARS) - 0.5, -0.5)
     place.margins(x=room)

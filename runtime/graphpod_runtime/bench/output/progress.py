@@ -14,6 +14,11 @@ class Progress:
         self._open = False
 
     @property
+    def terminal(self) -> bool:
+        """Whether passing lines are seen."""
+        return self._terminal
+
+    @property
     def seconds(self) -> float:
         """Since the start."""
         return time.monotonic() - self._began

@@ -14,7 +14,7 @@ LABEL = 24
 
 
 class Unit(NamedTuple):
-    """How one phase is told."""
+    """How one phase is described."""
 
     title: str
     size: str
@@ -136,7 +136,7 @@ def _breaks(result: Result) -> str:
         for cost in row.breaks
     ]
     header = ("phase, size, policy", "breaks", "with, ms", "one graph, ms", "difference, ms", "a break, µs")
-    return _grid("Breaks: a Breakable graph beside the same code as one graph", header, lines)
+    return grid("Breaks: a Breakable graph compared with the same code as one graph", header, lines)
 
 
 def _captures(result: Result) -> str:
@@ -156,7 +156,7 @@ def _captures(result: Result) -> str:
         if row.ready is not None and (capture := row.ready.phases[phase]).policy is not Policy.Disabled
     ]
     header = ("phase, policy", "sizes", "segments", "seconds", "pool MB", "driver MB", "sum MB", "self-check")
-    return _grid("Capture, in sum", header, lines)
+    return grid("Capture, in sum", header, lines)
 
 
 def _sizes(result: Result, width: int) -> str:
@@ -191,7 +191,7 @@ def _starts(result: Result) -> str:
         (_start_name(row, start), digits(start.seconds), *(_seconds(start.stages.get(stage, 0)) for stage in stages))
         for row, start in starts
     ]
-    return _grid("Start, s: from process start to Ready", ("variant, compile cache", "all", *stages), lines)
+    return grid("Start, s: from process start to Ready", ("variant, compile cache", "all", *stages), lines)
 
 
 def _clock(result: Result) -> str:
@@ -205,7 +205,7 @@ def _clock(result: Result) -> str:
     parts = list(dict.fromkeys(part for _, clock in clocks for part in clock))
     lines = [(name, digits(sum(clock.values())), *(_seconds(clock[part]) for part in parts)) for name, clock in clocks]
     title = "Capture clock, s: weights on the device to the last prefill graph"
-    return _grid(title, ("variant, compile cache", "all", *parts), lines)
+    return grid(title, ("variant, compile cache", "all", *parts), lines)
 
 
 def _start_name(row: Row, start: Start) -> str:
@@ -264,7 +264,7 @@ def _beside(title: str, names: list[str], columns: list[list[str]], width: int) 
     return "\n".join([title, *blocks[:-1]])
 
 
-def _grid(title: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def grid(title: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Empty without lines."""
     if not lines:
         return ""

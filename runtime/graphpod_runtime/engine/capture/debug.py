@@ -43,6 +43,10 @@ class Mode(StrEnum):
     """Before every pass whatever it must not read is spoilt (`engine/poison.py`)."""
     Addresses = "addresses"
     """Before every replay it is asserted that nothing a graph refers to has moved."""
+    Lockstep = "lockstep"
+    """No pass is launched before the one before it has landed: is a wrong answer the doing of running ahead?"""
+    Seats = "seats"
+    """After every pass what the device keeps of sequences is compared with what the host knows of them."""
 
 
 Fault = tuple[FaultKind, Phase, int] | tuple[FaultKind, Compiled]
@@ -57,7 +61,7 @@ class Switches:
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "Switches":
-        """StartFailure for a word that is not understood: nobody shall believe in a fault or mode that was ignored."""
+        """StartFailure for a word that is not understood: a fault or mode must not be ignored silently."""
         return cls(
             frozenset(_fault(text) for text in _words(environment, FAULT)),
             frozenset(_mode(text) for text in _words(environment, DEBUG)),

@@ -1,12 +1,12 @@
 """The self-check: before Ready, every graph is replayed on inputs unlike those of its capture and compared.
 
-Twice over, on the rows that `graphpod_policy.selfcheck` names.
+Twice over, on the rows that `graphpod_policy.start.selfcheck` names.
 
 (a) Bit for bit with the very code it captured, run eagerly on the same padded buffers: outputs and the
 KV pages written. That finds a frozen value, a reused address, a break that does not write where it should.
 (b) For some sizes, with plain eager on fresh unpadded tensors: that finds what (a) shares, such as a buffer that
 is loaded wrongly. Rounding differs there, because kernels differ by row count and by the width of block tables; the
-allowance is four times what padding of both does to plain eager, so nobody chooses it.
+allowance is four times what padding of both does to plain eager, so it is measured, not chosen.
 
 What is compiled rounds in its own way, which no padding explains. So plain eager runs the same compiled code as the
 graphs, and `compiled/proof.py` compares that with what it was compiled from. A compiled trace is not the model's code,
@@ -23,11 +23,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_policy import Phase
-from graphpod_policy.selfcheck import Comparison, comparisons
+from graphpod_policy.start.selfcheck import Comparison, comparisons
 from graphpod_runtime.base import tree
 from graphpod_runtime.base.errors import SelfCheckFailed
 from graphpod_runtime.base.opaque import uncompiled
-from graphpod_runtime.cache.kv import KvCache, PageContents
+from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
 from graphpod_runtime.engine.forward.inputs import Inputs, inputs_of
 from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
@@ -81,13 +81,14 @@ class Checker:
         scene.reset()
         self.subject.poison_results(size)
         replayed = _copies(self.subject.replay(scene.inputs, size))
-        replayed_cache = scene.contents()
+        written = self.cache.take(scene.pages)
         if comparison.uncaptured:
             scene.reset()
             expected = self.subject.uncaptured(scene.inputs, size)
             _same_bits(where, replayed, _copies(expected))
-            if not all(torch.equal(*halves) for halves in zip(replayed_cache, scene.contents(), strict=True)):
+            if not self.cache.holds(scene.pages, written):
                 raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
+        del written
         if comparison.eager:
             self._against(where, scene, size, replayed, self.subject.traced)
         if comparison.eager and self.subject.compiled_trace:
@@ -176,22 +177,15 @@ class _Scene:
     def __init__(self, inputs: Inputs, cache: KvCache, seed: int) -> None:
         self.inputs = inputs
         self._cache = cache
+        self._seed = seed
         owned = torch.unique(inputs.metadata.tables)
-        self._pages = owned[owned != SCRATCH_PAGE].to(cache.device)
-        shape = (cache.keys.shape[0], self._pages.shape[0], *cache.keys.shape[2:])
-        # Drawn where it is used: the past of a large size is hundreds of megabytes.
-        generator = torch.Generator(cache.device).manual_seed(seed)
-        self._past = PageContents(
-            *(torch.randn(shape, generator=generator, device=cache.device).to(cache.keys.dtype) for _ in range(2))
-        )
+        self.pages = owned[owned != SCRATCH_PAGE].to(cache.device)
+        """All that the sequences own."""
 
     def reset(self) -> None:
-        """The past, with nothing of this pass written."""
-        self._cache.put(self._pages, self._past)
-
-    def contents(self) -> PageContents:
-        """A copy of all pages the sequences own."""
-        return self._cache.take(self._pages)
+        """The past, with nothing of this pass written. It is drawn each time: kept, the past of a large size would be
+        gigabytes that the KV cache could have."""
+        self._cache.draw(self.pages, self._seed)
 
 
 def _same_bits(where: str, replayed: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:

@@ -11,7 +11,7 @@ from graphpod_policy import Phase
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
     """
     if isinstance(batch, DecodeBatch):
         phase = Phase.Decode
-        chunks = tuple(Chunk(seq, len(seq.tokens) - 1, len(seq.tokens)) for seq in batch.sequences)
+        chunks = tuple(Chunk(one, end - 1, end) for one, end in zip(batch.sequences, batch.ends, strict=True))
     else:
         phase, chunks = Phase.Prefill, batch.chunks
     # By numpy, all sequences at once: the device waits for this.
@@ -51,7 +51,8 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
         row[:own] = chunk.sequence.pages
     firsts, ends = (numpy.array(bounds) for bounds in zip(*((chunk.start, chunk.end) for chunk in chunks), strict=True))
     if (short := ends > numpy.array(owned) * page_size).any():
-        _refuse(chunks[short.argmax()], page_size)
+        chunk = chunks[short.argmax()]
+        refuse_short(chunk.sequence, chunk.end, page_size)
     counts = ends - firsts
     starts = numpy.concatenate(([0], counts.cumsum()))
     positions = numpy.arange(starts[-1]) + (firsts - starts[:-1]).repeat(counts)
@@ -66,11 +67,11 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
     return Inputs(phase, rows[0], rows[1], metadata, yields, input_logprobs=scores)
 
 
-def _refuse(chunk: Chunk, page_size: int) -> NoReturn:
-    sequence = chunk.sequence
+def refuse_short(sequence: Sequence, end: int, page_size: int) -> NoReturn:
+    """IndexError: a pass that ends at a token of `sequence` for which it owns no page."""
     raise IndexError(
         f"sequence {sequence.id!r} owns {len(sequence.pages)} pages of {page_size} tokens and the pass ends at its "
-        f"token {chunk.end}: whoever makes the batch must take {-(-chunk.end // page_size)} pages for it before"
+        f"token {end}: whoever makes the batch must take {-(-end // page_size)} pages for it before"
     )
 
 

@@ -1,6 +1,7 @@
 """Log-probabilities of tokens, from logits or from the hidden states that logits are made of."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,29 +14,40 @@ LOGIT_BYTES = 64 << 20
 would be 2.5 GB, which start would have to keep free of KV cache."""
 
 
-def of_logits(logits: Tensor, tokens: Sequence[int], top: int) -> list[Logprob]:
-    """Of `tokens`, one for each row of logits [rows, vocab], with the `top` likeliest tokens of each row."""
+class Scores(NamedTuple):
+    """Log-probabilities of rows, as tensors: of `tokens` [rows], and of the likeliest `ids` [rows, top]."""
+
+    tokens: Tensor
+    chosen: Tensor
+    ids: Tensor
+    likeliest: Tensor
+
+    def to_list(self) -> list[Logprob]:
+        """Row by row. On a device the host would wait for it."""
+        return [
+            Logprob(token, logprob, tuple(zip(ids, values, strict=True)))
+            for token, logprob, ids, values in zip(*(part.tolist() for part in self), strict=True)
+        ]
+
+
+def of_logits(logits: Tensor, tokens: Tensor, top: int) -> Scores:
+    """Of `tokens` [rows], one for each row of logits [rows, vocab], with the `top` likeliest tokens of each row. The
+    host does not wait for the device. A token below 0 has no log-probability, and some number stands in its place."""
     scores = logits.float()
     total = scores.logsumexp(-1, keepdim=True)
-    chosen = scores.gather(1, torch.tensor(tokens, device=logits.device)[:, None]) - total
+    chosen = scores.gather(1, tokens.clamp(min=0)[:, None]) - total
     best = scores.topk(min(top, logits.shape[1]), dim=-1)
-    likeliest = (best.values - total).tolist()
-    return [
-        Logprob(token, logprob, tuple(zip(ids, values, strict=True)))
-        for token, (logprob,), ids, values in zip(
-            tokens, chosen.tolist(), best.indices.tolist(), likeliest, strict=True
-        )
-    ]
+    return Scores(tokens, chosen[:, 0], best.indices, best.values - total)
 
 
-def of_hidden(model: Model, hidden: Tensor, tokens: Sequence[int], top: int) -> list[Logprob]:
-    """Of `tokens`, each after its row of hidden [rows, hidden], the body's result. At most LOGIT_BYTES of logits exist
-    at one time."""
-    return [
-        logprob
-        for first, end in _slices(len(tokens), model.shape.vocab)
-        for logprob in of_logits(model.head(hidden[first:end]), tokens[first:end], top)
+def of_hidden(model: Model, hidden: Tensor, tokens: Tensor, top: int) -> Scores:
+    """Of `tokens` [rows], each after its row of hidden [rows, hidden], the body's result. At most LOGIT_BYTES of logits
+    exist at one time."""
+    parts = [
+        of_logits(model.head(hidden[first:end]), tokens[first:end], top)
+        for first, end in _slices(tokens.shape[0], model.shape.vocab)
     ]
+    return Scores(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 def _slices(rows: int, vocab: int) -> Iterator[tuple[int, int]]:

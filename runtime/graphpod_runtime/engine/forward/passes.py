@@ -68,7 +68,7 @@ def _first(results: tuple[Any, ...], count: int) -> tuple[Any, ...]:
 
 
 class PrefillPass:
-    """Body only: hidden [tokens, hidden] -> (hidden,), and whatever else the body returns beside it."""
+    """Body only: hidden [tokens, hidden] -> (hidden,), and whatever else the body returns."""
 
     phase = Phase.Prefill
     outputs: Outputs

@@ -1,52 +1,83 @@
 """Which sequences run in the next pass: queues and pages, no device and no I/O.
 
 A sequence waits, is prefilled in chunks, then decodes with all others until it ends. Prefill and decode are never mixed
-in one pass. Prefill goes first, but while sequences decode there is at most one prefill pass, of at most prefill_chunk
-tokens, between two decode passes: whatever arrives, a sequence that decodes gets a token in every two passes, until it
-ends or is set back.
+in one pass. Prefill goes first, but while sequences decode there is at most one prefill pass, of at most
+prefill_budget tokens, between two decode passes: whatever arrives, a sequence that decodes gets a token in every two
+passes, until it ends or is set back.
+
+The oldest prompt has at least half of each prefill pass. The rest goes first to prompts that need less than it, so a
+long one holds up no short one; then to the oldest, then to the others. Prompts in the queue take part if there are
+slots and pages for them. A request may be overtaken in this way by `OVERTAKEN` others while it has room itself, and
+never while it has none. So the head of the queue is admitted, once there is room for it, when the prompts on their way
+and those that overtook it are computed, at the latest; every pass until then is full.
 
 Pages are taken optimistically: a prompt's when it is admitted, one more each time decoding crosses a page. When none is
-left the newest sequence is set back to the queue and computed again later, prompt and generated tokens alike. The
-oldest is never set back, and `submit` refuses what the whole cache cannot hold, so some sequence always advances.
+left the newest sequence is set back to the queue and computed again later, from where the prefix cache ends. The oldest
+is never set back, and `submit` refuses what the whole cache cannot hold, so some sequence always advances.
+
+A prompt that begins like another one on its way waits for that one's pages where they spare at least half of its work.
+It does so once, and others go ahead of it meanwhile.
+
+A batch is planned while the one before it, the flight, computes: `next` counts on a token for each of its rows, of
+whose values are not known yet. So an end of a text is found one pass late, and what the pass in between gave the
+sequence is dropped; an end by length is known before and launches nothing. Pages of a sequence that ends or is aborted
+go back when the last pass that writes to them has landed. No sequence is set back while a pass is in flight: what it
+lands may end sequences and give pages, so `next` waits for it.
 
 A row whose logits are not finite ends its sequence alone, with an error. Its pages are given back as not clean, and so
 are those of a prompt that goes before any of its rows was looked at.
 """
 
-from collections import deque
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from graphpod_policy import EngineConfig
+from graphpod_policy import EngineConfig, PrefixCache
+from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
 from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence, Yielded
+from graphpod_runtime.engine.schedule.waiting import WaitingQueue
 from graphpod_runtime.wire.messages import FinishReason, Logprob
 
+OVERTAKEN = 16
+"""Requests that may be admitted before another one because they need less."""
+LOOK_AHEAD = 32
+"""Requests of the queue that are looked at for one that needs less."""
 
-class Allocator(Protocol):
-    """The allocator of KV pages, `cache.pages.PageAllocator`."""
-
-    capacity: int
-
-    @property
-    def available(self) -> int: ...
-    def take(self, count: int) -> list[int]: ...
-    def free(self, pages: list[int], *, clean: bool = True) -> None: ...
+Leave = Callable[[Sequence], None]
+"""How the pages of a sequence go back: `finish` or `discard` of KvSpace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`max_model_len`, `prefill_chunk` and `page_size` are tokens, `max_batch` and `max_queue` sequences."""
+    """`max_model_len`, `prefill_chunk`, `prefill_budget` and `page_size` are tokens, `max_batch` and `max_queue`
+    sequences. `prefill_budget` is of a pass between two decode passes; None: as many as of any other.
+    """
 
     max_model_len: int
     max_batch: int
     prefill_chunk: int
     page_size: int
     max_queue: int
+    prefix_cache: bool = False
+    prefill_budget: int | None = None
+
+    @property
+    def budget_while_decoding(self) -> int:
+        """Most tokens of a prefill pass between two decode passes."""
+        return min(self.prefill_chunk, self.prefill_budget or self.prefill_chunk)
 
     @classmethod
     def of(cls, config: EngineConfig, max_queue: int) -> "Limits":
-        """Those of an engine with a queue of its own length."""
+        """Those of requests that are all known: no prefix outlives them, and nothing depends on a clock."""
         return cls(config.max_model_len, config.max_batch, config.prefill_chunk, config.page_size, max_queue)
+
+    @classmethod
+    def serving(cls, config: EngineConfig) -> "Limits":
+        """Those of a server. The scheduler keeps pages as long as it lives."""
+        return replace(
+            cls.of(config, config.serving.max_queue),
+            prefix_cache=config.prefix_cache is PrefixCache.Auto,
+            prefill_budget=config.prefill_budget,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +102,30 @@ class DoesNotFit(Exception):
 
 
 class Scheduler:
-    """`next` gives a batch, `advance` takes its tokens; both are called in turn, aborts and submits in between."""
+    """`next` gives a batch, which is launched at once; `advance` takes its tokens, batch by batch in their order. At
+    most one batch is in flight when `next` is called. Aborts and submits come in between."""
 
     def __init__(self, pages: Allocator, limits: Limits, eos_ids: tuple[int, ...]) -> None:
         self.limits = limits
         self.preemptions = 0
         self.nonfinite = 0
         """Sequences that ended because their logits were not finite."""
-        self._pages = pages
+        self.kv = KvSpace(pages, limits.page_size, caching=limits.prefix_cache)
         self._eos_ids = frozenset(eos_ids)
         self._open: dict[str, Sequence] = {}
-        self._waiting: deque[Sequence] = deque()
+        self._waiting = WaitingQueue()
         self._prefilling: list[Sequence] = []
         self._decoding: list[Sequence] = []
         self._decode_is_due = False
         """The latest pass was prefill."""
+        self._flights = 0
+        """Batches that `advance` has not seen."""
+        self._leaving: dict[int, tuple[Sequence, Leave]] = {}
+        """Those that have ended in flight, and how their pages go back; by identity."""
+        self._unread: list[Sequence] = []
+        """Those whose prompts are on their way: no row of them was looked at."""
+        self._behind: dict[str, Sequence] = {}
+        """By id: those in the queue that wait, or have waited, for the prompt of another one."""
 
     @property
     def busy(self) -> bool:
@@ -104,8 +144,8 @@ class Scheduler:
 
     @property
     def usage(self) -> float:
-        """Pages in use over all pages, 0 to 1."""
-        return 1 - self._pages.available / self._pages.capacity
+        """Pages in use over all pages, 0 to 1. Prefixes without readers are not in use."""
+        return 1 - self.kv.available / self.kv.capacity
 
     def submit(self, sequence: Sequence) -> None:
         """Queues a sequence. QueueFull and DoesNotFit leave the scheduler as it was; ValueError for an open id."""
@@ -120,10 +160,10 @@ class Scheduler:
                 f"{limits.max_model_len - 1} and must be asked for at least 1"
             )
         longest = min(sequence.prompt_len + sequence.max_tokens, limits.max_model_len)
-        if self._pages_for(longest) > self._pages.capacity:
+        if self._pages_for(longest) > self.kv.capacity:
             raise DoesNotFit(
                 f"{longest} tokens need {self._pages_for(longest)} KV pages, the whole cache has "
-                f"{self._pages.capacity}; ask for fewer tokens or give the engine more KV memory"
+                f"{self.kv.capacity}; request fewer tokens or give the engine more KV memory"
             )
         self._open[sequence.id] = sequence
         self._waiting.append(sequence)
@@ -133,100 +173,201 @@ class Scheduler:
         sequence = self._open.get(id)
         if sequence is None:
             return False
-        clean = sequence not in self._prefilling
-        for queue in (self._waiting, self._prefilling, self._decoding):
-            if sequence in queue:
-                queue.remove(sequence)
-        self._close(sequence, clean=clean)
+        looked_at = sequence not in self._prefilling
+        places: tuple[WaitingQueue | list[Sequence], ...] = (self._waiting, self._prefilling, self._decoding)
+        for place in places:
+            if sequence in place:
+                place.remove(sequence)
+        self._behind.pop(id, None)
+        self._close(sequence, self.kv.finish if looked_at else self.kv.discard)
         return True
 
     def next(self) -> Batch | None:
-        """The next pass, or None when nothing is open."""
-        due, self._decode_is_due = self._decode_is_due, False
-        if due and (batch := self._next_decode()) is not None:
-            return batch
-        if (prefill := self._next_prefill()) is not None:
-            self._decode_is_due = True
-            return prefill
-        return self._next_decode()
+        """The next pass, or None: with nothing in flight nothing is open, else it depends on what is in flight."""
+        batch: Batch | None
+        if self._decode_is_due:
+            batch = self._next_decode() or (None if self._waits_for_pages() else self._next_prefill())
+        else:
+            batch = self._next_prefill() or self._next_decode()
+        if batch is not None:
+            self._decode_is_due = isinstance(batch, PrefillBatch)
+            self._flights += 1
+            self._launch(batch)
+        return batch
+
+    def _launch(self, batch: Batch) -> None:
+        """From now on `batch` is in flight."""
+        if isinstance(batch, DecodeBatch):
+            for sequence, end in zip(batch.sequences, batch.ends, strict=True):
+                sequence.launched = end
+            return
+        for chunk in batch.chunks:
+            chunk.sequence.launched = chunk.end
+            if chunk.last:
+                self._prefilling.remove(chunk.sequence)
+                self._decoding.append(chunk.sequence)
 
     def advance(self, batch: Batch, yielded: Yielded) -> list[Progress]:
         """Takes what `batch` yielded, one token a chunk or sequence, and ends what is complete. A token below 0 where
-        one was due means that the row's logits were not finite."""
+        one was due means that the row's logits were not finite. What has ended since `batch` was launched has no
+        progress."""
+        self._flights -= 1
         tokens = yielded.tokens
         logprobs = yielded.answers or (None,) * len(tokens)
         if isinstance(batch, DecodeBatch):
-            ready = list(zip(batch.sequences, tokens, logprobs, strict=True))
-            for sequence in batch.sequences:
-                sequence.computed = len(sequence.tokens)
+            rows = [(sequence, end, True) for sequence, end in zip(batch.sequences, batch.ends, strict=True)]
         else:
-            ready = []
             for chunk, scored in zip(batch.chunks, yielded.prompts, strict=False):
                 chunk.sequence.prompt_logprobs += scored
-            for chunk, token, logprob in zip(batch.chunks, tokens, logprobs, strict=True):
-                chunk.sequence.computed = chunk.end
-                if chunk.last:
-                    self._prefilling.remove(chunk.sequence)
-                    self._decoding.append(chunk.sequence)
-                    ready.append((chunk.sequence, token, logprob))
-        return [self._append(*entry) for entry in ready]
+            rows = [(chunk.sequence, chunk.end, chunk.last) for chunk in batch.chunks]
+        progress: list[Progress] = []
+        for (sequence, end, ends_prompt), token, logprob in zip(rows, tokens, logprobs, strict=True):
+            sequence.computed = end
+            if id(sequence) in self._leaving:
+                self._left(sequence, finite=not ends_prompt or token >= 0)
+            elif ends_prompt:
+                progress.append(self._append(sequence, token, logprob))
+                if isinstance(batch, PrefillBatch) and progress[-1].finish is None:
+                    self._unread.remove(sequence)
+                    self.kv.publish(sequence)
+        return progress
 
     def _next_prefill(self) -> PrefillBatch | None:
-        """Chunks of admitted prompts first, then of new ones as long as tokens, slots and pages last."""
-        budget = self.limits.prefill_chunk
+        """Chunks of prompts, old and new, as long as tokens, slots and pages last."""
+        limits = self.limits
+        left = limits.budget_while_decoding if self._decoding else limits.prefill_chunk
         chunks: list[Chunk] = []
+        if self._prefilling:
+            oldest = self._to_launch(self._prefilling[0])
+            kept = min(oldest, left - left // 2)
+            left -= kept
+            for sequence in self._shorter(than=oldest) if left else ():
+                left -= self._add(chunks, sequence, left)
+                if not left:
+                    break
+            left += kept
+        served = {id(chunk.sequence) for chunk in chunks}
         for sequence in self._prefilling:
-            if budget:
-                chunks.append(self._chunk(sequence, budget))
-                budget -= chunks[-1].end - chunks[-1].start
-        while budget and self._waiting and self.running < self.limits.max_batch:
-            sequence = self._waiting[0]
-            count = self._pages_for(len(sequence.tokens))
-            # One spare page a running sequence: without it, what is admitted now is set back in the next pass.
-            if count + self.running > self._pages.available:
-                break
-            self._waiting.popleft()
-            sequence.pages = self._pages.take(count)
-            self._prefilling.append(sequence)
-            chunks.append(self._chunk(sequence, budget))
-            budget -= chunks[-1].end - chunks[-1].start
+            if left and id(sequence) not in served:
+                left -= self._add(chunks, sequence, left)
+        while left and (admitted := self._admit()) is not None:
+            left -= self._add(chunks, admitted, left)
         return PrefillBatch(tuple(chunks)) if chunks else None
 
+    def _shorter(self, than: int) -> Iterator[Sequence]:
+        """Prompts that need fewer tokens `than` the oldest: those that were admitted, the shortest first, then more."""
+        yield from sorted(
+            (sequence for sequence in self._prefilling if self._to_launch(sequence) < than), key=self._to_launch
+        )
+        while (admitted := self._admit(than)) is not None:
+            yield admitted
+
+    def _admit(self, than: int | None = None) -> Sequence | None:
+        """The next of the queue, with pages, that needs fewer tokens `than` that; None when there is none, or no room
+        for the first of the queue.
+        """
+        # A sequence that ends with the token in flight makes room for a row already.
+        rows = len(self._prefilling) + sum(self._goes_on(sequence) for sequence in self._decoding)
+        if rows >= self.limits.max_batch:
+            return None
+        first, passed = None, 0
+        for sequence in self._waiting:
+            if self._waits_for_prefix(sequence):
+                continue
+            if than is not None and self.kv.missing(sequence) >= than:
+                first, passed = first or sequence, passed + 1
+                # One spare page a running sequence: without it, what is admitted now is set back in the next pass.
+                has_room = first.overtaken < OVERTAKEN and self.kv.has_room(first, spare=self.running)
+                if has_room and passed < LOOK_AHEAD:
+                    continue
+                return None
+            if not self.kv.admit(sequence, spare=self.running):
+                return None
+            if first is not None:
+                first.overtaken += 1
+            self._waiting.admit(sequence)
+            self._behind.pop(sequence.id, None)
+            self._prefilling.append(sequence)
+            self._unread.append(sequence)
+            return sequence
+        return None
+
+    def _to_launch(self, sequence: Sequence) -> int:
+        return len(sequence.tokens) - sequence.launched
+
+    def _add(self, chunks: list[Chunk], sequence: Sequence, most: int) -> int:
+        """Adds a chunk of `sequence` with at most so many tokens; how many it has."""
+        end = min(len(sequence.tokens), sequence.launched + most)
+        chunks.append(Chunk(sequence, sequence.launched, end))
+        return end - sequence.launched
+
+    def _waits_for_prefix(self, sequence: Sequence) -> bool:
+        """Whether a prompt on its way computes at least half of what `sequence` needs. It waits for one such prompt."""
+        if sequence.id not in self._behind:
+            for other in self._unread:
+                if self.kv.spares_half(sequence, other):
+                    self._behind[sequence.id] = other
+                    break
+        return any(other is self._behind.get(sequence.id) for other in self._unread)
+
     def _next_decode(self) -> DecodeBatch | None:
-        """All decoding sequences, oldest first, each with a page for its last token."""
+        """All sequences that go on decoding, oldest first, each with a page for its last token. None: no sequence
+        decodes, or pages are short until the flight has landed."""
         index = 0
         while index < len(self._decoding):
             sequence = self._decoding[index]
-            if self._pages_for(len(sequence.tokens)) > len(sequence.pages):
-                if not self._pages.available:
-                    # Whatever is in its prompt still was admitted after everything that decodes.
-                    if self._prefilling:
-                        self._preempt(self._prefilling.pop(), clean=False)
-                    else:
-                        self._preempt(self._decoding.pop())
+            if self._short_of_pages(sequence):
+                if not self.kv.available:
+                    if self._flights:
+                        return None
+                    self._preempt()
                     continue
-                sequence.pages += self._pages.take(1)
+                self.kv.grow(sequence)
             index += 1
-        return DecodeBatch(tuple(self._decoding)) if self._decoding else None
+        going_on = tuple(sequence for sequence in self._decoding if self._goes_on(sequence))
+        return DecodeBatch(going_on) if going_on else None
 
-    def _preempt(self, sequence: Sequence, *, clean: bool = True) -> None:
-        """Back to the head of the queue, without pages."""
+    def _waits_for_pages(self) -> bool:
+        """Whether a sequence cannot decode before the flight has landed."""
+        if not self._flights or self.kv.available:
+            return False
+        return any(self._short_of_pages(sequence) for sequence in self._decoding)
+
+    def _short_of_pages(self, sequence: Sequence) -> bool:
+        return self._pages_for(sequence.length) > len(sequence.pages) and self._goes_on(sequence)
+
+    def _goes_on(self, sequence: Sequence) -> bool:
+        """Whether it decodes after the token that is in flight, as far as its length shows."""
+        length = sequence.length
+        return length - sequence.prompt_len < sequence.max_tokens and length < self.limits.max_model_len
+
+    def _preempt(self) -> None:
+        """The newest goes back to the head of the queue, without pages. Whatever is in its prompt still was admitted
+        after everything that decodes.
+        """
         self.preemptions += 1
-        self._release(sequence, clean=clean)
-        sequence.computed = 0
-        self._waiting.appendleft(sequence)
+        if self._prefilling:
+            sequence = self._prefilling.pop()
+            self._unread.remove(sequence)
+            self.kv.discard(sequence)
+        else:
+            sequence = self._decoding.pop()
+            self.kv.finish(sequence)
+        sequence.launched = sequence.computed = 0
+        self._waiting.set_back(sequence)
 
     def _append(self, sequence: Sequence, token: int, logprob: Logprob | None) -> Progress:
         if token < 0:
             self.nonfinite += 1
             self._decoding.remove(sequence)
-            self._close(sequence, clean=False)
+            self.kv.condemn(sequence)
+            self._close(sequence, self.kv.discard)
             return Progress(sequence, token, FinishReason.Error, message=_not_finite(sequence))
         sequence.tokens.append(token)
         finish = self._finish(sequence, token)
         if finish is not None:
             self._decoding.remove(sequence)
-            self._close(sequence, clean=True)
+            self._close(sequence, self.kv.finish)
         return Progress(sequence, token, finish, logprob)
 
     def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
@@ -237,16 +378,29 @@ class Scheduler:
             return FinishReason.Length
         return None
 
-    def _close(self, sequence: Sequence, *, clean: bool) -> None:
+    def _close(self, sequence: Sequence, leave: Leave) -> None:
+        """Ends `sequence`, which stands in no queue any more; its pages go back by `leave`, as soon as no pass in
+        flight writes to them.
+        """
         del self._open[sequence.id]
-        self._release(sequence, clean=clean)
+        if sequence in self._unread:
+            self._unread.remove(sequence)
+        if sequence.in_flight:
+            self._leaving[id(sequence)] = sequence, leave
+        else:
+            leave(sequence)
 
-    def _release(self, sequence: Sequence, *, clean: bool) -> None:
-        self._pages.free(sequence.pages, clean=clean)
-        sequence.pages = []
-
-    def _chunk(self, sequence: Sequence, budget: int) -> Chunk:
-        return Chunk(sequence, sequence.computed, min(len(sequence.tokens), sequence.computed + budget))
+    def _left(self, sequence: Sequence, *, finite: bool) -> None:
+        """A pass of a sequence that has ended has landed; its pages go back with the last."""
+        _, leave = self._leaving[id(sequence)]
+        if not finite:
+            self.kv.condemn(sequence)
+            leave = self.kv.discard
+        if sequence.in_flight:
+            self._leaving[id(sequence)] = sequence, leave
+        else:
+            del self._leaving[id(sequence)]
+            leave(sequence)
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.page_size)

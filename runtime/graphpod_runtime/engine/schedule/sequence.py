@@ -20,7 +20,7 @@ class Sampling:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
-    """64 bits. A Sequence draws one at random when there is none."""
+    """64 bits. A Sequence without one draws one at random."""
     top_k: int = 0
     min_p: float = 0.0
 
@@ -50,7 +50,7 @@ class LogprobRequest:
     """Which log-probabilities a request wants: natural logarithms of the model's own distribution, before temperature
     and top_p.
 
-    `answer`: how many of the likeliest tokens to name beside each generated one; None: no log-probabilities of the
+    `answer`: how many of the likeliest tokens to name with each generated one; None: no log-probabilities of the
     answer. `prompt`: the same for the prompt's tokens from position `prompt_start` on; the first token of a prompt has
     none, because nothing precedes it. A start at the prompt's end asks for none.
     """
@@ -73,10 +73,22 @@ class Sequence:
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     wants: LogprobRequest = field(default_factory=LogprobRequest)
+    adapter: str = ""
+    """LoRA adapter; empty: the model as it is."""
+    priority: int = 0
+    """Lower ones are admitted earlier."""
+    overtaken: int = 0
+    """Requests behind it that were admitted before it, because they need less."""
+    salt: str = ""
+    """Prefixes are shared among requests of one salt only."""
+    launched: int = 0
+    """Tokens whose keys and values are written once every launched pass has run."""
     computed: int = 0
-    """Tokens whose keys and values are written."""
+    """Those that are written: their passes have landed."""
     pages: list[int] = field(default_factory=list)
-    """KV pages in order: token i lives in page i // page_size."""
+    """KV pages in order: token i lives in page i // page_size. Others may read those of a prefix."""
+    cached: int | None = None
+    """Tokens that the prefix cache had when the sequence was first admitted; None before."""
     prompt_logprobs: list[Logprob] = field(default_factory=list)
     """Of the prompt's tokens from max(1, wants.prompt_start) on, as far as they are known. What a preemption makes
     compute again is not scored again."""
@@ -84,6 +96,21 @@ class Sequence:
     def __post_init__(self) -> None:
         # Once, when the request is admitted: what a preemption makes compute again has the same text.
         self.sampling = self.sampling.seeded()
+
+    @property
+    def namespace(self) -> tuple[str, str]:
+        """Requests of one namespace may share prefixes."""
+        return self.adapter, self.salt
+
+    @property
+    def length(self) -> int:
+        """Its tokens, one that is on its way from the device included."""
+        return max(len(self.tokens), self.launched + 1)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a launched pass can still write to its pages."""
+        return self.launched > self.computed
 
     @property
     def unscored(self) -> int:
@@ -113,13 +140,15 @@ class Chunk:
 
         ValueError when such a row was skipped: what is not computed here cannot be scored.
         """
-        first = self.sequence.unscored
-        if first <= min(self.start, self.sequence.prompt_len - 1):
+        sequence, first = self.sequence, self.sequence.unscored
+        if first <= min(sequence.computed, sequence.prompt_len - 1):
             raise ValueError(
-                f"request {self.sequence.id}: log-probabilities are wanted from prompt position {first} on, and the "
-                f"chunk starts at {self.start}; a prefix may be taken from the cache up to position {first - 1}"
+                f"request {sequence.id}: log-probabilities are wanted from prompt position {first} on, and the first "
+                f"{sequence.computed} tokens are there; a prefix may be taken from the cache up to position {first - 1}"
             )
-        return range(first, max(first, min(self.end + 1, self.sequence.prompt_len)))
+        # Positions up to the start are those of a pass in flight.
+        first = max(first, self.start + 1)
+        return range(first, max(first, min(self.end + 1, sequence.prompt_len)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +166,16 @@ class PrefillBatch:
 
 @dataclass(frozen=True, slots=True)
 class DecodeBatch:
-    """Sequences that each run their last token; their pages already cover it."""
+    """Sequences that each run their last token, which may be on its way from the device; their pages already cover it.
+    `ends`: the tokens of each, that one included; left out, their lengths now.
+    """
 
     sequences: tuple[Sequence, ...]
+    ends: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.ends:
+            object.__setattr__(self, "ends", tuple(sequence.length for sequence in self.sequences))
 
 
 Batch = PrefillBatch | DecodeBatch

@@ -53,6 +53,8 @@ class DegradingCapture:
         self._report = report
         self._tell = tell
         self._shortened: set[Phase] = set()
+        self._wanted = {phase: len(plan.phases[phase].sizes) for phase in Phase}
+        """Sizes of each phase before anything failed: a ladder that ends lower on this GPU failed nothing."""
         self._driver_bytes = dict.fromkeys(Phase, 0)
         """The most that a phase's graphs took. The driver keeps the memory of dropped graphs for the next ones, so a
         second capture is not seen to take any."""
@@ -98,7 +100,7 @@ class DegradingCapture:
             # A break at capture wrote what a capture has: nothing valid.
             self._device_state.fill_scratch()
             self.graphs[phase] = graphs
-            report.failed = report.planned_sizes - report.captured
+            report.failed = self._wanted[phase] - report.captured
             report.segments = graphs.segments
             report.pool_bytes = graphs.pool.pool_bytes()
             self._driver_bytes[phase] = max(self._driver_bytes[phase], graphs.pool.driver_bytes())
@@ -167,7 +169,7 @@ class DegradingCapture:
             self.plan = shorten(self.plan, phase, sizes[: len(sizes) // 2], str(error))
         elif self._config.graph.on_capture_failure is OnCaptureFailure.Fail:
             raise StartFailure(
-                error.code, f"{error}; set graph.onCaptureFailure to Degrade to run a weaker policy"
+                error.code, f"{error}; set spec.graph.onCaptureFailure: Degrade to run a weaker policy"
             ) from error
         else:
             self.plan = weaken(self.plan, phase, error.rule, str(error))
@@ -182,8 +184,8 @@ class DegradingCapture:
         if self._config.graph.on_capture_failure is OnCaptureFailure.Fail:
             raise StartFailure(
                 error.code,
-                f"{words}; the engine's log has all of the compiler's words; set graph.compile to None, or "
-                "graph.onCaptureFailure to Degrade to run uncompiled",
+                f"{words}; the engine's log has the compiler's whole output; set spec.graph.compile: None, or "
+                "spec.graph.onCaptureFailure: Degrade to run uncompiled",
             ) from error
         self._capturer.traced.forgo_compiling()
         self.plan = uncompiled(self.plan, phases, words)
@@ -196,7 +198,7 @@ class DegradingCapture:
         report.captured = report.checked = report.segments = report.pool_bytes = report.driver_bytes = 0
         report.capture_seconds = report.prepare_seconds = report.warm_seconds = 0.0
         report.costs = ()
-        report.failed = report.planned_sizes
+        report.failed = self._wanted[phase]
 
 
 def _no_attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

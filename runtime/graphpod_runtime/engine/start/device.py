@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 
 from graphpod_policy import Device, ExitCode
-from graphpod_policy.can_start import Obstacle
+from graphpod_policy.start.can_start import Obstacle
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.start import memory
 from graphpod_runtime.graphs.segments.addresses import Addresses
@@ -32,6 +32,9 @@ class Place(Protocol):
     def pool(self, addresses: Addresses) -> Pool:
         """An empty pool for one phase's graphs, which may touch `addresses` and the pool."""
 
+    def wait(self) -> None:
+        """Until the device has done all that it was given."""
+
 
 class Host:
     """The CPU; graphs by the recorder."""
@@ -49,6 +52,9 @@ class Host:
 
     def pool(self, addresses: Addresses) -> Pool:
         return RecorderPool(addresses, limit=self.available_bytes())
+
+    def wait(self) -> None:
+        """Nothing is left to do when a call returns."""
 
 
 class Gpu:
@@ -79,6 +85,9 @@ class Gpu:
 
     def pool(self, addresses: Addresses) -> Pool:
         return CudaPool(self.device, addresses)
+
+    def wait(self) -> None:
+        torch.cuda.synchronize(self.device)
 
 
 def place_of(device: Device) -> Place:

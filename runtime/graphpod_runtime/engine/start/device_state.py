@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import EngineConfig, ExitCode, Phase, limits
-from graphpod_policy.can_start import Obstacle
-from graphpod_policy.footprint import pages_of
+from graphpod_policy.start.can_start import Obstacle
+from graphpod_policy.start.footprint import pages_of
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
@@ -22,12 +22,14 @@ from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.entries import folder_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.passes import DecodePass, Pass, PrefillPass
+from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.break_arena import BreakArena
 from graphpod_runtime.graphs.breaks import BreakPoint, surrounded
 from graphpod_runtime.graphs.piecewise.traced import Traced, traced_in
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.segment import Pool
+from graphpod_runtime.kernels.seat_kernels import StepRows
 from graphpod_runtime.models.model import Model
 
 SCRATCH_VALUE = 100.0
@@ -53,6 +55,8 @@ class DeviceState:
     addresses: Addresses
     passes: dict[Phase, Pass]
     breaks: BreakArena
+    seats: Seats
+    """Of the sequences that decode."""
     attention_layers: int
     """Layers that call attention, counted in the rehearsal."""
 
@@ -60,7 +64,7 @@ class DeviceState:
     def made(
         cls, config: EngineConfig, place: Place, model: Model, chosen: Chosen, rows: Mapping[Phase, int]
     ) -> "DeviceState":
-        """The `chosen` attention over a scratch cache of one page, and buffers for passes of up to `rows`, beside
+        """The `chosen` attention over a scratch cache of one page, and buffers for passes of up to `rows`, next to
         `model` on `place`.
         """
         dtype = dtype_of(config.element)
@@ -71,25 +75,31 @@ class DeviceState:
             Phase.Decode: DecodePass(model, rows[Phase.Decode], place.device),
         }
         breaks = BreakArena(model.shape, max(rows.values()), dtype, place.device)
+        attention, pages = chosen.backend, pages_of(config, config.max_model_len)
+        layers = _rehearsed(passes, breaks, config.page_size, place.device)
+        # Where captures begin: the cache comes when they are measured.
+        attention.bind(new_cache(config, model, place.device, pages=1))
+        static = dict(attention.reserve(rows[Phase.Decode], pages))
+        for name, tensor in static.items():
+            addresses.register(f"attention.{name}", tensor)
+        for phase, passing in passes.items():
+            for name, tensor in (*passing.buffers, *passing.outputs):
+                addresses.register(f"{phase}.{name}", tensor)
+        for name, tensor in breaks.tensors().items():
+            addresses.register(name, tensor)
+        into = StepRows(*passes[Phase.Decode].arguments(rows[Phase.Decode]), static["slots"])
         device_state = cls(
             place=place,
             model=model,
-            attention=chosen.backend,
+            attention=attention,
             attention_because=chosen.because,
             addresses=addresses,
             passes=passes,
             breaks=breaks,
-            attention_layers=_rehearsed(passes, breaks, config.page_size, place.device),
+            seats=Seats(pages, config.page_size, into, plans_on_host=attention.plans_on_host),
+            attention_layers=layers,
         )
-        device_state.bind(device_state.new_cache(config, pages=1))
-        for phase, passing in device_state.passes.items():
-            for name, tensor in (*passing.buffers, *passing.outputs):
-                addresses.register(f"{phase}.{name}", tensor)
-        for name, tensor in device_state.breaks.tensors().items():
-            addresses.register(name, tensor)
-        pages = pages_of(config, config.max_model_len)
-        for name, tensor in device_state.attention.reserve(rows[Phase.Decode], pages):
-            addresses.register(f"attention.{name}", tensor)
+        device_state.bind(attention.cache)
         return device_state
 
     def whole_passes(self, page_size: int) -> dict[Phase, BreakPoint]:
@@ -121,8 +131,7 @@ class DeviceState:
 
     def new_cache(self, config: EngineConfig, pages: int) -> KvCache:
         """Of `pages` pages, scratch included."""
-        shape, scales = self.model.shape, self.model.kv_scales
-        return KvCache.allocate(shape, pages, config.page_size, cache_dtype(config), self.device, scales)
+        return new_cache(config, self.model, self.device, pages)
 
     def bind(self, cache: KvCache) -> None:
         """`cache` for attention, with its scratch page filled, known to captures."""
@@ -134,6 +143,11 @@ class DeviceState:
     def fill_scratch(self) -> None:
         """Undoes what captures and checks wrote there."""
         self.attention.cache.fill(torch.tensor([SCRATCH_PAGE], device=self.device), SCRATCH_VALUE)
+
+
+def new_cache(config: EngineConfig, model: Model, device: torch.device, pages: int) -> KvCache:
+    """Of `pages` pages, scratch included."""
+    return KvCache.allocate(model.shape, pages, config.page_size, cache_dtype(config), device, model.kv_scales)
 
 
 def _whole(passing: Pass, attention: AttentionBackend) -> Callable[..., tuple[Tensor, ...]]:

@@ -1,4 +1,4 @@
-"""What rules ask of the engine beyond capturing, and how it is done here. A duty nobody does ends the start."""
+"""What rules ask of the engine beyond capturing, and how it is done here. A duty that is not done ends the start."""
 
 from graphpod_policy import Duty, ExitCode, Plan
 from graphpod_runtime.base.failure import StartFailure
@@ -18,6 +18,6 @@ def accept(plan: Plan) -> None:
                 raise StartFailure(
                     ExitCode.FeatureNotBuilt,
                     f"{phase}: the plan asks the engine for {duty.value}, which this version does not do; "
-                    f"set graph.{phase} to Disabled, or leave out the feature whose rule asks for it "
+                    f"set spec.graph.{phase}: Disabled, or remove the feature whose rule requires it "
                     "(graphpod explain names it)",
                 )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from graphpod_policy import EngineConfig, Facts, ModelFacts
-from graphpod_policy.footprint import capture_room
+from graphpod_policy.start.footprint import capture_room
 from graphpod_runtime.attention.choice import Chosen
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.engine.start.device import Place

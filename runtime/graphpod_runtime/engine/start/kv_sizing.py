@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from graphpod_policy import EngineConfig, Phase
-from graphpod_policy.can_start import kv_cache_too_large, kv_cache_too_small
-from graphpod_policy.footprint import cache_room, pages_of
+from graphpod_policy.start.can_start import kv_cache_too_large, kv_cache_too_small
+from graphpod_policy.start.footprint import cache_room, most_pages, pages_of
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
@@ -23,10 +23,10 @@ def cache(
     decode_bytes: int,
     largest: Mapping[Phase, int],
 ) -> KvCache:
-    """What `allocate` makes of a number of pages, the scratch page beside those that sequences can own: as many as
-    kvCacheMemory says; else what stays free beside the decode graphs (`decode_bytes`) and the measured peak of
-    `eager_prefill`, and beside a margin that holds the self-check of the `largest` graphs; at most maxBatch full
-    contexts, at least one of `least_context` tokens.
+    """What `allocate` makes of a number of pages, the scratch page in addition to those that sequences can own: as many
+    as kvCacheMemory says; else what stays free next to the decode graphs (`decode_bytes`) and the measured peak of
+    `eager_prefill`, and a margin that holds the self-check of the `largest` graphs; at most `most_pages`, at least one
+    context of `least_context` tokens.
 
     What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
     StartFailure when not even that fits, or not what kvCacheMemory asks for.
@@ -38,7 +38,7 @@ def cache(
         room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
     else:
         room = cache_room(config, largest, place.available_bytes(), reserve, least, one_page)
-        count = min(config.max_batch * whole, room // one_page)
+        count = min(most_pages(config, config.max_batch, whole), room // one_page)
     while count >= least:
         made = _allocated(config, allocate, count)
         missing = reserve - place.available_bytes()

@@ -8,7 +8,7 @@ from graphpod_runtime.wire.report import Report, StartStage, State
 
 
 class StartLog:
-    """Tells what is new in each report: a state, a stage that ended, a decision taken here, the end."""
+    """Logs what is new in each report: a state, a stage that ended, a decision taken here, the end."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -16,7 +16,7 @@ class StartLog:
         self._stages = 0
         self._decisions = 0
         self._quarters: dict[tuple[Phase, str], int] = {}
-        """Of each ladder, done when progress was last told."""
+        """Of each ladder, done when progress was last logged."""
 
     def note(self, report: Report) -> None:
         """Says what `report` has and the one before had not."""

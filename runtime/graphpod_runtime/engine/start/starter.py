@@ -32,10 +32,10 @@ from graphpod_policy import (
     refine,
     settled,
 )
-from graphpod_policy.can_start import policy_refused
-from graphpod_policy.footprint import largest_sizes
 from graphpod_policy.limits import least_context
 from graphpod_policy.resolve import chunk_there
+from graphpod_policy.start.can_start import policy_refused
+from graphpod_policy.start.footprint import largest_sizes
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.base.failure import StartFailure
@@ -50,6 +50,7 @@ from graphpod_runtime.engine.forward.logprobs import of_hidden, rows_at_once
 from graphpod_runtime.engine.forward.passes import Pass
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.forward.sampler import draws_of
+from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.schedule.sequence import Sampling
 from graphpod_runtime.engine.start import derived, duties, kv_sizing
 from graphpod_runtime.engine.start.degrade import DegradingCapture
@@ -57,6 +58,7 @@ from graphpod_runtime.engine.start.device import place_of
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded
 from graphpod_runtime.engine.start.facts import facts_of, known_of
 from graphpod_runtime.engine.start.node import model_of, node_of
+from graphpod_runtime.engine.start.pace import LEAST_BUDGET, prefill_budget, seconds_of
 from graphpod_runtime.kernels.draw import draw
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
@@ -79,6 +81,7 @@ class Started:
     attention: AttentionBackend
     capturer: Capturer
     passes: dict[Phase, Pass]
+    seats: Seats
     graphs: dict[Phase, PhaseGraphs]
     ladders: dict[Phase, Ladder]
     modes: frozenset[Mode]
@@ -104,7 +107,7 @@ class Starter:
         self._started_at = started_at
         self._send = report
         self._told = 0.0
-        """When it was told last (time.monotonic)."""
+        """When it was reported last (time.monotonic)."""
         self._read_model = load
         # The engine's own resolution starts from the operator's plan as an explicit request.
         self._plan: Plan = config.resolved()
@@ -211,6 +214,8 @@ class Starter:
         with self._stage(StartStage.SelfCheck):
             for phase in Phase:
                 captures.check(phase)
+        if self.config.prefill_budget is None:
+            self.config = replace(self.config, prefill_budget=self._budget(captures, device_state))
         device_state.fill_scratch()
         capturer.closed = True
         if cache is not None:
@@ -223,6 +228,7 @@ class Starter:
             device_state.attention,
             capturer,
             device_state.passes,
+            device_state.seats,
             captures.graphs,
             self._ladders(captures, switches),
             switches.modes,
@@ -271,7 +277,7 @@ class Starter:
             hidden = device_state.passes[Phase.Prefill].eager(inputs, attention.run, inputs.count)[0]
             logits = model.head(hidden[-config.max_batch :])
             scored = hidden[-rows_at_once(model.shape.vocab) :]
-            of_hidden(model, scored, [0] * scored.shape[0], 1)
+            of_hidden(model, scored, scored.new_zeros(scored.shape[0], dtype=torch.int64), 1)
             rows = logits.shape[0]
             draws = draws_of([Sampling(1.0, 0.9, seed=0, top_k=50, min_p=0.01)] * rows, device_state.device)
             return logits, draw(logits, inputs.positions[-rows:], draws)
@@ -284,6 +290,21 @@ class Starter:
         self.report.kv_pages = cache.pages - 1
         device_state.bind(cache)
         return self.report.kv_pages * config.page_size
+
+    def _budget(self, captures: DegradingCapture, device_state: DeviceState) -> int:
+        """Tokens of a prefill pass between two decode passes, by the clock; the chunk where a phase has no graphs."""
+        graphs, config, device = captures.graphs, self.config, device_state.device
+        if any(phase not in graphs or not graphs[phase].sizes for phase in Phase):
+            return config.prefill_chunk
+
+        def seconds(phase: Phase, size: int) -> float:
+            inputs = dummy_inputs(phase, size, config.page_size, device)
+            return seconds_of(lambda: graphs[phase].replay(inputs, size), device_state.place.wait)
+
+        decode = seconds(Phase.Decode, max(graphs[Phase.Decode].sizes))
+        sizes = sorted(graphs[Phase.Prefill].sizes)
+        prefill = ((size, seconds(Phase.Prefill, size)) for size in sizes if size >= min(LEAST_BUDGET, sizes[-1]))
+        return prefill_budget(decode, prefill, config.prefill_chunk)
 
     def _ladders(self, captures: DegradingCapture, switches: Switches) -> dict[Phase, Ladder]:
         return {
@@ -311,6 +332,6 @@ class Starter:
         self._send(self.report)
 
     def _alive(self) -> None:
-        """Something within a stage has got on: that is told, too, but not more often than once a second."""
+        """A stage has made progress: that is reported, too, but at most once a second."""
         if time.monotonic() - self._told >= ALIVE_SECONDS:
             self._tell()

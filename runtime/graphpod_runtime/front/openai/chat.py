@@ -37,6 +37,7 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
 async def _answer(service: Service, request: Request, body: ChatRequest, received: float, until: ExitStack) -> Response:
     alternatives = body.alternatives
     prompt = await _prompt(service, body)
+    service.admit_tokens([prompt], until)
     max_tokens = body.max_completion_tokens or body.max_tokens
     generation = service.generation(
         body, [prompt], max_tokens, param="messages", received=received, logprobs=alternatives
@@ -58,8 +59,8 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
 
     none_yet = None if body.include_usage else msgspec.UNSET
 
-    def chunk(delta: ChatDelta, finish: str | None = None, told: ChatLogprobs | None = None) -> ChatChunk:
-        return ChatChunk(id, created, service.model, [ChatChunkChoice(0, delta, finish, told)], none_yet)
+    def chunk(delta: ChatDelta, finish: str | None = None, scores: ChatLogprobs | None = None) -> ChatChunk:
+        return ChatChunk(id, created, service.model, [ChatChunkChoice(0, delta, finish, scores)], none_yet)
 
     def encode(piece: Piece) -> ChatChunk:
         return chunk(ChatDelta(content=piece.text), piece.finish, logprobs(piece))

@@ -25,6 +25,9 @@ async def completions(service: Service, request: Request, body: CompletionReques
     entries = _entries(body)
     if not entries:
         raise invalid("prompt is an empty list; it needs at least one prompt", param="prompt")
+    if body.max_tokens == 0 and not body.echo:
+        message = "max_tokens is 0: the answer would be empty; ask for 1 or more, or set echo to have the prompt back"
+        raise invalid(message, param="max_tokens")
     with ExitStack() as until:
         service.admit(body, len(entries), until)
         return await _answer(service, request, body, entries, received, until)
@@ -34,7 +37,10 @@ async def _answer(
     service: Service, request: Request, body: CompletionRequest, entries: list[Any], received: float, until: ExitStack
 ) -> Response:
     characters = sum(len(entry) for entry in entries if isinstance(entry, str))
-    prompts = await service.tokenized(lambda limit: _encoded(service, entries, limit), characters, "prompt")
+    prompts = await service.tokenized(
+        lambda limit: _encoded(service, entries, limit), characters, "prompt", len(entries)
+    )
+    service.admit_tokens(prompts, until)
     # An answer may take minutes, and texts are megabytes.
     entries.clear()
     body.prompt = ""

@@ -10,15 +10,15 @@ from graphpod_runtime.front.text.tokenizer import REPLACEMENT, Tokenizer
 def chat_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText]) -> ChatLogprobs:
     """Of an answer's tokens: a list of objects."""
 
-    def told(id: int, logprob: float) -> TokenLogprob:
+    def entry_of(id: int, logprob: float) -> TokenLogprob:
         found = tokenizer.bytes_of(id)
         return TokenLogprob(tokenizer.token(id), logprob, None if found is None else list(found))
 
     content = []
     for one in said:
         assert one.logprob is not None, "a chat does not tell its prompt"
-        own = told(one.id, one.logprob.logprob)
-        top = [told(*entry) for entry in one.logprob.top]
+        own = entry_of(one.id, one.logprob.logprob)
+        top = [entry_of(*entry) for entry in one.logprob.top]
         content.append(ChatToken(own.token, own.logprob, own.bytes, top))
     return ChatLogprobs(content)
 

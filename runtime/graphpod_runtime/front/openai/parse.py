@@ -35,7 +35,7 @@ class Parser:
         self._turn = asyncio.Lock()
 
     async def read(self, request: Request, model: type[Body]) -> Body:
-        """The request's body as a `model`. ApiError 400 for one that is none, 413 for one with too many values, 415 for
+        """The request's body as a `model`. ApiError 400 for another form, 413 for one with too many values, 415 for
         a compressed one.
         """
         if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
@@ -105,7 +105,7 @@ def _too_many(what: str) -> ApiError:
 
 
 def _first_wrong(errors: list[Any]) -> ApiError:
-    """The first field that is wrong. Of a union's branches the one that got furthest tells what was meant."""
+    """The first field that is wrong. Of a union's branches the one that got furthest shows what was meant."""
     first = max((entry for entry in errors if entry["loc"][:1] == errors[0]["loc"][:1]), key=_distance)
     names = [shown(str(part)) for part in first["loc"] if not _is_branch(part)]
     if not names:

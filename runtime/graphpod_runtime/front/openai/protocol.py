@@ -51,9 +51,17 @@ def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
     return any(value == word and isinstance(value, bool) == isinstance(word, bool) for word in neutral)
 
 
+def _is_no_number(value: Any, neutral: tuple[Any, ...]) -> bool:
+    """Whether a string or a truth value stands where only numbers do."""
+    numbers = [word for word in neutral if isinstance(word, int | float) and not isinstance(word, bool)]
+    return isinstance(value, str | bool) and 0 < len(numbers) == len(neutral)
+
+
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 """Characters of a stop string."""
+MAX_SALT = 256
+"""Characters of `cache_salt`."""
 MAX_MESSAGES = MAX_PROMPTS = 8192
 MAX_TOOL_CALLS = 128
 """Of one turn."""
@@ -62,7 +70,7 @@ MAX_DEPTH = 16
 MAX_VARIABLES = 16_384
 """Bytes of `chat_template_kwargs` as JSON."""
 MAX_ALTERNATIVES = 20
-"""Tokens named beside each token of an answer."""
+"""Alternatives to each token of an answer."""
 
 
 def _whole(text: str) -> str:
@@ -79,7 +87,7 @@ Tokens = Annotated[list[int], Field(fail_fast=True)]
 StopTokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=MAX_STOPS, fail_fast=True)]
 MaxTokens = Annotated[int, Field(ge=1, lt=2**63)]
 STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
-"""true is no number and "5" is none; NaN and Infinity, which Python's JSON reads, are none either."""
+"""true and "5" are no numbers; neither are NaN and Infinity, which Python's JSON reads."""
 
 
 def _depth(value: Any, allowed: int = MAX_DEPTH) -> bool:
@@ -116,9 +124,13 @@ class GenerationRequest(BaseModel):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     ignore_eos: bool | None = False
+    priority: int | None = Field(None, ge=-(2**31), lt=2**31)
+    """Lower ones are admitted earlier, as vLLM has it."""
+    cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT), AfterValidator(_whole)] | None = None
+    """Requests share KV of a common beginning with those of the same salt only."""
 
     def refuse_unbuilt(self) -> None:
-        """ApiError 400 naming a field that would change the answer and is not built, or that nobody knows. What is
+        """ApiError 400 naming a field that would change the answer and is not built, or that is unknown. What is
         accepted unused is not kept.
         """
         for name, value in (self.model_extra or {}).items():
@@ -127,6 +139,11 @@ class GenerationRequest(BaseModel):
             if name not in NEUTRAL:
                 name = shown(name)
                 raise invalid(f"Unrecognized request argument supplied: {name}", param=name, code="unknown_parameter")
+            if _is_no_number(value, NEUTRAL[name]):
+                message = (
+                    f"{name} must be a number, not {json.dumps(shown(value) if isinstance(value, str) else value)}"
+                )
+                raise invalid(message, param=name, code="number_type")
             if not _is_neutral(value, NEUTRAL[name]):
                 raise invalid(
                     f"{name}={shown(value)} is not supported by this engine; leave the field out",
@@ -266,7 +283,7 @@ class ChatRequest(GenerationRequest):
 
     @property
     def alternatives(self) -> int | None:
-        """Alternatives beside each token; None: no log-probabilities. ApiError 400 for the one field without the
+        """Alternatives to each token; None: no log-probabilities. ApiError 400 for the one field without the
         other, as OpenAI has it.
         """
         if not self.logprobs and self.top_logprobs:
@@ -283,6 +300,8 @@ class CompletionRequest(GenerationRequest):
         | Tokens
         | Annotated[list[Tokens], Field(max_length=MAX_PROMPTS, fail_fast=True)]
     )
+    max_tokens: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """0 with `echo`: the prompt and its log-probabilities alone."""
     echo: bool | None = False
     logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
 
@@ -294,8 +313,14 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def alternatives(self) -> int | None:
-        """Alternatives beside each token; None: no log-probabilities."""
+        """Alternatives to each token; None: no log-probabilities."""
         return self.logprobs
+
+
+class PromptTokensDetails(msgspec.Struct, frozen=True):
+    """`cached_tokens` of the prompt were in the prefix cache."""
+
+    cached_tokens: int
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -304,6 +329,7 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
 
 class ChatMessage(msgspec.Struct, frozen=True):

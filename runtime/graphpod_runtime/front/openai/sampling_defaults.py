@@ -10,7 +10,7 @@ FILE = "generation_config.json"
 
 
 class DefaultsInvalid(Exception):
-    """generation_config.json cannot be read, or a value is none; the message names the file and what to do."""
+    """generation_config.json cannot be read, or a value is invalid; the message names the file and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

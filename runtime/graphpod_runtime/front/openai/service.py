@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from graphpod_runtime.front.openai.protocol import GenerationRequest, Usage
+from graphpod_runtime.front.openai.protocol import GenerationRequest, PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.engine_client import EngineClient
@@ -27,6 +27,8 @@ LONG_TEXT = 16 << 10
 """Characters. Longer texts have threads of their own, so that a short one never waits for minutes of long ones."""
 TOKENIZER_THREADS = 2
 """Texts of either kind that are tokenized at one time; each takes memory for the tokens of about two contexts."""
+CHARACTERS_A_TOKEN = 4
+"""By which a text counts until its tokens are known."""
 MAX_NAMED = 1 << 17
 """Tokens that log-probabilities of one request's prompts name: prompt tokens x (1 + alternatives). 131 072 are a
 prompt of 128k tokens without alternatives, or one of 6 241 with twenty. A named token takes about 0.5 kB in the two
@@ -80,6 +82,11 @@ class Service:
             raise invalid(f"prompt holds {prompts} prompts; this service takes {places} at a time", param="prompt")
         self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
 
+    def admit_tokens(self, prompts: Sequence[list[int]], until: ExitStack) -> None:
+        """Takes room for the tokens of prompts, given back with `until`. ApiError 503 when others hold too many."""
+        room = self.admission.prompt_tokens(sum(map(len, prompts)), self.status.open_tokens)
+        self._enter(room, len(prompts), until)
+
     def admit_prompt_logprobs(self, prompts: Sequence[list[int]], alternatives: int, until: ExitStack) -> None:
         """Takes room for the log-probabilities of prompts, given back with `until`. ApiError 400 for more than one
         request may hold, 503 when others hold too many.
@@ -103,16 +110,20 @@ class Service:
                 self.metrics.finished(FinishReason.Rejected, 0)
             raise unavailable(f"{full}. Send the request again.", "queue_full") from full
 
-    async def tokenized(self, work: Callable[[int], Result], characters: int, param: str) -> Result:
-        """`work` on so many characters off the event loop (the tokenizer releases the interpreter's lock), given the
-        most tokens that a prompt can have. ApiError 400 for a text that has more; `param` is the prompt's field.
+    async def tokenized(self, work: Callable[[int], Result], characters: int, param: str, prompts: int = 1) -> Result:
+        """`work` on so many characters of `prompts` off the event loop (the tokenizer releases the interpreter's lock),
+        given the most tokens that a prompt can have. ApiError 400 for a text that has more, `param` is the prompt's
+        field; 503 when others hold too many tokens.
         """
         limit = self.status.context_tokens
         threads = self._short if characters <= LONG_TEXT else self._long
-        try:
-            return await asyncio.get_running_loop().run_in_executor(threads, work, limit - 1)
-        except TextTooLong as error:
-            raise text_too_long(limit, param) from error
+        with ExitStack() as until:
+            estimate = min(characters // CHARACTERS_A_TOKEN, limit * prompts)
+            self._enter(self.admission.prompt_tokens(estimate, self.status.open_tokens), prompts, until)
+            try:
+                return await asyncio.get_running_loop().run_in_executor(threads, work, limit - 1)
+            except TextTooLong as error:
+                raise text_too_long(limit, param) from error
 
     def generation(
         self,
@@ -126,7 +137,7 @@ class Service:
         logprobs: int | None = None,
         echo: bool = False,
     ) -> Generation:
-        """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less;
+        """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
         `received` is time.perf_counter() of the request's arrival. ApiError 400 for a prompt that is empty, foreign to
         the vocabulary or too long; `param` is the prompt's field.
         """
@@ -139,7 +150,7 @@ class Service:
                 raise invalid(f"{param}: {message}", param=param)
             left = max(1, limit - len(prompt))
             budget = min(left, unasked or left) if max_tokens is None else max_tokens
-            if len(prompt) + budget > limit:
+            if len(prompt) + max(1, budget) > limit:
                 raise too_long(limit, len(prompt), budget, param)
             budgets.append(budget)
         given = {name: getattr(request, name) for name in ("temperature", "top_p", "top_k")}
@@ -156,6 +167,8 @@ class Service:
             ignore_eos=bool(request.ignore_eos),
             logprobs=logprobs,
             echo=echo,
+            salt=request.cache_salt or "",
+            priority=request.priority or 0,
         )
         return Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
 
@@ -167,7 +180,7 @@ def _threads(name: str) -> ThreadPoolExecutor:
 def usage(generation: Generation) -> Usage:
     """The token counts of an ended generation."""
     prompt, completion = generation.prompt_tokens, generation.completion_tokens
-    return Usage(prompt, completion, prompt + completion)
+    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(generation.cached_tokens))
 
 
 def new_id(prefix: str) -> str:

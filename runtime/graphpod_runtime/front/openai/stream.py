@@ -4,6 +4,10 @@ A stream's status line goes out at once: its request has been admitted, and a ga
 waits for the first token without one. While nothing comes, a comment line keeps the connection open. A client that
 goes is seen by a task that waits for `http.disconnect` alongside the work; whichever ends first cancels the other,
 and closing the iterator of pieces aborts the request in the engine.
+
+A client that reads slowly stops `send` (64 kB wait for it in this process, more in the kernel), and what the engine
+makes meanwhile gathers as token ids. Too many of them, or a `send` that takes a minute, end the request: an error event
+in case the client reads on, and the connection closes. Other streams never wait for it.
 """
 
 import asyncio
@@ -16,8 +20,11 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, our_mistake
+from graphpod_runtime.front.connection import ABORT
+from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
+from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, our_mistake, slow_reader
 from graphpod_runtime.front.requests.generation import Generation, Piece
+from graphpod_runtime.wire.messages import FinishReason
 
 log = logging.getLogger("graphpod.front")
 
@@ -26,13 +33,25 @@ Encode = Callable[[Piece], msgspec.Struct]
 
 _encoder = msgspec.json.Encoder()
 
+MARK = "\ue000text\ue000"
+_MARK = _encoder.encode(MARK)
+"""Where the text of an event stands; no model's name holds it."""
+
 IDLE_SECONDS = 15.0
 """Without an event a stream carries a comment this often; gateways cut a silent connection after 60 s and more."""
 COMMENT = b": waiting for tokens\n\n"
+STALLED_SECONDS = 60.0
+"""A client that reads nothing for so long, while there is something to read, is given up."""
+FAREWELL_SECONDS = 30.0
+"""In which a client that was given up may read the error event; then its connection is dropped."""
 
 
 class ClientGone(Exception):
     """The connection was closed before the answer was complete."""
+
+
+class SlowReader(Exception):
+    """The client does not read its answer; the message says what was too much."""
 
 
 def json_response(body: msgspec.Struct) -> Response:
@@ -49,7 +68,7 @@ async def answer(receive: Receive, generation: Generation, reply: Callable[[list
             return Response(status_code=CLIENT_GONE)
     if generation.options.logprobs is None:
         return json_response(reply(collected))
-    # Names of log-probabilities are many: a loop that writes them would not answer probes.
+    # Names of log-probabilities are many: a loop that writes them would delay all streams.
     return await asyncio.to_thread(lambda: json_response(reply(collected)))
 
 
@@ -71,52 +90,114 @@ class EventStream(Response):
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._generation, self._encode, self._head, self._tail, self._until = generation, encode, head, tail, until
+        self._around: dict[int, tuple[bytes, bytes]] = {}
+        """By choice, an event before and after its text: all else in it stays the same until the choice ends."""
         self._spoke = 0.0
-        """Loop time of what was sent last."""
+        """Loop time of what was sent last, or is being sent."""
+        self._sending = 0
+        self._begun = self._ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._until:
-            async with contextlib.aclosing(_generator(self._generation.pieces())) as pieces:
-                with contextlib.suppress(ClientGone):
-                    await _unless_gone(receive, self._send_all(pieces, send))
+        try:
+            with self._until:
+                await self._answer(receive, send)
+        except ClientGone:
+            return
+        except SlowReader as why:
+            # The request has ended, and others have its place.
+            error = slow_reader(str(why))
+            log.info("a stream was given up: %s", error.message)
+            await self._say_farewell(error, scope, receive, send)
 
-    async def _send_all(self, pieces: AsyncGenerator[Piece, None], send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+    async def _answer(self, receive: Receive, send: Send) -> None:
+        slow: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._generation.overrun = lambda: _once(slow, f"{MOST_WAITING} tokens wait to be read")
+        async with contextlib.aclosing(_generator(self._generation.pieces())) as pieces:
+            try:
+                await _unless_gone(receive, self._send_all(pieces, send, slow), slow)
+            except SlowReader:
+                self._generation.abandoned = FinishReason.SlowReader
+                raise
+
+    async def _send_all(
+        self, pieces: AsyncGenerator[list[Piece], None], send: Send, slow: "asyncio.Future[str]"
+    ) -> None:
         self._spoke = asyncio.get_running_loop().time()
-        idle = asyncio.create_task(self._comment(send))
+        watch = asyncio.create_task(self._watch(send, slow))
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            self._begun = True
+            await self._body(send, await self._send_pieces(pieces, send), more=False)
+        finally:
+            await _cancelled(watch)
+
+    async def _send_pieces(self, pieces: AsyncGenerator[list[Piece], None], send: Send) -> bytes:
+        """Sends all but the last events, and returns those."""
         try:
             head = _events(self._head)
-            async for piece in pieces:
-                await self._body(send, head + await self._encoded(piece))
+            async for together in pieces:
+                await self._body(send, head + await self._encoded(together))
                 head = b""
-            last = _events(self._tail()) + _event(b"[DONE]")
+            return _events(self._tail()) + _event(b"[DONE]")
         # The status line has gone out: clients find an error event in the stream, and no [DONE].
         except ApiError as error:
-            last = _event(error.encoded())
+            return _event(error.encoded())
         except Exception as error:
             log.exception("a stream failed")
-            last = _event(our_mistake(error).encoded())
-        finally:
-            idle.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await idle
-        await self._body(send, last, more=False)
+            return _event(our_mistake(error).encoded())
 
-    async def _encoded(self, piece: Piece) -> bytes:
-        if piece.said and self._generation.options.echo:
-            return await asyncio.to_thread(lambda: _event(_encoder.encode(self._encode(piece))))
-        return _event(_encoder.encode(self._encode(piece)))
+    async def _say_farewell(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+        """The error as the last event; the connection is dropped where even that is not read."""
+        if self._begun:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    await self._body(send, _event(error.encoded()), more=False)
+                return
+        scope["extensions"][ABORT]["now"]()
+        await _disconnected(receive)
+
+    async def _encoded(self, pieces: list[Piece]) -> bytes:
+        """One event a piece."""
+        if self._generation.options.echo and any(piece.said for piece in pieces):
+            return await asyncio.to_thread(lambda: b"".join(map(self._event_of, pieces)))
+        return b"".join(map(self._event_of, pieces))
+
+    def _event_of(self, piece: Piece) -> bytes:
+        if piece.finish is not None or piece.said:
+            return _event(_encoder.encode(self._encode(piece)))
+        around = self._around.get(piece.index)
+        if around is None:
+            head, _, tail = _event(_encoder.encode(self._encode(Piece(piece.index, MARK)))).partition(_MARK)
+            around = self._around[piece.index] = head, tail
+        return around[0] + _encoder.encode(piece.text) + around[1]
+
+    async def _watch(self, send: Send, slow: "asyncio.Future[str]") -> None:
+        """Comments while nothing comes; says when the client has read nothing for too long."""
+        loop, comment = asyncio.get_running_loop(), asyncio.create_task(asyncio.sleep(0))
+        try:
+            while True:
+                quiet = loop.time() - self._spoke
+                if self._sending and quiet >= STALLED_SECONDS:
+                    return _once(slow, f"nothing of it was read for {STALLED_SECONDS:.0f} s")
+                if not self._sending and quiet >= IDLE_SECONDS:
+                    comment = asyncio.create_task(self._comment(send))
+                    quiet = 0.0
+                await asyncio.sleep(min(IDLE_SECONDS, (STALLED_SECONDS if self._sending else IDLE_SECONDS) - quiet))
+        finally:
+            await _cancelled(comment)
 
     async def _comment(self, send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self._spoke + IDLE_SECONDS - loop.time())
-            if loop.time() - self._spoke >= IDLE_SECONDS:
-                await self._body(send, COMMENT)
+        if not self._ended:
+            await self._body(send, COMMENT)
 
     async def _body(self, send: Send, data: bytes, more: bool = True) -> None:
         self._spoke = asyncio.get_running_loop().time()
-        await send({"type": "http.response.body", "body": data, "more_body": more})
+        self._sending += 1
+        self._ended = not more
+        try:
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+        finally:
+            self._sending -= 1
 
 
 def _events(items: Iterable[msgspec.Struct]) -> bytes:
@@ -127,32 +208,49 @@ def _event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
-def _generator(pieces: AsyncIterator[Piece]) -> AsyncGenerator[Piece, None]:
+def _generator(pieces: AsyncIterator[list[Piece]]) -> AsyncGenerator[list[Piece], None]:
     assert isinstance(pieces, AsyncGenerator), "pieces must be closable"
     return pieces
 
 
-async def _collect(pieces: AsyncIterator[Piece]) -> list[Piece]:
-    return [piece async for piece in pieces]
+async def _collect(pieces: AsyncIterator[list[Piece]]) -> list[Piece]:
+    return [piece async for together in pieces for piece in together]
 
 
-async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`. When the client goes first, `work` is cancelled and awaited, and ClientGone raised."""
+async def _unless_gone(
+    receive: Receive, work: Coroutine[Any, Any, Result], slow: "asyncio.Future[str] | None" = None
+) -> Result:
+    """The result of `work`. When the client goes first, `work` is cancelled and awaited, and ClientGone raised; or
+    SlowReader with what `slow` says.
+    """
     task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_disconnected(receive))
+    ends: list[asyncio.Future[Any]] = [task, gone] if slow is None else [task, gone, slow]
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGone
-        return task.result()
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        if slow is not None and slow.done():
+            raise SlowReader(slow.result())
+        raise ClientGone
     finally:
-        for other in (task, gone):
-            if not other.done():
-                other.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await other
+        await _cancelled(task)
+        await _cancelled(gone)
+
+
+async def _cancelled(task: "asyncio.Task[Any]") -> None:
+    """Cancels a task that may have ended, and waits for its end."""
+    if not task.done():
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _once(future: "asyncio.Future[str]", value: str) -> None:
+    if not future.done():
+        future.set_result(value)

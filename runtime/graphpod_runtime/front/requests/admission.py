@@ -21,6 +21,8 @@ class Admission:
         """Prompts that are open."""
         self.named = 0
         """Tokens that log-probabilities of open prompts name."""
+        self.tokens = 0
+        """Tokens of open prompts; of a text that is being tokenized, an estimate."""
         self._max_named = max_named
 
     @contextlib.contextmanager
@@ -33,6 +35,19 @@ class Admission:
             yield
         finally:
             self.open -= count
+
+    @contextlib.contextmanager
+    def prompt_tokens(self, count: int, most: int) -> Iterator[None]:
+        """Room for `count` tokens of prompts until the context ends, of `most` in all. Raises Full, but never for what
+        is alone.
+        """
+        if self.tokens and self.tokens + count > most:
+            raise Full(f"The queue is full: open prompts hold {self.tokens} tokens, of {most} in all")
+        self.tokens += count
+        try:
+            yield
+        finally:
+            self.tokens -= count
 
     @contextlib.contextmanager
     def prompt_logprobs(self, named: int) -> Iterator[None]:

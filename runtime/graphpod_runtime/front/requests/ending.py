@@ -23,7 +23,7 @@ class Ending:
     crashed: bool = False
     """The engine process ended by a signal of its own, without a word: it knew nothing of it."""
     early: bool = False
-    """It was told to end before it was Ready: by the kubelet's startup probe, unless its pod goes."""
+    """It was stopped before it was Ready: by the kubelet's startup probe, unless its pod goes."""
 
     @property
     def line(self) -> str:

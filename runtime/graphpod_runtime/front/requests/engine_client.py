@@ -1,4 +1,4 @@
-"""The front's side of the engine: the process, the wire, and one stream of events a group of requests."""
+"""The front's side of the engine: the process, and the wire to it."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-import zmq.asyncio
 
 from graphpod_policy import ExitCode
 from graphpod_runtime.front.requests.ending import Ending
+from graphpod_runtime.front.requests.engine_stream import EngineStream
+from graphpod_runtime.front.requests.frames import Frames
 from graphpod_runtime.wire.messages import (
     Abort,
     Command,
@@ -38,24 +39,6 @@ ENGINE_COMMAND = (sys.executable, "-m", "graphpod_runtime.engine.process")
 LAST_WORDS_SECONDS = 0.3
 """After the process has gone, frames that it left in the socket arrive within this."""
 
-
-class EngineStream:
-    """The events of a group of requests, each with the request's index in the group."""
-
-    def __init__(self, abort: Callable[[int], None]) -> None:
-        self._events: asyncio.Queue[tuple[int, Tokens | Finished]] = asyncio.Queue()
-        self.abort = abort
-        """Ends one request of the group, by index; only events that have come already may follow."""
-
-    async def next(self) -> tuple[int, Tokens | Finished]:
-        """The next event; every request of the group ends with exactly one Finished."""
-        return await self._events.get()
-
-    def put(self, index: int, event: Tokens | Finished) -> None:
-        """An event has come."""
-        self._events.put_nowait((index, event))
-
-
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
 """What a process does to itself. SIGKILL and SIGTERM come from somebody else, the kernel short of memory for one."""
 
@@ -67,7 +50,7 @@ class EngineClient:
         self._on_event = on_event
         self._command = command
         self._folder = tempfile.TemporaryDirectory(prefix="graphpod-")
-        self._context = zmq.asyncio.Context()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._streams: dict[str, tuple[EngineStream, int]] = {}
         self._numbers = itertools.count()
         self._fatal: Fatal | None = None
@@ -75,6 +58,7 @@ class EngineClient:
         self._closed: str | None = None
         """Why no request is taken any more."""
         self._process: asyncio.subprocess.Process | None = None
+        self._frames: Frames | None = None
         folder = Path(self._folder.name)
         self._wire = self._bind(folder, WIRE)
         self._beat = self._bind(folder, BEAT)
@@ -96,16 +80,19 @@ class EngineClient:
             *self._command, "--config", str(config_path), "--wire", self._folder.name,
             stdin=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
-        readers = [asyncio.create_task(self._read(socket)) for socket in (self._wire, self._beat)]
+        self._frames = Frames(self._wire, self._read)
+        beats = Frames(self._beat, self._read)
         exited = asyncio.create_task(self._process.wait())
         try:
-            # A reader only ends by an error; unread frames would leave every request waiting for ever.
-            done, _ = await asyncio.wait((exited, *readers), return_when=asyncio.FIRST_COMPLETED)
+            # Unread frames would leave every request waiting for ever.
+            ends: list[asyncio.Future[Any]] = [exited, self._frames.failed, beats.failed]
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             code = done.pop().result()
             await asyncio.sleep(LAST_WORDS_SECONDS)
         finally:
-            for task in (exited, *readers):
-                task.cancel()
+            exited.cancel()
+            self._frames.close()
+            beats.close()
             self.kill()
             await self._process.wait()
         ending = self._ending(code)
@@ -113,12 +100,15 @@ class EngineClient:
         return ending
 
     @contextlib.contextmanager
-    def submit(self, requests: Sequence[Callable[[str], Submit]]) -> Iterator[EngineStream]:
+    def submit(
+        self, requests: Sequence[Callable[[str], Submit]], overrun: Callable[[], None] = lambda: None
+    ) -> Iterator[EngineStream]:
         """Opens a group of requests, each made from its id; what has not ended on leaving is aborted. After
-        `fail_all` requests end at once: one may have been with the tokenizer at that moment.
+        `fail_all` requests end at once: one may have been with the tokenizer at that moment. `overrun` goes to the
+        stream.
         """
         ids = [f"r{next(self._numbers)}" for _ in requests]
-        stream = EngineStream(lambda index: self._abort(ids[index]))
+        stream = EngineStream(lambda index: self._abort(ids[index]), overrun)
         try:
             for index, (id, request) in enumerate(zip(ids, requests, strict=True)):
                 if self._closed is not None:
@@ -164,32 +154,34 @@ class EngineClient:
         if self._streams.pop(id, None) is not None:
             self._send([Abort(id)])
 
-    def _bind(self, folder: Path, name: str) -> "zmq.asyncio.Socket":
+    def _bind(self, folder: Path, name: str) -> "zmq.Socket[bytes]":
         socket = self._context.socket(zmq.PAIR)
         unbounded(socket)
         socket.bind(address(folder, name))
         return socket
 
     def _send(self, commands: list[Command]) -> None:
-        # Without a limit on the queue a send never waits: the future is done when it returns.
-        self._wire.send(encode(commands))
+        try:
+            self._wire.send(encode(commands), zmq.NOBLOCK)
+        except zmq.Again:
+            # Without a limit on the queue only a missing engine refuses a frame; its end ends every request.
+            log.warning("the engine has gone: %s was not sent", ", ".join(type(one).__name__ for one in commands))
+        if self._frames is not None:
+            self._frames.look()
 
-    async def _read(self, socket: Any) -> None:
-        while True:
-            for event in decode_events(await socket.recv()):
-                self._dispatch(event)
+    def _read(self, frame: bytes) -> None:
+        for event in decode_events(frame):
+            self._dispatch(event)
 
     def _dispatch(self, event: Event) -> None:
         match event:
             case Tokens():
                 # An event of an aborted request may still be on its way.
-                if event.id in self._streams:
-                    stream, index = self._streams[event.id]
-                    stream.put(index, event)
+                if (found := self._streams.get(event.id)) is not None:
+                    found[0].put(found[1], event)
             case Finished():
-                if event.id in self._streams:
-                    stream, index = self._streams.pop(event.id)
-                    stream.put(index, event)
+                if (found := self._streams.pop(event.id, None)) is not None:
+                    found[0].put(found[1], event)
             case Fatal():
                 self._fatal = event
             case _:

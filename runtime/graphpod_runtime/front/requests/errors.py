@@ -20,9 +20,9 @@ def shown(value: object) -> str:
 
 
 CLIENT_GONE = 499
-"""The status that nobody receives; metrics count it."""
+"""The status that no client receives; metrics count it."""
 RETRY_AFTER_SECONDS = 1
-"""What a 503 tells the client: another replica may answer at once."""
+"""What a 503 means to the client: another replica may answer at once."""
 
 
 @dataclass(eq=False)
@@ -111,6 +111,11 @@ def unauthorized() -> ApiError:
 def unavailable(message: str, code: str) -> ApiError:
     """503: right request, wrong moment."""
     return ApiError(503, message, type="service_unavailable", code=code)
+
+
+def slow_reader(why: str) -> ApiError:
+    """408: the client did not read its answer. Written as an event, in case it reads on."""
+    return ApiError(408, f"The answer was given up: {why}. Read it faster, or ask for less.", code="slow_reader")
 
 
 def engine_error(message: str) -> ApiError:

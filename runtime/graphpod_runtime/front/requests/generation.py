@@ -2,22 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from graphpod_runtime.front.requests.engine_client import EngineClient
-from graphpod_runtime.front.requests.errors import engine_error, unavailable
+from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
+from graphpod_runtime.front.requests.errors import ApiError, engine_error, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
 from graphpod_runtime.front.text.tokenizer import Tokenizer
-from graphpod_runtime.wire.messages import Finished, FinishReason, Submit, Tokens
+from graphpod_runtime.wire.messages import Finished, FinishReason, Logprob, Submit
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to generate. `max_tokens` is one figure a prompt; temperature 0 is greedy."""
+    """How to generate. `max_tokens` is one figure a prompt, 0 for none; temperature 0 is greedy."""
 
     max_tokens: tuple[int, ...]
     temperature: float
@@ -29,9 +30,13 @@ class Options:
     stop_ids: tuple[int, ...]
     ignore_eos: bool
     logprobs: int | None = None
-    """Alternatives beside each token of the answer; None: no log-probabilities."""
+    """Alternatives to each token of the answer; None: no log-probabilities."""
     echo: bool = False
     """The answer begins with the prompt, its log-probabilities included where those of the answer are asked for."""
+    salt: str = ""
+    """Prefixes are shared among requests of one salt only."""
+    priority: int = 0
+    """Lower ones are admitted earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,13 @@ class _Choice:
     latest: float
     waiting: PendingLogprobs = field(default_factory=PendingLogprobs)
     tokens: int = 0
+    cached: int = 0
     echoed: bool = False
     finish: FinishReason | None = None
+
+
+def _nothing() -> None:
+    """Whoever collects an answer has room for all of it."""
 
 
 @dataclass(slots=True)
@@ -67,6 +77,10 @@ class Generation:
     prompts: Sequence[list[int]]
     options: Options
     received: float
+    overrun: Callable[[], None] = field(default=_nothing, init=False)
+    """Called when `pieces` is asked too seldom for what comes; set it before `pieces` begins."""
+    abandoned: FinishReason = field(default=FinishReason.Abort, init=False)
+    """What counts for choices that have not ended when the iterator is closed."""
     _choices: list[_Choice] = field(default_factory=list, init=False)
 
     @property
@@ -75,51 +89,56 @@ class Generation:
         return sum(choice.tokens for choice in self._choices)
 
     @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that the prefix cache had, known with the first tokens."""
+        return sum(choice.cached for choice in self._choices)
+
+    @property
     def prompt_tokens(self) -> int:
         """Tokens of all prompts."""
         return sum(map(len, self.prompts))
 
-    async def pieces(self) -> AsyncIterator[Piece]:
-        """Text as it comes, one last piece with `finish` a choice. ApiError 503 when the queue is full, 500 when the
-        engine fails. Whoever stops listening closes the iterator: that aborts what is still running.
+    async def pieces(self) -> AsyncIterator[list[Piece]]:
+        """Text as it comes, one last piece with `finish` a choice; a list is what came together. ApiError 503 when the
+        queue is full, 500 when the engine fails. Whoever stops listening closes the iterator: that aborts what is still
+        running.
         """
         self._choices = [
             _Choice(self.tokenizer.detokenizer(), StopScanner(self.options.stops), self.received) for _ in self.prompts
         ]
         self.metrics.accepted(self.prompt_tokens)
         try:
-            with self.engine.submit([self._submit(index) for index in range(len(self.prompts))]) as stream:
+            requests = [self._submit(index) for index in range(len(self.prompts))]
+            with self.engine.submit(requests, self.overrun) as stream:
                 while any(choice.finish is None for choice in self._choices):
-                    index, event = await stream.next()
-                    choice = self._choices[index]
-                    if choice.finish is not None:
-                        continue
-                    if self.options.echo and not choice.echoed and not _failed(event):
-                        # Off the loop that answers probes: a prompt has as many tokens as the context.
-                        yield await asyncio.to_thread(self._echo, index, event)
-                    if isinstance(event, Finished):
-                        yield self._finished(index, event)
-                        continue
-                    if not event.ids:
-                        continue
-                    self._came(choice, len(event.ids))
-                    text, stopped = choice.stops.feed(self._made(choice, event))
-                    if stopped:
-                        stream.abort(index)
-                        self._end(choice, FinishReason.Stop)
-                    if text or stopped:
-                        yield Piece(index, text, choice.finish, choice.waiting.with_piece(text))
+                    made: list[Piece] = []
+                    failure: ApiError | None = None
+                    for index, arrived in (await stream.next()).items():
+                        if self._choices[index].finish is not None:
+                            continue
+                        try:
+                            if self.options.echo and not self._choices[index].echoed and not _failed(arrived):
+                                # Off the loop of the other streams: a prompt has as many tokens as the context.
+                                made.append(await asyncio.to_thread(self._echo, index, arrived))
+                            self._take(index, arrived, stream, made)
+                        except ApiError as error:
+                            failure = error
+                            break
+                    if made:
+                        yield made
+                    if failure is not None:
+                        raise failure
         finally:
             for choice in self._choices:
                 if choice.finish is None:
-                    self._end(choice, FinishReason.Abort)
+                    self._end(choice, self.abandoned)
 
     def _submit(self, index: int) -> partial[Submit]:
         options = self.options
         return partial(
             Submit,
             prompt=self.prompts[index],
-            max_tokens=options.max_tokens[index],
+            max_tokens=max(1, options.max_tokens[index]),
             temperature=options.temperature,
             top_p=options.top_p,
             top_k=options.top_k,
@@ -129,23 +148,45 @@ class Generation:
             ignore_eos=options.ignore_eos,
             logprobs=options.logprobs,
             prompt_logprobs=options.logprobs if options.echo else None,
+            salt=options.salt,
+            priority=options.priority,
         )
 
-    def _echo(self, index: int, event: Tokens | Finished) -> Piece:
+    def _echo(self, index: int, arrived: Arrived) -> Piece:
         """The prompt again, as the first piece of its answer."""
-        choice, logprobs = self._choices[index], event.prompt_logprobs if isinstance(event, Tokens) else []
-        text, said = prompt_in_text(self.tokenizer, self.prompts[index], logprobs)
+        choice = self._choices[index]
+        text, said = prompt_in_text(self.tokenizer, self.prompts[index], arrived.prompt_logprobs)
         if self.options.logprobs is not None and not said:  # a prompt of one token has none to tell
             said = (TokenInText(self.prompts[index][0], 0, None),)
         choice.echoed, choice.waiting.base = True, len(text)
         return Piece(index, text, said=said)
 
-    def _made(self, choice: _Choice, event: Tokens) -> str:
+    def _take(self, index: int, arrived: Arrived, stream: EngineStream, made: list[Piece]) -> None:
+        """Appends to `made` what came of one choice, as text. ApiError for the error that ended it, after its text."""
+        if self.options.max_tokens[index] == 0:
+            _drop_answer(arrived)
+        choice, finished = self._choices[index], arrived.finished
+        choice.cached += arrived.cached
+        # The token that stopped a choice was generated, though it is no text.
+        stop_token = finished is not None and finished.reason is FinishReason.Stop
+        if tokens := len(arrived.ids) + stop_token:
+            self._came(choice, tokens)
+        if arrived.ids:
+            text, stopped = choice.stops.feed(self._made(choice, arrived.ids, arrived.logprobs))
+            if stopped:
+                stream.abort(index)
+                self._end(choice, FinishReason.Stop)
+            if text or stopped:
+                made.append(Piece(index, text, choice.finish, choice.waiting.with_piece(text)))
+        if finished is not None and choice.finish is None:
+            made.append(self._finished(index, finished))
+
+    def _made(self, choice: _Choice, ids: list[int], logprobs: list[Logprob]) -> str:
         """The characters that new tokens complete; their log-probabilities wait for them."""
-        if not event.logprobs:
-            return choice.detokenizer.feed(event.ids)
+        if not logprobs:
+            return choice.detokenizer.feed(ids)
         made = []
-        for id, logprob in zip(event.ids, event.logprobs, strict=True):
+        for id, logprob in zip(ids, logprobs, strict=True):
             made.append(choice.detokenizer.feed([id]))
             choice.waiting.token(logprob, made[-1])
         return "".join(made)
@@ -153,10 +194,12 @@ class Generation:
     def _came(self, choice: _Choice, tokens: int) -> None:
         """Counts and times new tokens."""
         now = time.perf_counter()
+        later = tokens
         if choice.tokens == 0:
             self.metrics.first_token(now - self.received)
-        else:
-            self.metrics.next_token((now - choice.latest) / tokens)
+            choice.latest, later = now, tokens - 1
+        if later:
+            self.metrics.next_tokens((now - choice.latest) / later, later)
         choice.latest = now
         choice.tokens += tokens
         self.metrics.generated(tokens)
@@ -170,8 +213,6 @@ class Generation:
         if event.reason not in (FinishReason.Stop, FinishReason.Length):
             self._end(choice, FinishReason.Error)
             raise engine_error(event.message or "the engine gave this request up")
-        if event.reason is FinishReason.Stop:
-            self._came(choice, 1)  # the stop token was generated, though it is no text
         text, stopped = choice.stops.feed(choice.detokenizer.flush())
         self._end(choice, FinishReason.Stop if stopped else event.reason)
         text = text if stopped else text + choice.stops.flush()
@@ -182,6 +223,14 @@ class Generation:
         self.metrics.finished(reason, time.perf_counter() - self.received)
 
 
-def _failed(event: Tokens | Finished) -> bool:
+def _drop_answer(arrived: Arrived) -> None:
+    """Drops the one token of a request for none: a prompt's pass always yields one."""
+    arrived.ids, arrived.logprobs = [], []
+    if arrived.finished is not None and arrived.finished.reason is FinishReason.Stop:
+        arrived.finished = Finished(arrived.finished.id, FinishReason.Length)
+
+
+def _failed(arrived: Arrived) -> bool:
     """Whether the request ended without an answer."""
-    return isinstance(event, Finished) and event.reason not in (FinishReason.Stop, FinishReason.Length)
+    finished = arrived.finished
+    return finished is not None and finished.reason not in (FinishReason.Stop, FinishReason.Length)

@@ -38,8 +38,11 @@ class FrontMetrics:
         self._counters = Counters()
         for reason in FinishReason:
             self._counters.add("graphpod_requests_total", 0, model_name=model, finish_reason=reason.value)
-        for name in ("graphpod_prompt_tokens_total", "graphpod_generation_tokens_total"):
-            self._counters.add(name, 0, model_name=model)
+        self._counters.add("graphpod_prompt_tokens_total", 0, model_name=model)
+        self.generated = self._counters.adder("graphpod_generation_tokens_total", model_name=model)
+        """So many tokens have come."""
+        self.next_tokens = self._counters.observer("graphpod_inter_token_latency_seconds", model_name=model)
+        """So many tokens have come, each so many seconds after the one before it: (seconds, tokens)."""
         for handler in HANDLERS:
             for code in _CODES:
                 self.http(handler, _METHOD[handler], code, 0)
@@ -61,14 +64,6 @@ class FrontMetrics:
     def first_token(self, seconds: float) -> None:
         """The first token has come, `seconds` after the request."""
         self._counters.observe("graphpod_time_to_first_token_seconds", seconds, model_name=self._model)
-
-    def next_token(self, seconds: float) -> None:
-        """Another token has come, `seconds` after the one before it."""
-        self._counters.observe("graphpod_inter_token_latency_seconds", seconds, model_name=self._model)
-
-    def generated(self, tokens: int) -> None:
-        """Tokens have come."""
-        self._counters.add("graphpod_generation_tokens_total", tokens, model_name=self._model)
 
     def finished(self, reason: FinishReason, seconds: float) -> None:
         """A request has ended; the latency counts only for those that were answered in full."""

@@ -9,7 +9,7 @@ from graphpod_runtime.wire.report import PhaseReport, Report, State
 
 @dataclass(slots=True)
 class Status:
-    """The front's state. `report` is the body of /warmup less the pod's identity, as the engine told it last."""
+    """The front's state. `report` is the body of /warmup less the pod's identity, as the engine reported it last."""
 
     config: EngineConfig
     config_hash: str
@@ -31,7 +31,7 @@ class Status:
         return cls(config, config_hash(data), pod_uid, first_report(config).as_dict())
 
     def update(self, report: dict[str, Any]) -> None:
-        """The engine has told how its start goes."""
+        """The engine has reported how its start goes."""
         self.report = report
         self._latch()
 
@@ -65,6 +65,12 @@ class Status:
         served = self.report["limits"]
         most: int = served["maxBatch"] if served else limits.batch(self.config.feature_set())
         return most
+
+    @property
+    def open_tokens(self) -> int:
+        """Most tokens of open prompts: the KV cache as often as there may be open requests for each that runs."""
+        tokens = self.report["kv"]["tokens"] or self.batch * self.context_tokens
+        return int(tokens * (self.batch + self.config.serving.max_queue) // self.batch)
 
     @property
     def vocabulary(self) -> int:

@@ -2,7 +2,7 @@
 
 All pieces joined, with `flush`, equal one decode of all tokens, and no token is decoded more than a fixed number of
 times: this runs on the event loop that answers probes. (tokenizers' own DecodeStream decodes everything again for each
-token of a run of U+FFFD or of special tokens, and raises an error where bytes that looked like a character are none.)
+token of a run of U+FFFD or of special tokens, and raises an error where bytes only looked like a character.)
 """
 
 import codecs

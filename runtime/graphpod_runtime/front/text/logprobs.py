@@ -10,7 +10,7 @@ from graphpod_runtime.wire.messages import Logprob
 
 @dataclass(frozen=True, slots=True)
 class TokenInText:
-    """One token of an answer, or of a prompt that is told again. `start` counts the characters of the text before it;
+    """One token of an answer, or of a prompt that is echoed. `start` counts the characters of the text before it;
     `logprob` is None for the first token of a prompt, which nothing precedes.
     """
 

@@ -1,7 +1,7 @@
 """A trace cut at its split operators into pieces and calls of attention.
 
 Pieces that say the same are one piece: all layers of a kind share theirs, since weights are its inputs. What is equal
-is told by a hash of the graph: operators, constants, and the dtypes, shapes and strides of inputs.
+is decided by a hash of the graph: operators, constants, and the dtypes, shapes and strides of inputs.
 """
 
 import re

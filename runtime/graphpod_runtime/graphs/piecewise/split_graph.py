@@ -2,7 +2,7 @@
 
 It is a Body. Graphs are captured from it as from the model's own code (`breakable.py`: a break ends a segment),
 so one primitive, one arena and one self-check serve both. No guard of a compiler stands between a batch and its replay:
-the graph was split once for every size, so a replay cannot trace anew.
+the graph was split once for every size, so a replay cannot trace again.
 """
 
 from collections.abc import Callable, Mapping

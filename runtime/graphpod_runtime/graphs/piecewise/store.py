@@ -19,7 +19,7 @@ class SplitGraphStore:
     """
 
     def __init__(self, folder: Path, device: torch.device, model: str) -> None:
-        """`model` says what, beside code and weights' shapes, decides about a trace: sizes, switches, dtype."""
+        """`model` says what, besides code and weights' shapes, decides about a trace: sizes, switches, dtype."""
         self._entries, self._device, self._model = Entries(folder), device, model
 
     def found(self, body: nn.Module) -> SplitGraph | None:

@@ -81,7 +81,7 @@ class _Forks:
 
 
 class CudaPool:
-    """A Pool of one device: the private pool of the allocator, and what the driver takes beside it."""
+    """A Pool of one device: the private pool of the allocator, and what the driver takes in addition."""
 
     def __init__(self, device: torch.device, addresses: Addresses) -> None:
         self.handle = torch.cuda.graph_pool_handle()
@@ -142,7 +142,7 @@ class CudaPool:
 
     def pool_bytes(self) -> int:
         # torch 2.11 gives back the numbers of the tuple that it is handed once too often: the end of those that Python
-        # does not keep for ever. Without a tuple it tells of every pool, which takes longer.
+        # does not keep for ever. Without a tuple it reports every pool, which takes longer.
         mine = self.handle if max(self.handle) <= KEPT_NUMBERS else None
         parts = torch.cuda.memory_snapshot(mine)
         return sum(part["total_size"] for part in parts if tuple(part["segment_pool_id"]) == tuple(self.handle))

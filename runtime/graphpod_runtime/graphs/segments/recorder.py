@@ -7,7 +7,7 @@ ends, since a CUDA capture would not have computed them.
 What is noted for replay:
 - an op with a fresh result: again, into the place the result got in the pool;
 - an op that writes its arguments (in place, `out=`, custom ops that declare it): again, as it is;
-- a view: nothing. Views are told by shared storage, not by schema, so a reshape that copies is noted.
+- a view: nothing. Views are recognized by shared storage, not by schema, so a reshape that copies is noted.
 
 Only addresses are kept of pool memory. Weights and buffers are kept by reference.
 """

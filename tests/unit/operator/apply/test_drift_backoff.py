@@ -21,19 +21,15 @@ async def world(world: World) -> World:
 
 
 def change_deployment(world: World) -> None:
-    edited = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    edited = world.deployment
     edited["metadata"]["managedFields"] = []
-    world.feed.changed(Resource.Deployment, world.cluster.put(Resource.Deployment, edited))
+    world.write(Resource.Deployment, edited)
 
 
 def change_status(world: World) -> None:
-    edited = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]
+    edited = world.service
     edited["status"] = {**edited["status"], "phase": "Refused", "observedGeneration": 0}
-    world.feed.changed(Resource.InferenceService, world.cluster.put(Resource.InferenceService, edited))
-
-
-def told(world: World) -> list[str]:
-    return [event["message"] for event in world.cluster.events if event["reason"] == "Contested"]
+    world.write(Resource.InferenceService, edited)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +42,7 @@ async def test_a_rival_who_answers_every_write_at_once_is_answered_ever_more_sel
         change(world)
         await world.reconcile()
     assert FREE < len(world.cluster.writes) <= FREE + later
-    (message,) = told(world)
+    (message,) = world.told("Contested")
     assert what in message
     assert "--show-managed-fields" in message
 
@@ -96,12 +92,12 @@ async def test_changes_far_apart_are_each_put_back_at_once(world: World) -> None
         await world.reconcile()
         world.clock.now += QUIET_SECONDS
     assert len(world.cluster.writes) == 3 * FREE
-    assert told(world) == []
+    assert world.told("Contested") == []
 
 
 async def test_a_field_of_status_that_somebody_else_holds_is_not_written_against_for_ever(world: World) -> None:
     """Server-side apply takes away only what is ours."""
-    status = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
+    status = world.service["status"]
     apply = world.cluster.apply_status
 
     async def beside(body: dict) -> dict:
@@ -110,9 +106,9 @@ async def test_a_field_of_status_that_somebody_else_holds_is_not_written_against
         return raw
 
     world.cluster.apply_status = beside  # type: ignore[method-assign]
-    edited = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]
+    edited = world.service
     edited["status"] = {**status, "lastFailure": {"reason": "Theirs"}}
-    world.feed.changed(Resource.InferenceService, world.cluster.put(Resource.InferenceService, edited))
+    world.write(Resource.InferenceService, edited)
     for _ in range(100):
         await world.reconcile()
         world.clock.now += 10.0

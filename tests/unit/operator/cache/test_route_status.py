@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,13 +11,15 @@ from graphpod_operator.api.status import Status
 from graphpod_operator.cache.route_status import BY_WORD, RouteStatus
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.types import ConditionType
+from graphpod_operator.install.installation import Installation
 from graphpod_operator.install.network_access import Access
-from graphpod_operator.kube.absent_kinds import NONE_ABSENT, Absent, not_served
+from graphpod_operator.kube.absent_kinds import Absent, not_served
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_operator.status.status import status
-from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service
+from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, planned
 from tests.unit.operator.told import NOW, READY, the, words
 from tests.unit.operator.world import World
 
@@ -39,8 +42,7 @@ def says(ref: Manifest, generation: int | None = 2, **conditions: tuple[str, str
 
 def live(*parents: Manifest) -> RouteStatus:
     """The route as the cluster has it, at its second generation."""
-    wanted = desire(Service.of(inference_service(**ASKED)), IMAGES)
-    assert isinstance(wanted, Desired)
+    wanted = planned(**ASKED)
     (body,) = [child.body for child in wanted.children if child.resource is Resource.HTTPRoute]
     return RouteStatus.of(
         {**body, "metadata": {**body["metadata"], "generation": 2}, "status": {"parents": list(parents)}}
@@ -61,7 +63,7 @@ def test_a_route_that_every_gateway_takes_gives_the_service_its_addresses() -> N
     assert route_ready(status) == (
         "True",
         "RouteAccepted",
-        "the route is taken by Gateway gateways/edge, Gateway ns/inner",
+        "accepted by Gateway gateways/edge, Gateway ns/inner",
     )
     assert status.addresses == ("llm.example.com/a/v1", "*.example.org/a/v1")
     assert status.url == "http://demo.ns.svc/v1"
@@ -86,7 +88,7 @@ def test_a_reference_to_the_own_namespace_is_the_same_with_and_without_its_name(
 def test_a_gateway_that_has_not_spoken_of_the_present_route_is_waited_for(parents: list[Manifest]) -> None:
     status = told(*parents)
     assert route_ready(status)[:2] == ("Unknown", "RoutePending")
-    assert "kubectl get gateway -A" in route_ready(status)[2]
+    assert "kubectl get gateways.gateway.networking.k8s.io -A" in route_ready(status)[2]
     assert status.addresses is None
     assert words(status)["Ready"] == ("True", "Ready")
 
@@ -122,13 +124,12 @@ def test_a_refusal_comes_before_silence_and_before_consent() -> None:
 
 def test_a_long_message_of_a_gateway_leaves_room_for_the_next_step() -> None:
     status = told(says(EDGE), says(INNER, Accepted=("False", "NotAllowedByListeners", "x" * 4000)))
-    assert route_ready(status)[2].endswith("have allowedRoutes of a listener of that Gateway admit this namespace")
+    assert route_ready(status)[2].endswith("let allowedRoutes of a listener of that Gateway admit this namespace")
 
 
 def test_a_route_without_hostnames_has_no_address_of_its_own() -> None:
     spec = {"networking": {"route": {"parentRefs": [INNER]}}}
-    wanted = desire(Service.of(inference_service(**spec)), IMAGES)
-    assert isinstance(wanted, Desired)
+    wanted = planned(**spec)
     (body,) = [child.body for child in wanted.children if child.resource is Resource.HTTPRoute]
     route = RouteStatus.of({**body, "status": {"parents": [says(INNER, 1)]}})
     assert the(dataclasses.replace(READY, route=route), **spec).addresses is None
@@ -172,10 +173,10 @@ GIVEN = json.dumps(ADMIN | {"routes": ["gateways", "another", NAMESPACE]})
 GATEWAYS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gateways"}}}
 
 
-def under(access: str, absent: Absent = NONE_ABSENT, **spec: Any) -> Desired:
+def under(access: str, absent: Absent = MappingProxyType({}), **spec: Any) -> Desired:
     """What a service wants where the installer says who may reach pods."""
     found = Service.of(inference_service(**(spec or ASKED)))
-    wanted = desire(found, IMAGES, absent=absent, access=Access.read(access))
+    wanted = desire(PlanInput(found, Installation(IMAGES, access=Access.read(access)), absent=absent))
     assert isinstance(wanted, Desired)
     return wanted
 
@@ -189,7 +190,7 @@ def let_in(wanted: Desired) -> list[list[Manifest]]:
 @pytest.mark.parametrize("served", [True, False])
 def test_the_network_policy_lets_in_the_named_namespaces_of_gateways_while_there_is_a_route(served: bool) -> None:
     """Contract 12."""
-    http, admin = let_in(under(GIVEN, NONE_ABSENT if served else {Resource.HTTPRoute: not_served(Resource.HTTPRoute)}))
+    http, admin = let_in(under(GIVEN, {} if served else {Resource.HTTPRoute: not_served(Resource.HTTPRoute)}))
     assert http == [{"podSelector": {}}, *([GATEWAYS] if served else [])]
     assert GATEWAYS not in admin
 
@@ -225,7 +226,7 @@ def test_a_route_through_a_namespace_that_is_kept_out_says_so_with_the_next_step
     told = status(found, under(json.dumps(ADMIN | access)), None, seen, NOW)
     assert route_ready(told)[:2] == said
     if said[1] == "RouteShut":
-        assert "pods of namespace gateways are kept out" in route_ready(told)[2]
+        assert "keeps out pods of namespace gateways" in route_ready(told)[2]
         assert "networkPolicy.routeNamespaces" in route_ready(told)[2]
     assert told.addresses is not None
 
@@ -249,13 +250,13 @@ async def test_a_route_of_another_service_of_that_name_gives_this_one_no_address
     metadata = {**route["metadata"], "ownerReferences": [{**owner, "uid": "the one before"}]}
     status = {"parents": [says(EDGE, None), says(INNER, None)]}
     world.cluster.put(Resource.HTTPRoute, {**route, "metadata": metadata, "status": status})
-    before = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]
+    before = world.service
     paused = {**before["metadata"], "annotations": {"graphpod.dev/paused": "true"}}
     world.cluster.put(Resource.InferenceService, {**before, "metadata": paused})
     await world.relist()
     await world.reconcile()
     assert world.condition("RouteReady") == ("Unknown", "RoutePending")
-    assert "addresses" not in world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
+    assert "addresses" not in world.service["status"]
 
 
 async def test_a_gateways_word_brings_a_new_status_and_no_other_write() -> None:

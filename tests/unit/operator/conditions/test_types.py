@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.observe.observed import Observed
-from graphpod_operator.observe.reading import NoReading, Reading
+from graphpod_operator.observe.observed_state import Observed
+from graphpod_operator.observe.warmup_report import NoReading, Reading
 from graphpod_operator.telemetry.label_values import Missing
 from tests.unit.operator.objects import pod
 from tests.unit.operator.told import DIED, HASH, READY, STARTING, UID, reading, seen, the, words

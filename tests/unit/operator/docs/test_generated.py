@@ -14,8 +14,8 @@ from graphpod_operator.api import status
 from graphpod_operator.api.names import NAME_MAX
 from graphpod_operator.api.unbuilt import OPERATOR_FEATURES
 from graphpod_operator.cache.store import Store
+from graphpod_operator.conditions.reason_row import Notice
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.conditions.row import Notice
 from graphpod_operator.conditions.types import MEANING, ConditionType
 from graphpod_operator.docs import reference
 from graphpod_operator.schema import crd

@@ -1,22 +1,14 @@
-"""The webhook's answer: always allowed, and warnings that say what explain says."""
+"""The webhook's warnings say what explain says."""
 
 from typing import Any
 
-import pytest
-
-from graphpod_operator.explain.admission import MOST, WARNING_MAX, NotAReview, answer
+from graphpod_operator.explain.admission import MOST, WARNING_MAX, warnings_of
+from graphpod_operator.kube import bounds
 from tests.unit.operator.objects import inference_service
 
 
-def review(new: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"kind": "AdmissionReview", "request": {"uid": "u", "object": new, "oldObject": old}}
-
-
 def warnings(**spec: Any) -> list[str]:
-    response = answer(review(inference_service(**spec)))["response"]
-    assert (response["uid"], response["allowed"]) == ("u", True)
-    told: list[str] = response.get("warnings", [])
-    return told
+    return warnings_of(inference_service(**spec), {})
 
 
 def test_a_decision_is_told_with_its_rule_and_its_hint_once_for_both_phases() -> None:
@@ -45,18 +37,16 @@ def test_a_spec_the_models_refuse_is_allowed_and_told() -> None:
 
 
 def test_a_spec_that_the_operator_does_not_read_is_refused_before_it_is_explained() -> None:
-    deep: dict[str, Any] = {}
-    for _ in range(40):
-        deep = {"a": deep}
-    (told,) = warnings(podTemplate={"volumes": [{"name": "deep", "csi": deep}]})
-    assert told.startswith("refused: spec.podTemplate.volumes[0].csi")
-    assert "nested more than 32 levels" in told
+    deep = bounds.stripped(inference_service(), "spec.podTemplate: the spec is nested more than 32 levels deep")
+    assert warnings_of(deep, {}) == ["refused: spec.podTemplate: the spec is nested more than 32 levels deep"]
+    assert warnings_of(deep, inference_service()) == warnings_of(deep, {})
+    assert warnings_of(deep, deep) == []
 
 
 def test_a_change_beside_the_spec_warns_of_nothing() -> None:
     old = inference_service()
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
-    assert "warnings" not in answer(review(new, old))["response"]
+    assert warnings_of(new, old) == []
 
 
 def test_warnings_are_few_and_short() -> None:
@@ -76,9 +66,3 @@ def test_warnings_are_few_and_short() -> None:
     assert len(told) <= MOST + 1
     assert max(map(len, told)) <= WARNING_MAX
     assert sum(map(len, told)) <= 4096
-
-
-@pytest.mark.parametrize("body", [None, [], {}, {"request": {}}, {"request": {"uid": 1}}])
-def test_what_is_no_review_is_refused(body: object) -> None:
-    with pytest.raises(NotAReview):
-        answer(body)

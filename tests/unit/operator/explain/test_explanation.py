@@ -19,24 +19,16 @@ from graphpod_operator.cache.child import Child
 from graphpod_operator.explain import explanation, manifest
 from graphpod_operator.explain import text as explain_text
 from graphpod_policy import Phase, resolve
+from tests.unit.operator.explain.plain import PLAIN
 from tests.unit.operator.objects import UID, inference_service
 
 ROOT = Path(__file__).parents[4]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 GOLDENS = Path(__file__).parents[1].joinpath("goldens") / "explain"
 
-PLAIN = """\
-apiVersion: graphpod.dev/v1alpha1
-kind: InferenceService
-metadata:
-  name: demo
-spec:
-  model:
-    uri: pvc://weights/model
-"""
 GPU = PLAIN + "  resources:\n    limits:\n      nvidia.com/gpu: 1\n"
 
-LESS = "Graphs: less than asked; the lines below say which rule took it."
+LESS = "Graphs: less than requested. The lines below name the rules."
 
 Explain = Callable[..., tuple[int, str, str]]
 
@@ -83,16 +75,16 @@ def test_no_line_is_wider_than_a_terminal_is_thought_to_be() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "verdict"),
     [
-        (PLAIN, 0, "Graphs: as asked."),
-        (PLAIN + "  graph:\n    prefill: Disabled\n", 0, "Graphs: as asked."),
+        (PLAIN, 0, "Graphs: as requested."),
+        (PLAIN + "  graph:\n    prefill: Disabled\n", 0, "Graphs: as requested."),
         (PLAIN + "  graph:\n    sizes:\n      decode: [1, 99]\n", 3, LESS),
         (PLAIN + "  graph:\n    budget:\n      memory: 1Mi\n", 3, LESS),
         (
             PLAIN + "  graph:\n    decode: Full\n    onUnsupported: Fail\n    sizes:\n      decode: [99]\n",
             4,
-            "cannot start: PolicyRefused: spec.graph.decode: rule LadderEmpty stands against Full",
+            "cannot start: PolicyRefused: spec.graph.decode: rule LadderEmpty excludes Full",
         ),
-        (GPU, 0, "Graphs: as asked."),
+        (GPU, 0, "Graphs: as requested."),
         (GPU.replace("gpu: 1", "gpu: 2"), 4, "cannot start: FeatureNotBuilt: spec.resources.limits"),
         (PLAIN + "  graph:\n    compile: Inductor\n", 3, LESS),
     ],
@@ -110,9 +102,9 @@ def test_the_exit_code_says_how_the_plan_compares_with_what_was_asked(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--node", "gpu=H300"], "--node: gpu=H300: write gpu=KIND with one of T4,"),
-        (["--node", "gpu=H200,memory=80Gi"], "--node: gpu=H200,memory=80Gi: write gpu=KIND with one of T4,"),
-        (["--node", "count=2"], "--node: count=2: write gpu=KIND"),
+        (["--node", "gpu=H300"], "--node: gpu=H300: expected gpu=KIND with one of T4,"),
+        (["--node", "gpu=H200,memory=80Gi"], "--node: gpu=H200,memory=80Gi: expected gpu=KIND with one of T4,"),
+        (["--node", "count=2"], "--node: count=2: expected gpu=KIND"),
         (["--node", ""], "--node: '' is not one of gpu, count, memory"),
         (["--node", "cpu=3"], "--node: 'cpu' is not one of gpu, count, memory"),
         (["--node", "gpu=H200,count=few"], "--node: count=few: expected a number of at least 1"),
@@ -120,7 +112,7 @@ def test_the_exit_code_says_how_the_plan_compares_with_what_was_asked(
         (["--node", "memory=lots"], "--node: 'lots' is not a quantity"),
         (["--model-config", "/nowhere/config.json"], "/nowhere/config.json: "),
         (["--diff", "/nowhere/other.yaml"], "/nowhere/other.yaml: No such file or directory"),
-        (["gisvc/x"], "give a file with -f, or gisvc/NAME of a live service"),
+        (["gisvc/x"], "no service given: use -f FILE, or gisvc/NAME for a live service"),
     ],
 )
 def test_an_argument_that_is_wrong_says_what_to_write(run: Explain, arguments: list[str], complaint: str) -> None:
@@ -134,8 +126,8 @@ def test_without_a_file_or_a_name_it_says_what_to_give(capsys: pytest.CaptureFix
     assert cli.main(["explain", "pod/x"]) == 2
     complained = capsys.readouterr().err.splitlines()
     assert complained == [
-        "error: give a file with -f, or gisvc/NAME of a live service",
-        "error: pod/x: write gisvc/NAME for a live service, -f FILE for a file",
+        "error: no service given: use -f FILE, or gisvc/NAME for a live service",
+        "error: pod/x: expected gisvc/NAME of a live service; for a file use -f FILE",
     ]
 
 
@@ -253,14 +245,14 @@ def test_a_node_and_a_model_tell_what_the_engine_will_make_of_the_plan(run: Expl
     assert there["prefill"]["sizes"][-1] == there["prefillChunk"] == 2048
     assert {d["rule"] for d in there["decisions"] if d["stage"] == "Engine"} == {"LadderDevice"}
     assert there["notes"] == []
-    assert "asked Auto → planned Breakable → expected there Breakable" in run(big, "--node", "memory=24Gi")[1]
+    assert "requested Auto → planned Breakable → expected Breakable" in run(big, "--node", "memory=24Gi")[1]
 
 
 @pytest.mark.parametrize(
     ("spec", "node", "limits", "said"),
     [
         (GPU, "gpu=H200", (40960, 256, 700_000), "context 40960 tokens (Auto); batch 256 (Auto); KV cache of about "),
-        (GPU + "  engine: {maxModelLen: 9000}\n", "gpu=H100", (9000, 256, 300_000), "context 9000 tokens; batch 256 "),
+        (GPU + "  engine: {maxModelLen: 9000}\n", "gpu=H100", (9000, 256, 350_000), "context 9000 tokens; batch 256 "),
         (GPU + "  engine: {kvCacheMemory: 450Mi}\n", "gpu=H100", (3200, 256, 3200), "about 3200 tokens: one such con"),
         (GPU, None, (None, 256, None), "context the model's own length (Auto), as far as the KV cache holds it; batch"),
         (PLAIN, None, (2048, 8, None), "context 2048 tokens (Auto), as far as the KV cache holds it; batch 8 (Auto)"),
@@ -277,6 +269,15 @@ def test_context_batch_and_kv_tokens_are_what_a_pod_would_derive(
     assert found["kvTokens"] == tokens if tokens in (None, 3200) else tokens < found["kvTokens"] < 1.3 * tokens
 
 
+def test_prefix_cache_and_prefill_budget_stand_next_to_the_limits(run: Explain) -> None:
+    given = PLAIN + "  engine: {prefixCache: 'Off', prefillBudget: 64}\n"
+    for spec, asked, words in ((PLAIN, ("Auto", None), False), (given, ("Off", 64), True)):
+        found = json.loads(run(spec, "-o", "json")[1])["limits"]
+        assert (found["prefixCache"], found["prefillBudget"]) == asked
+        text = " ".join(run(spec)[1].split())
+        assert ("64 prompt tokens between two decode passes; no prefix cache" in text) is words
+
+
 def test_a_live_service_tells_what_its_pods_serve(run: Explain) -> None:
     told = "context 40960 (Auto), batch 256 (Auto), 1.2M KV tokens"
     raw = json.loads(live(PLAIN))
@@ -289,9 +290,9 @@ def test_a_live_service_tells_what_its_pods_serve(run: Explain) -> None:
 @pytest.mark.parametrize(
     ("spec", "node", "said"),
     [
-        (GPU.replace("gpu: 1", "gpu: 8"), "gpu=H200,count=4", "the service asks for 8 GPUs a pod, and 4 are there"),
-        (PLAIN, "gpu=H200", "the service asks for no GPU: those of the node are not used"),
-        (GPU, "gpu=T4", "the weights of demo take 15.3 GiB in float16, 14.2 GiB are free"),
+        (GPU.replace("gpu: 1", "gpu: 8"), "gpu=H200,count=4", "a pod requests 8 GPUs, and 4 are available"),
+        (PLAIN, "gpu=H200", "the service requests no GPU: the node's GPUs are not used"),
+        (GPU, "gpu=T4", "the weights of demo take 15.3 GiB in float16, and 14.2 GiB are free"),
     ],
 )
 def test_a_node_that_does_not_fit_is_noted(run: Explain, model: Path, spec: str, node: str, said: str) -> None:
@@ -323,7 +324,11 @@ def test_a_model_config_that_is_none_says_why(run: Explain, tmp_path: Path, text
         ("  graph:\n    decode: Breakable\n", "Every pod is replaced, one after the other", "decode.planned"),
         ("  engine:\n    maxBatch: 4\n", "Every pod is replaced, one after the other", "decode.sizes"),
         ("  engine:\n    deterministic: true\n", "The operator refuses the new spec (FeatureNotBuilt)", "obstacles"),
-        ("  rollout:\n    strategy: Replace\n", "No pod is replaced; other fields of its objects change.", None),
+        (
+            "  rollout:\n    strategy: Replace\n",
+            "No pod is replaced; other fields of the service's objects change.",
+            None,
+        ),
     ],
 )
 def test_a_change_of_spec_tells_what_changes_and_which_pods(
@@ -364,7 +369,7 @@ def test_a_change_to_a_service_that_cannot_start_says_so_first(run: Explain, tmp
     other.write_text(PLAIN + "  engine:\n    maxModelLen: 50000\n")
     code, told, _ = run(PLAIN, "--diff", str(other), "--model-config", str(model))
     assert code == 4
-    assert told.startswith("cannot start: ContextTooLong: maxModelLen 50000 is more than the 40960 positions")
+    assert told.startswith("cannot start: ContextTooLong: spec.engine.maxModelLen 50000 is more than the 40960")
 
 
 def test_a_decision_that_stays_is_no_difference(run: Explain, tmp_path: Path) -> None:
@@ -394,7 +399,7 @@ def test_a_live_service_tells_what_runs_and_what_adopting_newer_rules_would_chan
     _, told, _ = run(live(PLAIN, **running))
     assert "prefill   planned Piecewise, running Disabled" in told
     assert "decode    planned Full, running nothing yet" in told
-    assert "(prefill Piecewise → Breakable) and replace every pod" in told
+    assert "(prefill Piecewise → Breakable) and replaces every pod" in told
     _, told, _ = run(live(PLAIN, **running), "-o", "json")
     assert json.loads(told)["live"]["adopting"]["changes"] is True
 
@@ -403,7 +408,7 @@ def test_a_live_service_of_the_same_rules_would_not_change(run: Explain) -> None
     _, told, _ = run(PLAIN, "-o", "json")
     same = {"configHash": json.loads(told)["configHash"], "resolverRevision": graphpod_policy.RESOLVER_REVISION}
     _, told, _ = run(live(PLAIN, **same))
-    assert "Adopting the same rules would change nothing in the engine's configuration." in told
+    assert "Adopting the same rules changes nothing in the engine's configuration." in told
 
 
 @pytest.mark.parametrize(
@@ -423,7 +428,7 @@ def test_a_status_that_somebody_edited_is_explained_as_far_as_it_goes(run: Expla
     code, told, error = run(json.dumps(raw))
     assert (code, error) == (0, "")
     if isinstance(status, dict) and status.get("graph"):
-        assert "planned not told, running nothing yet" in told
+        assert "planned unknown, running nothing yet" in told
     assert run(json.dumps(raw), "-o", "json")[0] == 0
 
 

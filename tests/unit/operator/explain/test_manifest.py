@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 
 from graphpod_operator.explain import document, manifest
 from graphpod_operator.explain.manifest import Complaint, ManifestInvalid
+from tests.unit.operator.explain.plain import PLAIN
 
-PLAIN = """\
-apiVersion: graphpod.dev/v1alpha1
-kind: InferenceService
-metadata:
-  name: demo
-spec:
-  model:
-    uri: pvc://weights/model
-"""
 NO_SPEC = PLAIN.partition("spec")[0]
 
 
@@ -118,25 +110,28 @@ def test_what_is_read_does_not_grow_by_its_aliases() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "FILE:1: nothing in it but space and comments; write a service, or: kubectl get gisvc NAME -o yaml |"),
-        ("# nothing\n---\n", "FILE:1: nothing in it but space and comments"),
+        ("", "FILE:1: the file is empty; write a service, or: kubectl get gisvc NAME -o yaml |"),
+        ("# nothing\n---\n", "FILE:1: the file is empty"),
         ("\n- a: 1\n", "FILE:2: found a list, expected an object with apiVersion, kind, metadata and spec; write sev"),
         ("hello", 'FILE:1: found "hello", expected an object with apiVersion'),
         ("kind: Pod\napiVersion: v1\n", "FILE:1: kind: no InferenceService (graphpod.dev/v1alpha1) in this file; fou"),
         (listed(), "FILE:2: kind: no InferenceService (graphpod.dev/v1alpha1) in this file; found an empty list"),
-        ("a: 1\nb: \x01\n", "FILE:2: not a text: character 0x01; give a YAML or JSON file in UTF-8"),
-        (b"a: 1\nb: \xff\n", "FILE:2: not a text: byte 0xff; give a YAML or JSON file in UTF-8"),
-        (b"\x7fELF\x02\x01\x01\x00\x00", "FILE:1: not a text: character 0x7f; give a YAML or JSON file in UTF-8"),
+        ("a: 1\nb: \x01\n", "FILE:2: the file is not text: character 0x01; use a YAML or JSON file in UTF-8"),
+        (b"a: 1\nb: \xff\n", "FILE:2: the file is not text: byte 0xff; use a YAML or JSON file in UTF-8"),
+        (
+            b"\x7fELF\x02\x01\x01\x00\x00",
+            "FILE:1: the file is not text: character 0x7f; use a YAML or JSON file in UTF-8",
+        ),
         ("a: [1\nb: 2\n", "FILE:2: not YAML: while parsing a flow sequence, "),
         ("[" * 5000, "FILE:1: nested more than 128 levels deep"),
         ("[" * 5000 + "]" * 5000, "FILE:1: nested more than 128 levels deep"),
         ("".join(" " * level + "-\n" for level in range(200)), "FILE:129: nested more than 128 levels"),
-        ("a: &a [*a]\n", "FILE:1: alias *a: nothing before it has the anchor &a"),
+        ("a: &a [*a]\n", "FILE:1: alias *a has no anchor &a before it"),
         ("? [a]\n: 1\n", "FILE:1: not YAML: a key must be text"),
-        ("a: !!binary aGk=\n", "FILE:1: tag tag:yaml.org,2002:binary: JSON has no such values; remove the tag"),
-        ("a: .inf\n", "FILE:1: .inf is no number that JSON has"),
+        ("a: !!binary aGk=\n", "FILE:1: tag tag:yaml.org,2002:binary: JSON has no such value; remove the tag"),
+        ("a: .inf\n", "FILE:1: .inf is not a number in JSON"),
         (PLAIN.replace("v1alpha1", "v1"), 'FILE:1: apiVersion: expected graphpod.dev/v1alpha1, found "graphpod.dev/'),
-        (PLAIN.replace("name: demo", "labels: {}"), "FILE:3: metadata.name: a service needs a name"),
+        (PLAIN.replace("name: demo", "labels: {}"), "FILE:3: metadata.name: required"),
         (PLAIN.replace("name: demo", "name: 7"), "FILE:4: metadata.name: expected text, found 7"),
         (PLAIN.replace("demo", "Demo"), "FILE:4: metadata.name must begin with a letter"),
         (PLAIN.replace("demo", "x" * 41), "FILE:4: metadata.name must have at most 40 characters"),
@@ -144,14 +139,17 @@ def test_what_is_read_does_not_grow_by_its_aliases() -> None:
             PLAIN.replace("demo", "demo\n  namespace: {x: y}"),
             'FILE:5: metadata.namespace: expected the name of a namespace, found {"x": "y"}; write it as text',
         ),
-        (PLAIN + "  replicas: 1\n  replicas: 2\n", "FILE:9: spec.replicas: stands here again, after line 8; remove o"),
+        (PLAIN + "  replicas: 1\n  replicas: 2\n", "FILE:9: spec.replicas: repeats the key of line 8; remove o"),
         (PLAIN.replace("uri: pvc://weights/model", "{}"), "FILE:6: spec.model.uri: required"),
         (NO_SPEC, "FILE:1: spec.model: required"),
         (NO_SPEC + "spec: []\n", "FILE:5: spec: expected an object, found []"),
         (PLAIN + "  graph:\n    prefill: Auto\n    decode: Piecewise\n", "FILE:10: spec.graph.decode: must be one of"),
         (PLAIN + "  graph:\n    compile: Fast\n", "FILE:9: spec.graph.compile: must be one of Auto, None, Inductor, "),
         (PLAIN + "  engine:\n    maxBtch: 1\n", "FILE:9: spec.engine.maxBtch: no such field; did you mean maxBatch?"),
-        (PLAIN + "  engine:\n    xyz: 1\n", "FILE:9: spec.engine.xyz: no such field; `kubectl explain gisvc.spec.engi"),
+        (
+            PLAIN + "  engine:\n    xyz: 1\n",
+            "FILE:9: spec.engine.xyz: no such field; for its fields: kubectl explain gisvc.spec.engi",
+        ),
         (PLAIN + "  engine:\n    maxBatch: 0\n", "FILE:9: spec.engine.maxBatch: must be at least 1, found 0"),
         (PLAIN + "  engine:\n    sleep: 'yes'\n", 'FILE:9: spec.engine.sleep: expected true or false, found "yes"'),
         (PLAIN + "  graph:\n    sizes:\n      decode: [2, 1]\n", "FILE:10: spec.graph.sizes.decode: sizes must be in"),
@@ -189,7 +187,7 @@ def test_every_mistake_of_every_service_is_told_at_once_in_the_order_of_the_line
 def test_what_is_larger_than_the_bound_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MOST_BYTES", 1 << 20)
     (told,) = complaints(b"#" * ((1 << 20) + 1))
-    assert told == "FILE:1: larger than 1Mi; explain fewer services at a time"
+    assert told == "FILE:1: the file is larger than 1Mi; explain fewer services at a time"
 
 
 def test_a_long_value_is_cut() -> None:

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import yaml
 
-from graphpod_operator.api.status import ConditionStatus
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cli import main
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.explain.admission import answer
+from graphpod_operator.explain.admission import warnings_of
 from graphpod_operator.install.allow_lists import DEFAULT, RESTRICTED_VOLUMES, AllowLists, AllowListsInvalid
-from graphpod_operator.install.installation import PERMISSIVE, RESTRICTED, Installation
+from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from tests.unit.operator.objects import IMAGES, inference_service
 from tests.unit.operator.world import World
@@ -33,7 +33,7 @@ def route(*gateways: dict[str, Any], hosts: tuple[str, ...] = ()) -> dict[str, A
 
 
 def asked(allowed: AllowLists, **spec: Any) -> Desired | Refused:
-    return desire(Service.of(inference_service(**spec)), IMAGES, installed=Installation(allowed))
+    return desire(PlanInput(Service.of(inference_service(**spec)), Installation(IMAGES, allowed)))
 
 
 @pytest.mark.parametrize("kind", [*RESTRICTED_VOLUMES, "image"])
@@ -131,35 +131,34 @@ def test_an_entry_is_no_pattern_but_for_its_stars() -> None:
 async def test_a_running_service_that_breaks_a_list_is_refused_and_nothing_of_it_is_written(world: World) -> None:
     world.cluster.put(Resource.InferenceService, inference_service(**volumes(HOST)))
     await world.relist()
-    world.reconciler = world.make_reconciler(installed=PERMISSIVE)
+    world.reconciler = world.make_reconciler()
     await world.reconcile()
-    before = world.cluster.objects[DEPLOYMENT]
-    world.reconciler = world.make_reconciler(installed=RESTRICTED)
+    before = world.deployment
+    world.reconciler = world.make_reconciler(allowed=DEFAULT)
     world.cluster.writes.clear()
     await world.reconcile()
-    assert world.cluster.objects[DEPLOYMENT] == before
+    assert world.deployment == before
     assert world.kinds() == ["status"]
-    status = world.cluster.objects[Resource.InferenceService, "ns", "demo"]["status"]
-    accepted = next(one for one in status["conditions"] if one["type"] == "Accepted")
-    assert (accepted["status"], accepted["reason"]) == (ConditionStatus.false.value, "NotAllowed")
-    assert accepted["message"].startswith("spec.podTemplate.volumes[logs]: hostPath is not in allowed.volumeTypes: ")
-    assert accepted["message"].endswith("or ask the operator's admin to extend that list of the chart")
-    assert len(accepted["message"]) <= 256
+    assert world.condition("Accepted") == ("False", "NotAllowed")
+    said = world.message("Accepted")
+    assert said.startswith("spec.podTemplate.volumes[logs]: hostPath is not in allowed.volumeTypes: ")
+    assert said.endswith("or ask the operator's admin to extend that list in the chart's values")
+    assert len(said) <= 256
 
 
 async def test_a_new_service_that_breaks_a_list_gets_no_object(world: World) -> None:
     world.cluster.put(Resource.InferenceService, inference_service(**volumes(HOST)))
     await world.relist()
-    world.reconciler = world.make_reconciler(installed=RESTRICTED)
+    world.reconciler = world.make_reconciler(allowed=DEFAULT)
     await world.reconcile()
     assert [place for place in world.cluster.objects if place[0] is not Resource.InferenceService] == []
 
 
 def test_the_webhook_warns_of_it() -> None:
-    review = {"request": {"uid": "1", "object": inference_service(**volumes(HOST))}}
-    warnings = answer(review, DEFAULT)["response"]["warnings"]
+    service = inference_service(**volumes(HOST))
+    warnings = warnings_of(service, {}, DEFAULT)
     assert warnings[0].startswith("NotAllowed: spec.podTemplate.volumes[logs]: hostPath is not in allowed.volumeTypes")
-    assert not any("allowed" in told for told in answer(review)["response"].get("warnings", []))
+    assert not any("allowed" in told for told in warnings_of(service, {}))
 
 
 def test_lists_are_read_from_json_and_one_that_is_absent_allows_everything() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import aiohttp
+import kopf
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -21,17 +22,18 @@ from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.projections import project
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.handlers.bounded_session import bounded
+from graphpod_operator.handlers.settings import configure, shorten
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.client import KubernetesCluster, KubernetesDiscovery, KubernetesWatches
+from graphpod_operator.kube.cluster import Expired, ServerRefused, TimedOut, Unavailable
 from graphpod_operator.kube.connection import Connection
-from graphpod_operator.kube.port import Expired, ServerRefused, TimedOut, Unavailable
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Refused
+from graphpod_operator.plan.desired_state import Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_operator.schema.openapi import structural
-from graphpod_operator.watch import service_watch
-from graphpod_operator.watch.bounded_session import bounded
-from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service
+from tests.unit.operator.objects import INSTALLED, NAMESPACE, inference_service, outcome
 from tests.unit.operator.world import World
 
 DEEP = 1200
@@ -115,7 +117,7 @@ def test_a_line_that_is_no_event_is_an_error_of_value(line: bytes) -> None:
 def test_a_spec_that_is_nested_too_deep_is_refused_with_the_field(levels: int) -> None:
     volume = {"name": "x", "configMap": json.loads(nest(levels))}
     found = Service.of(inference_service(podTemplate={"volumes": [volume]}))
-    refused = desire(found, IMAGES)
+    refused = desire(PlanInput(found, INSTALLED))
     assert isinstance(refused, Refused)
     assert refused.reason is Reason.SpecTooLarge
     assert refused.what == "spec.podTemplate.volumes[0].configMap: the spec is nested more than 32 levels deep"
@@ -123,12 +125,7 @@ def test_a_spec_that_is_nested_too_deep_is_refused_with_the_field(levels: int) -
 
 
 def test_a_spec_of_too_many_values_is_refused_with_the_field() -> None:
-    refused = desire(
-        Service.of(
-            inference_service(podTemplate={"volumes": [{"name": "x", "csi": dict.fromkeys(map(str, range(5000)))}]})
-        ),
-        IMAGES,
-    )
+    refused = outcome(podTemplate={"volumes": [{"name": "x", "csi": dict.fromkeys(map(str, range(5000)))}]})
     assert isinstance(refused, Refused)
     assert refused.what == "spec.podTemplate.volumes[0].csi: the spec has more than 4096 values"
 
@@ -136,7 +133,7 @@ def test_a_spec_of_too_many_values_is_refused_with_the_field() -> None:
 def test_a_spec_whose_objects_would_be_too_large_is_refused_with_its_largest_field() -> None:
     """A ControllerRevision holds text within text: each quotation mark takes four bytes in it, and two in the spec."""
     quoted = [{"name": f"V{number}", "value": '"' * 4000} for number in range(58)]
-    refused = desire(Service.of(inference_service(podTemplate={"env": quoted})), IMAGES)
+    refused = outcome(podTemplate={"env": quoted})
     assert isinstance(refused, Refused)
     assert refused.reason is Reason.SpecTooLarge
     assert refused.what.startswith("spec.podTemplate.env: the ControllerRevision made from the spec has 9")
@@ -162,7 +159,7 @@ MANY = dict.fromkeys(map(str, range(9)), 1)
     ],
 )
 def test_what_is_passed_through_has_few_fields(spec: dict[str, Any], field: str) -> None:
-    refused = desire(Service.of(inference_service(**spec)), IMAGES)
+    refused = outcome(**spec)
     assert isinstance(refused, Refused)
     assert refused.what.startswith(f"{field}: ")
     node: Any = {"properties": {"spec": structural(Spec)}}
@@ -397,11 +394,11 @@ async def test_a_list_too_long_for_kopf_is_asked_for_in_shorter_pages_down_to_on
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "ANSWER_BYTES", 4096)
-    chosen = service_watch.settings()
+    configure(chosen := kopf.OperatorSettings())
     chosen.watching.chunk_size = 2
     server.handler = listing([large("a", 5000)] * 2)
     headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
-    responses = bounded(lambda: service_watch._shorten(chosen))
+    responses = bounded(lambda: shorten(chosen))
     async with aiohttp.ClientSession(response_class=responses, headers=headers) as session:
         async with await session.get(f"{server.url}/?limit=2") as response:
             with pytest.raises(aiohttp.ClientPayloadError):

@@ -9,8 +9,8 @@ import pytest
 
 from graphpod_operator.kube.bounds import Page, PageMetadata
 from graphpod_operator.kube.client import OWN_PAGE, PAGE, KubernetesCluster, KubernetesWatches
+from graphpod_operator.kube.cluster import ApiError, Conflict, Expired, Raw, ServerRefused, Terminating, Unavailable
 from graphpod_operator.kube.connection import server_error
-from graphpod_operator.kube.port import ApiError, Conflict, Expired, Raw, ServerRefused, Terminating, Unavailable
 from graphpod_operator.kube.resources import Resource
 
 PAGES = 3

@@ -8,8 +8,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
+from graphpod_operator.kube.cluster import Expired, Unavailable
 from graphpod_operator.kube.connection import Connection
-from graphpod_operator.kube.port import Expired, Unavailable
 
 Handler = Callable[[web.StreamResponse], Awaitable[None]]
 SILENT = 0.1  # s

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.kube.cluster import Conflict, NotLeading, Unavailable
 from graphpod_operator.kube.lease import DURATION_SECONDS, NAME, RETRY_SECONDS, WRITE_SECONDS, Leadership, LeaseLost
-from graphpod_operator.kube.port import Conflict, NotLeading, Unavailable
 
 Manifest = dict[str, Any]
 

@@ -3,19 +3,18 @@
 import asyncio
 import time
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from graphpod_operator.cache.store import Store
 from graphpod_operator.kube.clock import SystemClock
-from graphpod_operator.kube.port import ServerRefused
-from graphpod_operator.kube.resources import WATCHED, Resource
+from graphpod_operator.kube.cluster import ServerRefused
+from graphpod_operator.kube.resources import Resource
 from graphpod_operator.manager import run
 from graphpod_operator.manager.run import Readiness
-from graphpod_operator.watch.feed import Feed, fill
+from graphpod_operator.watch.informer import Informer
 from graphpod_operator.watch.workqueue import KeyQueue
-from tests.unit.operator.world import StillClock, World
+from tests.unit.operator.world import StillClock
 
 
 class Refusing:
@@ -41,8 +40,8 @@ def test_a_signal_that_comes_with_a_failing_list_ends_the_start(monkeypatch: pyt
         task = asyncio.current_task()
         assert task is not None
         nothing = SimpleNamespace()
-        feed = Feed(Store(), KeyQueue())
-        await run._fill(Refusing(task), feed, (), nothing, Readiness())  # type: ignore[arg-type]
+        informer = Informer(Store(), KeyQueue())
+        await run._fill(Refusing(task), informer, (), nothing, Readiness())  # type: ignore[arg-type]
 
     async def bounded() -> None:
         task = asyncio.create_task(start())
@@ -52,22 +51,6 @@ def test_a_signal_that_comes_with_a_failing_list_ends_the_start(monkeypatch: pyt
         assert task.cancelled()
 
     asyncio.run(bounded())
-
-
-async def test_who_cancels_the_tasks_younger_than_itself_ends_no_list(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """kopf does as its watches end."""
-    older, listing = asyncio.all_tasks(), world.cluster.list
-
-    async def disturbed(*what: Any) -> Any:
-        for task in asyncio.all_tasks() - older:
-            task.cancel()
-        await asyncio.sleep(0)
-        return await listing(*what)
-
-    monkeypatch.setattr(world.cluster, "list", disturbed)
-    await fill(world.cluster, world.feed, (), WATCHED)
 
 
 @pytest.mark.parametrize(("waited", "lists"), [(run.STALE_SECONDS, 0), (run.STALE_SECONDS + 1, 1)], ids=str)

@@ -10,12 +10,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.observe import admin_port
 from graphpod_operator.observe import warmups as observe_warmups
 from graphpod_operator.observe.admin_port import MAX_BYTES, HttpAdminPort
-from graphpod_operator.observe.reading import NoReading, Reading, State
+from graphpod_operator.observe.warmup_report import NoReading, Reading, State
 from graphpod_operator.observe.warmups import CONCURRENCY, Unreachable, Warmups
 from graphpod_operator.telemetry.label_values import Missing
 from tests.unit.operator.objects import pod, report
@@ -98,17 +97,6 @@ async def test_a_pod_that_is_slow_to_answer_holds_up_nobody_and_is_told_of_when_
     found = (await warmups.read([ONE]))[UID]
     assert isinstance(found, Reading)
     assert reads == 1
-
-
-async def test_a_read_that_was_cancelled_is_told_of_so_that_it_is_asked_again() -> None:
-    told: list[Key] = []
-
-    class Ending:
-        async def warmup(self, pod: Pod) -> bytes:
-            raise asyncio.CancelledError
-
-    assert await Warmups(Ending(), told.append).read([ONE]) == {}
-    assert told == [ONE.key]
 
 
 async def test_an_answer_of_the_last_container_is_not_that_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ async def test_what_was_degraded_and_why_is_told_by_decisions_and_by_one_event_a
     assert [(row["phase"], row["outcome"], row["stage"]) for row in steps] == [("decode", "Degraded", "Spec")] * 2
     assert steps[0]["because"].startswith("3 starts of decode Full ended with CaptureFailed: model demo, decode")
     assert (graph["decode"]["planned"], graph["decode"]["effective"]) == ("Full", "Disabled")
-    told = [event["message"] for event in world.cluster.events if event["reason"] == "StartsDied"]
+    told = world.told("StartsDied")
     assert len(told) == 2
     assert all("graphpod.dev/adopt" in message for message in told)
 
@@ -85,7 +85,7 @@ async def test_a_step_that_has_to_wait_is_told_once_it_is_taken(world: World, mo
 
     await hour.pass_by(AN_HOUR / 4, rival)
     assert len(hour.walk) == 3
-    assert [event["reason"] for event in world.cluster.events].count("StartsDied") == 2
+    assert len(world.told("StartsDied")) == 2
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ async def test_with_on_capture_failure_fail_it_stalls_with_the_next_step_and_not
     assert len(hour.statuses) == len(set(hour.statuses)), "no flap"
     assert world.condition("Stalled") == ("True", "CaptureFailed")
     status = world.cluster.objects[SERVICE]["status"]
-    assert "set graph.onCaptureFailure: Degrade or another policy" in status["lastFailure"]["message"]
+    assert "set spec.graph.onCaptureFailure: Degrade, or choose another policy" in status["lastFailure"]["message"]
     deployments = [name for kind, name in world.cluster.writes if kind == "Deployment"]
     assert len(deployments) == 1
     assert CAPTURE_FAILURES_ANNOTATION not in hour.deployment["metadata"].get("annotations", {})
@@ -293,7 +293,7 @@ async def test_nothing_is_decided_by_what_a_watch_told_last(world: World) -> Non
         engine={"state": {"terminated": {"exitCode": 12, "reason": "Error", "message": "decode"}}},
     )  # fmt: skip
     ghost["metadata"] |= {"resourceVersion": str(10**6), "uid": real["metadata"]["uid"]}
-    world.feed.changed(Resource.Pod, ghost)
+    world.informer.changed(Resource.Pod, ghost)
     before = hour.deployment["spec"]
     await world.reconcile()
     assert hour.deployment["spec"] == before
@@ -309,7 +309,7 @@ def show(world: World, *pods: dict[str, Any]) -> None:
 
 def died_once(world: World, name: str, ready: bool = False) -> dict[str, Any]:
     """A pod of what runs, in the run after its death in a capture."""
-    marks = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]["metadata"]["annotations"]
+    marks = world.deployment["spec"]["template"]["metadata"]["annotations"]
     ended = {"terminated": {"exitCode": 12, "reason": "Error", "message": "CaptureFailed: model demo, decode: lost"}}
     return pod(
         f"demo-abc-{name}", marks[HASH_ANNOTATION], marks[TEMPLATE_ANNOTATION],
@@ -321,7 +321,7 @@ async def look(world: World) -> CaptureFailures:
     """What the operator remembers, once it has looked."""
     await world.relist()
     await world.reconcile()
-    annotations = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["metadata"]["annotations"]
+    annotations = world.deployment["metadata"]["annotations"]
     told = annotations.get(CAPTURE_FAILURES_ANNOTATION)
     return recall(told, json.loads(told)["of"], None) if told is not None else CaptureFailures("")
 

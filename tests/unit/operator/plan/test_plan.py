@@ -11,15 +11,17 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphpod_operator.cache.child import Child, Owner
+from graphpod_operator.cache.child import Child, ControllerRef
+from graphpod_operator.cache.controller_revision import StoredRevision
+from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
-from graphpod_operator.cache.stored_revision import StoredRevision
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.resources import CHILDREN, Resource
-from graphpod_operator.plan.changes import Create, Delete, Look, Update, writes
-from graphpod_operator.plan.desired import Desired, DesiredChild, Refused
+from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
-from tests.unit.operator.objects import IMAGES, UID, inference_service, planned
+from graphpod_operator.plan.writes import Create, Delete, Look, Update, writes
+from tests.unit.operator.objects import INSTALLED, UID, inference_service, outcome, planned, pod
 
 GOLDENS = Path(__file__).parents[1].joinpath("goldens")
 SPECS = sorted(path.name.removesuffix(".in.yaml") for path in GOLDENS.glob("*.in.yaml"))
@@ -48,7 +50,7 @@ def as_live(wanted: DesiredChild, **changes: Any) -> Child:
             "uid": f"uid-{wanted.resource.kind}",
             "version": 1,
             "key": None,
-            "controller": Owner("graphpod.dev", "InferenceService", "demo", UID),
+            "controller": ControllerRef("graphpod.dev", "InferenceService", "demo", UID),
             "deleting": False,
             "owned": wanted.owned,
             "applied": wanted.owned,
@@ -153,7 +155,8 @@ def test_two_replicas_or_more_have_a_disruption_budget(replicas: int, count: int
 
 @pytest.mark.parametrize(("failed_start", "policy"), [(False, "IfHealthyBudget"), (True, "AlwaysAllow")])
 def test_a_pod_that_failed_a_start_holds_up_no_drain(failed_start: bool, policy: str) -> None:
-    wanted = desire(Service.of(inference_service(replicas=2)), IMAGES, failed_start=failed_start)
+    known = Pod.of(pod(engine={"lastState": {"terminated": {"exitCode": 1}}} if failed_start else None))
+    wanted = desire(PlanInput(Service.of(inference_service(replicas=2)), INSTALLED, pods=[known]))
     assert isinstance(wanted, Desired)
     (budget,) = budgets(wanted)
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, policy)
@@ -213,7 +216,7 @@ def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(resolver, "RESOLVER_REVISION", "another")
     monkeypatch.setattr("graphpod_operator.plan.planner._resolved", resolver.resolve)  # which remembers no plan
     assert {decision.because for decision in planned().policy.decisions} == {"OTHER"}
-    after = desire(Service.of(inference_service()), IMAGES, [memory])
+    after = desire(PlanInput(Service.of(inference_service()), INSTALLED, [memory]))
     assert isinstance(after, Desired)
     assert [child.body for child in after.children] == [child.body for child in before.children]
 
@@ -221,7 +224,7 @@ def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch)
 def test_the_queue_of_kueue_is_told_to_the_workload_and_its_pods_only() -> None:
     raw = inference_service()
     raw["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
-    told = desire(Service.of(raw), IMAGES)
+    told = desire(PlanInput(Service.of(raw), INSTALLED))
     assert isinstance(told, Desired)
     labelled = [child for child in told.children if "kueue.x-k8s.io/queue-name" in child.body["metadata"]["labels"]]
     assert [child.resource for child in labelled] == [Resource.Deployment]
@@ -231,7 +234,7 @@ def test_the_queue_of_kueue_is_told_to_the_workload_and_its_pods_only() -> None:
 def test_status_never_enters_a_child() -> None:
     """The start budget of the probe comes from the plan alone: history would cause rollouts."""
     raw = inference_service(status={"graph": {"budgetSeconds": 9999}, "lastFailure": {"restarts": 7}})
-    told = desire(Service.of(raw), IMAGES)
+    told = desire(PlanInput(Service.of(raw), INSTALLED))
     assert isinstance(told, Desired)
     assert [child.body for child in told.children] == [child.body for child in planned().children]
 
@@ -278,7 +281,7 @@ def test_a_rollout_is_always_rolling(spec: dict[str, Any], surge: int, unavailab
 def test_a_spec_that_cannot_run_is_refused_by_reason_and_field(
     spec: dict[str, Any], reason: Reason, words: str
 ) -> None:
-    refused = desire(Service.of(inference_service(**spec)), IMAGES)
+    refused = outcome(**spec)
     assert isinstance(refused, Refused)
     assert refused.reason is reason
     assert words in refused.what
@@ -288,13 +291,13 @@ def test_a_spec_that_cannot_run_is_refused_by_reason_and_field(
     ("controller", "reason"),
     [
         (None, Reason.NameCollision),
-        (Owner("apps", "ReplicaSet", "demo", "x"), Reason.NameCollision),
-        (Owner("apps", "InferenceService", "other", "x"), Reason.NameCollision),
-        (Owner("graphpod.dev", "InferenceService", "demo", "an earlier uid"), Reason.PreviousDeleting),
-        (Owner("serving.kserve.io", "InferenceService", "demo", UID), Reason.NameCollision),
+        (ControllerRef("apps", "ReplicaSet", "demo", "x"), Reason.NameCollision),
+        (ControllerRef("apps", "InferenceService", "other", "x"), Reason.NameCollision),
+        (ControllerRef("graphpod.dev", "InferenceService", "demo", "an earlier uid"), Reason.PreviousDeleting),
+        (ControllerRef("serving.kserve.io", "InferenceService", "demo", UID), Reason.NameCollision),
     ],
 )
-def test_a_child_of_somebody_else_stops_every_write(controller: Owner | None, reason: Reason) -> None:
+def test_a_child_of_somebody_else_stops_every_write(controller: ControllerRef | None, reason: Reason) -> None:
     desired = planned()
     found = Service.of(inference_service())
 

@@ -2,12 +2,13 @@
 
 import pytest
 
-from graphpod_operator.apply.refused_bodies import AGAIN_SECONDS
+from graphpod_operator.apply.applier import AGAIN_SECONDS
+from graphpod_operator.conditions.message import sentence
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.kube.port import ServerRefused
+from graphpod_operator.kube.cluster import ServerRefused
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.observe.replica_failure import refusal
-from graphpod_operator.plan.changes import not_applied
+from graphpod_operator.plan.writes import not_applied
 from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import World
 
@@ -42,6 +43,14 @@ def test_no_refusal_advises_to_delete_an_object() -> None:
         assert "delete" not in reason.row.todo
 
 
+def test_a_field_that_the_server_does_not_know_is_named_before_the_next_step() -> None:
+    refused = not_applied(
+        "failed to create typed patch object (team-alpha/demo; apps/v1, Kind=Deployment): "
+        '.spec.template.spec.volumes[name="v"].emptyDir.size: field not declared in schema'
+    )
+    assert "emptyDir.size: field not declared in schema; " in sentence(refused.reason, refused.what, "demo")
+
+
 class Refusing:
     """A server that refuses every Deployment, and counts."""
 
@@ -57,8 +66,7 @@ class Refusing:
 
 
 def told(world: World, kind: str) -> str:
-    rows = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]["conditions"]
-    return next(f"{row['reason']}: {row['message']}" for row in rows if row["type"] == kind)
+    return f"{world.condition(kind)[1]}: {world.message(kind)}"
 
 
 async def test_a_refused_body_is_not_sent_at_each_look_but_after_some_minutes(world: World) -> None:
@@ -83,7 +91,7 @@ async def test_an_edit_is_sent_at_once(world: World) -> None:
     await world.edit()
     await world.reconcile()
     assert told(world, "Accepted").startswith("Accepted")
-    assert world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    assert world.deployment
 
 
 async def test_a_service_of_the_same_name_made_again_is_sent_at_once(world: World) -> None:

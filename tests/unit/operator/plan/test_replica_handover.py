@@ -7,13 +7,12 @@ import pytest
 
 from graphpod_operator.api.lifecycle import ScalingMetric
 from graphpod_operator.apply.drift_backoff import FREE
-from graphpod_operator.controller.reconcile import Reconciler
-from graphpod_operator.kube.port import Conflict, Unavailable
+from graphpod_operator.kube.cluster import Conflict, Unavailable
 from graphpod_operator.kube.resources import AUTOSCALERS, Resource
 from graphpod_operator.render.scaling import METRICS
 from graphpod_operator.watch.optional_kinds import OptionalKinds
 from graphpod_policy import metrics
-from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service
+from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import KEY, PROMETHEUS, World
 
 Spec = dict[str, Any]
@@ -32,12 +31,8 @@ STEPS = {
 }
 
 
-def deployment(world: World) -> dict[str, Any]:
-    return world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
-
-
 def replicas(world: World) -> int:
-    count: int = deployment(world)["spec"]["replicas"]
+    count: int = world.deployment["spec"]["replicas"]
     return count
 
 
@@ -49,18 +44,16 @@ async def successor(world: World) -> World:
     """Another operator, which knows what a list tells."""
     other = World()
     other.cluster, other.discovery = world.cluster, world.discovery
-    other.optional = OptionalKinds(other.discovery, other.cluster, other.feed)
+    other.optional = OptionalKinds(other.discovery, other.cluster, other.informer)
     await other.optional.look()
-    other.reconciler = Reconciler(
-        other.cluster, other.warmups, other.store, other.meters, other.clock, IMAGES, other.optional, PROMETHEUS
-    )
+    other.reconciler = other.make_reconciler()
     await other.relist()
     return other
 
 
 async def scaled(world: World, count: int) -> None:
     """The autoscaler writes a number."""
-    world.cluster.claim_replicas(deployment(world), count, "kube-controller-manager")
+    world.cluster.claim_replicas(world.deployment, count, "kube-controller-manager")
     await world.relist()
 
 
@@ -82,7 +75,7 @@ async def test_a_service_with_an_autoscaler_begins_with_the_fewest_pods_and_clai
     await world.edit(**HPA)
     await world.reconcile()
     assert (replicas(world), autoscalers(world)) == (2, ["HorizontalPodAutoscaler"])
-    assert "replicas" not in deployment(world)["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+    assert "replicas" not in world.deployment["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
     world.cluster.writes.clear()
     await world.reconcile()
     assert world.cluster.writes == []
@@ -117,7 +110,7 @@ async def test_contract_6_handing_back_takes_the_number_that_is_then_removes_the
     await world.reconcile()
     await scaled(world, 12)
     await world.edit(**FIXED)
-    world.cluster.claim_replicas(deployment(world), 14, "kube-controller-manager")  # the watch has not told yet
+    world.cluster.claim_replicas(world.deployment, 14, "kube-controller-manager")  # the watch has not told yet
     world.cluster.writes.clear()
     seen = watched(world)
     await world.reconcile()
@@ -155,7 +148,7 @@ async def test_an_autoscaler_that_writes_between_the_look_and_the_write_is_not_o
 
     def meanwhile(method: str, resource: Resource) -> None:
         if resource is Resource.Deployment and replicas(world) == 12:
-            world.cluster.claim_replicas(deployment(world), 15, "kube-controller-manager")
+            world.cluster.claim_replicas(world.deployment, 15, "kube-controller-manager")
 
     world.cluster.refuse = meanwhile
     with pytest.raises(Exception, match="modified"):
@@ -192,9 +185,7 @@ async def test_keda_without_its_kind_or_without_prometheus_is_refused_and_nothin
     assert world.kinds() == ["status"]
     world.discovery.served.add(Resource.ScaledObject)
     await world.optional.look()
-    blind = Reconciler(
-        world.cluster, world.warmups, world.store, world.meters, world.clock, IMAGES, world.optional, prometheus=""
-    )
+    blind = world.make_reconciler(prometheus="")
     await blind.reconcile(KEY)
     assert world.condition("Accepted") == ("False", "PrometheusUnknown")
     await world.reconcile()
@@ -223,8 +214,8 @@ async def test_an_autoscaled_deployment_that_somebody_scales_to_nothing_gets_the
     await scaled(world, 0)
     await world.reconcile()
     assert replicas(world) == 2
-    assert not fields(deployment(world)), "the number is the autoscaler's again"
-    assert [event["reason"] for event in world.cluster.events].count("PutBack") == 1
+    assert not fields(world.deployment), "the number is the autoscaler's again"
+    assert len(world.told("PutBack")) == 1
     await scaled(world, 5)
     await world.reconcile()
     assert replicas(world) == 5
@@ -244,14 +235,14 @@ async def test_a_number_that_was_written_meanwhile_is_not_taken_for_nothing(worl
     await world.edit(**HPA)
     await world.reconcile()
     await scaled(world, 0)
-    world.cluster.claim_replicas(deployment(world), 7, "kube-controller-manager")  # the watch has not told yet
+    world.cluster.claim_replicas(world.deployment, 7, "kube-controller-manager")  # the watch has not told yet
     await world.reconcile()
     assert replicas(world) == 7
     await scaled(world, 0)
 
     def meanwhile(method: str, resource: Resource) -> None:
         if resource is Resource.Deployment and replicas(world) == 0:
-            world.cluster.claim_replicas(deployment(world), 9, "kube-controller-manager")
+            world.cluster.claim_replicas(world.deployment, 9, "kube-controller-manager")
 
     world.cluster.refuse = meanwhile
     with pytest.raises(Conflict):
@@ -265,13 +256,13 @@ async def test_a_deployment_that_lost_our_label_keeps_the_pods_its_autoscaler_de
     await world.edit(**HPA)
     await world.reconcile()
     await scaled(world, 7)
-    del deployment(world)["metadata"]["labels"]
-    deployment(world)["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"].pop("f:labels")
-    world.feed.deleted(Resource.Deployment, world.cluster.put(Resource.Deployment, deployment(world)))
+    del world.deployment["metadata"]["labels"]
+    world.deployment["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"].pop("f:labels")
+    world.informer.deleted(Resource.Deployment, world.cluster.put(Resource.Deployment, world.deployment))
     seen = watched(world)
     await world.reconcile()
     assert set(seen) == {7}
-    assert "labels" in deployment(world)["metadata"]
+    assert "labels" in world.deployment["metadata"]
 
 
 def test_every_metric_of_autoscaling_is_one_of_the_engine() -> None:
@@ -316,7 +307,7 @@ def test_contract_6_an_operator_that_ends_between_any_two_writes_leaves_a_way_on
     for writes in range(6):
         world = asyncio.run(from_to(writes))
         assert (replicas(world), autoscalers(world)) == (replicas(undisturbed), autoscalers(undisturbed)), writes
-        held = [fields(deployment(one)) for one in (world, undisturbed)]
+        held = [fields(one.deployment) for one in (world, undisturbed)]
         assert held[0] == held[1], writes
 
 

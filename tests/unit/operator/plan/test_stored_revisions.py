@@ -25,12 +25,8 @@ def memories(world: World) -> dict[str, Manifest]:
 
 
 def template(world: World) -> Manifest:
-    made: Manifest = world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]["spec"]["template"]
+    made: Manifest = world.deployment["spec"]["template"]
     return made
-
-
-def told(world: World) -> list[str]:
-    return [event["reason"] for event in world.cluster.events if event["reason"] == "MemoryUnreadable"]
 
 
 @pytest.fixture
@@ -41,17 +37,10 @@ async def newer(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return world.successor()
 
 
-async def settle(world: World) -> None:
-    """Until two looks in a row write nothing but status."""
-    for _ in range(4):
-        await world.relist()
-        await world.reconcile()
-
-
 async def test_a_memory_that_is_deleted_under_a_newer_operator_is_made_again_and_restarts_nobody(newer: World) -> None:
     before, ((name, memory),) = template(newer), memories(newer).items()
     del newer.cluster.objects[Resource.ControllerRevision, NAMESPACE, name]
-    await settle(newer)
+    await newer.settle()
     assert template(newer) == before
     ((again, made),) = memories(newer).items()
     assert again == name
@@ -61,11 +50,11 @@ async def test_a_memory_that_is_deleted_under_a_newer_operator_is_made_again_and
 
 
 async def test_a_memory_deleted_while_it_was_watched_is_made_again_too(newer: World) -> None:
-    await settle(newer)
+    await newer.settle()
     before, (name,) = template(newer), memories(newer)
     del newer.cluster.objects[Resource.ControllerRevision, NAMESPACE, name]
     newer.cluster.writes.clear()
-    await settle(newer)
+    await newer.settle()
     assert template(newer) == before
     assert [write for write in newer.cluster.writes if write[0] != "status"] == [("ControllerRevision", name)]
 
@@ -93,10 +82,10 @@ async def test_a_memory_that_holds_something_else_is_told_and_replaced_and_resta
     before, ((name, memory),) = template(newer), memories(newer).items()
     kept = memory["data"]
     newer.cluster.put(Resource.ControllerRevision, {**memory, "data": spoil(kept)})
-    await settle(newer)
+    await newer.settle()
     assert template(newer) == before
     assert memories(newer)[name]["data"]["workload.json"] == kept["workload.json"]
-    assert told(newer) == ["MemoryUnreadable"]
+    assert len(newer.told("MemoryUnreadable")) == 1
     assert newer.condition("Accepted") == ("True", "Accepted")
 
 
@@ -104,9 +93,9 @@ async def test_a_memory_that_is_the_same_in_other_bytes_is_that_memory(newer: Wo
     before, ((name, memory),) = template(newer), memories(newer).items()
     spaced = json.dumps(json.loads(memory["data"]["workload.json"]), indent=1)
     newer.cluster.put(Resource.ControllerRevision, {**memory, "data": {**memory["data"], "workload.json": spaced}})
-    await settle(newer)
+    await newer.settle()
     newer.cluster.writes.clear()
-    await settle(newer)
+    await newer.settle()
     assert template(newer) == before
     assert list(memories(newer)) == [name]
     assert [write for write in newer.cluster.writes if write[0] != "status"] == []
@@ -138,12 +127,12 @@ async def test_a_memory_of_no_use_beside_the_good_one_is_told_once_and_left_alon
     before, (memory,) = template(newer), memories(newer).values()
     bad = {**memory, "metadata": {**memory["metadata"], "name": "demo-bad", "uid": "bad"}, "revision": 99, "data": {}}
     newer.cluster.put(Resource.ControllerRevision, bad)
-    await settle(newer)
+    await newer.settle()
     newer.cluster.writes.clear()
-    await settle(newer)
+    await newer.settle()
     assert newer.cluster.writes == []
     assert template(newer) == before
-    assert told(newer) == ["MemoryUnreadable"]
+    assert len(newer.told("MemoryUnreadable")) == 1
     assert "demo-bad" in memories(newer)
 
 
@@ -160,12 +149,12 @@ async def test_a_service_made_anew_takes_its_kept_children_one_by_one_in_whateve
     newer.cluster.put(Resource.InferenceService, anew)
     newer.cluster.writes.clear()
     for place, _ in sorted(kept, key=lambda one: one[0][0] is not Resource.Deployment):
-        await settle(newer)
+        await newer.settle()
         assert newer.condition("Accepted") == ("False", "NameCollision")
         given = newer.cluster.objects[place]
         given["metadata"]["ownerReferences"] = [{**owner, "uid": "anew"} for owner in owners[place]]
         newer.cluster.put(place[0], given)
-    await settle(newer)
+    await newer.settle()
     assert newer.condition("Accepted") == ("True", "Accepted")
     assert template(newer) == before
     assert [write for write in newer.cluster.writes if write[0] != "status"] == []
@@ -182,9 +171,9 @@ async def test_a_lost_memory_that_may_not_be_written_is_looked_for_once(
     newer.cluster.put(Resource.InferenceService, edited)
     if not proved:
         before["spec"]["containers"][0]["image"] = "somebody/elses:image"
-        newer.cluster.put(Resource.Deployment, newer.cluster.objects[DEPLOYMENT])
+        newer.cluster.put(Resource.Deployment, newer.deployment)
     del newer.cluster.objects[Resource.ControllerRevision, NAMESPACE, name]
-    await settle(newer)
+    await newer.settle()
     assert [record.message for record in caplog.records].count("a memory is gone") == 1
     gets: list[Resource] = []
 
@@ -193,23 +182,23 @@ async def test_a_lost_memory_that_may_not_be_written_is_looked_for_once(
         return await FakeCluster.get(newer.cluster, resource, namespace, name)
 
     monkeypatch.setattr(newer.cluster, "get", get)
-    await settle(newer)
+    await newer.settle()
     assert gets == []
     assert newer.condition("EngineUpdateAvailable")[0] == str(proved)
     edited = newer.cluster.objects[SERVICE]
     del edited["metadata"]["annotations"]
     newer.cluster.put(Resource.InferenceService, edited)
-    await settle(newer)
+    await newer.settle()
     assert (template(newer) == before) is proved
 
 
 async def test_a_deployment_that_somebody_changed_proves_nothing(newer: World) -> None:
-    live = newer.cluster.objects[Resource.Deployment, NAMESPACE, "demo"]
+    live = newer.deployment
     live["spec"]["template"]["spec"]["containers"][0]["image"] = "somebody/elses:image"
     newer.cluster.put(Resource.Deployment, live)
     (name,) = memories(newer)
     del newer.cluster.objects[Resource.ControllerRevision, NAMESPACE, name]
-    await settle(newer)
+    await newer.settle()
     assert template(newer)["spec"]["containers"][0]["image"] != "somebody/elses:image"
     assert name not in memories(newer)
 
@@ -220,6 +209,6 @@ async def test_a_spec_that_cannot_run_beside_a_lost_memory_is_refused_in_words(n
     before = template(newer)
     wrong = inference_service(engine={"maxBatch": "many"})
     newer.cluster.put(Resource.InferenceService, wrong)
-    await settle(newer)
+    await newer.settle()
     assert newer.condition("Accepted") == ("False", "SpecInvalid")
     assert template(newer) == before

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from graphpod_operator.cache.service import Service
+from graphpod_operator.install.installation import Installation
 from graphpod_operator.install.network_access import Access, AccessInvalid
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired import Desired
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from tests.unit.operator.objects import IMAGES, inference_service
 from tests.unit.operator.world import World
@@ -20,7 +22,7 @@ POLICY = Resource.NetworkPolicy, "ns", "demo"
 
 
 def policies(access: Access | None) -> list[dict[str, Any]]:
-    wanted = desire(Service.of(inference_service()), IMAGES, access=access)
+    wanted = desire(PlanInput(Service.of(inference_service()), Installation(IMAGES, access=access)))
     assert isinstance(wanted, Desired)
     return [child.body["spec"] for child in wanted.children if child.resource is Resource.NetworkPolicy]
 
@@ -70,10 +72,10 @@ def test_what_would_let_everybody_in_lock_the_operator_out_or_be_no_policy_is_re
 
 
 async def test_a_policy_goes_when_the_operator_is_told_to_make_none(world: World) -> None:
-    world.reconciler = world.make_reconciler(Access.read(GIVEN))
+    world.reconciler = world.make_reconciler(access=Access.read(GIVEN))
     await world.reconcile()
     assert POLICY in world.cluster.objects
-    world.reconciler = world.make_reconciler(None)
+    world.reconciler = world.make_reconciler()
     world.cluster.writes.clear()
     await world.reconcile()
     assert world.cluster.writes == [("delete NetworkPolicy", "demo")]

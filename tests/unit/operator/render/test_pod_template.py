@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from graphpod_operator.api.pod import OWNED_ENV, OWNED_LABELS, OWNED_PATHS, OWNED_PREFIX, OWNED_VOLUMES
-from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.changes import not_applied
-from graphpod_operator.plan.desired import Refused
-from graphpod_operator.plan.planner import desire
-from tests.unit.operator.objects import IMAGES, inference_service, planned
+from graphpod_operator.plan.desired_state import Refused
+from graphpod_operator.plan.writes import not_applied
+from tests.unit.operator.objects import outcome, planned
 
 
 def template(**spec: Any) -> dict[str, Any]:
@@ -56,7 +54,7 @@ VOLUME = {"name": "v", "emptyDir": {}}
     ],
 )
 def test_a_name_of_the_operators_is_refused_by_field(pod: dict[str, Any], words: str) -> None:
-    refused = desire(Service.of(inference_service(podTemplate=pod)), IMAGES)
+    refused = outcome(podTemplate=pod)
     assert isinstance(refused, Refused)
     assert refused.reason is Reason.PodTemplateInvalid
     assert words in refused.what

@@ -6,9 +6,9 @@ import pytest
 
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.observe.reading import Reading
+from graphpod_operator.observe.warmup_report import Reading
 from graphpod_operator.status.engine import engine_status
-from tests.unit.operator.objects import NAMESPACE, pod, report
+from tests.unit.operator.objects import pod, report
 from tests.unit.operator.world import HASH as PLAIN
 from tests.unit.operator.world import World
 
@@ -66,7 +66,7 @@ async def test_contract_32_what_pods_derive_changes_status_and_no_object(world: 
         world.clock.now += 60
         await world.relist()
         await world.reconcile()
-        status = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]["status"]
+        status = world.service["status"]
         told.add(status["engine"]["maxModelLen"])
     assert told == {2048, 40960, 131072}
     assert {place: world.cluster.objects[place] for place in children} == children

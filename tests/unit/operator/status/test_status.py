@@ -7,9 +7,9 @@ import pytest
 from graphpod_operator.api.status import Status
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import WHILE_ASKED, ConditionType
-from graphpod_operator.observe.observed import Observed
-from graphpod_operator.observe.reading import NoReading, Reading
-from graphpod_operator.plan.desired import Refused
+from graphpod_operator.observe.observed_state import Observed
+from graphpod_operator.observe.warmup_report import NoReading, Reading
+from graphpod_operator.plan.desired_state import Refused
 from graphpod_operator.telemetry.label_values import Missing
 from tests.unit.operator.objects import pod, rollout
 from tests.unit.operator.told import (
@@ -184,7 +184,9 @@ def test_a_restart_names_the_failure_it_follows_and_keeps_it_as_the_last_one() -
     observed = seen([pod(config_hash=HASH, restarts=1, engine=DIED)], {UID: reading(state="SelfChecking")}, STARTING)
     told = the(observed)
     message = next(condition.message for condition in told.conditions if condition.type == "Ready")
-    assert message.startswith("pod demo-abc-1: start 2 after EngineDied: segmentation fault; see status.lastFailure")
+    assert message.startswith(
+        "pod demo-abc-1: start 2 after EngineDied: segmentation fault; for the failure: kubectl logs"
+    )
     assert told.last_failure is not None
     assert (told.last_failure.reason, told.last_failure.exit_code) == ("EngineDied", 15)
 
@@ -203,7 +205,7 @@ def test_pods_that_ended_for_good_are_told_while_a_successor_is_missing() -> Non
     told = the(seen([pod(config_hash=HASH, status=EVICTED)], {}, rollout(0, 0, 0)))
     message = next(condition.message for condition in told.conditions if condition.type == "Ready")
     assert message == (
-        "0 of 1 pods of this spec serve; pod demo-abc-1 ended for good: Evicted: the node was low on memory"
+        "0 of 1 pods of this spec serve; pod demo-abc-1 failed permanently: Evicted: the node was low on memory"
     )
     assert told.last_failure is None
 
@@ -302,7 +304,7 @@ def test_a_refused_spec_says_so_everywhere_and_tells_what_still_serves() -> None
     assert words(told)["Accepted"] == ("False", "FeatureNotBuilt")
     assert words(told)["Ready"] == ("False", "FeatureNotBuilt")
     assert words(told)["GraphsCaptured"] == ("Unknown", "NotAccepted")
-    assert "pods that serve all the same: 1" in told.conditions[1].message
+    assert "1 earlier pods still serve" in told.conditions[1].message
 
 
 def test_a_refused_spec_without_a_workload_has_no_replicas() -> None:

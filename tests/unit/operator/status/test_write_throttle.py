@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from graphpod_operator.cache.key import Key
-from graphpod_operator.status.write_throttle import WriteThrottle
+from graphpod_operator.status.write_throttle import wait
 from tests.unit.operator.objects import pod
 from tests.unit.operator.told import HASH, READY, STARTING, UID, reading, seen, the
 
@@ -14,16 +13,12 @@ def capturing(prefill: int) -> dict[str, Any]:
 
 
 def test_captures_are_written_every_third_or_minute_details_every_five_seconds_and_conditions_twice_a_second() -> None:
-    progress, key = WriteThrottle(), Key("ns", "demo")
-    assert progress.wait(key, {}, capturing(1), 0.0) == 0
-    progress.written(key, 0.0)
-    assert progress.wait(key, capturing(1), capturing(1), 100.0) is None
-    assert progress.wait(key, capturing(1), capturing(2), 10.0) == 50, "one size more waits for a minute"
-    assert progress.wait(key, capturing(1), capturing(10), 4.0) == 1, "a step of 9/26 waits for 5 s"
-    assert progress.wait(key, capturing(1), {**capturing(1), "replicas": 7}, 4.0) == 1, "a detail waits for 5 s"
-    assert progress.wait(key, capturing(1), capturing(10), 5.0) == 0
+    assert wait(float("-inf"), {}, capturing(1), 0.0) == 0
+    assert wait(0.0, capturing(1), capturing(1), 100.0) is None
+    assert wait(0.0, capturing(1), capturing(2), 10.0) == 50, "one size more waits for a minute"
+    assert wait(0.0, capturing(1), capturing(10), 4.0) == 1, "a step of 9/26 waits for 5 s"
+    assert wait(0.0, capturing(1), {**capturing(1), "replicas": 7}, 4.0) == 1, "a detail waits for 5 s"
+    assert wait(0.0, capturing(1), capturing(10), 5.0) == 0
     done = the(READY).model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert progress.wait(key, capturing(9), done, 0.25) == 0.25, "a condition waits for a moment"
-    assert progress.wait(key, capturing(9), done, 0.5) == 0
-    progress.forget(key)
-    assert progress.wait(key, capturing(9), done, 0.25) == 0
+    assert wait(0.0, capturing(9), done, 0.25) == 0.25, "a condition waits for a moment"
+    assert wait(0.0, capturing(9), done, 0.5) == 0

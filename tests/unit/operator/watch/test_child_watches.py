@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.kube.port import ApiError, Expired, Raw, ServerRefused, Unavailable
+from graphpod_operator.kube.cluster import ApiError, Expired, Raw, ServerRefused, Unavailable
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.watch import child_watches
 from graphpod_operator.watch.child_watches import FOLLOWED, ChildWatches, Tell
@@ -78,7 +78,7 @@ async def run(world: World) -> Run:
             nonlocal failed
             failed += 1
 
-        follower = ChildWatches(script, world.cluster, world.feed, (), world.optional, count)
+        follower = ChildWatches(script, world.cluster, world.informer, (), world.optional, count)
         with pytest.raises(Ended):
             await follower.follow(kind, None)
         return failed
@@ -91,7 +91,7 @@ def names(world: World) -> set[str]:
 
 
 async def test_it_goes_on_from_the_list_then_from_what_was_told_last(world: World, run: Run, pauses) -> None:
-    listed = world.feed.since(KIND, None)
+    listed = world.informer.since(KIND, None)
     events = [("ADDED", config_map("a", listed + 5)), ("ADDED", config_map("b", listed + 7))]
     script = Script((events, None), ([("DELETED", config_map("a", listed + 9)), bookmark(listed + 20)], None))
     assert await run(script) == 0
@@ -125,11 +125,11 @@ async def test_a_watch_that_was_cut_goes_on_after_a_pause_that_grows_and_is_shor
 async def test_what_is_forgotten_is_listed_again_and_what_was_deleted_meanwhile_is_found(
     world: World, run: Run, pauses, error: ApiError
 ) -> None:
-    world.feed.changed(KIND, config_map("gone", 101))
+    world.informer.changed(KIND, config_map("gone", 101))
     script = Script(([], error), ([], None))
     await run(script)
     assert names(world) == set()
-    assert script.since[1] == script.since[2] == world.feed.since(KIND, None) > script.since[0]
+    assert script.since[1] == script.since[2] == world.informer.since(KIND, None) > script.since[0]
 
 
 async def test_a_list_that_fails_is_tried_again_before_the_watch(
@@ -172,7 +172,7 @@ async def test_an_optional_kind_is_followed_while_it_is_there(world: World, run:
     world.discovery.served.add(Resource.PodMonitor)
     await world.optional.look()
     await following
-    assert script.since == [world.feed.since(Resource.PodMonitor, None)]
+    assert script.since == [world.informer.since(Resource.PodMonitor, None)]
 
 
 async def test_an_optional_kind_that_goes_and_comes_back_is_followed_from_its_new_list(
@@ -181,7 +181,7 @@ async def test_an_optional_kind_that_goes_and_comes_back_is_followed_from_its_ne
     monitors = Resource.PodMonitor
     world.discovery.served.add(monitors)
     await world.optional.look()
-    first = world.feed.since(monitors, None)
+    first = world.informer.since(monitors, None)
     script = Script(*[([], ServerRefused(404, "not found"))] * 20)
     world.discovery.served.clear()
     following = asyncio.create_task(run(script, monitors))
@@ -198,11 +198,11 @@ async def test_an_optional_kind_that_goes_and_comes_back_is_followed_from_its_ne
     world.discovery.served.add(monitors)
     await world.optional.look()
     await following
-    assert script.since[-1] == world.feed.since(monitors, None) > first
+    assert script.since[-1] == world.informer.since(monitors, None) > first
 
 
 def test_every_kind_and_namespace_is_followed_but_services(world: World) -> None:
-    follower = ChildWatches(Script(), world.cluster, world.feed, ("a", "b"), world.optional)
+    follower = ChildWatches(Script(), world.cluster, world.informer, ("a", "b"), world.optional)
     coroutines = follower.all()
     for coroutine in coroutines:
         coroutine.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.kube.port import ServerRefused, Unavailable
+from graphpod_operator.kube.cluster import ServerRefused, Unavailable
 from graphpod_operator.kube.resources import OPTIONAL, WATCHED, Resource
 from graphpod_operator.watch import optional_kinds
 from tests.unit.operator.objects import NAMESPACE, inference_service
@@ -54,7 +54,7 @@ async def test_what_is_there_already_when_a_kind_comes_is_known_before_anything_
     await monitored.reconcile()
     restarted = World()
     restarted.cluster, restarted.discovery = monitored.cluster, monitored.discovery
-    restarted.optional = optional_kinds.OptionalKinds(restarted.discovery, restarted.cluster, restarted.feed)
+    restarted.optional = optional_kinds.OptionalKinds(restarted.discovery, restarted.cluster, restarted.informer)
     await restarted.relist()
     await restarted.optional.look()
     assert restarted.store.child(*MONITOR) is not None
@@ -156,7 +156,7 @@ async def test_rights_in_one_namespace_of_two_are_none_and_nothing_of_it_is_know
 
     monkeypatch.setattr(monitored.cluster, "list", partly)
     both = optional_kinds.OptionalKinds(
-        monitored.discovery, monitored.cluster, monitored.feed, ("elsewhere", NAMESPACE)
+        monitored.discovery, monitored.cluster, monitored.informer, ("elsewhere", NAMESPACE)
     )
     await both.look()
     for _ in range(20):
@@ -173,7 +173,7 @@ async def test_what_the_spec_still_wants_is_not_deleted_while_its_kind_is_withhe
     await monitored.reconcile()
     monitored.discovery.served.clear()
     await monitored.optional.look()
-    monitored.feed.changed(Resource.PodMonitor, monitored.cluster.objects[MONITOR])  # a watch that told late
+    monitored.informer.changed(Resource.PodMonitor, monitored.cluster.objects[MONITOR])  # a watch that told late
     await monitored.reconcile()
     assert MONITOR in monitored.cluster.objects
 
@@ -242,7 +242,7 @@ async def test_a_kind_that_comes_back_with_what_there_was_is_known_as_before(mon
 
 async def test_a_kind_that_the_operator_was_told_to_leave_alone_is_not_asked_for(monitored: World) -> None:
     alone = optional_kinds.OptionalKinds(
-        monitored.discovery, monitored.cluster, monitored.feed, without=[Resource.PodMonitor]
+        monitored.discovery, monitored.cluster, monitored.informer, without=[Resource.PodMonitor]
     )
     monitored.discovery.served.update(OPTIONAL)
     await alone.look()
@@ -267,7 +267,7 @@ async def test_an_api_server_that_does_not_say_changes_nothing(
 
 async def test_a_look_is_due_at_once_when_something_failed(monitored: World) -> None:
     told = asyncio.Event()
-    looked = optional_kinds.OptionalKinds(monitored.discovery, monitored.cluster, monitored.feed, done=told.set)
+    looked = optional_kinds.OptionalKinds(monitored.discovery, monitored.cluster, monitored.informer, done=told.set)
     looking = asyncio.create_task(looked.run())
     monitored.discovery.served.add(Resource.PodMonitor)
     looked.soon()

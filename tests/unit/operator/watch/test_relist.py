@@ -7,9 +7,9 @@ import pytest
 
 from graphpod_operator.cache.store import Store
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.manager.health import Pulse, sickness
+from graphpod_operator.manager.health import sickness
 from graphpod_operator.watch import relist
-from graphpod_operator.watch.feed import Feed, fill
+from graphpod_operator.watch.informer import Informer, fill
 from graphpod_operator.watch.optional_kinds import OptionalKinds
 from graphpod_operator.watch.relist import Relist, Trust
 from graphpod_operator.watch.workqueue import KeyQueue
@@ -22,9 +22,9 @@ class World:
 
     def __init__(self) -> None:
         self.cluster, self.store = FakeCluster(), Store()
-        self.feed = Feed(self.store, KeyQueue())
-        self.kinds = OptionalKinds(FakeDiscovery(), self.cluster, self.feed)
-        self.resync = Relist(self.cluster, self.feed, (), self.kinds, lambda: None)
+        self.informer = Informer(self.store, KeyQueue())
+        self.kinds = OptionalKinds(FakeDiscovery(), self.cluster, self.informer)
+        self.resync = Relist(self.cluster, self.informer, (), self.kinds, lambda: None)
 
     def change(self) -> None:
         self.cluster.put(Resource.InferenceService, inference_service())
@@ -36,7 +36,7 @@ class World:
 @pytest.fixture
 async def world() -> World:
     made = World()
-    await fill(made.cluster, made.feed, (), made.kinds.watched)
+    await fill(made.cluster, made.informer, (), made.kinds.watched)
     return made
 
 
@@ -49,9 +49,9 @@ def no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_of_what_has_not_changed_a_list_takes_what_is_known_and_gives_nobody_work(world: World) -> None:
     world.change()
     kind = Resource.InferenceService
-    world.feed.listed(await world.feed.ask(world.cluster, kind, None))
+    world.informer.listed(await world.informer.ask(world.cluster, kind, None))
     (known,) = world.store.services()
-    again = await world.feed.ask(world.cluster, kind, None)
+    again = await world.informer.ask(world.cluster, kind, None)
     assert again.items == (known,)
     assert again.items[0] is known, "it is not projected, and held, a second time"
 
@@ -77,7 +77,7 @@ async def test_what_the_watches_tell_a_little_later_contradicts_nothing(
     looking = asyncio.create_task(world.resync.look(world.kinds.watched))
     await asyncio.sleep(0)  # the lists are done, the time to deliver runs
     for raw in (await world.cluster.list(Resource.InferenceService, None, "", dict)).items:
-        world.feed.changed(Resource.InferenceService, raw)
+        world.informer.changed(Resource.InferenceService, raw)
     assert await looking is None
 
 
@@ -113,7 +113,7 @@ async def test_what_is_there_again_after_it_was_deleted_contradicts_what_is_know
     place = Resource.InferenceService, "ns", "demo"
     old = world.cluster.objects.pop(place)
     version = next(world.cluster._versions)
-    world.feed.deleted(place[0], {**old, "metadata": {**old["metadata"], "resourceVersion": str(version)}})
+    world.informer.deleted(place[0], {**old, "metadata": {**old["metadata"], "resourceVersion": str(version)}})
     assert await world.resync.look(world.kinds.watched) is None
     world.cluster.objects[place] = old
     told = await world.resync.look(world.kinds.watched)
@@ -124,12 +124,12 @@ async def test_what_is_there_again_after_it_was_deleted_contradicts_what_is_know
 async def test_a_list_older_than_what_was_told_since_contradicts_nothing(world: World) -> None:
     world.change()
     kind = Resource.InferenceService
-    late = await world.feed.ask(world.cluster, kind, None)
-    world.feed.listed(late)
+    late = await world.informer.ask(world.cluster, kind, None)
+    world.informer.listed(late)
     world.change()
-    world.feed.listed(await world.feed.ask(world.cluster, kind, None))
-    assert world.feed.news(late) == []
-    assert world.feed.put_back(late) is None
+    world.informer.listed(await world.informer.ask(world.cluster, kind, None))
+    assert world.informer.news(late) == []
+    assert world.informer.put_back(late) is None
 
 
 async def test_services_that_are_listed_anew_again_and_again_do_not_put_off_the_look_at_everything(
@@ -138,7 +138,7 @@ async def test_services_that_are_listed_anew_again_and_again_do_not_put_off_the_
     monkeypatch.setattr(relist, "EVERY_SECONDS", 0.2)
     monkeypatch.setattr(relist, "SETTLE_SECONDS", 0.01)
     due = asyncio.Event()
-    world.resync = Relist(world.cluster, world.feed, (), world.kinds, due.set)
+    world.resync = Relist(world.cluster, world.informer, (), world.kinds, due.set)
     running = asyncio.create_task(world.resync.run())
     async with asyncio.timeout(5):
         while not due.is_set():
@@ -150,9 +150,9 @@ async def test_services_that_are_listed_anew_again_and_again_do_not_put_off_the_
 def test_one_contradiction_is_a_doubt_and_two_in_a_row_are_a_reason_to_restart() -> None:
     trust, queue = Trust(), KeyQueue()
     trust.judge("a pod has changed")
-    assert sickness(Pulse(), queue, trust) is None
+    assert sickness(queue, trust) is None
     trust.judge(None)
     trust.judge("a pod has changed")
-    assert sickness(Pulse(), queue, trust) is None
+    assert sickness(queue, trust) is None
     trust.judge("another has changed")
-    assert sickness(Pulse(), queue, trust) == "the watches do not tell what is: another has changed"
+    assert sickness(queue, trust) == "the watches do not tell what is: another has changed"

@@ -26,7 +26,7 @@ def test_a_word_is_its_value(kind: Any, word: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("kind", "word", "told"),
     [
-        (one_of(Policy), "breakable", "'breakable' is none of Auto, Piecewise, Breakable, Full, Disabled"),
+        (one_of(Policy), "breakable", "'breakable' is not one of Auto, Piecewise, Breakable, Full, Disabled"),
         (number(int, 0, 65535), "65536", "65536 is not 0 to 65535"),
         (number(int, 1), "0", "0 is not 1 or more"),
         (number(int, 1), "many", "'many' is not a number, 1 or more"),

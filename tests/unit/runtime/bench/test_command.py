@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import CompileMode, ExitCode, Phase, Policy
-from graphpod_runtime.bench import command
+from graphpod_runtime.bench import graphs
 from graphpod_runtime.bench.figures.result import Cache, read, write
 from graphpod_runtime.bench.output import plot
 from graphpod_runtime.cli import main
@@ -123,7 +123,7 @@ def test_sizes_are_counts(sizes: str) -> None:
 
 def test_the_help_names_every_variant(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        command.main(["--help"])
+        graphs.main(["--help"])
     told = capsys.readouterr().out
-    for name in command.VARIANTS:
+    for name in graphs.VARIANTS:
         assert f"  {name} " in told

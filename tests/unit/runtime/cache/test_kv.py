@@ -32,3 +32,23 @@ def test_clearing_takes_every_value_back_to_zero() -> None:
     cache.clear()
     assert not cache.keys.any()
     assert not cache.values.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])
+def test_pages_hold_what_was_drawn_until_any_of_it_changes(dtype: torch.dtype) -> None:
+    cache = KvCache.allocate(SHAPE, 6, 16, dtype)
+    pages = torch.tensor([1, 4, 5])
+    cache.draw(pages, seed=7)
+    drawn = cache.take(pages)
+    assert cache.keys.view(torch.uint8)[:, [0, 2, 3]].any() == 0, "no other page was written"
+    assert len(torch.unique(drawn.keys.float())) > 100, "values differ from slot to slot and layer to layer"
+    cache.draw(pages, seed=8)
+    assert not cache.holds(pages, drawn)
+    cache.draw(pages, seed=7)
+    assert cache.holds(pages, drawn)
+    for half in (cache.keys, cache.values):
+        kept = half[3, 5, 15, 3, 63].clone()
+        half[3, 5, 15, 3, 63] = 3.0
+        assert not cache.holds(pages, drawn), "the last slot of the last layer counts"
+        half[3, 5, 15, 3, 63] = kept
+    assert cache.holds(pages, drawn)

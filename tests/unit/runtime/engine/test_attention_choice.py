@@ -38,12 +38,12 @@ def test_the_report_says_whose_kernels_attend_and_why(started: Callable[..., Run
         (
             AttentionBackend.FlashInfer,
             ExitCode.AttentionUnavailable,
-            "FlashInfer cannot be served: flashinfer's kernels run on a GPU; set it to Auto",
+            "FlashInfer cannot be served: flashinfer's kernels run on a GPU; set spec.engine.attention: Auto",
         ),
         (
             AttentionBackend.Fa3,
             ExitCode.AttentionUnavailable,
-            "Fa3 cannot be served: flashinfer's kernels run on a GPU; set it to Auto or Torch",
+            "Fa3 cannot be served: flashinfer's kernels run on a GPU; set spec.engine.attention: Auto",
         ),
         (
             AttentionBackend.Triton,

@@ -57,7 +57,7 @@ def test_without_a_compiler_a_start_under_fail_ends_and_says_what_to_do(started:
     with pytest.raises(StartFailure, match="before cannot be compiled: KeyError") as caught:
         started(**COMPILED)
     assert caught.value.code is ExitCode.CompileFailed
-    assert "set graph.compile to None, or graph.onCaptureFailure to Degrade" in caught.value.message
+    assert "set spec.graph.compile: None, or spec.graph.onCaptureFailure: Degrade" in caught.value.message
 
 
 @pytest.mark.usefixtures("as_written")

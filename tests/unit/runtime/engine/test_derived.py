@@ -2,11 +2,31 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from graphpod_policy import Device, ExitCode, NodeFacts, Phase, Policy, limits
-from graphpod_policy.footprint import CHECK_COPIES, CHECKED_PAGES, MARGIN, cache_room, check_bytes
+from graphpod_policy import (
+    Device,
+    ExitCode,
+    Features,
+    GraphRequest,
+    NodeFacts,
+    Phase,
+    Policy,
+    PrefixCache,
+    limits,
+    resolve,
+)
+from graphpod_policy.start.footprint import (
+    CHECK_COPIES,
+    CHECKED_PAGES,
+    MARGIN,
+    PREFIX_TOKENS,
+    cache_room,
+    check_bytes,
+    most_pages,
+)
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
@@ -49,12 +69,12 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
     """An engine that has not started, on a GPU with so many bytes left."""
 
     def runner(
-        folder: Path, available: int, prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full
+        folder: Path, available: int, prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any
     ) -> Runner:
         monkeypatch.setattr(starter, "place_of", lambda device: RecordedGpu(available))
         monkeypatch.setattr(starter, "node_of", lambda config, model: NodeFacts(gpus=1))
         monkeypatch.setattr(limits, "SMALL_CONTEXT", 64)
-        config = engine_config(folder, prefill, decode, device=Device.Cuda, **AUTO)
+        config = engine_config(folder, prefill, decode, device=Device.Cuda, **AUTO, **changes)
         return Runner(config, lambda report: None)
 
     return runner
@@ -83,7 +103,42 @@ def test_a_gpu_serves_the_models_own_length_and_the_batch_of_its_memory(
         "maxBatch": 24,
         "auto": ["maxModelLen", "maxBatch"],
     }
+    margin = check_bytes(runner.config, {Phase.Prefill: 32, Phase.Decode: 8}, PAGE_BYTES)
+    assert runner.report.kv_pages > (0.9 * GIB - PEAK - margin - (64 << 20)) // PAGE_BYTES, "prefixes take what is free"
+
+
+def test_without_a_prefix_cache_a_gpu_keeps_no_more_pages_than_its_batch_needs(
+    llama_folder: Path, on_gpu: Callable[..., Runner]
+) -> None:
+    runner = on_gpu(llama_folder, GIB, Policy.Disabled, Policy.Disabled, prefix_cache=PrefixCache.Off)
+    runner.start()
     assert runner.report.kv_pages == 24 * POSITIONS // PAGE
+
+
+@pytest.mark.parametrize(
+    ("device", "changes", "pages"),
+    [
+        (Device.Cuda, {}, PREFIX_TOKENS // PAGE),
+        (Device.Cuda, {"prefix_cache": PrefixCache.Off}, 800),
+        (Device.Cpu, {}, 800),
+    ],
+)
+def test_prefixes_are_worth_pages_beyond_the_batch_on_a_gpu(
+    llama_folder: Path, device: Device, changes: dict[str, Any], pages: int
+) -> None:
+    """A CPU's memory is other programs', too."""
+    config = engine_config(llama_folder, Policy.Breakable, Policy.Full, device=device, **changes)
+    assert most_pages(config, 8, 100) == pages
+    assert most_pages(config, 8, 1 << 20) == 8 << 20
+
+
+def test_sizes_that_this_gpu_has_no_use_for_have_not_failed(llama_folder: Path, on_gpu: Callable[..., Runner]) -> None:
+    default = resolve(Features(device=Device.Cuda, gpus=1), GraphRequest()).phases[Phase.Decode].sizes
+    runner = on_gpu(llama_folder, GIB, decode_sizes=default)
+    runner.start()
+    kept = [size for size in default if size <= 24]
+    sizes = runner.report.as_dict()["graph"]["decode"]["sizes"]
+    assert sizes == {"planned": len(default), "captured": len(kept), "failed": 0}
 
 
 def test_a_cache_too_small_for_one_whole_context_serves_the_longest_that_fits(
@@ -118,12 +173,13 @@ def test_the_self_check_takes_what_its_largest_graphs_need(
     llama_folder: Path, largest: dict[Phase, int], pages: int
 ) -> None:
     config = engine_config(llama_folder, Policy.Breakable, Policy.Full, device=Device.Cuda)
-    assert check_bytes(config, largest, PAGE_BYTES) == CHECK_COPIES * pages * PAGE_BYTES
+    assert check_bytes(config, largest, PAGE_BYTES) == int(CHECK_COPIES * pages * PAGE_BYTES)
     assert check_bytes(engine_config(llama_folder, Policy.Breakable, Policy.Full), largest, PAGE_BYTES) == 0
     # The shortest cache goes before the check, in the engine and in explain's estimate; never before the margin.
     free = 100 * PAGE_BYTES
     plain = int(free * (1 - MARGIN))
-    assert cache_room(config, {Phase.Decode: 1000}, free, 0, 3, PAGE_BYTES) == 3 * PAGE_BYTES
+    assert cache_room(config, {Phase.Decode: 1000}, free, 0, 3, PAGE_BYTES) == int(free / (1 + CHECK_COPIES))
+    assert cache_room(config, {Phase.Decode: 4}, free, 0, 3, PAGE_BYTES) == free - 4 * CHECKED_PAGES * 1.5 * PAGE_BYTES
     assert cache_room(config, {Phase.Decode: 1000}, free, 0, 1000, PAGE_BYTES) == plain
     assert cache_room(config, {}, free, PAGE_BYTES, 3, PAGE_BYTES) == plain - PAGE_BYTES
 
@@ -131,6 +187,6 @@ def test_the_self_check_takes_what_its_largest_graphs_need(
 def test_a_cache_too_small_for_any_useful_context_ends_the_start(
     llama_folder: Path, on_gpu: Callable[..., Runner]
 ) -> None:
-    with pytest.raises(StartFailure, match="one sequence of maxModelLen 64 needs 16") as caught:
+    with pytest.raises(StartFailure, match=r"one sequence of spec.engine.maxModelLen 64 needs 16") as caught:
         on_gpu(llama_folder, 150_000, Policy.Disabled, Policy.Disabled).start()
     assert caught.value.code is ExitCode.KvCacheTooSmall

@@ -34,11 +34,14 @@ class CountingRunner:
     def start(self) -> None:
         """Nothing to start."""
 
-    def forward(self, batch: Batch) -> Yielded:
-        sequences = (
-            list(batch.sequences) if isinstance(batch, DecodeBatch) else [chunk.sequence for chunk in batch.chunks]
-        )
-        return Yielded([len(entry.tokens) if len(entry.tokens) < 10 else END for entry in sequences])
+    ahead = True
+
+    def launch(self, batch: Batch) -> Yielded:
+        ends = batch.ends if isinstance(batch, DecodeBatch) else [chunk.end for chunk in batch.chunks]
+        return Yielded([end if end < 10 else END for end in ends])
+
+    def land(self, flight: Yielded) -> Yielded:
+        return flight
 
 
 class ListLink:
@@ -86,7 +89,7 @@ def test_the_last_token_of_a_length_end_is_sent() -> None:
 
 
 def test_an_abort_between_two_passes_ends_the_request_once() -> None:
-    link, runner, _ = run([Submit("a", [1], 8)], [], [Abort("a")], [Abort("a"), Abort("unknown")], [Drain()])
+    link, runner, _ = run([Submit("a", [1], 8)], [], [], [Abort("a")], [Abort("a"), Abort("unknown")], [Drain()])
     assert link.of("a") == [Tokens("a", [1]), Tokens("a", [2]), Finished("a", FinishReason.Abort)]
     assert runner.pages.available == runner.pages.capacity
 
@@ -109,7 +112,7 @@ def test_a_drain_finishes_what_is_open() -> None:
 
 def test_every_turn_beats_and_the_counters_arrive_before_the_end_they_count() -> None:
     link, _, beats = run([Submit("a", [1], 3), Drain()])
-    assert len(beats) == 3
+    assert len(beats) == 4, "tokens land a turn after their launch"
     counters, token, finished = link.frames[-1]
     assert (token, finished) == (Tokens("a", [3]), Finished("a", FinishReason.Length))
     assert isinstance(counters, CounterSnapshot)
@@ -117,3 +120,12 @@ def test_every_turn_beats_and_the_counters_arrive_before_the_end_they_count() ->
     assert values["graphpod_requests_running"] == values["graphpod_kv_cache_usage_ratio"] == 0
     assert values["graphpod_kv_cache_capacity_tokens"] == 40 * 4
     assert values["graphpod_preemptions_total"] == 0
+
+
+def test_an_idle_engine_has_said_that_no_page_is_in_use() -> None:
+    """The request ends by its end token, with a pass in flight that still owns its pages."""
+    link, runner, _ = run([Submit("a", [1] * 7, 20), Drain()])
+    told = [event for frame in link.frames for event in frame if isinstance(event, CounterSnapshot)]
+    usage = [sample.value for one in told for sample in one.values if sample.name == "graphpod_kv_cache_usage_ratio"]
+    assert usage[-2] > usage[-1] == 0
+    assert runner.pages.available == runner.pages.capacity

@@ -12,9 +12,17 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.forward import sampler
 from graphpod_runtime.engine.forward.sampler import SamplingBatch, greedy
 from graphpod_runtime.engine.offline import generate
+from graphpod_runtime.engine.pipeline import Pipeline
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
+from graphpod_runtime.engine.schedule.sequence import (
+    Chunk,
+    DecodeBatch,
+    LogprobRequest,
+    PrefillBatch,
+    Sampling,
+    Sequence,
+)
 from graphpod_runtime.kernels.draw import draw
 from tests.unit.runtime.conftest import random_prompts
 
@@ -46,10 +54,11 @@ def requests(count: int = REQUESTS, tokens: int = TOKENS) -> list[Sequence]:
 def texts(runner: Runner, sequences: list[Sequence]) -> dict[str, list[int]]:
     """What each request is answered when all are submitted at once; preemptions are in the runner's `preempted`."""
     scheduler = Scheduler(runner.pages, Limits.of(runner.config, len(sequences)), runner.eos_ids)
+    pipeline = Pipeline(scheduler, runner)
     for sequence in sequences:
         scheduler.submit(sequence)
-    while (batch := scheduler.next()) is not None:
-        scheduler.advance(batch, runner.forward(batch))
+    while pipeline.busy:
+        pipeline.turn()
     runner.preempted = scheduler.preemptions  # type: ignore[attr-defined]
     return {sequence.id: sequence.tokens[sequence.prompt_len :] for sequence in sequences}
 
@@ -77,9 +86,51 @@ def test_200_requests_have_one_text_alone_in_batches_of_1_to_32_and_preempted(
     assert together == alone
     assert len(sizes) >= 19
     assert texts(runner, requests()) == alone  # 32 of 200 at once: each next to others that begin and end
-    runner.pages = PageAllocator(40)
+    runner.pages = PageAllocator(34)
     assert texts(runner, requests()) == alone
     assert runner.preempted > 10  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("modes", ["lockstep", "seats", "seats,poison"])
+def test_running_ahead_changes_no_text(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, modes: str
+) -> None:
+    """Ends by length, by a stop token and by preemption, beside log-probabilities."""
+
+    def asked() -> list[Sequence]:
+        found = requests(60, 24)
+        for index, sequence in enumerate(found):
+            sequence.ignore_eos = False
+            sequence.stop_ids = tuple(range(3, 3 + 4 * (index % 5)))
+            sequence.wants = LogprobRequest(answer=1 if index % 7 == 0 else None)
+        return found
+
+    runner = started(**BIG)
+    runner.pages = PageAllocator(60)
+    expected = texts(runner, asked())
+    assert len({len(text) for text in expected.values()}) > 8
+    assert runner.preempted > 0  # type: ignore[attr-defined]
+    monkeypatch.setenv("GRAPHPOD_DEBUG", modes)
+    other = started(**BIG)
+    other.pages = PageAllocator(60)
+    if other._poison is not None:
+        other._poison._pages = other.pages
+    assert other.ahead == (modes != "lockstep")
+    assert texts(other, asked()) == expected
+    assert other.pages.available == runner.pages.available == 59
+
+
+def test_later_passes_go_on_from_the_tokens_that_are_given(started: Callable[..., Runner]) -> None:
+    """Launched before any of them has landed."""
+    runner = started()
+    taught = Sequence("taught", [5, 6, 7], 3, 9, pages=runner.pages.take(2))
+    runner.launch(PrefillBatch((Chunk(taught, 0, 3),)), [31])
+    taught.launched = 3
+    runner.launch(DecodeBatch((taught,)), [32])
+    taught.launched = 4
+    last = runner.launch(DecodeBatch((taught,)))
+    written = Sequence("written", [5, 6, 7, 31, 32], 5, 9, pages=runner.pages.take(2))
+    assert runner.land(last).tokens == runner.forward(PrefillBatch((Chunk(written, 0, 5),))).tokens
 
 
 def test_no_graph_and_no_prompt_in_chunks_changes_a_text(started: Callable[..., Runner]) -> None:

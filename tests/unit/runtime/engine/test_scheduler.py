@@ -49,13 +49,14 @@ def spans(batch: Batch | None) -> list[tuple[str, int, int]]:
 def test_a_long_prompt_is_prefilled_in_chunks_and_the_next_prompt_shares_the_last() -> None:
     subject = scheduler()
     subject.submit(sequence("long", 18))
-    subject.submit(sequence("short", 3))
+    subject.submit(sequence("as long", 18))
     assert spans(step(subject)[0]) == [("long", 0, 8)]
     assert spans(step(subject)[0]) == [("long", 8, 16)]
-    assert spans(step(subject)[0]) == [("long", 16, 18), ("short", 0, 3)]
+    assert spans(step(subject)[0]) == [("long", 16, 18), ("as long", 0, 6)]
+    subject.abort("as long")
     batch, _ = step(subject)
     assert isinstance(batch, DecodeBatch)
-    assert [entry.id for entry in batch.sequences] == ["long", "short"]
+    assert [entry.id for entry in batch.sequences] == ["long"]
 
 
 def test_a_sequence_joins_those_that_decode_as_soon_as_its_prompt_is_done() -> None:

@@ -32,7 +32,7 @@ def test_gradients_stay_as_they_were(started: Callable[..., Runner]) -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ({"kv_cache_bytes": 10_000}, ExitCode.KvCacheTooSmall, "one sequence of maxModelLen 128 needs 32"),
+        ({"kv_cache_bytes": 10_000}, ExitCode.KvCacheTooSmall, "one sequence of spec.engine.maxModelLen 128 needs 32"),
         ({"max_model_len": 4096}, ExitCode.ContextTooLong, "512 positions"),
         ({"folder": Path("/nowhere")}, ExitCode.ModelInvalid, "no such folder"),
     ],
@@ -88,5 +88,5 @@ def test_a_fact_against_a_policy_asked_by_name_ends_the_start_under_fail(llama_f
     config = engine_config(llama_folder, Policy.Breakable, Policy.Disabled)
     graph = replace(config.graph, on_unsupported=OnUnsupported.Fail)
     runner = Runner(replace(config, graph=graph), lambda report: None)
-    with pytest.raises(StartFailure, match=r"prefill: rule UnknownLayers stands against Breakable: .* 3 configured"):
+    with pytest.raises(StartFailure, match=r"prefill: rule UnknownLayers excludes Breakable: .* 3 configured"):
         runner.start()

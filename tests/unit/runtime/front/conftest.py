@@ -132,13 +132,14 @@ def start_front(
     ready: bool = True,
     idle_seconds: float = 15.0,
     api_key_file: Path | None = None,
+    environment: dict[str, str] | None = None,
     **changes: Any,
 ) -> Front:
     """A front over the scripted engine; waits until it is ready, or with ready=False until it listens."""
     model = changes.pop("model", None) or write_model(folder / "model")
     config = changes.pop("config", None) or engine_json(folder, model, **changes)
     command = [sys.executable, str(HERE / "scripted_front.py"), str(config), str(folder / "termination-log")]
-    environment = {
+    environment = (environment or {}) | {
         "GRAPHPOD_SCRIPT": script,
         "GRAPHPOD_STUCK_SECONDS": str(stuck_seconds),
         "GRAPHPOD_IDLE_SECONDS": str(idle_seconds),

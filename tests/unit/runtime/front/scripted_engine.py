@@ -75,14 +75,16 @@ class ScriptedRunner:
             report.phases[phase].captured = len(planned.sizes)
         self._report(report)
 
-    def forward(self, batch: Batch) -> Yielded:
+    ahead = True
+
+    def launch(self, batch: Batch) -> Yielded:
         if self._script == "raise":
             raise RuntimeError("the device fell off the bus")
         time.sleep(3600 if self._script == "stick" else PASS_SECONDS)
         if isinstance(batch, DecodeBatch):
-            tokens = [next_token(sequence) for sequence in batch.sequences]
+            tokens = [next_token(*row) for row in zip(batch.sequences, batch.ends, strict=True)]
             return Yielded(tokens, tuple(map(answer_logprob, batch.sequences, tokens)))
-        tokens = [next_token(chunk.sequence) if chunk.last else -1 for chunk in batch.chunks]
+        tokens = [next_token(chunk.sequence, chunk.end) if chunk.last else -1 for chunk in batch.chunks]
         return Yielded(
             tokens,
             tuple(map(answer_logprob, (chunk.sequence for chunk in batch.chunks), tokens)),
@@ -92,10 +94,13 @@ class ScriptedRunner:
             ),
         )
 
+    def land(self, flight: Yielded) -> Yielded:
+        return flight
 
-def next_token(sequence: Sequence) -> int:
-    """The prompt again, then its end, for ever."""
-    said = len(sequence.tokens) - sequence.prompt_len
+
+def next_token(sequence: Sequence, length: int) -> int:
+    """After `length` tokens: the prompt again, then its end, for ever."""
+    said = length - sequence.prompt_len
     return [*sequence.tokens[: sequence.prompt_len], END][said % (sequence.prompt_len + 1)]
 
 

@@ -1,22 +1,44 @@
 """A front process over the scripted engine: `python scripted_front.py CONFIG TERMINATION_LOG ACCEPT_SECONDS`.
 
 `GRAPHPOD_API_KEY_FILE` names the file of its keys; `GRAPHPOD_STUCK_SECONDS` replaces the watchdog's floor of 60 s,
-`GRAPHPOD_IDLE_SECONDS` the 15 s after which an idle stream carries a comment.
+`GRAPHPOD_IDLE_SECONDS` the 15 s after which an idle stream carries a comment, `GRAPHPOD_MOST_WAITING` the tokens that
+wait for a slow reader. While the file `GRAPHPOD_HOLD` exists, detokenising holds the event loop.
 """
 
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from graphpod_runtime.front import watchdog
 from graphpod_runtime.front.openai import stream
 from graphpod_runtime.front.options import ServeOptions
+from graphpod_runtime.front.requests import engine_stream
 from graphpod_runtime.front.serve import serve
+from graphpod_runtime.front.text import detokenize
+
+
+def held(feed: Callable[..., str], hold: Path) -> Callable[..., str]:
+    """`feed`, once the file has gone."""
+
+    def fed(*arguments: Any) -> str:
+        while hold.exists():
+            hold.with_suffix(".holding").touch()
+            time.sleep(0.01)
+        return feed(*arguments)
+
+    return fed
+
 
 if __name__ == "__main__":
     config, termination_log, accept_seconds = sys.argv[1:]
     watchdog.FLOOR_SECONDS = float(os.environ.get("GRAPHPOD_STUCK_SECONDS", watchdog.FLOOR_SECONDS))
     stream.IDLE_SECONDS = float(os.environ.get("GRAPHPOD_IDLE_SECONDS", stream.IDLE_SECONDS))
+    engine_stream.MOST_WAITING = int(os.environ.get("GRAPHPOD_MOST_WAITING", engine_stream.MOST_WAITING))
+    if hold := os.environ.get("GRAPHPOD_HOLD"):
+        detokenize.ByteDetokenizer.feed = held(detokenize.ByteDetokenizer.feed, Path(hold))  # type: ignore[method-assign]
     engine = (sys.executable, str(Path(__file__).with_name("scripted_engine.py")))
     key = os.environ.get("GRAPHPOD_API_KEY_FILE")
     sys.exit(

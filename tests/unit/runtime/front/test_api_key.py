@@ -60,7 +60,7 @@ def test_a_value_that_is_spoilt_neither_opens_the_door_nor_shuts_it(file: Path, 
 @pytest.mark.parametrize("line", ["correct horse", "schlüssel", "tab\tulator"])
 def test_what_a_header_cannot_carry_whole_is_no_key_and_is_not_told(file: Path, line: str) -> None:
     write(file, f"first\n\n{line}\n")
-    with pytest.raises(ApiKeyInvalid, match=r"line 3 of .*api-key is no API key") as refused:
+    with pytest.raises(ApiKeyInvalid, match=r"line 3 of .*api-key is not an API key") as refused:
         ApiKey(file)
     assert line.split()[0] not in str(refused.value)
 
@@ -100,4 +100,4 @@ def test_a_file_without_a_key_ends_the_start_with_its_name(tmp_path: Path, file:
     command = [sys.executable, "-m", "graphpod_runtime.cli", "serve", f"--config={config}", f"--api-key-file={file}"]
     ended = subprocess.run([*command, *ports], capture_output=True, text=True, timeout=60)
     assert ended.returncode == ExitCode.SettingInvalid
-    assert f"{file} holds no API key" in ended.stderr
+    assert f"{file} has no API key" in ended.stderr

@@ -17,7 +17,7 @@ def test_a_flag_that_the_file_decides_is_refused_beside_it(capsys: pytest.Captur
     with pytest.raises(SystemExit) as caught:
         main(["serve", "--config", "engine.json", "--max-batch", "4"])
     assert caught.value.code == 2
-    assert "--max-batch goes with --model; with --config the file says it" in capsys.readouterr().err
+    assert "--max-batch needs --model; with --config the file sets it" in capsys.readouterr().err
 
 
 def test_a_port_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,11 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
-import h11
 import pytest
 import uvicorn
 
 from graphpod_runtime.front import connection
-from graphpod_runtime.front.connection import FREE_PIECES, PIECE_BYTES, Pieces, TooManyPieces, room_for_connections
+from graphpod_runtime.front.connection import FREE_PIECES, HEADER_BYTES, MAX_AHEAD, PIECE_BYTES, room_for_connections
 from graphpod_runtime.front.incoming import BODY_LIMIT, DISCARD_LIMIT
 from graphpod_runtime.front.listen import listen, server
 
@@ -36,8 +35,8 @@ def send(front: Front, *parts: bytes) -> tuple[int, bytes]:
             return sent, b""
         answer = b""
         try:
-            while not complete(answer):
-                answer += client.recv(65536) or b"\r\n\r\ncontent-length: 0"
+            while not complete(answer) and (more := client.recv(65536)):
+                answer += more
         except OSError:
             pass
         return sent, answer
@@ -64,6 +63,14 @@ def told(answer: bytes) -> tuple[int, str]:
         (POST + b"content-length: 5\r\ncontent-length: 6\r\n\r\n{}", 400, "not HTTP/1.1"),
         (POST + b"content-length: -5\r\n\r\n", 400, "not HTTP/1.1"),
         (CHUNKED + b"zz\r\n", 400, "not HTTP/1.1"),
+        (b"GET /v1/models?" + b"a" * HEADER_BYTES + b" HTTP/1.1\r\nhost: x\r\n\r\n", 431, "header is too large"),
+        (POST + b"x: a\r\n" * HEADER_BYTES, 431, "header is too large"),
+        (CHUNKED + b"1;" + b"a" * 60_000, 431, "header is too large"),
+        (CHUNKED + b"0\r\nx: " + b"a" * 60_000, 431, "header is too large"),
+        (b"\r\n" * HEADER_BYTES, 431, "header is too large"),
+        (POST + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400, "not HTTP/1.1"),
+        (b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n", 400, "no proxy"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * (2 + MAX_AHEAD), 400, "More than 16 requests were sent ahead"),
         (POST + f"content-length: {BODY_LIMIT + 1}\r\nexpect: 100-continue\r\n\r\n".encode(), 413, "larger than"),
     ],
 )
@@ -81,17 +88,11 @@ def test_a_body_without_end_is_cut_off(front: Front, head: bytes) -> None:
     assert "Traceback" not in front.log.read_text()
 
 
-def test_small_pieces_are_counted_and_large_ones_are_free() -> None:
-    pieces = Pieces(h11.SERVER)
-    large = b"%x\r\n" % PIECE_BYTES + b"x" * PIECE_BYTES + b"\r\n"
-    pieces.receive_data(CHUNKED + large * 5000 + b"0\r\n\r\n")
-    assert sum(isinstance(pieces.next_event(), h11.Data) for _ in range(5002)) == 5000
-    pieces = Pieces(h11.SERVER)
-    pieces.receive_data(CHUNKED + TINY * (FREE_PIECES + 5))
-    for _ in range(1 + FREE_PIECES + FREE_PIECES // PIECE_BYTES):
-        pieces.next_event()
-    with pytest.raises(TooManyPieces):
-        pieces.next_event()
+def test_a_body_of_many_pieces_that_are_not_small_is_read(front: Front) -> None:
+    body = json.dumps({"model": "echo", "prompt": "a"}).encode().ljust(PIECE_BYTES)
+    pieces = [b"%x\r\n%b\r\n" % (PIECE_BYTES, body), *[b"%x\r\n%b\r\n" % (PIECE_BYTES, b" " * PIECE_BYTES)] * 3000]
+    _, answer = send(front, CHUNKED + b"".join(pieces) + b"0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(("files", "room"), [(1024, 448), (1_048_576, 4096), (-1, 4096), (64, 1)])
@@ -107,9 +108,12 @@ async def answers_once(scope: Any, receive: Any, send: Any) -> None:
 class Serving:
     """A server in this process, and clients of it."""
 
+    def __init__(self, app: Any = answers_once) -> None:
+        self._app = app
+
     async def __aenter__(self) -> "Serving":
         self._bound = listen("127.0.0.1", 0)
-        self._server: uvicorn.Server = server(answers_once)
+        self._server: uvicorn.Server = server(self._app)
         self._task = asyncio.create_task(self._server.serve([self._bound]))
         return self
 
@@ -150,5 +154,86 @@ def test_one_connection_too_many_is_told_and_closed(monkeypatch: pytest.MonkeyPa
             assert (status, "Too many connections" in message) == (503, True)
             for _, one in (*open_ones, (reader, writer)):
                 one.close()
+
+    asyncio.run(run())
+
+
+async def echoes(scope: Any, receive: Any, send: Any) -> None:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message["more_body"]
+    headers = [(b"content-length", str(len(body)).encode()), (b"said", scope["method"].encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def test_a_request_that_offers_http_2_keeps_its_body_and_its_connection() -> None:
+    """Java's HTTP client offers it with the first request of each connection."""
+    offer = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAAA\r\n"
+
+    async def run() -> None:
+        async with Serving(echoes) as serving:
+            reader, writer = await serving.connect()
+            writer.write(POST + offer + b"content-length: 5\r\n\r\nfirst" + POST + b"content-length: 6\r\n\r\nsecond")
+            for body in (b"first", b"second"):
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert (head.startswith(b"HTTP/1.1 200"), await reader.readexactly(len(body))) == (True, body)
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_requests_sent_ahead_are_answered_in_order() -> None:
+    async def run() -> None:
+        async with Serving(echoes) as serving:
+            reader, writer = await serving.connect()
+            bodies = [b"%02d" % number for number in range(MAX_AHEAD + 1)]
+            writer.write(b"".join(POST + b"content-length: 2\r\n\r\n" + body for body in bodies))
+            for body in bodies:
+                await reader.readuntil(b"\r\n\r\n")
+                assert await reader.readexactly(2) == body
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_client_that_goes_ends_the_request_that_is_answered_whatever_it_sent_ahead() -> None:
+    async def run() -> None:
+        gone, working = asyncio.Event(), asyncio.Event()
+
+        async def waits(scope: Any, receive: Any, send: Any) -> None:
+            working.set()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            gone.set()
+
+        async with Serving(waits) as serving:
+            _, writer = await serving.connect()
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * 3)
+            await asyncio.wait_for(working.wait(), 30)
+            writer.close()
+            await asyncio.wait_for(gone.wait(), 30)
+
+    asyncio.run(run())
+
+
+def test_a_slow_header_does_not_cut_the_answer_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEADER_SECONDS", 0.05)
+
+    async def run() -> None:
+        finish = asyncio.Event()
+
+        async def slow(scope: Any, receive: Any, send: Any) -> None:
+            await finish.wait()
+            await answers_once(scope, receive, send)
+
+        async with Serving(slow) as serving:
+            reader, writer = await serving.connect()
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\nGET / HT")
+            await asyncio.sleep(0.2)
+            finish.set()
+            assert b"ok" in await asyncio.wait_for(reader.readuntil(b"ok"), 30)
+            writer.close()
 
     asyncio.run(run())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, normalizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner, TextDetokenizer
@@ -33,6 +33,28 @@ def fallback_tokenizer() -> Library:
     return tokenizer
 
 
+def metaspace_tokenizer() -> Library:
+    """As T5 and many conversions from SentencePiece: a mark for each space, and no bytes."""
+    pieces = [
+        "<unk>",
+        "</s>",
+        "\u2581",
+        "\u2581a",
+        "a",
+        "b",
+        "\u2581\u2581",
+        "\ufffd",
+        "\u65e5",
+        "\u200d",
+        "\U0001f469",
+    ]
+    tokenizer = Library(models.BPE(vocab={token: id for id, token in enumerate(pieces)}, merges=[], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
+    tokenizer.add_special_tokens([AddedToken("</s>", special=True)])
+    return tokenizer
+
+
 def made(folder: Path, library: Library) -> Tokenizer:
     folder.mkdir()
     library.save(str(folder / "tokenizer.json"))
@@ -41,15 +63,18 @@ def made(folder: Path, library: Library) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
-    """A byte-level tokenizer and one that falls back to bytes."""
+    """A byte-level tokenizer, one that falls back to bytes, and one that has none."""
     folder = tmp_path_factory.mktemp("tokenizers")
     return {
         "bytes": made(folder / "bytes", byte_tokenizer()),
         "fallback": made(folder / "fallback", fallback_tokenizer()),
+        "metaspace": made(folder / "metaspace", metaspace_tokenizer()),
     }
 
 
-KINDS = pytest.mark.parametrize("kind", ["bytes", "fallback"])
+ADVERSARIAL = "a b\n日é😀👩\u200d\ufe0f\u0301\U0001f3fd�"
+"""Leading spaces, joiners, marks that follow a character, and the character for what is none."""
+KINDS = pytest.mark.parametrize("kind", ["bytes", "fallback", "metaspace"])
 
 
 def text_of(subject: Detokenizer, groups: list[list[int]]) -> str:
@@ -92,7 +117,7 @@ def test_the_pieces_of_any_tokens_join_to_one_decode(
 
 
 @KINDS
-@given(text=st.text(st.sampled_from("a b\n日é😀👩‍�"), max_size=40), cut=st.integers(0, 200))
+@given(text=st.text(st.sampled_from(ADVERSARIAL), max_size=40), cut=st.integers(0, 200))
 def test_the_tokens_of_a_text_in_parts_and_broken_off_join_to_one_decode(
     both: dict[str, Tokenizer], kind: str, text: str, cut: int
 ) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from graphpod_runtime.front.requests.engine_client import EngineClient
+from graphpod_runtime.front.requests.engine_stream import Arrived
 from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
 
 BABBLE = """
@@ -21,17 +22,17 @@ sys.stdin.read()
 
 
 def test_a_request_that_comes_after_the_end_ends_at_once() -> None:
-    async def late() -> tuple[int, object]:
+    async def late() -> dict[int, Arrived]:
         client = EngineClient(lambda event: None)
         client.abort_all("the server is shutting down")
         with client.submit([partial(Submit, prompt=[1], max_tokens=1)]) as stream:
             assert client.open == 0
-            event = await asyncio.wait_for(stream.next(), 10)
+            arrived = await asyncio.wait_for(stream.next(), 10)
         client.close()
-        return event
+        return arrived
 
-    index, event = asyncio.run(late())
-    assert (index, event) == (0, Finished("r0", FinishReason.Error, "the server is shutting down"))
+    ended = Finished("r0", FinishReason.Error, "the server is shutting down")
+    assert asyncio.run(late()) == {0: Arrived(finished=ended)}
 
 
 def test_a_request_that_cannot_be_sent_leaves_none_of_its_group_open() -> None:

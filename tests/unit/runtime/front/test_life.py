@@ -235,7 +235,7 @@ def test_a_pass_that_never_ends_is_stuck_and_its_stack_is_in_the_log(own_front: 
     assert "no progress at Ready" in response.json()["error"]["message"]
     assert front.ended() == ExitCode.Stuck
     assert cause(front).startswith("Stuck: no progress at Ready")
-    assert "in forward" in front.log.read_text()
+    assert "in launch" in front.log.read_text()
 
 
 @pytest.mark.parametrize(

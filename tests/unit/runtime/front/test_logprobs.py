@@ -144,3 +144,31 @@ def test_bytes_are_told_as_far_as_the_tokenizer_knows_them(tmp_path: Any) -> Non
         assert (tokenizer.token(id), tokenizer.bytes_of(id)) == (text, text.encode())
     assert [tokenizer.bytes_of(id) for id in tokenizer.encode("é")] == [b"\xc3", b"\xa9"]
     assert tokenizer.bytes_of(256) == b"<end>"
+
+
+@pytest.mark.parametrize("prompt", ["ab", "a"])
+def test_a_prompt_alone_is_scored_without_an_answer(front: Front, prompt: str) -> None:
+    before = front.metric("graphpod_generation_tokens_total")
+    body = {"model": "echo", "prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 1}
+    reply = front.post(TEXT, body).json()
+    (choice,) = reply["choices"]
+    assert (choice["text"], choice["finish_reason"]) == (prompt, "length")
+    assert choice["logprobs"]["tokens"] == list(prompt)
+    assert choice["logprobs"]["token_logprobs"] == [None, *map(value, prompt[1:])]
+    assert reply["usage"]["completion_tokens"] == 0
+    assert front.metric("graphpod_generation_tokens_total") == before
+
+
+def test_several_prompts_alone_come_back_as_a_stream(front: Front) -> None:
+    body = {"model": "echo", "prompt": ["ab", "c"], "max_tokens": 0, "echo": True, "stream": True}
+    lines = front.post(TEXT, body).text.splitlines()
+    chunks = [json.loads(line[6:])["choices"][0] for line in lines if line.startswith("data: {")]
+    texts = ["".join(one["text"] for one in chunks if one["index"] == index) for index in (0, 1)]
+    assert texts == ["ab", "c"]
+    assert [one["finish_reason"] for one in chunks if one["finish_reason"]] == ["length", "length"]
+
+
+def test_a_prompt_alone_is_scored_whatever_token_would_follow(front: Front) -> None:
+    body = {"model": "echo", "prompt": [64, 256], "max_tokens": 0, "echo": True, "logprobs": 0, "stop_token_ids": [64]}
+    (choice,) = front.post(TEXT, body).json()["choices"]
+    assert (len(choice["logprobs"]["tokens"]), choice["finish_reason"]) == (2, "length")

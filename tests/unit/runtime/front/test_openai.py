@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from graphpod_runtime.front.incoming import BODY_LIMIT
 from graphpod_runtime.front.openai.protocol import CompletionRequest, Message
 from graphpod_runtime.front.requests.errors import ApiError
+from graphpod_runtime.front.text.tokenizer import REPLACEMENT
 
 from .conftest import Front
 
@@ -70,7 +71,8 @@ def test_a_chat_is_streamed_role_first_finish_last_usage_when_asked(front: Front
     assert all(chunk.choices[0].delta.role is None for chunk in content[1:])
     assert [chunk.choices[0].finish_reason for chunk in content] == [None] * (len(content) - 1) + ["stop"]
     pieces = [chunk.choices[0].delta.content or "" for chunk in content]
-    assert [piece for piece in pieces if piece] == list("héllo 😀")
+    assert "".join(pieces) == "héllo 😀"
+    assert REPLACEMENT not in "".join(pieces)
     assert last.choices == []
     assert last.usage is not None
     assert last.usage.completion_tokens == len("héllo 😀".encode()) + 1
@@ -154,7 +156,9 @@ def test_an_id_of_the_model_that_the_tokenizer_does_not_have_is_a_token_like_oth
     assert front.get("/warmup").json()["vocabulary"] == 260
     reply = front.post(TEXT, {"model": "echo", "prompt": [64, 259], "max_tokens": 2})
     assert reply.status_code == 200
-    assert reply.json()["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
+    assert reply.json()["usage"] == {
+        "prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4, "prompt_tokens_details": {"cached_tokens": 0},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -211,6 +215,12 @@ def test_a_field_that_is_not_built_is_refused_by_name(front: Front, field: str, 
         (CHAT, say("x", chat_template_kwargs={"a": float("nan")}), 400, "chat_template_kwargs", "not JSON"),
         (CHAT, say("x", logit_bias=NESTED), 400, "logit_bias", "logit_bias=[1 items] is not supported"),
         (CHAT, say("x", max_tokens=0), 400, "max_tokens", "greater than or equal to 1"),
+        (TEXT, {"model": "echo", "prompt": "x", "max_tokens": 0}, 400, "max_tokens", "would be empty; ask for 1"),
+        (TEXT, {"model": "echo", "prompt": "x", "max_tokens": -1}, 400, "max_tokens", "greater than or equal to 0"),
+        (TEXT, {"model": "echo", "prompt": [1] * 200_000, "max_tokens": 0, "echo": True}, 400, "prompt", "by 1"),
+        (CHAT, say("x", n="1"), 400, "n", 'n must be a number, not "1"'),
+        (CHAT, say("x", n=True), 400, "n", "n must be a number, not true"),
+        (CHAT, say("x", presence_penalty="0"), 400, "presence_penalty", 'must be a number, not "0"'),
         (TEXT, {"model": "echo", "prompt": "x", "max_tokens": 10**4300 - 1}, 400, "max_tokens", "less than"),
         (CHAT, say("x", stop_token_ids=[5, 2**70]), 400, "stop_token_ids.1", "less than 2147483648"),
         (CHAT, say("x", stop_token_ids=[-1]), 400, "stop_token_ids.0", "greater than or equal to 0"),
@@ -365,3 +375,28 @@ def test_an_assistants_tool_calls_and_their_answers_reach_the_template() -> None
         Message.model_validate(turn | {"tool_calls": [deep]}).plain(0)
     with pytest.raises(ApiError, match="belongs to a turn of role 'assistant'"):
         Message.model_validate({"role": "user", "content": "x", "tool_calls": [call]}).plain(0)
+
+
+def test_usage_says_how_much_of_a_prompt_was_cached_and_a_salt_keeps_it_apart(front: Front) -> None:
+    def cached(**more: object) -> int:
+        prompt = "the beginning of a conversation, and of the next one, too"
+        reply = front.client().completions.create(model="echo", prompt=prompt, max_tokens=1, extra_body=more)
+        assert reply.usage is not None
+        assert reply.usage.prompt_tokens_details is not None
+        return reply.usage.prompt_tokens_details.cached_tokens or 0
+
+    before = front.metric("graphpod_prefix_cache_hit_tokens_total")
+    assert cached(cache_salt="a") == 0
+    found = cached(cache_salt="a")
+    assert found > 32
+    assert cached(cache_salt="b") == 0
+    assert cached(cache_salt="b", priority=-3) == found
+    front.eventually("they are counted", lambda: front.metric("graphpod_prefix_cache_hit_tokens_total") > before)
+    assert front.metric("graphpod_prefix_cache_hit_tokens_total") - before == 2 * found
+    assert front.metric("graphpod_prefix_cache_tokens") >= 2 * found
+
+
+@pytest.mark.parametrize(("field", "value"), [("cache_salt", ""), ("cache_salt", "x" * 257), ("priority", "high")])
+def test_a_salt_or_priority_that_cannot_be_is_refused(front: Front, field: str, value: object) -> None:
+    refused = front.post("/v1/completions", {"model": "echo", "prompt": "a", field: value})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)

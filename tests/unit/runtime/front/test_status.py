@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy import limits
+from graphpod_policy import ServingConfig, limits
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.wire.report import ServedLimits, State
 
@@ -38,3 +38,10 @@ def test_the_front_is_ready_once_the_engine_is_and_no_earlier(tmp_path: Path, st
     subject.loaded()
     subject.update(subject.report | {"state": state.value})
     assert subject.ready is (state is State.Ready)
+
+
+def test_open_prompts_may_hold_the_kv_cache_as_often_as_requests_are_open_for_each_that_runs(tmp_path: Path) -> None:
+    subject = status(tmp_path, max_model_len=300, max_batch=8, serving=ServingConfig(max_queue=16))
+    assert subject.open_tokens == 3 * 8 * 300, "before the KV cache is known"
+    subject.update(subject.report | {"kv": {"tokens": 1000}})
+    assert subject.open_tokens == 3000

@@ -88,7 +88,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "model.safetensors.index.json").write_text(
             '{"weight_map": {"a": "part-1.safetensors"}}'
         ),
-        "part-1.safetensors: named by model.safetensors.index.json but not there",
+        "part-1.safetensors: is missing, though model.safetensors.index.json lists it",
     ),
 }
 

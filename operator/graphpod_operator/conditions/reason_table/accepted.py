@@ -1,0 +1,83 @@
+"""The reasons of Accepted, and the one of every condition while it is not True."""
+
+from __future__ import annotations
+
+from graphpod_operator.api.status import ConditionStatus
+from graphpod_operator.conditions.reason_row import Notice, ReasonRow, stalls, warns
+from graphpod_operator.conditions.types import ConditionType
+
+_A = (ConditionType.Accepted,)
+_M = (ConditionType.ModelAvailable,)
+_W = (ConditionType.WorkloadAvailable,)
+_G = (ConditionType.GraphsCaptured,)
+_S = (ConditionType.Scheduled,)
+_D = (ConditionType.Degraded,)
+_P = (ConditionType.PolicyUpdateAvailable,)
+_E = (ConditionType.EngineUpdateAvailable,)
+_T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknown
+
+# fmt: off
+ROWS = {
+    # Accepted
+    "Accepted": ReasonRow(_A, _T, "the spec has a plan and its objects are applied", "a later spec is refused"),
+    "Paused": ReasonRow(
+        _A, _T, "the annotation graphpod.dev/paused is true: only the status is written", "it is not",
+        "to apply changes again: kubectl annotate inferenceservices.graphpod.dev NAME graphpod.dev/paused-",
+        notice=Notice.Normal,
+    ),
+    "SpecInvalid": stalls(
+        _A, _F, "the stored spec does not fit this operator's API, or the API server refuses the Deployment for a part "
+        "that comes from spec.resources or spec.placement", "the spec is edited",
+        "correct that field: kubectl edit inferenceservices.graphpod.dev NAME; running pods stay as they are",
+    ),
+    "SpecTooLarge": stalls(
+        _A, _F, "the object, or one made from it, is larger or nested deeper than the operator reads: 512 KiB, and of "
+        "the spec 4096 values and 32 levels", "the object is within that",
+        "shorten or remove that field, or delete the object",
+    ),
+    "FeatureNotBuilt": stalls(
+        _A, _F, "the spec requests a feature that this version does not have", "the field is removed or changed",
+        "remove or change that field; for what is built: kubectl explain inferenceservices.graphpod.dev.spec",
+    ),
+    "PolicyRefused": stalls(
+        _A, _F, "a rule excludes the requested policy and spec.graph.onUnsupported is Fail",
+        "the policy or the feature changes",
+        "set spec.graph.onUnsupported: Degrade, or choose another policy",
+    ),
+    "NotAllowed": stalls(
+        _A, _F, "the spec uses a volume type, a Gateway, a hostname or an image that the operator's installer does not "
+        "allow; running pods stay as they are", "the spec or the list is changed",
+        "change that field, or ask the operator's admin to extend that list in the chart's values",
+    ),
+    "PodTemplateInvalid": stalls(
+        _A, _F, "spec.podTemplate uses a name reserved for the operator, or the API server refuses the Deployment "
+        "for a part that comes from it", "spec.podTemplate is corrected",
+        "correct spec.podTemplate: kubectl edit gisvc NAME; running pods stay as they are",
+    ),
+    "NameCollision": stalls(
+        _A, _F, "an object of a name we need exists and is not ours; nothing is written", "that object is gone",
+        "rename the InferenceService, or delete that object; the operator retries every minute",
+    ),
+    "KedaMissing": stalls(
+        _A, _F, "spec.autoscaling.provider is KEDA, and the operator cannot use the kind ScaledObject",
+        "it can; retried every minute", "install KEDA, or set spec.autoscaling.provider: HPA",
+    ),
+    "PrometheusUnknown": stalls(
+        _A, _F, "spec.autoscaling.provider is KEDA, and the operator has no Prometheus address",
+        "the operator has one",
+        "helm upgrade --reuse-values --set prometheusUrl=URL, or set spec.autoscaling.provider: HPA",
+    ),
+    "ApplyRefused": warns(
+        _A, _F, "the API server refused one of the objects", "the object is accepted",
+        "fix the field that the server names; running pods stay, and the operator retries, at most every 5 min",
+    ),
+    "PreviousDeleting": ReasonRow(
+        _A, _U, "objects of a deleted InferenceService of this name are still being removed", "they are gone",
+        "wait for garbage collection",
+    ),
+    # every condition below Accepted
+    "NotAccepted": ReasonRow(
+        (*_M, *_W, *_G, *_S, *_D, *_P, *_E), _U, "Accepted is not True", "Accepted is True",
+        "see the condition Accepted", consequence=True,
+    ),
+}

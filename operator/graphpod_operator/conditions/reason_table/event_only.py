@@ -1,0 +1,37 @@
+"""Reasons that no condition has: only an event reports them."""
+
+from __future__ import annotations
+
+from graphpod_operator.api.status import ConditionStatus
+from graphpod_operator.conditions.reason_row import warns
+
+_T = ConditionStatus.true
+
+# fmt: off
+ROWS = {
+    "PutBack": warns(
+        (), _T, "somebody changed the Deployment, and it was put back", "reported once in ten minutes",
+        "change the InferenceService instead (kubectl scale gisvc/NAME --replicas=N); to roll back, apply its earlier "
+        "spec again; kubectl rollout restart is respected",
+    ),
+    "Contested": warns(
+        (), _T, "another writer keeps changing an object or the status, and the operator puts it back less often "
+        "each time",
+        "reported once in ten minutes", "find the other writer: kubectl get "
+        "inferenceservices.graphpod.dev,deployments NAME -o yaml --show-managed-fields",
+    ),
+    "ReplicasIgnored": warns(
+        (), _T, "somebody set spec.replicas, by kubectl scale for one, while spec.autoscaling decides",
+        "reported once after each change", "change spec.autoscaling.min and max, or remove spec.autoscaling",
+    ),
+    "MemoryUnreadable": warns(
+        (), _T, "a ControllerRevision of the service is corrupt, and the service continues without it",
+        "reported once by each run of the operator", "delete that ControllerRevision: kubectl delete "
+        "controllerrevision",
+    ),
+    "ObjectSkipped": warns(
+        (), _T, "an object with the service's label is larger, or nested deeper, than the operator reads, or cannot be "
+        "read: only its metadata counts", "reported at most once in ten minutes",
+        "delete it with kubectl delete: the operator creates its own objects again",
+    ),
+}

@@ -1,0 +1,78 @@
+"""The reasons of the conditions about children of optional kinds: MonitorReady, RouteReady, ScalingReady."""
+
+from __future__ import annotations
+
+from graphpod_operator.api.status import ConditionStatus
+from graphpod_operator.conditions.reason_row import ReasonRow, warns
+from graphpod_operator.conditions.types import ConditionType
+
+_MON = (ConditionType.MonitorReady,)
+_X = (ConditionType.ScalingReady,)
+_RT = (ConditionType.RouteReady,)
+_T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknown
+
+# fmt: off
+ROWS = {
+    # conditions about optional kinds
+    "KindNotServed": warns(
+        (*_MON, *_RT), _F, "the cluster does not serve the kind", "it does",
+        "install its CRD; the operator looks for it every minute",
+    ),
+    "KindNotGranted": warns(
+        (*_MON, *_RT), _F, "the operator has no right to use the kind, or is configured not to use it", "it may",
+        "switch the kind on in the chart's values, under optionalKinds",
+    ),
+    "NotWritten": warns(
+        (*_MON, *_X, *_RT), _F, "the API server does not accept the object, or not now; the pods run without it",
+        "it does", "fix the field that the server names, or simplify the spec; the operator retries, at "
+        "most every 5 min",
+    ),
+    "MonitorMade": ReasonRow(_MON, _T, "the PodMonitor exists", "it is no longer requested, or its kind goes"),
+    "MonitorPending": ReasonRow(_MON, _U, "the PodMonitor does not exist yet", "it does", "see the condition Accepted"),
+    # RouteReady
+    "RouteAccepted": ReasonRow(
+        _RT, _T, "every gateway accepts the route and finds the Service (Accepted and ResolvedRefs)", "one does not",
+    ),
+    "RouteShut": warns(
+        _RT, _U, "every gateway accepts the route, but the NetworkPolicy keeps out the pods of a Gateway's namespace, "
+        "where its proxies may be", "it lets them in, or others from elsewhere",
+        "add it to networkPolicy.routeNamespaces of the chart, or its proxies to networkPolicy.gateways",
+    ),
+    "RoutePending": ReasonRow(
+        _RT, _U, "a gateway's controller has not reported on the present form of the route", "it has",
+        "check that the Gateway exists and its controller runs: kubectl get gateways.gateway.networking.k8s.io -A",
+    ),
+    "RouteNotAllowed": warns(
+        _RT, _F, "no listener of a gateway admits routes of this namespace (NotAllowedByListeners)", "one does",
+        "let allowedRoutes of a listener of that Gateway admit this namespace",
+    ),
+    "RouteHostnameUnmatched": warns(
+        _RT, _F, "no listener of a gateway has one of the hostnames (NoMatchingListenerHostname)", "one has",
+        "set spec.networking.route.hostnames to a host of that Gateway's listeners",
+    ),
+    "RouteListenerUnmatched": warns(
+        _RT, _F, "a gateway has no listener of that name or port (NoMatchingParent)", "it has",
+        "correct sectionName and port in spec.networking.route.parentRefs",
+    ),
+    "RouteUnsupported": warns(
+        _RT, _F, "a gateway does not support what the route requests (UnsupportedValue, IncompatibleFilters)",
+        "the route requests less",
+        "remove spec.networking.route.pathPrefix, or set spec.networking.route.requestTimeout: GatewayDefault",
+    ),
+    "RouteRefused": warns(
+        _RT, _F, "a gateway does not accept the route for another reason, or does not find the Service", "it does",
+        "for the cause: kubectl describe httproute NAME",
+    ),
+    # ScalingReady
+    "Autoscaled": ReasonRow(
+        _X, _T, "an autoscaler decides on the number of pods, and spec.replicas is ignored",
+        "spec.autoscaling is removed, spec.suspend is true, or the autoscaler reports that it cannot scale",
+    ),
+    "AutoscalerPending": ReasonRow(
+        _X, _U, "the autoscaler has not reported yet whether it can scale", "it has", consequence=True,
+    ),
+    "AutoscalerIdle": ReasonRow(
+        _X, _F, "the autoscaler reports that it cannot scale; the number of pods stays as it is", "it can",
+        "check that a metrics adapter serves the metric; for the cause: kubectl describe hpa,scaledobjects NAME",
+    ),
+}

@@ -1,0 +1,72 @@
+"""The observed state of a service: what the cluster and its pods say of it at the moment they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from graphpod_operator.cache.child import Child, DeploymentRollout
+from graphpod_operator.cache.key import Key
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.projections import is_ours
+from graphpod_operator.cache.route_status import RouteStatus
+from graphpod_operator.cache.store import Store
+from graphpod_operator.kube.cluster import ApiError
+from graphpod_operator.kube.resources import AUTOSCALERS, OPTIONAL, Resource
+from graphpod_operator.observe.warmup_report import NoReading, Reading
+from graphpod_operator.observe.warmups import Warmups
+from graphpod_operator.telemetry.metrics import Meters
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the cluster says of a service. `readings` holds an entry for each running pod, by pod uid."""
+
+    rollout: DeploymentRollout | None
+    pods: tuple[Pod, ...]
+    readings: Mapping[str, Reading | NoReading]
+    optional: frozenset[Resource] = frozenset()
+    """The optional kinds of which the service has its object."""
+    autoscaler: Child | None = None
+    route: RouteStatus | None = None
+    held_up: Mapping[Resource, str] = field(default_factory=dict)
+    """The optional kinds of which it could not be written, with the API server's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Reads the pods' warm-ups, and the store after that."""
+
+    warmups: Warmups
+    store: Store
+    meters: Meters
+
+    async def observe(self, key: Key, held_up: Mapping[Resource, ApiError], again: bool) -> Observed:
+        """Read the pods, and report what is then. `held_up` are the kinds that could not be written; `again`: also pods
+        whose warm-up has ended are asked.
+        """
+        readings = await self.warmups.read(self.store.pods(key), again=again)
+        for answer in readings.values():
+            result = answer.cause.value if isinstance(answer, NoReading) else "ok"
+            self.meters.count("graphpod_operator_warmup_reads_total", result=result)
+        # the pods may have changed during the reads: report on what is now
+        where = key.namespace, key.name
+        deployment = self.store.child(Resource.Deployment, *where)
+        service = self.store.service(key)
+        owner = deployment.controller if deployment is not None else None
+        ours = owner is not None and service is not None and owner.uid == service.uid
+
+        def ours_of(kind: Resource) -> Child | None:
+            child = self.store.child(kind, *where)
+            return child if child is not None and service is not None and is_ours(service, child) else None
+
+        route = ours_of(Resource.HTTPRoute)
+        return Observed(
+            rollout=deployment.rollout if deployment is not None and ours else None,
+            pods=self.store.pods(key) if ours else (),
+            readings=readings,
+            optional=frozenset(kind for kind in OPTIONAL if ours_of(kind)),
+            autoscaler=next(filter(None, map(ours_of, AUTOSCALERS)), None),
+            route=route.route if route is not None else None,
+            held_up={kind: str(error) for kind, error in held_up.items()},
+        )

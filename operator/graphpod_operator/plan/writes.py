@@ -1,0 +1,117 @@
+"""The writes that a plan takes: the wanted objects compared with the live ones. Pure; the `applier` carries them
+out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from graphpod_operator.cache.child import Child
+from graphpod_operator.cache.projections import is_ours
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.kube.resources import AT_TIMES, Resource
+from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
+from graphpod_operator.plan.refused_field import blamed
+from graphpod_operator.render.owner import Body
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A child that does not exist. It is applied after a live look, without force, and to no object that exists."""
+
+    wanted: DesiredChild
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A child of ours that differs from the plan. It is applied with force, to this uid only, and where a version is
+    given, to what it was at that version. `edited`: it differs from what we applied last too, so somebody changed it.
+    """
+
+    wanted: DesiredChild
+    uid: str
+    edited: bool
+    version: int | None = None
+
+    @classmethod
+    def of(cls, wanted: DesiredChild, live: Child) -> Update | None:
+        """What it takes to bring a live child in order; None when it is."""
+        return cls(wanted, live.uid, live.edited) if live.edited or live.owned != wanted.owned else None
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The number of pods of this Deployment is claimed by a second field manager, before we cease to."""
+
+    child: Child
+    replicas: int
+
+    @property
+    def body(self) -> Body:
+        """What that manager applies."""
+        kind, child = self.child.resource, self.child
+        metadata = {"name": child.name, "namespace": child.namespace, "uid": child.uid}
+        spec = {"replicas": self.replicas}
+        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A child of ours that the spec wants no more, or that can be no other way than it is. It is deleted by its uid,
+    after a live look.
+    """
+
+    child: Child
+
+
+Write = Create | Update | Delete | HandOver
+
+
+def not_applied(message: str) -> Refused:
+    """What it means that the API server refused one of the children, with the server's words."""
+    return Refused(*(blamed(message) or (Reason.ApplyRefused, message)))
+
+
+Look = Callable[[Resource, str, str], Child | None]
+"""Finds a child by kind, namespace and name."""
+
+
+def writes(found: Service, desired: Desired, look: Look) -> tuple[Write, ...] | Refused:
+    """The writes that make the children as desired; none when they are. `look` finds a child by name.
+
+    One child with another owner stops all of them: a half-applied service is of no use.
+    """
+    needed: list[Write] = []
+    for wanted in desired.children:
+        live = look(wanted.resource, wanted.namespace, wanted.name)
+        if live is None:
+            needed.append(Create(wanted))
+        elif (stranger := foreign(found, wanted, live)) is not None:
+            return stranger
+        elif live.kept is not None and live.kept.trouble is not None:
+            needed.append(Delete(live))  # it cannot be changed; what it should hold is written once it is gone
+        elif (repair := Update.of(wanted, live)) is not None:
+            needed.append(repair)
+    return (*needed, *_removals(found, desired, look))
+
+
+def _removals(found: Service, desired: Desired, look: Look) -> Iterator[Delete]:
+    """What the spec wanted once, and now does not."""
+    kinds = {wanted.resource for wanted in desired.children} | {one.resource for one in desired.withheld}
+    for resource in AT_TIMES:
+        live = look(resource, found.key.namespace, found.key.name) if resource not in kinds else None
+        if live is not None and is_ours(found, live):
+            yield Delete(live)
+
+
+def foreign(found: Service, wanted: DesiredChild, live: Child) -> Refused | None:
+    """Why a live object may not be written: it is not controlled by this very service, or it is going away."""
+    owner = live.controller
+    if owner is not None and owner.is_service(found.key.name):
+        if owner.uid != found.uid or live.deleting:
+            waits = f", and waits for its finalizers: {', '.join(live.finalizers)}" if live.finalizers else ""
+            return Refused(Reason.PreviousDeleting, f"{wanted} still exists{waits}")
+        return None
+    whose = f"controlled by {owner}" if owner is not None else "not made by graphpod"
+    return Refused(Reason.NameCollision, f"{wanted} exists and is {whose}; the operator leaves it untouched")

@@ -1,0 +1,1 @@
+"""Applied: the ControllerRevisions of a service: old ones deleted, a lost one made again."""

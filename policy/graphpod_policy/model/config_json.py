@@ -1,0 +1,136 @@
+"""What a model's config.json declares, as the engine reads it: whatever changes the arithmetic is read or refused."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphpod_policy.model.architectures import ARCHITECTURES, Architecture
+
+Json = Mapping[str, Any]
+
+REFUSED = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
+"""Fields that change the arithmetic and are not built; a true value is refused."""
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""What `layer_types` may name."""
+
+STRETCHES = ("default", "linear", "llama3", "yarn")
+"""Rope types that are built."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigJson:
+    """A parsed config.json: nulls out, the defaults of a known architecture in, of a model that sees images the text
+    part. `row` is None for an architecture that the engine does not know.
+
+    Its methods raise KeyError, TypeError, ValueError or AttributeError where a field is missing or has no usable
+    value.
+    """
+
+    architecture: str
+    row: Architecture | None
+    fields: Json
+
+    @classmethod
+    def of(cls, whole: Json) -> "ConfigJson":
+        """What `whole` declares."""
+        named = whole.get("architectures") or [str(whole.get("model_type", ""))]
+        name = str(named[0])
+        row = ARCHITECTURES.get(name)
+        if row is None:
+            return cls(name, None, given(whole.get("text_config") or whole))
+        return cls(name, row, {**row.defaults, **given(whole["text_config"] if row.text_part else whole)})
+
+    def not_built(self) -> str | None:
+        """What the engine of this version does not have: the field, its value, and what is built instead."""
+        row, fields = self.row, self.fields
+        if row is None:
+            return f"architecture {self.architecture!r} is unknown; this engine runs {', '.join(ARCHITECTURES)}"
+        for field in REFUSED:
+            if fields.get(field):
+                return f"{field}={json.dumps(fields[field])} is not built"
+        scheme = fields.get("quantization_config") or {}
+        # A scheme for the KV cache alone leaves the weights plain numbers.
+        if scheme and (scheme.get("config_groups") or not scheme.get("kv_cache_scheme")):
+            method = scheme.get("quant_method")
+            return f"quantization_config of {method!r} is not built; take the model's 16-bit weights"
+        field, only = row.activation
+        # One function per family: silu in a Gemma would be a file of another model.
+        if (activation := fields.get(field, only)) != only:
+            return f"{field} {activation!r} is not built; only {only!r} is"
+        for kind in self._layer_types():
+            if kind not in (FULL, SLIDING):
+                return f"layer type {kind!r} is not built; only {FULL} and {SLIDING} are"
+        return self._rope_not_built(row)
+
+    def windows(self) -> tuple[int | None, ...]:
+        """Of each layer: how many of the last tokens a token attends to, None for all; () for a model without."""
+        if not (kinds := self._layer_types()):
+            return ()
+        if len(kinds) != (layers := int(self.fields["num_hidden_layers"])):
+            raise ValueError(f"{len(kinds)} layer_types for {layers} layers")
+        window = int(self.fields["sliding_window"])
+        windows = tuple(window if kind == SLIDING else None for kind in kinds)
+        return windows if any(windows) else ()
+
+    def rope(self, kind: str) -> Json:
+        """The rotary parameters of layers of `kind`: by layer type, for all layers, or under their older name."""
+        parameters: Json = self.fields.get("rope_parameters") or {}
+        if FULL in parameters or SLIDING in parameters:
+            parameters = parameters.get(kind) or {}
+        return parameters if kind == SLIDING else {**parameters, **(self.fields.get("rope_scaling") or {})}
+
+    def local_rope(self) -> Json:
+        """The rotary parameters of windowed layers, where they have their own."""
+        return self.rope(SLIDING) if SLIDING in (self.fields.get("rope_parameters") or {}) else {}
+
+    def positions(self) -> int:
+        """The most tokens of one sequence, stretched positions included."""
+        rope, positions = self.rope(FULL), int(self.fields["max_position_embeddings"])
+        kind = rope_type(rope)
+        if kind == "linear":
+            # Gemma's positions are those after stretching.
+            return positions if self.row and self.row.gemma else int(positions * float(rope["factor"]))
+        if kind == "yarn":
+            original = self.original_positions(rope)
+            return max(positions, int(original * float(rope.get("factor") or positions / original)))
+        return positions
+
+    def original_positions(self, rope: Json) -> int:
+        """The positions of pretraining."""
+        return int(rope.get("original_max_position_embeddings") or self.fields["max_position_embeddings"])
+
+    def _rope_not_built(self, row: Architecture) -> str | None:
+        rope = self.rope(FULL)
+        if float(rope.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))) != 1.0:
+            return "partial_rotary_factor other than 1 is not built"
+        if (kind := rope_type(rope)) not in STRETCHES:
+            return f"rope type {kind!r} is not built; {', '.join(STRETCHES[:-1])} and {STRETCHES[-1]} are"
+        if row.gemma and (kind := rope_type(self.local_rope())) != "default":
+            return f"rope type {kind!r} of {SLIDING} is not built; only default is"
+        return None
+
+    def _layer_types(self) -> list[str]:
+        """Of each layer; empty where none is windowed."""
+        row, fields = self.row, self.fields
+        if row is None or (not row.gemma and not fields.get("use_sliding_window")):
+            return []
+        if fields.get("layer_types"):
+            return list(fields["layer_types"])
+        layers = range(int(fields["num_hidden_layers"]))
+        if row.gemma:
+            pattern = int(fields["sliding_window_pattern"])
+            return [SLIDING if (layer + 1) % pattern else FULL for layer in layers]
+        first = int(fields["max_window_layers"])
+        return [SLIDING if layer >= first else FULL for layer in layers]
+
+
+def rope_type(rope: Json) -> str:
+    """How positions are stretched."""
+    return str(rope.get("rope_type") or rope.get("type") or "default")
+
+
+def given(content: Json) -> dict[str, Any]:
+    """What is not null: a null field says as much as none."""
+    return {key: value for key, value in content.items() if value is not None}

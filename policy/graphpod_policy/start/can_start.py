@@ -1,0 +1,205 @@
+"""Whether an engine can start, as far as it can be known before it has its weights, and why not.
+
+`graphpod explain` says it, the operator refuses what the spec alone decides, and the engine ends by it: one function,
+so that none of them can drift. Pure and total: what is not known stands against nothing. The engine's deeper checks
+(tensors of a checkpoint, measured memory) come after it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from graphpod_policy import limits
+from graphpod_policy.attention import Choice, Work, attention_for, built_ahead
+from graphpod_policy.built import not_built
+from graphpod_policy.config import EngineConfig
+from graphpod_policy.exits import NEXT_STEP, ExitCode
+from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
+from graphpod_policy.model.dtype import DtypeChoice, dtype_for
+from graphpod_policy.node import NOWHERE, NodeFacts
+from graphpod_policy.plan import Decision, Plan
+from graphpod_policy.resolve import chunk_there, refine
+from graphpod_policy.start.footprint import (
+    MARGIN,
+    activation_bytes,
+    capture_room,
+    page_bytes,
+    pages_of,
+    weights_bytes,
+)
+from graphpod_policy.units import as_quantity, size
+from graphpod_policy.words import AttentionBackend, Device, KvCacheDtype
+
+SUSPENDED = "Suspended"
+"""The reason of a service that is to have no pods; no engine ends by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One thing that stands against a start. `reason` is the word of conditions and exit codes, `what` has no next
+    step, `step` is that. `code`: the engine ends by it.
+    """
+
+    reason: str
+    what: str
+    step: str
+    code: ExitCode | None
+
+    @classmethod
+    def of(cls, code: ExitCode, what: str) -> "Obstacle":
+        """One that an engine ends by."""
+        return cls(code.name, what, NEXT_STEP.get(code, ""), code)
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.step}" if self.step else self.what
+
+
+def can_start(
+    config: EngineConfig, plan: Plan, model: ModelFacts | None = None, node: NodeFacts = NOWHERE, no_pods: str = ""
+) -> tuple[Obstacle, ...]:
+    """All obstacles to a start of `config`, which was made from `plan`; the engine ends by the first. `no_pods`
+    says why no pod is to exist, if so.
+    """
+    dtype = _dtype(config, model, node)
+    config = replace(config, dtype=dtype.dtype)
+    found = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in not_built(plan.features, plan.request)]
+    found += _gpus(config, node)
+    if model is not None and model.not_built is not None:
+        found.append(Obstacle.of(ExitCode.ModelUnsupported, f"{config.model.name}: {model.not_built}"))
+    found += _parallelism(config, model)
+    found += _context(config, model)
+    if dtype.refused:
+        found.append(Obstacle.of(ExitCode.DtypeUnavailable, dtype.refused))
+    choice = attention_there(config, model, node)
+    if choice.kernels is None and config.features.attention is not AttentionBackend.Triton:  # that is not built
+        found.append(Obstacle.of(ExitCode.AttentionUnavailable, choice.because))
+    facts = start_facts(config, model, node)
+    found += _memory(replace(config, prefill_chunk=chunk_there(plan, facts)), facts, node)
+    if (refused := (plan if facts == NOTHING_KNOWN else refine(plan, facts)).refused) is not None:
+        found.append(policy_refused(refused))
+    if no_pods:
+        step = "set spec.suspend: false and spec.replicas to 1 or more"
+        found.append(Obstacle(SUSPENDED, f"no pod will start: {no_pods}", step, None))
+    return tuple(found)
+
+
+def settled(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> tuple[EngineConfig, str]:
+    """`config` with the type of weights and activations that Auto is there, and why where it is not the usual one."""
+    choice = _dtype(config, model, node)
+    return replace(config, dtype=choice.dtype), choice.because
+
+
+def start_facts(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> Facts:
+    """The facts that are known before the weights are loaded."""
+    config, _ = settled(config, model, node)
+    whole = attention_there(config, model, node).reads_whole_tables
+    known = Facts(model=model, gpu_memory_bytes=node.memory_bytes, reads_whole_tables=whole)
+    if model is None or node.free_bytes is None:
+        return known
+    free = capture_room(config, known, max(0, node.free_bytes - weights_bytes(config, model)))
+    return replace(known, free_bytes=free)
+
+
+def _gpus(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
+    wanted = max(1, config.features.gpus)
+    if config.features.device is Device.Cuda and node.gpus is not None and node.gpus < wanted:
+        yield Obstacle.of(ExitCode.GpuMissing, f"a pod requests {wanted} GPUs, and {node.gpus} are available")
+
+
+def _parallelism(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+    spread = config.features
+    ranks, gpus = spread.tensor * spread.pipeline, max(1, spread.gpus * spread.nodes)
+    problems = []
+    if gpus % ranks:
+        problems.append(f"tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks for {gpus} GPUs")
+    if spread.expert > 1 and spread.tensor % spread.expert and spread.expert % spread.tensor:
+        problems.append(f"expert {spread.expert} and tensor {spread.tensor}: neither divides the other")
+    if model is not None:
+        for count, name, parts, size in (
+            (model.heads, "attention heads", "tensor", spread.tensor),
+            (model.intermediate, "columns of an MLP", "tensor", spread.tensor),
+            (model.layers, "layers", "pipeline", spread.pipeline),
+            (model.experts, "experts", "expert", spread.expert),
+        ):
+            if count % size:
+                problems.append(f"{parts} {size} does not divide {count} {name}")
+        if model.kv_heads % spread.tensor and spread.tensor % model.kv_heads:
+            problems.append(f"tensor {spread.tensor} and {model.kv_heads} key-value heads: neither divides the other")
+        if spread.expert > 1 and not model.experts:
+            problems.append(f"expert {spread.expert}, and the model has no experts")
+    for problem in problems:
+        yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {problem}")
+
+
+def _context(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+    longest = model.max_position if model is not None else None
+    if longest is not None and config.max_model_len is not None and config.max_model_len > longest:
+        what = f"spec.engine.maxModelLen {config.max_model_len} is more than the {longest} positions of "
+        yield Obstacle.of(ExitCode.ContextTooLong, what + config.model.name)
+
+
+def _dtype(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> DtypeChoice:
+    return dtype_for(config.dtype, config.features.device, node.capability, model.architecture if model else "")
+
+
+def attention_there(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> Choice:
+    """Which kernels compute attention of a settled `config`, and why."""
+    features, dtype = config.features, config.element
+    fp8 = features.kv_cache_dtype is KvCacheDtype.Fp8
+    work = Work(
+        device=features.device,
+        dtype=dtype,
+        kv_dtype="float8_e4m3fn" if fp8 else dtype,
+        architecture=model.architecture if model else "",
+        head_dim=model.head_dim if model else None,
+        windowed=model.windowed if model else False,
+        capability=node.capability,
+        kernels=node.kernels or (built_ahead(model.head_dim, dtype, fp8) if model else None),
+    )
+    return attention_for(work, features.attention)
+
+
+def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obstacle]:
+    """Weights, activations and the least KV cache against what is free. Graphs take what is left, or step aside."""
+    if (model := known.model) is None:
+        return
+    context = limits.least_context(config.feature_set(), known)
+    page, least = page_bytes(config, model), pages_of(config, context)
+    given, weights, free = config.kv_cache_bytes, weights_bytes(config, model), node.free_bytes
+    if given is not None and given // page < least:
+        yield kv_cache_too_small(config, context, given, page)
+    if free is None:
+        return
+    if weights > free:
+        what = f"the weights of {config.model.name} take {size(weights)} in {config.dtype}, and {size(free)} are free"
+        yield Obstacle.of(ExitCode.WeightsTooLarge, what)
+        return
+    activations = activation_bytes(config, model)
+    if given is None:
+        room = int((free - weights) * (1 - MARGIN)) - activations
+        if room // page < least:
+            yield kv_cache_too_small(config, context, room, page)
+    elif given > free - weights - activations:
+        what = f"{size(free)} are free, the weights take {size(weights)} and a prefill pass {size(activations)}"
+        yield kv_cache_too_large(given, what)
+
+
+def policy_refused(refused: Decision) -> Obstacle:
+    """A policy that was requested explicitly, and `graph.onUnsupported` is Fail."""
+    what = f"spec.graph.{refused.phase}: rule {refused.rule} excludes {refused.policy}: {refused.because}"
+    return Obstacle.of(ExitCode.PolicyRefused, what)
+
+
+def kv_cache_too_small(config: EngineConfig, context: int, room: int, page: int) -> Obstacle:
+    """`room` bytes do not hold one sequence of `context` tokens, in pages of `page` bytes."""
+    least = pages_of(config, context)
+    what = (
+        f"the KV cache has room for {max(0, room // page)} pages ({size(max(0, room))}), and one sequence of "
+        f"spec.engine.maxModelLen {context} needs {least} of {size(page)} each ({size(least * page)})"
+    )
+    return Obstacle.of(ExitCode.KvCacheTooSmall, what)
+
+
+def kv_cache_too_large(given: int | None, why: str) -> Obstacle:
+    """kvCacheMemory, `given`, does not fit."""
+    asked = f" (spec.engine.kvCacheMemory: {as_quantity(given)})" if given is not None else ""
+    return Obstacle.of(ExitCode.KvCacheTooLarge, f"the KV cache{asked} does not fit next to weights and graphs: {why}")

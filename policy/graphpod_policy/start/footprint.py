@@ -1,0 +1,115 @@
+"""What an engine's weights, KV cache and activations take of one device, estimated from the model's shape. Bytes.
+
+Configurations whose dtype is settled (`can_start.settled`).
+"""
+
+from collections.abc import Mapping
+
+from graphpod_policy import limits
+from graphpod_policy.config import EngineConfig
+from graphpod_policy.facts import Facts, ModelFacts
+from graphpod_policy.model.dtype import DTYPE_BYTES
+from graphpod_policy.plan import Plan
+from graphpod_policy.start.cost import pool_bytes
+from graphpod_policy.words import Device, KvCacheDtype, Phase, PrefixCache
+
+CHECK_COPIES = 1.5
+"""Of the pages of one self-check: what the replay wrote, and a few layers of what is drawn or compared."""
+CHECKED_PAGES = 4
+"""Of one sequence of a checked decode step, at most."""
+PREFIX_TOKENS = 1 << 22
+"""More than a GPU holds of a real model. It bounds tiny models, because the engine lists pages one by one."""
+MARGIN = 0.1
+"""Part of the free memory that the KV cache leaves alone: front, sockets, allocator fragmentation."""
+
+
+def weights_bytes(config: EngineConfig, model: ModelFacts) -> int:
+    """Weights on one device."""
+    spread = config.features.tensor * config.features.pipeline
+    return model.params * DTYPE_BYTES[config.element] // spread
+
+
+def pages_of(config: EngineConfig, tokens: int) -> int:
+    """Pages of one sequence of `tokens`."""
+    return -(-tokens // config.page_size)
+
+
+def page_bytes(config: EngineConfig, model: ModelFacts) -> int:
+    """One page: keys and values of every layer."""
+    element = 1 if config.features.kv_cache_dtype is KvCacheDtype.Fp8 else DTYPE_BYTES[config.element]
+    return 2 * model.layers * config.page_size * model.kv_heads * model.head_dim * element
+
+
+def activation_bytes(config: EngineConfig, model: ModelFacts) -> int:
+    """The peak of the largest prefill pass."""
+    return pool_bytes(Phase.Prefill, config.prefill_chunk, config.feature_set(), model)
+
+
+def capture_room(config: EngineConfig, known: Facts, available: int) -> int:
+    """What captures may take of `available`, weights already there: all but the margin and the least KV cache that can
+    serve, which is what kvCacheMemory says, else one context, where it is derived the shortest that may be. `known` has
+    the model.
+    """
+    assert known.model is not None
+    one_context = pages_of(config, limits.least_context(config.feature_set(), known)) * page_bytes(config, known.model)
+    return max(0, int(available * (1 - MARGIN)) - (config.kv_cache_bytes or one_context))
+
+
+def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) -> int | None:
+    """Tokens that the KV cache of a pod would hold, by estimate. `config` has the type of the weights and the prefill
+    chunk of its place; `plan` is refined with `known`; `free` is what a GPU has before the weights, on a CPU the
+    container's memory, None for one without a limit. None: not known.
+    """
+    features, model = plan.features, known.model
+    if model is None:
+        return None
+    page = page_bytes(config, model)
+    context = pages_of(config, limits.context(features, known))
+    batch = limits.batch(features, known, plan.phases[Phase.Decode].sizes)
+    if config.kv_cache_bytes is not None:
+        return config.kv_cache_bytes // page * config.page_size
+    if free is None:
+        return batch * context * config.page_size if features.device is Device.Cpu else None
+    captures = {phase: cost.bytes for phase, cost in plan.costs.items()}
+    left = free - weights_bytes(config, model) - captures[Phase.Prefill]
+    reserve = activation_bytes(config, model) + captures[Phase.Decode]
+    least = pages_of(config, limits.least_context(features, known))
+    room = cache_room(config, largest_sizes(plan), left, reserve, least, page)
+    return max(0, min(most_pages(config, batch, context), room // page)) * config.page_size
+
+
+def most_pages(config: EngineConfig, batch: int, context: int) -> int:
+    """Pages that a KV cache can use: full contexts of `batch` sequences, `context` pages each. On a GPU with a prefix
+    cache more pages hold more prefixes.
+    """
+    full = batch * context
+    sharing = config.prefix_cache is PrefixCache.Auto and config.features.device is Device.Cuda
+    return max(full, PREFIX_TOKENS // config.page_size) if sharing else full
+
+
+def cache_room(
+    config: EngineConfig, largest: Mapping[Phase, int], free: int, reserve: int, least: int, page: int
+) -> int:
+    """Bytes of `free` that the KV cache may take next to `reserve` and a margin that holds the self-check of the
+    `largest` graphs, which checks no more pages than the cache has. Whether a service starts does not depend on the
+    check: `least` pages go before it.
+    """
+    plain = int(free * (1 - MARGIN)) - reserve
+    check = check_bytes(config, largest, page)
+    checked = max(free - reserve - check, int((free - reserve) / (1 + CHECK_COPIES))) if check else plain
+    return max(min(plain, least * page), min(plain, checked))
+
+
+def largest_sizes(plan: Plan) -> dict[Phase, int]:
+    """The largest graph of each phase that has any."""
+    return {phase: row.sizes[-1] for phase, row in plan.phases.items() if row.sizes}
+
+
+def check_bytes(config: EngineConfig, largest: Mapping[Phase, int], page: int) -> int:
+    """What the self-check of each phase's `largest` graph takes of a GPU alongside the KV cache, in pages of `page`
+    bytes; 0 where no graph is. A CPU's share of free memory is enough.
+    """
+    if config.features.device is Device.Cpu:
+        return 0
+    prefill = pages_of(config, largest[Phase.Prefill]) + 2 if Phase.Prefill in largest else 0
+    return int(CHECK_COPIES * max(prefill, CHECKED_PAGES * largest.get(Phase.Decode, 0)) * page)

@@ -1,0 +1,1 @@
+"""The side that does it: HTTP, processes, clocks."""

@@ -1,0 +1,80 @@
+"""Our own engine and front for the time of a run: `graphpod-engine serve` on free ports of this machine."""
+
+import http.client
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+
+POLL_SECONDS = 0.02
+GOODBYE_SECONDS = 60.0
+LAST_LINES = 12
+"""Of the log, in the message of an engine that ended."""
+_LISTENING = re.compile(r"listening: http (\S+), admin (\S+)")
+
+
+class EngineEnded(Exception):
+    """The engine ended before it should; the message has the end of its log."""
+
+
+class OwnEngine(AbstractContextManager["OwnEngine"]):
+    """Started at once; asked to end, and if need be killed, with its context."""
+
+    def __init__(self, model: Path, words: Sequence[str]) -> None:
+        """`words` are more options of `graphpod-engine serve`."""
+        self.words = ["serve", "--model", str(model), *words]
+        ports = ["--host", "127.0.0.1", "--http-port", "0", "--admin-port", "0"]
+        self._log = tempfile.NamedTemporaryFile("w+", prefix="graphpod-bench-", suffix=".log")  # noqa: SIM115
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "graphpod_runtime.cli", *self.words, *ports],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        self.url = ""
+
+    def ready(self) -> float:
+        """Waits until it serves; seconds from the start of its process. EngineEnded if it does not come so far."""
+        admin = ""
+        while not admin:
+            self.check()
+            if found := _LISTENING.search(Path(self._log.name).read_text()):
+                self.url, admin = f"http://{found[1]}", found[2]
+            time.sleep(POLL_SECONDS)
+        while not self._answers(admin):
+            self.check()
+            time.sleep(POLL_SECONDS)
+        return time.monotonic() - self._began
+
+    def check(self) -> None:
+        """EngineEnded if its process has ended."""
+        code = self._process.poll()
+        if code is not None:
+            last = Path(self._log.name).read_text().splitlines()[-LAST_LINES:]
+            raise EngineEnded("\n".join([f"the engine ended with code {code}; the end of its log:", *last]))
+
+    def _answers(self, admin: str) -> bool:
+        connection = http.client.HTTPConnection(admin, timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(GOODBYE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()

@@ -1,0 +1,1 @@
+"""What was seen: records of requests, and the figures that follow from them."""

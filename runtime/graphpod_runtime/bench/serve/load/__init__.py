@@ -1,0 +1,1 @@
+"""What is asked: lengths, arrivals and prompts, all pure functions of a seed."""

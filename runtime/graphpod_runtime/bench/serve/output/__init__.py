@@ -1,0 +1,1 @@
+"""A report as tables and as a picture."""

@@ -1,0 +1,96 @@
+"""A launched pass, and what it yields when it has landed.
+
+The copies to the host are in line behind the pass, so `launch` returns while the device computes; `land` waits for an
+event behind them and for nothing else.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import compress
+
+import torch
+from torch import Tensor
+
+from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.engine.forward.logprobs import Scores
+from graphpod_runtime.engine.forward.seats import Seated
+from graphpod_runtime.engine.schedule.sequence import Batch, Yielded
+from graphpod_runtime.wire.messages import Logprob
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Log-probabilities of rows, each with the entry of the batch that asked for it and for how many alternatives."""
+
+    scores: Scores
+    owners: tuple[int, ...]
+    tops: tuple[int, ...]
+
+    def copied(self) -> "Scored":
+        """On its way to the host."""
+        return replace(self, scores=Scores(*(copied(part) for part in self.scores)))
+
+    def to_list(self) -> list[tuple[int, Logprob]]:
+        """Entries and their log-probabilities, from the host; another of the batch may have asked for more."""
+        return [
+            (owner, one if len(one.top) == top else replace(one, top=one.top[:top]))
+            for owner, top, one in zip(self.owners, self.tops, self.scores.to_list(), strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """The pass of `batch`, whose `entries` are chunks or sequences."""
+
+    batch: Batch
+    ends_text: tuple[bool, ...]
+    """Whether each entry yields a token."""
+    tokens: Tensor
+    """On the host, of those that do; -1 where the row's logits were not finite."""
+    answers: Scored | None
+    prompts: Scored | None
+    seated: Seated | None
+    """Where the device keeps the tokens."""
+    landed: torch.cuda.Event | None
+    """Behind the copies; None where the pass had run when it was launched."""
+
+    @classmethod
+    def launched(
+        cls,
+        batch: Batch,
+        ends_text: tuple[bool, ...],
+        tokens: Tensor,
+        seated: Seated | None,
+        answers: Scored | None,
+        prompts: Scored | None = None,
+    ) -> "Flight":
+        """Of results on their device, which the next pass may overwrite."""
+        parts = copied(tokens), answers and answers.copied(), prompts and prompts.copied()
+        landed = None
+        if tokens.is_cuda:
+            landed = torch.cuda.Event()
+            landed.record()
+        return cls(batch, ends_text, *parts, seated, landed)
+
+    def land(self) -> Yielded:
+        """Waits until the pass has run."""
+        if self.landed is not None:
+            self.landed.synchronize()
+        tokens = [-1] * len(self.ends_text)
+        for entry, token in zip(compress(range(len(tokens)), self.ends_text), self.tokens.tolist(), strict=True):
+            tokens[entry] = token
+        answers: list[Logprob | None] = []
+        if self.answers is not None:
+            answers = [None] * len(tokens)
+            for entry, answer in self.answers.to_list():
+                answers[entry] = answer if tokens[entry] >= 0 else None
+        prompts: list[list[Logprob]] = []
+        if self.prompts is not None:
+            prompts = [[] for _ in tokens]
+            for entry, one in self.prompts.to_list():
+                prompts[entry].append(one)
+        return Yielded(tokens, tuple(answers), tuple(tuple(scored) for scored in prompts))
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """`tensor` on the host, in memory of its own; from a GPU in pinned memory, and the host does not wait."""
+    return tensor.to(HOST, non_blocking=True, copy=True)

@@ -1,0 +1,158 @@
+"""The KV pages of sequences: their own, and those that they read in the prefix cache.
+
+A sequence reads the pages of its longest cached prefix and owns the rest of its pages. What it has computed enters the
+tree as whole pages: a prompt's when the pass that ends it gave a finite row, an answer's when the sequence ends or is
+set back. Memory without readers belongs to the tree until somebody needs it.
+
+A pass in flight reads and writes pages of its sequences: whoever schedules takes the pages of a sequence back when its
+last pass has landed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from graphpod_runtime.cache.radix import Node, RadixTree
+from graphpod_runtime.engine.schedule.sequence import Sequence
+
+
+class Allocator(Protocol):
+    """The allocator of KV pages, `cache.pages.PageAllocator`."""
+
+    capacity: int
+
+    @property
+    def available(self) -> int: ...
+    def take(self, count: int) -> list[int]: ...
+    def free(self, pages: list[int], *, clean: bool = True) -> None: ...
+
+
+@dataclass(slots=True)
+class _Holding:
+    """What one sequence has: the locked end of the path that it reads, and the pages that are its own."""
+
+    node: Node
+    own: list[int] = field(default_factory=list)
+
+
+class KvSpace:
+    """Pages of `page_size` tokens out of `pages`. Without `caching` nothing enters the tree."""
+
+    def __init__(self, pages: Allocator, page_size: int, caching: bool) -> None:
+        self.tree = RadixTree(page_size)
+        self.asked_tokens = 0
+        """Tokens of the sequences that were admitted for the first time."""
+        self.hit_tokens = 0
+        """Those of them that were in the tree."""
+        self._pages = pages
+        self._page_size = page_size
+        self._caching = caching
+        self._held: dict[int, _Holding] = {}
+        """By identity: an id may be open again while its former sequence leaves."""
+
+    @property
+    def available(self) -> int:
+        """Pages that can be taken now, those of unread prefixes included."""
+        return self._pages.available + self.tree.evictable
+
+    @property
+    def capacity(self) -> int:
+        """All pages."""
+        return self._pages.capacity
+
+    def spares_half(self, sequence: Sequence, other: Sequence) -> bool:
+        """Whether the pages of `other`, once they are in the tree, spare `sequence` at least half of its work."""
+        if not self._caching or sequence.namespace != other.namespace:
+            return False
+        size, limit = self._page_size, self._limit(sequence)
+        shared, whole = 0, min(limit, len(other.tokens)) // size * size
+        while shared < whole and sequence.tokens[shared : shared + size] == other.tokens[shared : shared + size]:
+            shared += size
+        if not shared:
+            return False
+        there = self.tree.match(sequence.tokens, limit, sequence.namespace).pages * size
+        return 2 * (shared - there) >= len(sequence.tokens) - there
+
+    def missing(self, sequence: Sequence) -> int:
+        """Tokens that `sequence` would have to compute if it were admitted now."""
+        hit = self.tree.match(sequence.tokens, self._limit(sequence), sequence.namespace).pages
+        return len(sequence.tokens) - hit * self._page_size
+
+    def has_room(self, sequence: Sequence, spare: int) -> bool:
+        """Whether `sequence` could be admitted now, and `spare` pages be left."""
+        hit, unlocked = self.tree.match(sequence.tokens, self._limit(sequence), sequence.namespace)
+        return self._pages_for(len(sequence.tokens)) - hit + spare <= self.available - unlocked
+
+    def admit(self, sequence: Sequence, spare: int) -> bool:
+        """Gives `sequence` pages for all its tokens, those of its longest cached prefix among them, which count as
+        `computed`. False, and nothing changed, when `spare` pages would not be left.
+        """
+        if not self.has_room(sequence, spare):
+            return False
+        node = self.tree.lock(sequence.tokens, self._limit(sequence), sequence.namespace)
+        hit = node.end
+        own = self._take(self._pages_for(len(sequence.tokens)) - hit)
+        self._held[id(sequence)] = _Holding(node, own)
+        sequence.pages = self.tree.pages(node) + own
+        sequence.launched = sequence.computed = hit * self._page_size
+        if sequence.cached is None:
+            sequence.cached = sequence.computed
+            self.asked_tokens += len(sequence.tokens)
+            self.hit_tokens += sequence.computed
+        return True
+
+    def grow(self, sequence: Sequence) -> None:
+        """One more page for `sequence`, where one is available."""
+        new = self._take(1)
+        sequence.pages += new
+        self._held[id(sequence)].own += new
+
+    def publish(self, sequence: Sequence) -> None:
+        """The whole pages of what `sequence` has computed enter the tree; it goes on reading them. Where another one
+        was first, they stay its own until it ends: locked next to the other's they would take memory twice.
+        """
+        holding = self._held[id(sequence)]
+        if not self.tree.continues(holding.node, sequence.tokens):
+            self._insert(sequence, holding)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Takes the pages of `sequence` back; what it has computed stays in the tree. Every row of it was finite."""
+        if (holding := self._held.get(id(sequence))) is not None:
+            self._insert(sequence, holding)
+        self._leave(sequence, clean=True)
+
+    def discard(self, sequence: Sequence) -> None:
+        """Takes the pages of `sequence` back, as not clean: no row of it was looked at, or one was not finite."""
+        self._leave(sequence, clean=False)
+
+    def condemn(self, sequence: Sequence) -> None:
+        """After a row of `sequence` that was not finite: what it reads in the tree is not found again."""
+        self._pages.free(self.tree.withdraw(self._held[id(sequence)].node), clean=False)
+
+    def _insert(self, sequence: Sequence, holding: _Holding) -> None:
+        # A pass that landed after the end may have computed a token that was not accepted.
+        whole = min(sequence.computed, len(sequence.tokens)) // self._page_size
+        if self._caching and whole > holding.node.end:
+            holding.node, taken = self.tree.insert(holding.node, sequence.tokens, sequence.pages[:whole])
+            gone = set(taken)
+            holding.own = [page for page in holding.own if page not in gone]
+
+    def _leave(self, sequence: Sequence, *, clean: bool) -> None:
+        sequence.pages = []
+        if (holding := self._held.pop(id(sequence), None)) is not None:
+            self._pages.free(holding.own, clean=clean)
+            self._pages.free(self.tree.unlock(holding.node), clean=False)
+
+    def _take(self, count: int) -> list[int]:
+        if (missing := count - self._pages.available) > 0:
+            self._pages.free(self.tree.evict(missing))
+        return self._pages.take(count)
+
+    def _limit(self, sequence: Sequence) -> int:
+        """Tokens of `sequence` that a prefix may cover: one row is always computed, and so are those to score."""
+        if not self._caching:
+            return 0
+        last = len(sequence.tokens)
+        return (last if sequence.unscored == sequence.prompt_len else sequence.unscored) - 1
+
+    def _pages_for(self, tokens: int) -> int:
+        return -(-tokens // self._page_size)

@@ -1,0 +1,1 @@
+"""A stub of the engine: `python3 -m stubs.engine serve --config engine.json`."""

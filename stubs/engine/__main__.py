@@ -1,0 +1,5 @@
+import sys
+
+from stubs.engine.process import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""Faults of a request: what they are, which are in force, and how an answer passes them."""

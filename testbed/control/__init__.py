@@ -1,0 +1,1 @@
+"""The control plane: its command lines, certificates, first questions and audit log."""

@@ -1,0 +1,1 @@
+"""Container images from the Dockerfile: `python3 -m testbed.images build operator runtime`."""

@@ -1,0 +1,1 @@
+"""What `python3 -m testbed` prints about testbeds, as values first and then as text."""

@@ -1,0 +1,75 @@
+"""Every flag of `graphpod operator run` reaches its setting."""
+
+from pathlib import Path
+
+import pytest
+
+from graphpod_operator import cli
+from graphpod_operator.handlers.kopf_operator import NOTHING, Liveness
+from graphpod_operator.install.engine_images import Images
+from graphpod_operator.manager import run as running
+from graphpod_operator.telemetry import logs
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[running.Settings]:
+    """The settings of every operator that was started; none runs."""
+    seen: list[running.Settings] = []
+
+    async def run(settings: running.Settings) -> None:
+        seen.append(settings)
+
+    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(logs, "configure", lambda *how: None)
+    return seen
+
+
+def test_each_flag_is_its_setting(
+    started: list[running.Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_IP", "10.1.2.3")
+    flags = {
+        "engine-image": "images.example/engine:cpu",
+        "engine-gpu-image": "images.example/engine:gpu",
+        "lease-namespace": "leases",
+        "port": "8181",
+        "workers": "3",
+        "admin-url": "http://proxy/{namespace}/{name}",
+        "prometheus-url": "http://prometheus:9090",
+        "liveness-port": "8182",
+        "webhook-port": "9444",
+        "webhook-certificates": str(tmp_path),
+        "without-kind": "HTTPRoute",
+    }
+    names = ["--namespace=blue", "--namespace=green", "--no-fixed-user"]
+    assert cli.main(["operator", "run", *(f"--{flag}={value}" for flag, value in flags.items()), *names]) == 0
+    (settings,) = started
+    assert settings.installed.images == Images(cpu="images.example/engine:cpu", gpu="images.example/engine:gpu")
+    assert (settings.lease_namespace, settings.namespaces) == ("leases", ("blue", "green"))
+    assert (settings.port, settings.workers) == (8181, 3)
+    assert (settings.admin_url, settings.installed.prometheus) == (
+        "http://proxy/{namespace}/{name}",
+        "http://prometheus:9090",
+    )
+    assert settings.serving.webhook is not None
+    assert (settings.serving.webhook.port, settings.serving.webhook.certificate.folder) == (9444, tmp_path)
+    assert settings.serving.webhook.allowed is settings.installed.allowed
+    assert settings.serving.liveness == Liveness("10.1.2.3", 8182)
+    assert [kind.kind for kind in settings.without] == ["HTTPRoute"]
+    assert not settings.installed.fixed_user
+
+
+def test_without_flags_it_serves_all_namespaces_with_its_own_images(
+    started: list[running.Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_UID", "11-22")
+    assert cli.main(["operator", "run"]) == 0
+    (settings,) = started
+    assert settings.installed.images == cli.DEFAULT_IMAGES
+    assert (settings.namespaces, settings.identity, settings.serving, settings.installed.access) == (
+        (),
+        "11-22",
+        NOTHING,
+        None,
+    )
+    assert settings.installed.fixed_user

@@ -1,0 +1,200 @@
+"""The radix tree against a set of prefixes."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphpod_runtime.cache.radix import Match, Namespace, Node, RadixTree
+
+SIZE = 2
+HERE: Namespace = ("", "")
+Prefix = tuple[Namespace, tuple[int, ...]]
+
+
+def put(tree: RadixTree, tokens: list[int], pages: list[int], namespace: Namespace = HERE) -> list[int]:
+    """Enters `tokens` and reads them no more; the pages that the tree took."""
+    node, taken = tree.insert(tree.lock(tokens, 0, namespace), tokens, pages)
+    assert tree.unlock(node) == []
+    return taken
+
+
+def test_a_prefix_is_found_in_whole_pages_up_to_the_limit() -> None:
+    tree = RadixTree(SIZE)
+    assert put(tree, [1, 2, 3, 4, 5, 6], [11, 12, 13]) == [11, 12, 13]
+    for tokens, limit, pages in (
+        ([1, 2, 3, 4, 5, 6, 7], 6, 3),
+        ([1, 2, 3, 4, 5, 6], 5, 2),
+        ([1, 2, 3, 9, 5, 6], 6, 1),
+        ([1, 9], 2, 0),
+        ([1, 2, 3, 4, 5, 6], 1, 0),
+    ):
+        assert tree.match(tokens, limit, HERE) == Match(pages, pages), tokens
+    assert tree.match([1, 2, 3, 4], 4, ("", "salt")) == tree.match([1, 2, 3, 4], 4, ("adapter", "")) == Match(0, 0)
+    node = tree.lock([1, 2, 3, 4, 9, 9], 5, HERE)
+    assert tree.pages(node) == [11, 12]
+    assert (tree.evictable, tree.size) == (1, 3)
+    assert tree.evict(3) == [13]
+
+
+def test_two_continuations_of_one_prefix_share_its_pages() -> None:
+    tree = RadixTree(SIZE)
+    put(tree, [1, 2, 3, 4], [11, 12])
+    assert put(tree, [1, 2, 5, 6], [21, 22]) == [22], "the tree had the first page"
+    node = tree.lock([1, 2, 5, 6, 0], 4, HERE)
+    assert tree.pages(node) == [11, 22]
+
+
+def test_the_least_recently_used_leaf_goes_first_and_from_its_end() -> None:
+    tree = RadixTree(SIZE)
+    put(tree, [1, 1, 2, 2], [11, 12])
+    put(tree, [3, 3, 4, 4], [13, 14])
+    put(tree, [5, 5], [15])
+    tree.unlock(tree.lock([1, 1, 2, 2], 4, HERE))
+    assert tree.evict(1) == [14]
+    assert tree.match([3, 3, 4, 4], 4, HERE).pages == 1
+    assert tree.evict(3) == [13, 15, 12]
+    assert tree.evict(9) == [11]
+    assert (tree.size, tree.evictable, tree.evicted) == (0, 0, 5)
+
+
+def test_a_prefix_outlives_what_followed_it_when_it_was_used_later() -> None:
+    tree = RadixTree(SIZE)
+    put(tree, [1, 1, 2, 2], [11, 12])
+    put(tree, [3, 3], [13])
+    tree.unlock(tree.lock([1, 1, 9, 9], 4, HERE))
+    assert tree.evict(3) == [12, 13, 11]
+
+
+def test_what_is_withdrawn_is_not_found_and_its_pages_come_back_with_their_last_reader() -> None:
+    tree = RadixTree(SIZE)
+    put(tree, [1, 1, 2, 2], [11, 12])
+    put(tree, [1, 1, 3, 3], [11, 13])
+    put(tree, [4, 4], [14])
+    reader = tree.lock([1, 1, 2, 2], 4, HERE)
+    assert tree.withdraw(reader) == [13]
+    assert tree.match([1, 1, 2, 2], 4, HERE).pages == 0
+    assert tree.insert(reader, [1, 1, 2, 2, 5, 5], [11, 12, 15]) == (reader, []), "nothing follows what is withdrawn"
+    assert sorted(tree.unlock(reader)) == [11, 12]
+    assert (tree.size, tree.evictable) == (1, 1)
+    assert put(tree, [1, 1, 2, 2], [21, 22]) == [21, 22]
+
+
+@dataclass
+class Naive:
+    """The tree, as a dictionary of prefixes to pages and a list of readers."""
+
+    tree: RadixTree = field(default_factory=lambda: RadixTree(SIZE))
+    pages: dict[Prefix, int] = field(default_factory=dict)
+    readers: list[tuple[Node, Namespace, list[int]]] = field(default_factory=list)
+    """With the tokens that each locks."""
+    leaving: set[int] = field(default_factory=set)
+    """Withdrawn pages that somebody reads."""
+    fresh: int = 0
+
+    def prefixes(self, tokens: list[int], namespace: Namespace) -> list[Prefix]:
+        return [(namespace, tuple(tokens[:end])) for end in range(SIZE, len(tokens) + 1, SIZE)]
+
+    def hit(self, tokens: list[int], namespace: Namespace) -> list[Prefix]:
+        found = []
+        for prefix in self.prefixes(tokens, namespace):
+            if prefix not in self.pages:
+                break
+            found.append(prefix)
+        return found
+
+    @property
+    def locked(self) -> set[Prefix]:
+        return {
+            prefix
+            for node, namespace, tokens in self.readers
+            if not node.withdrawn
+            for prefix in self.prefixes(tokens, namespace)
+        }
+
+    def read(self, tokens: list[int], namespace: Namespace) -> None:
+        hit = self.hit(tokens, namespace)
+        unlocked = len(set(hit) - self.locked)
+        assert self.tree.match(tokens, len(tokens), namespace) == Match(len(hit), unlocked)
+        node = self.tree.lock(tokens, len(tokens), namespace)
+        assert self.tree.pages(node) == [self.pages[prefix] for prefix in hit]
+        self.readers.append((node, namespace, tokens[: len(hit) * SIZE]))
+
+    def write(self, index: int, more: list[int]) -> None:
+        node, namespace, read = self.readers.pop(index)
+        tokens = [*read, *more]
+        whole = self.prefixes(tokens, namespace)
+        new = range(self.fresh, self.fresh + len(whole) - len(read) // SIZE)
+        self.fresh = new.stop
+        pages = [*(self.pages[prefix] for prefix in whole[: len(read) // SIZE]), *new] if not node.withdrawn else []
+        node, taken = self.tree.insert(node, tokens, pages)
+        expected = [] if node.withdrawn else [page for prefix, page in zip(whole, pages, strict=True)
+                                              if prefix not in self.pages]  # fmt: skip
+        assert taken == expected
+        self.pages |= {prefix: page for prefix, page in zip(whole, pages, strict=False) if page in set(taken)}
+        self.readers.append((node, namespace, read if node.withdrawn else tokens[: len(whole) * SIZE]))
+
+    def leave(self, index: int) -> None:
+        node, _, _ = self.readers.pop(index)
+        freed = self.tree.unlock(node)
+        assert set(freed) <= self.leaving
+        assert len(freed) == len(set(freed))
+        self.leaving -= set(freed)
+
+    def evict(self, count: int) -> None:
+        locked, size = self.locked, len(self.pages)
+        freed = self.tree.evict(count)
+        assert len(freed) == len(set(freed)) == min(count, size - len(locked))
+        gone = {prefix for prefix, page in self.pages.items() if page in freed}
+        assert len(gone) == len(freed)
+        assert not gone & locked
+        self.pages = {prefix: page for prefix, page in self.pages.items() if prefix not in gone}
+        for namespace, tokens in self.pages:
+            assert len(tokens) == SIZE or (namespace, tokens[:-SIZE]) in self.pages, "a prefix without its beginning"
+
+    def withdraw(self, index: int) -> None:
+        node, namespace, tokens = self.readers[index]
+        if node.withdrawn or not tokens:
+            assert self.tree.withdraw(node) == []
+            return
+        locked = self.locked
+        doomed = {
+            prefix for prefix in self.pages if prefix[0] == namespace and prefix[1][:SIZE] == tuple(tokens[:SIZE])
+        }
+        freed = self.tree.withdraw(node)
+        assert sorted(freed) == sorted(self.pages[prefix] for prefix in doomed - locked)
+        self.leaving |= {self.pages.pop(prefix) for prefix in doomed} - set(freed)
+
+    def check(self) -> None:
+        assert self.tree.size == len(self.pages) + len(self.leaving)
+        assert self.tree.evictable == len(self.pages) - len(self.locked)
+
+
+TOKENS = st.lists(st.integers(0, 1), max_size=9)
+STEPS = st.one_of(
+    st.tuples(st.just("read"), TOKENS, st.sampled_from([HERE, ("", "salt")])),
+    st.tuples(st.just("write"), st.integers(0, 9), TOKENS),
+    st.tuples(st.just("leave"), st.integers(0, 9)),
+    st.tuples(st.just("evict"), st.integers(0, 5)),
+    st.tuples(st.just("withdraw"), st.integers(0, 9)),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps=st.lists(STEPS, max_size=50))
+def test_the_tree_is_a_dictionary_of_prefixes(steps: list[Any]) -> None:
+    naive = Naive()
+    for kind, *rest in steps:
+        if kind in ("write", "leave", "withdraw"):
+            if not naive.readers:
+                continue
+            rest[0] %= len(naive.readers)
+        getattr(naive, kind)(*rest)
+        naive.check()
+    while naive.readers:
+        naive.leave(0)
+        naive.check()
+    naive.evict(len(naive.pages))
+    assert (naive.tree.size, naive.tree._roots, naive.tree._nodes) == (0, {}, 0)
+    assert not naive.leaving

@@ -1,0 +1,318 @@
+"""Pages of sequences and of the prefix cache, under a scheduler, against what each slot really holds."""
+
+import random
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, QueueFull, Scheduler
+from graphpod_runtime.engine.schedule.sequence import (
+    Batch,
+    DecodeBatch,
+    LogprobRequest,
+    PrefillBatch,
+    Sequence,
+    Yielded,
+)
+from graphpod_runtime.wire.messages import FinishReason
+
+END = 0
+SIZE = 4
+LIMITS = Limits(max_model_len=40, max_batch=4, prefill_chunk=8, page_size=SIZE, max_queue=4, prefix_cache=True)
+
+
+class Engine:
+    """A scheduler, and a device that runs what it is given in its order; with `ahead` a pass is planned before the one
+    before it has landed.
+    """
+
+    def __init__(self, pages: int, limits: Limits = LIMITS, *, ahead: bool = False) -> None:
+        self.allocator = PageAllocator(pages + 1)
+        self.scheduler = Scheduler(self.allocator, limits, (END,))
+        self.kv = self.scheduler.kv
+        self.live: dict[str, Sequence] = {}
+        self.computed = 0
+        """Rows of all passes."""
+        self._ahead = ahead
+        self._flight: Flight | None = None
+        self._text: dict[int, list[int]] = {}
+        """The tokens of each sequence as the device has them, by identity."""
+        self._slots: dict[tuple[int, int], object] = {}
+        """What each slot holds: all tokens up to there, as keys and values depend on them."""
+        self._open: list[Sequence] = []
+
+    def submit(self, id: str, prompt: list[int], max_tokens: int, **more: Any) -> Sequence:
+        sequence = Sequence(id, list(prompt), len(prompt), max_tokens, **more)
+        self.scheduler.submit(sequence)
+        self.live[id] = sequence
+        self._open.append(sequence)  # identities stay
+        self._text[id_of(sequence)] = list(prompt)
+        return sequence
+
+    def abort(self, id: str) -> None:
+        del self.live[id]
+        assert self.scheduler.abort(id)
+        self.check()
+
+    def step(self, token: Any = lambda _: 9) -> dict[str, FinishReason]:
+        """Launches a pass and lands one; what ended."""
+        before, self._flight = self._flight, self._launched(token)
+        if not self._ahead:
+            before, self._flight = self._flight, None
+        return self._land(before)
+
+    def run(self) -> dict[str, FinishReason]:
+        """Passes until nothing is open."""
+        ended: dict[str, FinishReason] = {}
+        for _ in range(3000):
+            if not self.scheduler.busy and self._flight is None:
+                return ended
+            ended |= self.step()
+        raise AssertionError("the scheduler does not advance")
+
+    def check(self) -> None:
+        """Every page has one owner."""
+        own = [page for holding in self.kv._held.values() for page in holding.own]
+        assert len(own) == len(set(own))
+        assert len(own) + self.kv.tree.size + self.allocator.available == self.allocator.capacity
+        assert self.scheduler.running + len(self.scheduler._leaving) >= len(self.kv._held) >= self.scheduler.running
+        assert 0 <= self.scheduler.usage <= 1
+
+    def _launched(self, token: Any) -> "Flight | None":
+        batch = self.scheduler.next()
+        if batch is None:
+            assert self._flight is not None or not self.scheduler.busy
+            return None
+        if isinstance(batch, DecodeBatch):
+            rows = [(one, end - 1, end, True) for one, end in zip(batch.sequences, batch.ends, strict=True)]
+        else:
+            rows = [(chunk.sequence, chunk.start, chunk.end, chunk.last) for chunk in batch.chunks]
+        flight = Flight(batch, [], {id_of(row[0]): set(row[0].pages) for row in rows})
+        for sequence, start, end, _ in rows:
+            text, pages = self._text[id_of(sequence)], sequence.pages
+            for at in range(start):
+                found = self._slots.get((pages[at // SIZE], at % SIZE))
+                assert found == (sequence.namespace, text[: at + 1]), f"{sequence.id} reads another text at {at}"
+            written = {pages[at // SIZE] for at in range(start, end)}
+            for other, used in (self._flight.pages if self._flight else {}).items():
+                assert other == id_of(sequence) or not written & used, "a pass in flight uses the page"
+        for sequence, start, end, yields in rows:
+            text = self._text[id_of(sequence)]
+            for at in range(start, end):
+                self._slots[sequence.pages[at // SIZE], at % SIZE] = (sequence.namespace, text[: at + 1])
+            self.computed += end - start
+            flight.tokens.append(token(sequence) if yields else -1)
+            if yields:
+                text.append(flight.tokens[-1])
+        return flight
+
+    def _land(self, flight: "Flight | None") -> dict[str, FinishReason]:
+        ended = {}
+        for progress in self.scheduler.advance(flight.batch, Yielded(flight.tokens)) if flight else ():
+            if progress.finish:
+                ended[progress.sequence.id] = progress.finish
+                del self.live[progress.sequence.id]
+        self.check()
+        return ended
+
+
+class Flight(NamedTuple):
+    """A pass that runs, and the pages of each of its sequences."""
+
+    batch: Batch
+    tokens: list[int]
+    pages: dict[int, set[int]]
+
+
+id_of = id
+
+
+def test_a_second_turn_computes_what_is_new() -> None:
+    engine = Engine(30)
+    first = engine.submit("first", list(range(1, 11)), 5)
+    engine.run()
+    assert (first.cached, engine.computed) == (0, 14)
+    # 14 tokens are computed: three whole pages. The fifth token of the answer never ran.
+    second = engine.submit("second", [*first.tokens, 30, 31], 1)
+    engine.run()
+    assert (second.cached, engine.computed) == (12, 14 + 17 - 12)
+    assert (engine.kv.asked_tokens, engine.kv.hit_tokens) == (27, 12)
+
+
+def test_one_row_is_always_computed() -> None:
+    engine = Engine(30)
+    for id, cached in (("first", 0), ("same", 4)):
+        assert engine.submit(id, list(range(1, 9)), 1).cached is None
+        last = engine.live[id]
+        engine.run()
+        assert last.cached == cached, "the last of two whole pages is computed again"
+
+
+@pytest.mark.parametrize(
+    ("wants", "cached"),
+    [
+        (LogprobRequest(answer=2), 12),
+        (LogprobRequest(prompt=0), 0),
+        (LogprobRequest(prompt=0, prompt_start=9), 8),
+        (LogprobRequest(prompt=0, prompt_start=8), 4),
+        (LogprobRequest(prompt=0, prompt_start=14), 12),
+    ],
+)
+def test_a_prompt_whose_tokens_are_scored_is_found_up_to_the_first_of_them(wants: LogprobRequest, cached: int) -> None:
+    engine, prompt = Engine(30), list(range(1, 15))
+    engine.submit("first", prompt, 1)
+    engine.run()
+    second = engine.submit("second", prompt, 1, wants=wants)
+    batch = engine.scheduler.next()
+    assert isinstance(batch, PrefillBatch)
+    assert (second.cached, batch.chunks[0].start) == (cached, cached)
+    assert list(batch.chunks[0].scored)[:1] == ([second.unscored] if wants.prompt is not None and cached < 12 else [])
+
+
+@pytest.mark.parametrize("more", [{"salt": "other"}, {"adapter": "other"}])
+def test_salts_and_adapters_share_nothing(more: dict[str, str]) -> None:
+    engine, prompt = Engine(30), list(range(1, 15))
+    engine.submit("first", prompt, 1)
+    engine.run()
+    other, same = engine.submit("other", prompt, 1, **more), engine.submit("same", prompt, 1)
+    engine.run()
+    assert (other.cached, same.cached) == (0, 12)
+
+
+def test_who_begins_like_a_prompt_on_its_way_waits_for_it_once_and_holds_up_nobody() -> None:
+    engine, prompt = Engine(30), [1, 2, 3, 4] * 6
+    engine.submit("first", prompt, 1)
+    engine.step()
+    second, other = engine.submit("second", [*prompt, 5], 1), engine.submit("other", [7, 7, 7], 1)
+    engine.step()
+    assert (second.cached, other.cached) == (None, 0)
+    engine.step()
+    assert second.cached is None
+    while second.cached is None:
+        engine.step()
+    assert second.cached == 24
+    engine.run()
+    assert engine.computed == 24 + 3 + 1
+
+
+def test_who_shares_little_with_a_prompt_on_its_way_does_not_wait() -> None:
+    engine = Engine(30)
+    engine.submit("first", [1] * 5, 1)
+    second = engine.submit("second", [1] * 4 + [2] * 8, 1)
+    engine.step()
+    assert second.cached == 0
+
+
+def test_who_waits_for_a_prompt_goes_on_when_that_one_is_aborted() -> None:
+    engine = Engine(30)
+    engine.submit("first", [1] * 20, 1)
+    engine.step()
+    second = engine.submit("second", [1] * 20, 1)
+    engine.step()
+    engine.abort("first")
+    engine.step()
+    assert second.cached == 0
+
+
+def test_a_preempted_sequence_computes_nothing_twice_that_is_in_the_tree() -> None:
+    engine = Engine(7)
+    engine.submit("old", [1] * 8, 8)
+    new = engine.submit("new", [2] * 8, 20)
+    while not engine.scheduler.preemptions:
+        engine.step()
+    assert (new.pages, new.computed, len(new.tokens)) == ([], 0, 13)
+    assert engine.run() == {"old": FinishReason.Length, "new": FinishReason.Length}
+    assert engine.computed == 15 + 27, "each row once; the last tokens of both never ran"
+    assert (new.cached, engine.kv.asked_tokens) == (0, 16), "counted once"
+
+
+def test_memory_that_nobody_reads_goes_to_who_needs_it_before_anyone_is_set_back() -> None:
+    engine = Engine(10)
+    for number in range(20):
+        engine.submit(str(number), [number + 1] * 17, 3)
+        engine.run()
+    assert engine.scheduler.preemptions == 0
+    assert engine.kv.tree.evicted > 0
+    assert engine.kv.available == 10
+    assert engine.allocator.available < 3, "the rest is prefixes"
+
+
+def test_a_row_that_is_not_finite_takes_what_it_read_out_of_the_tree() -> None:
+    engine, prompt = Engine(30), [1] * 10
+    engine.submit("first", prompt, 1)
+    engine.run()
+    engine.submit("bad", [*prompt, 2, 3], 5)
+    assert engine.step(lambda _: -1) == {"bad": FinishReason.Error}
+    assert len(engine.allocator.take_unclean()) == 3
+    assert engine.allocator.available == 30
+    third = engine.submit("third", prompt, 1)
+    engine.run()
+    assert third.cached == 0
+
+
+def test_without_the_cache_nothing_is_kept() -> None:
+    engine = Engine(30, Limits(40, 4, 8, SIZE, 4))
+    for id in "ab":
+        engine.submit(id, [1] * 12, 2)
+        engine.run()
+    assert (engine.allocator.available, engine.kv.hit_tokens, engine.computed) == (30, 0, 26)
+
+
+def test_what_ends_while_a_pass_is_in_flight_keeps_its_pages_until_that_has_landed() -> None:
+    engine = Engine(30, ahead=True)
+    one = engine.submit("one", [1] * 8, 9)
+    for _ in range(4):
+        engine.step()
+    assert one.in_flight
+    engine.abort("one")
+    assert (len(one.pages), engine.kv.available) == (3, 27)
+    engine.step()
+    assert (one.pages, engine.kv.available, engine.kv.tree.size) == ([], 30, 2)
+
+
+PROMPT = st.tuples(st.integers(0, 3), st.integers(1, 30), st.integers(0, 3))
+"""Which text, how much of it, and how many tokens of its own."""
+EVENTS = st.one_of(
+    st.tuples(st.just("submit"), PROMPT, st.integers(1, 12), st.sampled_from(["", "", "salt"]), st.booleans()),
+    st.tuples(st.just("abort"), st.integers(0, 40)),
+    *[st.just(("pass",))] * 3,
+)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@settings(max_examples=300, deadline=None)
+@given(pages=st.integers(10, 30), events=st.lists(EVENTS, max_size=60), seed=st.integers(0, 2**16))
+def test_whatever_comes_every_hit_is_the_prefix_and_no_page_is_lost_or_shared(
+    ahead: bool, pages: int, events: list[Any], seed: int
+) -> None:
+    engine, chance = Engine(pages, ahead=ahead), random.Random(seed)
+    texts = [[random.Random(text).choice([5, 6]) for text in range(40 * text, 40 * text + 40)] for text in range(4)]
+    submitted, ended = [], []
+
+    def token(_: Sequence) -> int:
+        return chance.choice([END, 5, 5, 5, 6, 6, 6, 7, 7, -1])
+
+    for number, (kind, *rest) in enumerate(events):
+        if kind == "submit":
+            (text, length, own), max_tokens, salt, scored = rest
+            prompt = [*texts[text][:length], *(chance.choice([5, 6]) for _ in range(own))]
+            wants = LogprobRequest(prompt=0, prompt_start=chance.randrange(40)) if scored else LogprobRequest()
+            try:
+                engine.submit(str(number), prompt, max_tokens, salt=salt, wants=wants)
+            except (QueueFull, DoesNotFit):
+                continue
+            submitted.append(str(number))
+        elif kind == "abort":
+            if (id := str(rest[0])) in engine.live:
+                engine.abort(id)
+                ended.append(id)
+        else:
+            ended += engine.step(token)
+    ended += engine.run()
+    assert sorted(ended) == sorted(submitted)
+    engine.check()
+    assert engine.kv.available == engine.kv.capacity
+    assert engine.kv._held == {}

@@ -1,0 +1,42 @@
+"""What holds the event loop of the streams shows on /livez, which another thread answers."""
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from graphpod_runtime.front.health import admin_app
+from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
+from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.watchdog import FLOOR_SECONDS, Watchdog
+from graphpod_runtime.wire.messages import Heartbeat
+
+from .conftest import engine_json
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+async def test_a_held_loop_fails_the_liveness_probe_until_it_turns_again(tmp_path: Path, clock: Clock) -> None:
+    status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
+    status.engine_alive = True
+    watchdog = Watchdog(status.config.resolved(), clock)
+    app = admin_app(status, watchdog, Exporter(FrontMetrics("echo"), status))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://admin") as client:
+        for seconds, turned, code in ((FLOOR_SECONDS, False, 200), (1, False, 503), (0, True, 200)):
+            clock.now += seconds
+            watchdog.heard(Heartbeat(clock.now, "Ready"))
+            if turned:
+                watchdog.turned()
+            answer = await client.get("/livez")
+            assert answer.status_code == code, answer.text
+            assert ("served nothing for 61 s" in answer.text) == (code == 503)
