@@ -46,7 +46,7 @@ def test_a_serving_step_waits_for_the_device_only_by_its_event(
         torch.cuda.set_sync_debug_mode("default")
     while pipeline.busy:
         pipeline.turn()
-    assert runner.pages.available == runner.pages.capacity
+    assert scheduler.kv.available == runner.pages.capacity
 
 
 @pytest.mark.parametrize("compile", [CompileMode.Nothing, CompileMode.Inductor])

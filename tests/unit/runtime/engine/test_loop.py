@@ -1,8 +1,11 @@
 """The loop over a link of lists and a runner of arithmetic."""
 
+from dataclasses import replace
 from typing import Any
 
-from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, ServingConfig
+import pytest
+
+from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, PrefixCache, ServingConfig
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.loop import Loop
 from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, Yielded
@@ -25,8 +28,8 @@ END = 99
 class CountingRunner:
     """The next token is the number of tokens so far; the end token comes after ten."""
 
-    def __init__(self) -> None:
-        self.config = config()
+    def __init__(self, **settings: Any) -> None:
+        self.config = replace(config(), **settings)
         self.counters = Counters()
         self.eos_ids, self.vocabulary = (END,), 100
         self.pages = PageAllocator(41)
@@ -71,9 +74,9 @@ def config() -> EngineConfig:
     )  # fmt: skip
 
 
-def run(*turns: list[Command]) -> tuple[ListLink, CountingRunner, list[None]]:
-    """The loop's life until it has drained."""
-    link, runner, beats = ListLink(*turns), CountingRunner(), []
+def run(*turns: list[Command], **settings: Any) -> tuple[ListLink, CountingRunner, list[None]]:
+    """The loop's life until it has drained, with `settings` in the engine's configuration."""
+    link, runner, beats = ListLink(*turns), CountingRunner(**settings), []
     Loop(runner, link, lambda: beats.append(None)).run()
     return link, runner, beats
 
@@ -122,10 +125,13 @@ def test_every_turn_beats_and_the_counters_arrive_before_the_end_they_count() ->
     assert values["graphpod_preemptions_total"] == 0
 
 
-def test_an_idle_engine_has_said_that_no_page_is_in_use() -> None:
-    """The request ends by its end token, with a pass in flight that still owns its pages."""
-    link, runner, _ = run([Submit("a", [1] * 7, 20), Drain()])
+@pytest.mark.parametrize(("prefix_cache", "cached"), [(PrefixCache.Off, 0), (PrefixCache.Auto, 2)])
+def test_an_idle_engine_has_said_that_no_page_is_in_use(prefix_cache: PrefixCache, cached: int) -> None:
+    """The request ends by its end token, with a pass in flight that still owns its pages. Those of the prefix cache
+    can be taken: they are not in use.
+    """
+    link, runner, _ = run([Submit("a", [1] * 7, 20), Drain()], prefix_cache=prefix_cache)
     told = [event for frame in link.frames for event in frame if isinstance(event, CounterSnapshot)]
     usage = [sample.value for one in told for sample in one.values if sample.name == "graphpod_kv_cache_usage_ratio"]
     assert usage[-2] > usage[-1] == 0
-    assert runner.pages.available == runner.pages.capacity
+    assert runner.pages.available == runner.pages.capacity - cached

@@ -86,7 +86,7 @@ def test_200_requests_have_one_text_alone_in_batches_of_1_to_32_and_preempted(
     assert together == alone
     assert len(sizes) >= 19
     assert texts(runner, requests()) == alone  # 32 of 200 at once: each next to others that begin and end
-    runner.pages = PageAllocator(34)
+    runner.pages = PageAllocator(28)
     assert texts(runner, requests()) == alone
     assert runner.preempted > 10  # type: ignore[attr-defined]
 

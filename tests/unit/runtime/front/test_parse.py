@@ -13,6 +13,7 @@ from graphpod_runtime.front.openai.chat import _prompt
 from graphpod_runtime.front.openai.parse import MAX_ITEMS, MAX_NODES, parsed
 from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import LONG_TEXT, TOKENIZER_THREADS, Service
+from graphpod_runtime.front.requests.admission import Admission
 from graphpod_runtime.front.requests.errors import ApiError
 
 HEAD = b'{"model":"m","messages":[{"role":"user","content":"x"}],'
@@ -75,9 +76,9 @@ class Asked:
 
 def test_a_short_text_does_not_wait_for_long_ones() -> None:
     async def run() -> None:
-        status: Any = SimpleNamespace(context_tokens=10)
+        status: Any = SimpleNamespace(context_tokens=10, open_tokens=1_000_000)
         parts: Any = SimpleNamespace()
-        service = Service(status, parts, parts, parts, parts, parts)
+        service = Service(status, parts, parts, parts, Admission(0), parts)
         may_end = threading.Event()
         long = [
             asyncio.create_task(service.tokenized(lambda limit: may_end.wait(60), LONG_TEXT + 1, "prompt"))
