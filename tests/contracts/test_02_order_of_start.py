@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from graphpod_policy import Phase, Policy
+from graphpod_policy import Device, Phase, Policy, PrefixCache
+from graphpod_policy.start.footprint import PREFIX_TOKENS
 from graphpod_runtime.base.errors import CaptureFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.kv import KvCache
@@ -125,7 +126,7 @@ def test_dropped_graphs_leave_no_pool(started: Callable[..., Runner], monkeypatc
 
 
 def test_the_cache_is_sized_from_what_is_free_less_the_peak_of_a_chunk_and_a_margin(
-    started: Callable[..., Runner], place: Place, monkeypatch: pytest.MonkeyPatch
+    started: Callable[..., Runner], place: Place, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: list[int] = []
 
@@ -141,12 +142,15 @@ def test_the_cache_is_sized_from_what_is_free_less_the_peak_of_a_chunk_and_a_mar
     one_page = 2 * 3 * 4 * 3 * 16 * 4  # keys and values, layers, tokens, heads, width, bytes
     assert runner.report.kv_pages == (1_800_000 - 1_000_000) // one_page
     monkeypatch.setattr(type(place), "available_bytes", lambda self: 10**12)
-    assert started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None).report.kv_pages == 8 * 128 // 4
-    assert rows == [8, 8]  # the logits of a full batch are part of the peak
+    full = started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None, prefix_cache=PrefixCache.Off)
+    assert full.report.kv_pages == 8 * 128 // 4
+    most = PREFIX_TOKENS if device is Device.Cuda else 8 * 128
+    assert started(Policy.Disabled, Policy.Disabled, kv_cache_bytes=None).report.kv_pages == most // 4
+    assert rows == [8, 8, 8]  # the logits of a full batch are part of the peak
 
 
 def test_the_cache_leaves_room_for_the_decode_graphs(
-    started: Callable[..., Runner], place: Place, monkeypatch: pytest.MonkeyPatch
+    started: Callable[..., Runner], place: Place, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are dropped before the cache is sized and captured again after it: what they took is not free."""
     taken: list[int] = []
@@ -162,7 +166,8 @@ def test_the_cache_leaves_room_for_the_decode_graphs(
     runner = started(Policy.Disabled, Policy.Full, kv_cache_bytes=None)
     one_page = 2 * 3 * 4 * 3 * 16 * 4
     (bytes_of_decode,) = taken
-    assert bytes_of_decode > 200_000, "the graphs themselves were measured"
+    # Small graphs take nothing more of a GPU where the driver kept the memory of earlier ones.
+    assert bytes_of_decode > 200_000 or device is Device.Cuda, "the graphs themselves were measured"
     assert runner.report.kv_pages == (1_800_000 - 1_000_000 - bytes_of_decode) // one_page
 
 
