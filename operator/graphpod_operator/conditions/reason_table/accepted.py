@@ -28,7 +28,7 @@ ROWS = {
     "SpecInvalid": stalls(
         _A, _F, "the stored spec does not fit this operator's API, or the API server refuses the Deployment for a part "
         "that comes from spec.resources or spec.placement", "the spec is edited",
-        "correct that field: kubectl edit gisvc NAME; running pods stay as they are",
+        "correct it: kubectl edit gisvc NAME; running pods stay",
     ),
     "SpecTooLarge": stalls(
         _A, _F, "the object, or one made from it, is larger or nested deeper than the operator reads: 512 KiB, and of "
