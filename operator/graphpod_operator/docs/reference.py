@@ -8,7 +8,7 @@ from typing import Any
 from graphpod_operator.api.names import ADOPT_ANNOTATION, API_VERSION, KIND, PAUSED_ANNOTATION, QUEUE_LABEL
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import MEANING, ConditionType
-from graphpod_operator.docs import feature_matrix, rule_table
+from graphpod_operator.docs import feature_matrix, model_fit, rule_table
 from graphpod_operator.docs.markdown import table
 from graphpod_operator.schema import crd
 from graphpod_policy.metrics import METRICS
@@ -41,6 +41,7 @@ def pages() -> dict[str, str]:
         "api.md": fields(),
         "rules.md": rules(),
         "matrix.md": pairs(),
+        "models.md": models(),
         "metrics.md": metrics(),
     }
 
@@ -92,6 +93,11 @@ def rules() -> str:
 def pairs() -> str:
     """Every two features together."""
     return "".join(("# Features together\n\n", NOTE, *feature_matrix.body()))
+
+
+def models() -> str:
+    """What models get on GPUs."""
+    return "".join(("# Models and GPUs\n\n", NOTE, *model_fit.body()))
 
 
 def metrics() -> str:
