@@ -70,6 +70,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_graph_recaptures_total", _C, _E, ("phase", "backend"), "Captures attempted after Ready; must stay 0."),
     # replay
     Metric("graphpod_forward_passes_total", _C, _E, ("phase", "policy"), "Forward passes of the model; policy=Disabled ran eagerly."),
+    Metric("graphpod_device_busy_seconds_total", _C, _E, ("phase",), "Device time of forward passes, from the first kernel of each to its last."),
     Metric("graphpod_eager_passes_total", _C, _E, ("phase",), "Passes of the model body outside any graph, counted by a hook on the body."),
     Metric("graphpod_graph_replays_total", _C, _E, _GRAPH, "Forward passes that ran on a graph."),
     Metric("graphpod_graph_fallbacks_total", _C, _E, ("phase", "reason", "backend"), "Forward passes that ran eagerly, each with one reason."),

@@ -2,6 +2,7 @@
 other, so their equality means something. On a GPU a profiler counts as many graph launches as replays × segments.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,18 @@ def test_fallbacks_equal_eager_passes_and_passes_equal_replays_and_fallbacks(
         passes = value("graphpod_forward_passes_total", phase=phase)
         assert passes == value("graphpod_graph_replays_total", phase=phase) + value(FALLBACKS, phase=phase) > 0
         assert value("graphpod_forward_passes_total", phase=phase, policy="Disabled") == value(EAGER, phase=phase)
+
+
+def test_passes_follow_one_another_on_the_device_so_their_times_add_up_to_less_than_the_clock(
+    started: Callable[..., Runner],
+) -> None:
+    runner = started()
+    began = time.perf_counter()
+    generate(runner, random_prompts(6), 6, ignore_eos=True)
+    elapsed = time.perf_counter() - began
+    busy = [runner.counters.value("graphpod_device_busy_seconds_total", phase=phase) for phase in Phase]
+    assert min(busy) > 0
+    assert sum(busy) < elapsed
 
 
 def test_a_replay_that_runs_the_model_s_code_is_seen_by_the_hook(

@@ -18,7 +18,7 @@ from graphpod_policy import Batch as GatedBatch
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.forward.dispatch import dispatch
-from graphpod_runtime.engine.forward.flight import Flight, Scored
+from graphpod_runtime.engine.forward.flight import Flight, Moment, Scored
 from graphpod_runtime.engine.forward.inputs import Inputs, inputs_of
 from graphpod_runtime.engine.forward.logprobs import of_hidden, of_logits
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy
@@ -97,6 +97,7 @@ class Runner:
         else:
             inputs = inputs_of(batch, self.config.page_size, self._engine.device)
         self._running = inputs.phase
+        began = Moment(self._engine.device)
         try:
             results = self._run(inputs)
         finally:
@@ -107,12 +108,14 @@ class Runner:
             seated = self._engine.seats.keep(tokens if given is None else _on(tokens.device, given))
             every = (True,) * len(batch.sequences)
             answers = _answers(batch.sequences, range(len(every)), logits, tokens)
-            return Flight.launched(batch, every, tokens, seated, answers)
-        return self._tail(batch, inputs, results[0], given)
+            return Flight.launched(batch, began, every, tokens, seated, answers)
+        return self._tail(batch, began, inputs, results[0], given)
 
     def land(self, flight: Flight) -> Yielded:
         """What the pass yields; waits for the device."""
         yielded = flight.land()
+        phase = Phase.Decode if isinstance(flight.batch, DecodeBatch) else Phase.Prefill
+        self.counters.add("graphpod_device_busy_seconds_total", flight.device_seconds, phase=phase.value)
         if flight.seated is not None:
             self._engine.seats.landed(flight.seated, flight.tokens)
         if Mode.Seats in self._engine.modes:
@@ -123,7 +126,9 @@ class Runner:
         """The pass of `batch` from its launch to its landing."""
         return self.land(self.launch(batch))
 
-    def _tail(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor, given: List[int] | None) -> Flight:
+    def _tail(
+        self, batch: PrefillBatch, began: Moment, inputs: Inputs, hidden: Tensor, given: List[int] | None
+    ) -> Flight:
         """What the rows of a prefill pass, hidden [tokens, hidden], yield: few of them reach the head."""
         ends_text = tuple(row >= 0 for row in inputs.yields)
         ending = [index for index, ends in enumerate(ends_text) if ends]
@@ -138,7 +143,7 @@ class Runner:
             seated = self._engine.seats.keep(kept)
             answers = _answers(sequences, ending, logits, tokens)
         prompts = self._prompts(batch, inputs, hidden) if batch.scores_prompt else None
-        return Flight.launched(batch, ends_text, tokens, seated, answers, prompts)
+        return Flight.launched(batch, began, ends_text, tokens, seated, answers, prompts)
 
     def _prompts(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor) -> Scored:
         """The log-probabilities of the prompt tokens that each chunk is to score."""

@@ -91,6 +91,7 @@ class Counters:
                     self.add("graphpod_graph_captures_total", 0, result=result, **labels)
                 for result in ("passed", "failed"):
                     self.add("graphpod_graph_selfchecks_total", 0, result=result, **labels)
+            self.add("graphpod_device_busy_seconds_total", 0, phase=phase)
             self.add("graphpod_eager_passes_total", 0, phase=phase)
             self.add("graphpod_graph_recaptures_total", 0, phase=phase, backend=backend)
             for kind in ("real", "padding"):

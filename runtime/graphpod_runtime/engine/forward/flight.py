@@ -4,6 +4,7 @@ The copies to the host are in line behind the pass, so `launch` returns while th
 event behind them and for nothing else.
 """
 
+import time
 from dataclasses import dataclass, replace
 from itertools import compress
 
@@ -15,6 +16,30 @@ from graphpod_runtime.engine.forward.logprobs import Scores
 from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.schedule.sequence import Batch, Yielded
 from graphpod_runtime.wire.messages import Logprob
+
+
+class Moment:
+    """A point in a device's line of work: an event on a GPU; elsewhere the work before it is done, and it is a time."""
+
+    __slots__ = ("_event", "_seconds")
+
+    def __init__(self, device: torch.device) -> None:
+        self._seconds = time.perf_counter()
+        self._event: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=True)
+            self._event.record()
+
+    def wait(self) -> None:
+        """Returns when the device has come here."""
+        if self._event is not None:
+            self._event.synchronize()
+
+    def since(self, earlier: "Moment") -> float:
+        """Seconds that the device took from `earlier` to here; both are past."""
+        if self._event is None or earlier._event is None:
+            return self._seconds - earlier._seconds
+        return earlier._event.elapsed_time(self._event) / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +75,16 @@ class Flight:
     prompts: Scored | None
     seated: Seated | None
     """Where the device keeps the tokens."""
-    landed: torch.cuda.Event | None
-    """Behind the copies; None where the pass had run when it was launched."""
+    began: Moment
+    """In front of the pass: the device has ended all earlier ones."""
+    landed: Moment
+    """Behind the copies."""
 
     @classmethod
     def launched(
         cls,
         batch: Batch,
+        began: Moment,
         ends_text: tuple[bool, ...],
         tokens: Tensor,
         seated: Seated | None,
@@ -65,16 +93,18 @@ class Flight:
     ) -> "Flight":
         """Of results on their device, which the next pass may overwrite."""
         parts = copied(tokens), answers and answers.copied(), prompts and prompts.copied()
-        landed = None
-        if tokens.is_cuda:
-            landed = torch.cuda.Event()
-            landed.record()
-        return cls(batch, ends_text, *parts, seated, landed)
+        return cls(batch, ends_text, *parts, seated, began, Moment(tokens.device))
+
+    @property
+    def device_seconds(self) -> float:
+        """The device's time for the pass, once it has landed, from its first kernel to the last copy; the time in which
+        the device waits for the host within the pass is part of it.
+        """
+        return self.landed.since(self.began)
 
     def land(self) -> Yielded:
         """Waits until the pass has run."""
-        if self.landed is not None:
-            self.landed.synchronize()
+        self.landed.wait()
         tokens = [-1] * len(self.ends_text)
         for entry, token in zip(compress(range(len(tokens)), self.ends_text), self.tokens.tolist(), strict=True):
             tokens[entry] = token
