@@ -58,7 +58,7 @@ def test_a_route_comes_with_its_kind_tells_what_the_gateway_says_and_goes(
 
     answer(place, "False", "NotAllowedByListeners", "namespace is not among them")
     told = eventually(place.reached("RouteReady", "False", "RouteNotAllowed"))
-    assert "NotAllowedByListeners: namespace is not among them; have allowedRoutes" in told
+    assert "NotAllowedByListeners: namespace is not among them; let allowedRoutes" in told
     assert "addresses" not in place.status()
     answer(place, "True", "Accepted")
     eventually(place.reached("RouteReady", "True", "RouteAccepted"))

@@ -72,7 +72,8 @@ def text(link: ListLink, id: str) -> list[int]:
 def test_a_poisoned_row_in_a_batch_of_eight_ends_alone_and_its_pages_serve_the_next(
     started: Callable[..., Runner], policies: tuple[Policy, Policy], bad: int
 ) -> None:
-    clean, runner = started(*policies), started(*policies)
+    # A budget that is measured would order prefills and decodes by the machine's speed.
+    clean, runner = (started(*policies, prefill_budget=128) for _ in range(2))
     # As many pages as eight need, so that the next requests get those that were spoilt.
     expected = serve(clean, -1, 0.0)
     link = serve(runner, bad, torch.nan)
