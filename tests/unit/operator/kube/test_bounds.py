@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import aiohttp
@@ -37,7 +38,17 @@ from tests.unit.operator.objects import INSTALLED, NAMESPACE, inference_service,
 from tests.unit.operator.world import World
 
 DEEP = 1200
+"""More than a reader takes where Python's recursion limit is the usual one, as it is in the operator."""
 STORED = {"labels": {"app.kubernetes.io/managed-by": "graphpod", "graphpod.dev/inferenceservice": "demo"}}
+
+
+@pytest.fixture(autouse=True)
+def usual_recursion_limit() -> Iterator[None]:
+    """torch's compiler raises the limit of its process, which may have run other tests."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
 
 
 def nest(levels: int) -> bytes:
