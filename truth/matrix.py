@@ -30,11 +30,12 @@ from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from truth import models
 from truth.axes import EAGER, Variant, refused_by
 from truth.cell import Cell, Outcome
+from truth.choice import rivals, scores
 from truth.counts import Counts
 from truth.engines import compiled, features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
-from truth.recorded_schedule import RIVALS, Difference, RecordedSchedule, compare, distance, rivals
+from truth.recorded_schedule import Difference, RecordedSchedule, compare, distance
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
 
 NEAR_TIE = 1e-3
@@ -68,8 +69,8 @@ class Reference:
     def of(self, scenario: Scenario) -> RecordedSchedule:
         """Eager's record of `scenario`."""
         if scenario.name not in self.recorded:
-            wants = LogprobRequest(max(RIVALS.answer or 0, scenario.wants.answer or 0), scenario.wants.prompt)
-            recorded = RecordedSchedule(self.runner, wants)
+            wants = LogprobRequest(max(scenario.rivals, scenario.wants.answer or 0), scenario.wants.prompt)
+            recorded = RecordedSchedule(self.runner, wants, scenario.sampling)
             scenario.run(recorded)
             self.recorded[scenario.name] = recorded
         return self.recorded[scenario.name]
@@ -126,7 +127,7 @@ class Matrix:
         """The most that a unit or two in the last place of every weight do to eager's log-probabilities."""
         runner = start_engine(subject, EAGER, self.device, folder, load=models.nudged)
         record = reference.of(self.scenarios[0])
-        recorded = RecordedSchedule(runner, record.wants, record)
+        recorded = RecordedSchedule(runner, record.wants, record.sampling, record)
         self.scenarios[0].run(recorded)
         return compare(record, recorded, math.inf).worst
 
@@ -174,7 +175,7 @@ class _Row:
         record = self.reference.of(scenario)
         runner = self._engine(scenario)
         before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
-        recorded = RecordedSchedule(runner, scenario.wants, record)
+        recorded = RecordedSchedule(runner, scenario.wants, scenario.sampling, record)
         launches = launched(lambda: scenario.run(recorded)) if self._launches(scenario) else scenario.run(recorded)
         after = {phase: Counts.now(runner.counters, phase) for phase in Phase}
         near = self.reference.near_of(self.variant)
@@ -262,7 +263,7 @@ def _alone(reference: Reference, scenario: Scenario) -> Difference:
     prompt."""
     record, total = reference.of(scenario), Difference()
     again = {
-        id: answers(reference.runner, [sequence.tokens], 1, wants=LogprobRequest(prompt=RIVALS.answer))[
+        id: answers(reference.runner, [sequence.tokens], 1, wants=LogprobRequest(prompt=scenario.rivals))[
             0
         ].prompt_logprobs
         for id, sequence in record.sequences.items()
@@ -273,8 +274,9 @@ def _alone(reference: Reference, scenario: Scenario) -> Difference:
                 continue  # the last token of a text has no row after it
             alone = again[id][end - 1]
             assert alone.token == token
-            best = alone.top[0][0]
-            tie = best in rivals(logprob, reference.near) or token in rivals(alone, reference.near)
+            here, there = (scores(one, record.sequences[id].sampling, end) for one in (logprob, alone))
+            best = max(there, key=there.__getitem__)
+            tie = best in rivals(here, reference.near) or token in rivals(there, reference.near)
             apart = distance(alone, logprob)
             total += Difference(1, int(best != token and tie), int(best != token and not tie), 1, apart)
         for (id, start, _), prompt in zip(one.rows, one.yielded.prompts, strict=False):

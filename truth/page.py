@@ -20,13 +20,16 @@ architecture, and must choose the tokens that the same engine chooses with both 
 how layers are compiled.
 
 - **✓ n**: n tokens compared and equal; both counts of eager passes agree; no pass was eager where graphs were captured.
-  *(n ~)*: so many of them differ, and eager finds them behind its likeliest token by less than {NEAR_TIE:g} in
+  *(n ~)*: so many of them differ, and eager finds them behind its own choice by less than {NEAR_TIE:g} in
   log-probability (fp32, TF32 off), or {ROUNDING} times what another batch shape does to eager itself (16 bits;
   compiled code rounds less often than eager, and may differ by what a unit or two in the last place of every weight
   do).
 - `Rule`: refused by that rule of [the table](rules.md). A gate's name says that these passes ran eagerly and were
   counted so; their tokens were compared all the same. `FeatureNotBuilt`: this version has no such thing.
 - **✗**: wrong. `make truth` then ends with 1.
+
+Requests are served as a server would, a pass ahead of what is known. *Prefix hit*: their first pages lie in the prefix
+cache. *Sampled*: at temperature 0.8, each with a seed; how near a token is counts by its score, noise included.
 
 The row *Disabled / Disabled* compares eager with itself: each text once more, alone, its answer computed as prompt.
 A *fault* is injected into the start (`GRAPHPOD_FAULT`); the engine degrades, says by which rule, and must stay right.

@@ -5,6 +5,7 @@ choices is compared where it was made, and one that differs cannot lead the rest
 """
 
 import math
+import zlib
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
@@ -17,13 +18,15 @@ from graphpod_runtime.engine.schedule.sequence import (
     DecodeBatch,
     LogprobRequest,
     PrefillBatch,
+    Sampling,
     Sequence,
     Yielded,
 )
 from graphpod_runtime.wire.messages import Logprob
+from truth.choice import rivals, scores
 
-RIVALS = LogprobRequest(answer=32)
-"""What a record asks for at least: the tokens that eager nearly chose, all that a rounding may bring to the front."""
+RIVALS = 32
+"""So many tokens a record names at least: those that eager nearly chose, all that a rounding may bring to the front."""
 
 
 class ScheduleDiffers(Exception):
@@ -69,7 +72,9 @@ class RecordedSchedule:
     passes go on from them."""
 
     runner: Driven
-    wants: LogprobRequest = RIVALS
+    wants: LogprobRequest = field(default_factory=lambda: LogprobRequest(answer=RIVALS))
+    sampling: Sampling = field(default_factory=Sampling)
+    """Of every request, each with a seed of its own."""
     given: "RecordedSchedule | None" = None
     passes: list[RecordedPass] = field(default_factory=list)
     sequences: dict[str, Sequence] = field(default_factory=dict)
@@ -119,7 +124,8 @@ class RecordedSchedule:
 
     def sequence(self, id: str, tokens: List[int], new: int) -> Sequence:
         """A request of this run."""
-        return Sequence(id, list(tokens), len(tokens), new, ignore_eos=True, wants=self.wants)
+        sampling = replace(self.sampling, seed=zlib.crc32(id.encode()))
+        return Sequence(id, list(tokens), len(tokens), new, sampling, ignore_eos=True, wants=self.wants)
 
 
 def _rows(batch: Batch) -> tuple[Phase, tuple[tuple[str, int, int], ...]]:
@@ -154,14 +160,14 @@ class Difference:
 
 
 def compare(record: RecordedSchedule, other: RecordedSchedule, near: float) -> Difference:
-    """`other`, which was given `record`. A token that differs is a near-tie when the record has it among its likeliest,
-    less than `near` behind the first; any other is wrong. ScheduleDiffers when one of them ran more passes.
+    """`other`, which was given `record`. A token that differs is a near-tie when the record has it among its best by
+    score, less than `near` behind the first; any other is wrong. ScheduleDiffers when one of them ran more passes.
     """
     if len(record.passes) != len(other.passes):
         raise ScheduleDiffers(f"{len(other.passes)} passes, the record has {len(record.passes)}")
     total = Difference()
     for wanted, got in zip(record.passes, other.passes, strict=True):
-        total += _tokens(wanted, got.yielded, near)
+        total += _tokens(wanted, record.sequences, got.yielded, near)
         if other.wants.answer is not None:
             total += _logprobs(wanted.yielded.answers, got.yielded.answers)
         if other.wants.prompt is not None:
@@ -170,35 +176,30 @@ def compare(record: RecordedSchedule, other: RecordedSchedule, near: float) -> D
     return total
 
 
-def _tokens(record: RecordedPass, other: Yielded, near: float) -> Difference:
+def _tokens(record: RecordedPass, sequences: dict[str, Sequence], other: Yielded, near: float) -> Difference:
     total, yielded = Difference(), record.yielded
     for row, token, got, logprob in zip(record.rows, yielded.tokens, other.tokens, yielded.answers, strict=True):
-        if logprob is not None:  # a chunk that does not end its prompt has no token
-            if token == got:
-                total += Difference(1)
-            elif got in rivals(logprob, near):
-                total += Difference(1, near_ties=1)
-            else:
-                id, _, end = row
-                where = f"{record.phase} of request {id} behind {end} tokens"
-                total += Difference(1, wrong=1, first=f"{where}: {got} is {_behind(logprob, got)}, {near:.2g} allowed")
+        if logprob is None:  # a chunk that does not end its prompt has no token
+            continue
+        id, _, end = row
+        scored = scores(logprob, sequences[id].sampling, end)
+        if token == got:
+            total += Difference(1)
+        elif got in rivals(scored, near):
+            total += Difference(1, near_ties=1)
+        else:
+            where = f"{record.phase} of request {id} behind {end} tokens"
+            total += Difference(1, wrong=1, first=f"{where}: {got} is {_behind(scored, got)}, {near:.2g} allowed")
     return total
 
 
-def rivals(logprob: Logprob, near: float) -> set[int]:
-    """The tokens that are nearly as likely as the likeliest, which is one of them: of two that are equally likely
-    either may be the one that was chosen."""
-    likeliest = logprob.top[0][1]
-    return {token for token, found in logprob.top if likeliest - found < near}
-
-
-def _behind(logprob: Logprob, token: int) -> str:
+def _behind(scored: dict[int, float], token: int) -> str:
     """Where a record has `token`."""
-    (likeliest, most), *_ = logprob.top
-    if token in (found := dict(logprob.top)):
-        return f"{most - found[token]:.2g} behind eager's likeliest, {likeliest}"
-    last = f"more than {most - logprob.top[-1][1]:.2g} behind eager's likeliest, {likeliest}"
-    return f"{last}, and none of its {len(logprob.top)}"
+    best = max(scored, key=scored.__getitem__)
+    if token in scored:
+        return f"{scored[best] - scored[token]:.2g} behind eager's choice, {best}"
+    last = f"more than {scored[best] - min(scored.values()):.2g} behind eager's choice, {best}"
+    return f"{last}, and none of its {len(scored)}"
 
 
 def _logprobs(record: List[Logprob | None], other: List[Logprob | None]) -> Difference:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -9,14 +10,15 @@ from graphpod_policy import Phase
 from graphpod_runtime.engine.capture.debug import FaultKind
 from graphpod_runtime.engine.pipeline import Pipeline
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.schedule.sequence import Chunk, DecodeBatch, LogprobRequest, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling
 from truth.engines import CHUNK, MOST_REQUESTS
 from truth.models import VOCAB
-from truth.recorded_schedule import RecordedSchedule
+from truth.recorded_schedule import RIVALS, RecordedSchedule
 
 NEW_TOKENS = 12
 FEW_TOKENS = 3
 ALTERNATIVES = 3
+TEMPERATURE = 0.8
 
 
 def prompts(*lengths: int) -> list[list[int]]:
@@ -25,61 +27,48 @@ def prompts(*lengths: int) -> list[list[int]]:
     return [[choose.randrange(3, VOCAB) for _ in range(length)] for length in lengths]
 
 
-def together(recorded: RecordedSchedule, wave: int, requests: list[list[int]], new: int = NEW_TOKENS) -> None:
-    """All `requests` at once, as a server would run them: a pass ahead of what is known."""
-    scheduler = Scheduler(recorded.pages, Limits.of(recorded.config, len(requests)), recorded.eos_ids)
-    for index, request in enumerate(requests):
-        scheduler.submit(recorded.sequence(f"{wave}.{index}", request, new))
+def served(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_TOKENS) -> int:
+    """Each wave of requests at once, as a server would run them: a pass ahead of what is known, over one prefix cache.
+    The prompt tokens that were found there.
+    """
+    limits = replace(Limits.of(recorded.config, max(map(len, waves))), prefix_cache=True)
+    scheduler = Scheduler(recorded.pages, limits, recorded.eos_ids)
     pipeline = Pipeline(scheduler, recorded)
-    while pipeline.busy:
-        pipeline.turn()
+    for wave, requests in enumerate(waves):
+        for index, request in enumerate(requests):
+            scheduler.submit(recorded.sequence(f"{wave}.{index}", request, new))
+        while pipeline.busy:
+            pipeline.turn()
+    recorded.pages.free(scheduler.kv.tree.evict(recorded.pages.capacity))
+    return scheduler.kv.hit_tokens
 
 
 def several(recorded: RecordedSchedule) -> None:
     """Requests of mixed length; some need two prefill passes."""
-    together(recorded, 0, prompts(1, 5, 17, 32, 40, 61))
+    served(recorded, prompts(1, 5, 17, 32, 40, 61))
 
 
 def prefix_hit(recorded: RecordedSchedule) -> None:
     """Requests whose first pages another request has computed: they own the rest, and start behind it."""
     size = recorded.config.page_size
     (shared,) = prompts(2 * CHUNK)
-    first = recorded.sequence("first", shared, NEW_TOKENS)
-    first.pages = recorded.pages.take(len(shared) // size)
-    for start in (0, CHUNK):
-        prefill(recorded, first, start, start + CHUNK)
-    for index, (hit, more) in enumerate(((size, 3), (CHUNK, 16), (2 * CHUNK - size, 1), (2 * CHUNK, 9))):
-        (tail,) = prompts(more)
-        request = recorded.sequence(f"hit.{index}", [*shared[:hit], *tail], NEW_TOKENS)
-        owned = recorded.pages.take(-(-(more + FEW_TOKENS) // size))
-        request.pages = first.pages[: hit // size] + owned
-        token = prefill(recorded, request, hit, hit + more)
-        for _ in range(FEW_TOKENS):
-            request.tokens.append(token)
-            (token,) = recorded.forward(DecodeBatch((request,))).tokens
-            request.computed = len(request.tokens)
-        recorded.pages.free(owned)
-    recorded.pages.free(first.pages)
-
-
-def prefill(recorded: RecordedSchedule, sequence: Sequence, start: int, end: int) -> int:
-    """One chunk in a pass of its own; the token it yields."""
-    sequence.computed = start
-    (token,) = recorded.forward(PrefillBatch((Chunk(sequence, start, end),))).tokens
-    sequence.computed = end
-    return token
+    hits = {size: 3, CHUNK: 16, 2 * CHUNK - size: 1, 2 * CHUNK: 9}
+    after = [[*shared[:hit], *prompts(more)[0]] for hit, more in hits.items()]
+    found = served(recorded, [shared], after)
+    assert found == sum(hits), f"the prefix cache had {found} tokens of {sum(hits)}"
 
 
 def chunk_tail(recorded: RecordedSchedule) -> None:
     """Prompts alone whose last chunk is tiny: 1, 1, 2 and 5 tokens behind full ones."""
-    for wave, length in enumerate((CHUNK + 1, 2 * CHUNK + 1, 2 * CHUNK + 2, 3 * CHUNK + 5)):
-        together(recorded, wave, prompts(length), FEW_TOKENS)
+    lengths = (CHUNK + 1, 2 * CHUNK + 1, 2 * CHUNK + 2, 3 * CHUNK + 5)
+    served(recorded, *(prompts(length) for length in lengths), new=FEW_TOKENS)
 
 
 def one_to_many(recorded: RecordedSchedule) -> None:
     """1 to 32 requests at once, sizes of the decode ladder and others."""
-    for wave, count in enumerate((1, 2, 3, 5, 8, 13, MOST_REQUESTS)):
-        together(recorded, wave, prompts(*(1 + (7 * index + count) % 12 for index in range(count))), FEW_TOKENS)
+    counts = (1, 2, 3, 5, 8, 13, MOST_REQUESTS)
+    waves = (prompts(*(1 + (7 * index + count) % 12 for index in range(count))) for count in counts)
+    served(recorded, *waves, new=FEW_TOKENS)
 
 
 class Name(StrEnum):
@@ -89,6 +78,7 @@ class Name(StrEnum):
     PrefixHit = "prefix hit"
     ChunkTail = "chunk tail"
     Requests = "1–32 requests"
+    Sampled = "sampled"
     OutputLogprobs = "output logprobs"
     InputLogprobs = "input logprobs"
     CaptureFault = "fault: capture"
@@ -104,8 +94,14 @@ class Scenario(NamedTuple):
     name: Name
     run: Callable[[RecordedSchedule], None]
     wants: LogprobRequest = LogprobRequest()
+    sampling: Sampling = Sampling()
     fault: FaultKind | None = None
     degraded_by: frozenset[str] = frozenset()
+
+    @property
+    def rivals(self) -> int:
+        """How many tokens a record names for each that was chosen. Noise may bring any to the front."""
+        return RIVALS if self.sampling.greedy else VOCAB
 
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -113,6 +109,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(Name.PrefixHit, prefix_hit),
     Scenario(Name.ChunkTail, chunk_tail),
     Scenario(Name.Requests, one_to_many),
+    Scenario(Name.Sampled, several, sampling=Sampling(TEMPERATURE)),
     Scenario(Name.OutputLogprobs, several, LogprobRequest(answer=ALTERNATIVES)),
     Scenario(Name.InputLogprobs, several, LogprobRequest(prompt=ALTERNATIVES)),
     Scenario(Name.CaptureFault, several, fault=FaultKind.Capture, degraded_by=frozenset({"CaptureFailed"})),

@@ -4,14 +4,29 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
 from graphpod_policy import Phase
-from graphpod_runtime.engine.schedule.sequence import Chunk, LogprobRequest, PrefillBatch, Sequence, Yielded
+from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.engine.forward.logprobs import of_logits
+from graphpod_runtime.engine.forward.sampler import draws_of, greedy
+from graphpod_runtime.engine.schedule.sequence import (
+    Chunk,
+    LogprobRequest,
+    PrefillBatch,
+    Sampling,
+    Sequence,
+    Yielded,
+)
+from graphpod_runtime.kernels.draw import draw
 from graphpod_runtime.wire.messages import Logprob
+from truth.choice import scores
+from truth.models import VOCAB
 from truth.recorded_schedule import Difference, RecordedPass, RecordedSchedule, ScheduleDiffers, compare
 
 NEAR = 1e-3
 NOTHING = LogprobRequest()
+GREEDY = Sampling()
 
 
 class Saying:
@@ -33,12 +48,15 @@ def logprob(token: int, first: float, second: float) -> Logprob:
 
 
 def recorded(
-    *yielded: Yielded, wants: LogprobRequest = NOTHING, given: RecordedSchedule | None = None
+    *yielded: Yielded,
+    wants: LogprobRequest = NOTHING,
+    given: RecordedSchedule | None = None,
+    sampling: Sampling = GREEDY,
 ) -> RecordedSchedule:
     """A run of one-chunk passes."""
-    found = RecordedSchedule(Saying(*yielded), wants, given)  # type: ignore[arg-type]
+    found = RecordedSchedule(Saying(*yielded), wants, given=given)  # type: ignore[arg-type]
     for _ in range(len(yielded)):
-        found.forward(PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1), 0, 2),)))
+        found.forward(PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1, sampling), 0, 2),)))
     return found
 
 
@@ -60,13 +78,35 @@ def test_of_two_equally_likely_tokens_either_may_be_the_one_that_was_chosen() ->
     assert compare(record, recorded(Yielded([5]), given=record), NEAR) == Difference(tokens=1, near_ties=1)
 
 
+def test_of_a_row_that_draws_the_noise_decides_which_tokens_are_near() -> None:
+    sampling = Sampling(1.0, seed=3)
+    alike = Logprob(5, -0.7, ((5, -0.7), (6, -0.7)))
+    scored = scores(alike, sampling, 2)
+    best, other = sorted(scored, key=lambda token: -scored[token])
+    for how, expected in ((GREEDY, Difference(1, near_ties=1)), (sampling, Difference(1, wrong=1))):
+        record = recorded(Yielded([best], (alike,)), sampling=how)
+        assert compare(record, recorded(Yielded([other]), given=record, sampling=how), NEAR) == expected
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.5])
+def test_the_best_by_score_is_what_the_engine_draws(temperature: float) -> None:
+    logits = torch.randn(40, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
+    samplings = [Sampling(temperature, seed=seed) for seed in range(40)]
+    positions = torch.arange(40)
+    drawn = draw(logits, positions, draws_of(samplings, HOST)) if temperature else greedy(logits)
+    named = of_logits(logits, drawn, VOCAB).to_list()
+    for logprob, sampling, position in zip(named, samplings, positions.tolist(), strict=True):
+        scored = scores(logprob, sampling, position)
+        assert max(scored, key=scored.__getitem__) == logprob.token
+
+
 def test_the_first_wrong_token_is_told_with_what_was_allowed() -> None:
     record = recorded(Yielded([5], (logprob(5, -0.5, -3.0),)), Yielded([5], (logprob(5, -0.5, -3.0),)))
     found = compare(record, recorded(Yielded([6]), Yielded([9]), given=record), NEAR)
-    assert found.first == "prefill of request a behind 2 tokens: 6 is 2.5 behind eager's likeliest, 5, 0.001 allowed"
+    assert found.first == "prefill of request a behind 2 tokens: 6 is 2.5 behind eager's choice, 5, 0.001 allowed"
     found = compare(record, recorded(Yielded([5]), Yielded([9]), given=record), NEAR)
     assert found.first == (
-        "prefill of request a behind 2 tokens: 9 is more than 2.5 behind eager's likeliest, 5, and none of its 2, "
+        "prefill of request a behind 2 tokens: 9 is more than 2.5 behind eager's choice, 5, and none of its 2, "
         "0.001 allowed"
     )
 
