@@ -37,6 +37,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
 
+FORWARD_SECONDS = tuple(round(0.00025 * 1.6**step, 6) for step in range(21))
 CAPTURE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TTFT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 40, 80)
 ITL_SECONDS = (
@@ -44,6 +45,7 @@ ITL_SECONDS = (
     *(0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2),
 )
 E2E_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240)
+LENGTH_TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
 RECONCILE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 _E, _O = Process.Engine, Process.Operator
@@ -70,7 +72,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_graph_recaptures_total", _C, _E, ("phase", "backend"), "Captures attempted after Ready; must stay 0."),
     # replay
     Metric("graphpod_forward_passes_total", _C, _E, ("phase", "policy"), "Forward passes of the model; policy=Disabled ran eagerly."),
-    Metric("graphpod_device_busy_seconds_total", _C, _E, ("phase",), "Device time of forward passes, from the first kernel of each to its last."),
+    Metric("graphpod_forward_duration_seconds", _H, _E, ("phase", "policy"), "Device time of a forward pass, from its first kernel to its last; policy=Disabled ran eagerly.", FORWARD_SECONDS),
     Metric("graphpod_eager_passes_total", _C, _E, ("phase",), "Passes of the model body outside any graph, counted by a hook on the body."),
     Metric("graphpod_graph_replays_total", _C, _E, _GRAPH, "Forward passes that ran on a graph."),
     Metric("graphpod_graph_fallbacks_total", _C, _E, ("phase", "reason", "backend"), "Forward passes that ran eagerly, each with one reason."),
@@ -80,6 +82,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_requests_waiting", _G, _E, (), "Requests in the queue."),
     Metric("graphpod_kv_cache_usage_ratio", _G, _E, (), "KV pages in use over all pages, 0 to 1."),
     Metric("graphpod_kv_cache_capacity_tokens", _G, _E, (), "Tokens the KV cache can hold."),
+    Metric("graphpod_kv_cache_info", _G, _E, ("page_size", "pages"), "Always 1; tokens of a KV page, and the pages that requests can own."),
     Metric("graphpod_prefill_budget_tokens", _G, _E, (), "Most prompt tokens of a prefill pass between two decode passes."),
     Metric("graphpod_prefix_cache_queried_tokens_total", _C, _E, (), "Prompt tokens of admitted requests, looked up in the prefix cache."),
     Metric("graphpod_prefix_cache_hit_tokens_total", _C, _E, (), "Those of them that the prefix cache had."),
@@ -93,6 +96,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_time_to_first_token_seconds", _H, _E, ("model_name",), "Request received to first token.", TTFT_SECONDS),
     Metric("graphpod_inter_token_latency_seconds", _H, _E, ("model_name",), "Between two tokens of one request.", ITL_SECONDS),
     Metric("graphpod_e2e_request_latency_seconds", _H, _E, ("model_name",), "Request received to last token.", E2E_SECONDS),
+    Metric("graphpod_time_per_output_token_seconds", _H, _E, ("model_name",), "Mean time of a token after the first, of requests answered in full.", ITL_SECONDS),
+    Metric("graphpod_request_prompt_tokens", _H, _E, ("model_name",), "Prompt tokens of requests answered in full.", LENGTH_TOKENS),
+    Metric("graphpod_request_generation_tokens", _H, _E, ("model_name",), "Generated tokens of requests answered in full.", LENGTH_TOKENS),
     Metric("graphpod_http_requests_total", _C, _E, ("handler", "method", "code"), "HTTP answers by route."),
     # operator
     Metric("graphpod_operator_build_info", _G, _O, ("version", "resolver_revision"), "Always 1; what this operator was built from."),

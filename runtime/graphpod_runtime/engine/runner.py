@@ -99,7 +99,7 @@ class Runner:
         self._running = inputs.phase
         began = Moment(self._engine.device)
         try:
-            results = self._run(inputs)
+            results, policy = self._run(inputs)
         finally:
             self._running = None
         if isinstance(batch, DecodeBatch):
@@ -108,14 +108,14 @@ class Runner:
             seated = self._engine.seats.keep(tokens if given is None else _on(tokens.device, given))
             every = (True,) * len(batch.sequences)
             answers = _answers(batch.sequences, range(len(every)), logits, tokens)
-            return Flight.launched(batch, began, every, tokens, seated, answers)
-        return self._tail(batch, began, inputs, results[0], given)
+            return Flight.launched(batch, policy, began, every, tokens, seated, answers)
+        return self._tail(batch, policy, began, inputs, results[0], given)
 
     def land(self, flight: Flight) -> Yielded:
         """What the pass yields; waits for the device."""
         yielded = flight.land()
-        phase = Phase.Decode if isinstance(flight.batch, DecodeBatch) else Phase.Prefill
-        self.counters.add("graphpod_device_busy_seconds_total", flight.device_seconds, phase=phase.value)
+        took, phase, policy = flight.device_seconds, flight.phase.value, flight.policy.value
+        self.counters.observe("graphpod_forward_duration_seconds", took, phase=phase, policy=policy)
         if flight.seated is not None:
             self._engine.seats.landed(flight.seated, flight.tokens)
         if Mode.Seats in self._engine.modes:
@@ -127,7 +127,13 @@ class Runner:
         return self.land(self.launch(batch))
 
     def _tail(
-        self, batch: PrefillBatch, began: Moment, inputs: Inputs, hidden: Tensor, given: List[int] | None
+        self,
+        batch: PrefillBatch,
+        policy: Policy,
+        began: Moment,
+        inputs: Inputs,
+        hidden: Tensor,
+        given: List[int] | None,
     ) -> Flight:
         """What the rows of a prefill pass, hidden [tokens, hidden], yield: few of them reach the head."""
         ends_text = tuple(row >= 0 for row in inputs.yields)
@@ -143,7 +149,7 @@ class Runner:
             seated = self._engine.seats.keep(kept)
             answers = _answers(sequences, ending, logits, tokens)
         prompts = self._prompts(batch, inputs, hidden) if batch.scores_prompt else None
-        return Flight.launched(batch, began, ends_text, tokens, seated, answers, prompts)
+        return Flight.launched(batch, policy, began, ends_text, tokens, seated, answers, prompts)
 
     def _prompts(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor) -> Scored:
         """The log-probabilities of the prompt tokens that each chunk is to score."""
@@ -159,8 +165,8 @@ class Runner:
         scores = of_hidden(self._engine.model, hidden[_on(device, rows)], _on(device, following), max(tops))
         return Scored(scores, tuple(owners), tuple(tops))
 
-    def _run(self, inputs: Inputs) -> tuple[Any, ...]:
-        """One pass over `inputs`, on a graph where one fits."""
+    def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Policy]:
+        """One pass over `inputs`, on a graph where one fits: its results, and the policy by which it ran."""
         engine, phase = self._engine, inputs.phase
         count, label = self.counters.add, phase.value
         backend = self._backend.value
@@ -172,15 +178,14 @@ class Runner:
             reason = choice if self._uncompiled() == before else FallbackReason.Recompiled
             count("graphpod_graph_fallbacks_total", phase=label, reason=reason.value, backend=backend)
             count("graphpod_forward_passes_total", phase=label, policy=Policy.Disabled.value)
-            return eager
+            return eager, Policy.Disabled
         graphs = engine.graphs[phase]
         results = graphs.replay(inputs, choice)
-        policy = graphs.policy.value
-        count("graphpod_graph_replays_total", phase=label, policy=policy, backend=backend)
-        count("graphpod_forward_passes_total", phase=label, policy=policy)
+        count("graphpod_graph_replays_total", phase=label, policy=graphs.policy.value, backend=backend)
+        count("graphpod_forward_passes_total", phase=label, policy=graphs.policy.value)
         count("graphpod_graph_tokens_total", inputs.count, phase=label, kind="real", backend=backend)
         count("graphpod_graph_tokens_total", choice - inputs.count, phase=label, kind="padding", backend=backend)
-        return results
+        return results, graphs.policy
 
     def _uncompiled(self) -> int:
         """How often compiled code had none for its arguments, and ran as it was written."""

@@ -83,6 +83,7 @@ class Counters:
         for phase, policies in BUILT_POLICIES.items():
             for policy in policies:
                 self.add("graphpod_forward_passes_total", 0, phase=phase, policy=policy)
+                self.observer("graphpod_forward_duration_seconds", phase=phase, policy=policy)
                 if policy is Policy.Disabled:
                     continue
                 labels = {"phase": phase.value, "policy": policy.value, "backend": backend.value}
@@ -91,7 +92,6 @@ class Counters:
                     self.add("graphpod_graph_captures_total", 0, result=result, **labels)
                 for result in ("passed", "failed"):
                     self.add("graphpod_graph_selfchecks_total", 0, result=result, **labels)
-            self.add("graphpod_device_busy_seconds_total", 0, phase=phase)
             self.add("graphpod_eager_passes_total", 0, phase=phase)
             self.add("graphpod_graph_recaptures_total", 0, phase=phase, backend=backend)
             for kind in ("real", "padding"):

@@ -11,10 +11,11 @@ from itertools import compress
 import torch
 from torch import Tensor
 
+from graphpod_policy import Phase, Policy
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.logprobs import Scores
 from graphpod_runtime.engine.forward.seats import Seated
-from graphpod_runtime.engine.schedule.sequence import Batch, Yielded
+from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, Yielded
 from graphpod_runtime.wire.messages import Logprob
 
 
@@ -67,6 +68,8 @@ class Flight:
     """The pass of `batch`, whose `entries` are chunks or sequences."""
 
     batch: Batch
+    policy: Policy
+    """By which it ran; Disabled: eagerly."""
     ends_text: tuple[bool, ...]
     """Whether each entry yields a token."""
     tokens: Tensor
@@ -84,6 +87,7 @@ class Flight:
     def launched(
         cls,
         batch: Batch,
+        policy: Policy,
         began: Moment,
         ends_text: tuple[bool, ...],
         tokens: Tensor,
@@ -93,7 +97,12 @@ class Flight:
     ) -> "Flight":
         """Of results on their device, which the next pass may overwrite."""
         parts = copied(tokens), answers and answers.copied(), prompts and prompts.copied()
-        return cls(batch, ends_text, *parts, seated, began, Moment(tokens.device))
+        return cls(batch, policy, ends_text, *parts, seated, began, Moment(tokens.device))
+
+    @property
+    def phase(self) -> Phase:
+        """Of its batch."""
+        return Phase.Decode if isinstance(self.batch, DecodeBatch) else Phase.Prefill
 
     @property
     def device_seconds(self) -> float:

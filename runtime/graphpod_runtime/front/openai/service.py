@@ -107,7 +107,7 @@ class Service:
             until.enter_context(room)
         except Full as full:
             for _ in range(prompts):
-                self.metrics.finished(FinishReason.Rejected, 0)
+                self.metrics.finished(FinishReason.Rejected)
             raise unavailable(f"{full}. Send the request again.", "queue_full") from full
 
     async def tokenized(self, work: Callable[[int], Result], characters: int, param: str, prompts: int = 1) -> Result:

@@ -53,9 +53,13 @@ class Piece:
 class _Choice:
     """One request of the group on its way."""
 
+    prompt_tokens: int
     detokenizer: Detokenizer
     stops: StopScanner
     latest: float
+    """When its latest token came; before the first, when the request did."""
+    first: float = 0.0
+    """When its first token came."""
     waiting: PendingLogprobs = field(default_factory=PendingLogprobs)
     tokens: int = 0
     cached: int = 0
@@ -104,7 +108,8 @@ class Generation:
         running.
         """
         self._choices = [
-            _Choice(self.tokenizer.detokenizer(), StopScanner(self.options.stops), self.received) for _ in self.prompts
+            _Choice(len(prompt), self.tokenizer.detokenizer(), StopScanner(self.options.stops), self.received)
+            for prompt in self.prompts
         ]
         self.metrics.accepted(self.prompt_tokens)
         try:
@@ -197,7 +202,8 @@ class Generation:
         later = tokens
         if choice.tokens == 0:
             self.metrics.first_token(now - self.received)
-            choice.latest, later = now, tokens - 1
+            choice.first = choice.latest = now
+            later = tokens - 1
         if later:
             self.metrics.next_tokens((now - choice.latest) / later, later)
         choice.latest = now
@@ -220,7 +226,10 @@ class Generation:
 
     def _end(self, choice: _Choice, reason: FinishReason) -> None:
         choice.finish = reason
-        self.metrics.finished(reason, time.perf_counter() - self.received)
+        self.metrics.finished(reason)
+        if reason in (FinishReason.Stop, FinishReason.Length):
+            seconds = time.perf_counter() - self.received
+            self.metrics.answered(seconds, choice.prompt_tokens, choice.tokens, choice.latest - choice.first)
 
 
 def _drop_answer(arrived: Arrived) -> None:

@@ -65,11 +65,20 @@ class FrontMetrics:
         """The first token has come, `seconds` after the request."""
         self._counters.observe("graphpod_time_to_first_token_seconds", seconds, model_name=self._model)
 
-    def finished(self, reason: FinishReason, seconds: float) -> None:
-        """A request has ended; the latency counts only for those that were answered in full."""
+    def finished(self, reason: FinishReason) -> None:
+        """A request has ended."""
         self._counters.add("graphpod_requests_total", model_name=self._model, finish_reason=reason.value)
-        if reason in (FinishReason.Stop, FinishReason.Length):
-            self._counters.observe("graphpod_e2e_request_latency_seconds", seconds, model_name=self._model)
+
+    def answered(self, seconds: float, prompt_tokens: int, tokens: int, decoding: float) -> None:
+        """A request was answered in full, `seconds` after it came: `tokens`, the last of them `decoding` seconds after
+        the first.
+        """
+        observe, model = self._counters.observe, self._model
+        observe("graphpod_e2e_request_latency_seconds", seconds, model_name=model)
+        observe("graphpod_request_prompt_tokens", prompt_tokens, model_name=model)
+        observe("graphpod_request_generation_tokens", tokens, model_name=model)
+        if tokens > 1:
+            observe("graphpod_time_per_output_token_seconds", decoding / (tokens - 1), model_name=model)
 
     def value(self, name: str, **labels: str) -> float:
         """The sum of the front's series of `name` with these labels."""
@@ -128,6 +137,8 @@ def _reported(report: Mapping[str, Any]) -> list[Sample]:
         series.set("graphpod_warmup_state", report["state"] == state, state=state.value)
     for stage in report["stages"]:
         series.set("graphpod_startup_stage_duration_seconds", stage["seconds"], stage=stage["name"])
+    kv = report["kv"]
+    series.set("graphpod_kv_cache_info", 1, page_size=str(kv["pageSize"]), pages=str(kv["pages"]))
     planned = captured = 0
     for phase, graph in report["graph"].items():
         words = {name: graph[name] for name in ("requested", "planned", "effective")}

@@ -90,8 +90,13 @@ def test_a_run_moves_every_row_but_the_runners(front: Front) -> None:
         "graphpod_kv_cache_capacity_tokens",
     ):
         assert sum(found[name].values()) > 0, name
-    for name in ("time_to_first_token", "inter_token_latency", "e2e_request_latency"):
-        assert sum(found[f"graphpod_{name}_seconds_count"].values()) > 0, name
+    for name in (
+        "time_to_first_token_seconds",
+        "inter_token_latency_seconds",
+        "e2e_request_latency_seconds",
+        "time_per_output_token_seconds",
+    ):
+        assert sum(found[f"graphpod_{name}_count"].values()) > 0, name
 
 
 def test_requests_and_tokens_are_counted_as_they_end(front: Front) -> None:
@@ -100,6 +105,9 @@ def test_requests_and_tokens_are_counted_as_they_end(front: Front) -> None:
             front.metric("graphpod_requests_total", finish_reason="stop"),
             front.metric("graphpod_prompt_tokens_total"),
             front.metric("graphpod_generation_tokens_total"),
+            front.metric("graphpod_request_prompt_tokens_sum"),
+            front.metric("graphpod_request_generation_tokens_sum"),
+            front.metric("graphpod_time_per_output_token_seconds_count"),
             front.metric("graphpod_http_requests_total", handler="/v1/completions", method="POST", code="200"),
             front.metric("graphpod_http_requests_total", handler="/v1/completions", code="404"),
         ]
@@ -107,7 +115,7 @@ def test_requests_and_tokens_are_counted_as_they_end(front: Front) -> None:
     before = counts()
     front.client().completions.create(model="echo", prompt="abc")
     front.post("/v1/completions", {"model": "other", "prompt": "x"})
-    assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 3, 4, 1, 1]
+    assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 3, 4, 3, 4, 1, 1, 1]
 
 
 def test_only_the_tables_names_can_be_counted() -> None:
