@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from graphpod_operator.cache.key import Key
+from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.store import Store
 from graphpod_operator.kube import lease
 from graphpod_operator.kube.resources import CHILDREN
@@ -100,6 +103,8 @@ class _Counted(Collector):
         self._store = store
         self._queue = queue
         self._leads = leads
+        self._counted: dict[Key, tuple[Service, tuple[str, ...]]] = {}
+        """Of the latest scrape: by what labels each service counts. A service that changes is another object."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One family for each of COUNTED_ON_SCRAPE."""
@@ -112,14 +117,13 @@ class _Counted(Collector):
         yield self._family(LEADING, {(lease.NAME,): int(self._leads())})
 
     def _services(self) -> Tally[tuple[str, ...]]:
-        return Tally(
-            (
-                next((row["status"] for row in status.get("conditions") or () if row["type"] == "Ready"), "Unknown"),
-                _effective(status, "prefill"),
-                _effective(status, "decode"),
-            )
-            for status in (service.status for service in self._store.services())
-        )
+        before, self._counted = self._counted, {}
+        for service in self._store.services():
+            known = before.get(service.key)
+            if known is None or known[0] is not service:
+                known = service, _labels(service.status)
+            self._counted[service.key] = known
+        return Tally(labels for _, labels in self._counted.values())
 
     def _skipped(self) -> dict[tuple[str, ...], float]:
         places = sorted((place[0].kind, *place[1:]) for place in self._store.all_skipped())
@@ -132,6 +136,12 @@ class _Counted(Collector):
         for labels, value in values.items():
             family.add_metric(labels, value)
         return family
+
+
+def _labels(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """How a service of this status counts: Ready, and the effective policies."""
+    ready = next((row["status"] for row in status.get("conditions") or () if row["type"] == "Ready"), "Unknown")
+    return ready, _effective(status, "prefill"), _effective(status, "decode")
 
 
 def _effective(status: object, phase: str) -> str:
