@@ -36,7 +36,7 @@ class Node:
     used: int = 0
     """When it was last locked or unlocked."""
     withdrawn: bool = False
-    """It is not found any more; its pages go with its last lock."""
+    """It is not found any more; its pages go with its last lock, if they are not gone."""
 
     @property
     def path(self) -> Iterator["Node"]:
@@ -52,6 +52,14 @@ class Match(NamedTuple):
 
     pages: int
     unlocked: int
+
+
+@dataclass(slots=True)
+class Bookmark:
+    """Where the latest search for one text ended. The next one for it goes on from what is left of that."""
+
+    node: Node | None = None
+    pages: int = 0
 
 
 class RadixTree:
@@ -71,9 +79,11 @@ class RadixTree:
         self._nodes = 0
         self._clock = itertools.count(1)
 
-    def match(self, tokens: Sequence[int], limit: int, namespace: Namespace) -> Match:
-        """How much of tokens[:limit] is there. Changes nothing."""
-        node, shared = self._find(tokens, limit, namespace)
+    def match(self, tokens: list[int], limit: int, namespace: Namespace, bookmark: Bookmark | None = None) -> Match:
+        """How much of tokens[:limit] is there. Changes nothing but `bookmark`, which belongs to these tokens and this
+        limit.
+        """
+        node, shared = self._find(tokens, limit, namespace, bookmark)
         if node is None:
             return Match(0, 0)
         above = node.end - len(node.pages)
@@ -82,11 +92,11 @@ class RadixTree:
             unlocked += sum(len(one.pages) for one in node.parent.path if not one.locks)
         return Match(shared, unlocked)
 
-    def lock(self, tokens: Sequence[int], limit: int, namespace: Namespace) -> Node:
+    def lock(self, tokens: list[int], limit: int, namespace: Namespace, bookmark: Bookmark | None = None) -> Node:
         """Locks the path of the longest cached prefix of tokens[:limit]; the node at its end, a root where nothing is
-        cached.
+        cached. `bookmark` as in `match`.
         """
-        node, shared = self._find(tokens, limit, namespace)
+        node, shared = self._find(tokens, limit, namespace, bookmark)
         if node is None:
             node = self._roots[namespace] = Node(namespace, None, [], [], 0)
         elif shared < node.end:
@@ -116,11 +126,11 @@ class RadixTree:
         runs = [one.pages for one in node.path]
         return [page for run in reversed(runs) for page in run]
 
-    def continues(self, node: Node, tokens: Sequence[int]) -> bool:
+    def continues(self, node: Node, tokens: list[int]) -> bool:
         """Whether the tree has the page of `tokens` that follows `node`."""
         return self._key(tokens, node.end) in node.children
 
-    def insert(self, node: Node, tokens: Sequence[int], pages: Sequence[int]) -> tuple[Node, list[int]]:
+    def insert(self, node: Node, tokens: list[int], pages: Sequence[int]) -> tuple[Node, list[int]]:
         """Enters `pages`, which hold the keys and values of `tokens` from their beginning and start with the pages of
         `node`, which the caller has locked. The lock moves to the node returned, at the end of `pages`. The pages
         returned are the tree's from now on. The others stay the caller's: the tree had their tokens already.
@@ -128,12 +138,12 @@ class RadixTree:
         if node.withdrawn:
             return node, []
         whole = len(pages) * self.page_size
-        last, shared = self._descend(node, tokens, whole)
+        last, shared = self._descend(node, node.end, tokens, whole)
         if shared < last.end:
             last = self._split(last, shared)
         taken = list(pages[shared:])
         if taken:
-            new = list(tokens[shared * self.page_size : whole])
+            new = tokens[shared * self.page_size : whole]
             child = Node(node.namespace, last, new, taken, len(pages))
             last.children[self._key(new, 0)] = child
             self._nodes += 1
@@ -185,13 +195,34 @@ class RadixTree:
         self._settle(top.parent)
         return freed
 
-    def _find(self, tokens: Sequence[int], limit: int, namespace: Namespace) -> tuple[Node | None, int]:
+    def _find(
+        self, tokens: list[int], limit: int, namespace: Namespace, bookmark: Bookmark | None
+    ) -> tuple[Node | None, int]:
         """The last node that shares a page with tokens[:limit], and all pages shared; no node without a root."""
         root = self._roots.get(namespace)
-        return (None, 0) if root is None else self._descend(root, tokens, limit)
+        if root is None:
+            return None, 0
+        bookmark = bookmark or Bookmark()
+        bookmark.node, bookmark.pages = self._descend(*self._left_of(bookmark, root), tokens, limit)
+        return bookmark.node, bookmark.pages
 
-    def _descend(self, node: Node, tokens: Sequence[int], limit: int) -> tuple[Node, int]:
-        shared, pages = node.end, limit // self.page_size
+    def _left_of(self, bookmark: Bookmark, root: Node) -> tuple[Node, int]:
+        """The last node that still shares a page with the text of `bookmark`, and all pages shared up to there.
+        Meanwhile nodes are split, shortened and removed; they never grow.
+        """
+        node = bookmark.node or root
+        while node.withdrawn:
+            if node.parent is None:
+                return root, 0
+            node = node.parent
+        shared = min(bookmark.pages, node.end)
+        while node.parent is not None and shared <= node.end - len(node.pages):
+            node = node.parent
+        return node, shared
+
+    def _descend(self, node: Node, shared: int, tokens: list[int], limit: int) -> tuple[Node, int]:
+        """As `_find`, from a `node` that shares its pages up to `shared`."""
+        pages = limit // self.page_size
         while shared < pages and shared == node.end:
             child = node.children.get(self._key(tokens, shared))
             if child is None:
@@ -199,16 +230,20 @@ class RadixTree:
             node, shared = child, shared + self._common(child, tokens, shared, pages)
         return node, shared
 
-    def _common(self, node: Node, tokens: Sequence[int], start: int, pages: int) -> int:
+    def _common(self, node: Node, tokens: list[int], start: int, pages: int) -> int:
         """Pages that `node` shares with `tokens` from page `start` on, of `pages` in all: at least one."""
         size = self.page_size
-        most = min(len(node.pages), pages - start)
-        ours = list(tokens[start * size : (start + most) * size])
-        if node.tokens[: most * size] == ours:
-            return most
-        return next(
-            page for page in range(most) if node.tokens[page * size : (page + 1) * size] != ours[page * size :][:size]
-        )
+        same, end = 1, min(len(node.pages), pages - start)
+        # By halves: most prompts share all of a node, and no token is read more than twice.
+        middle = end
+        while same < end:
+            ours = tokens[(start + same) * size : (start + middle) * size]
+            if node.tokens[same * size : middle * size] == ours:
+                same = middle
+            else:
+                end = middle - 1
+            middle = (same + end + 1) // 2
+        return same
 
     def _split(self, node: Node, end: int) -> Node:
         """Cuts `node` at page `end` from the root; the upper part. Locks below it stay."""
@@ -236,13 +271,13 @@ class RadixTree:
         if not self._is_free_leaf(node):
             return
         if node.parent is None:
-            if not node.withdrawn:
-                self._roots.pop(node.namespace, None)
+            node.withdrawn = True
+            del self._roots[node.namespace]
             return
         heapq.heappush(self._leaves, (node.used, next(self._clock), node))
         if len(self._leaves) > 2 * self._nodes + 64:
             live = [entry for entry in self._leaves if self._is_free_leaf(entry[2]) and entry[0] == entry[2].used]
-            self._leaves = list({id(entry[2]): entry for entry in live}.values())
+            self._leaves = list({entry[2]: entry for entry in live}.values())
             heapq.heapify(self._leaves)
 
     def _is_free_leaf(self, node: Node) -> bool:
@@ -263,5 +298,5 @@ class RadixTree:
         pages, node.pages = node.pages, []
         return pages
 
-    def _key(self, tokens: Sequence[int], page: int) -> tuple[int, ...]:
+    def _key(self, tokens: list[int], page: int) -> tuple[int, ...]:
         return tuple(tokens[page * self.page_size : (page + 1) * self.page_size])

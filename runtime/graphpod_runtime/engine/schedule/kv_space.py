@@ -11,7 +11,7 @@ last pass has landed.
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from graphpod_runtime.cache.radix import Node, RadixTree
+from graphpod_runtime.cache.radix import Bookmark, Match, Node, RadixTree
 from graphpod_runtime.engine.schedule.sequence import Sequence
 
 
@@ -48,6 +48,8 @@ class KvSpace:
         self._caching = caching
         self._held: dict[int, _Holding] = {}
         """By identity: an id may be open again while its former sequence leaves."""
+        self._bookmarks: dict[int, Bookmark] = {}
+        """By identity, of sequences that wait: where their prefixes end in the tree."""
 
     @property
     def available(self) -> int:
@@ -63,23 +65,24 @@ class KvSpace:
         """Whether the pages of `other`, once they are in the tree, spare `sequence` at least half of its work."""
         if not self._caching or sequence.namespace != other.namespace:
             return False
-        size, limit = self._page_size, self._limit(sequence)
-        shared, whole = 0, min(limit, len(other.tokens)) // size * size
-        while shared < whole and sequence.tokens[shared : shared + size] == other.tokens[shared : shared + size]:
-            shared += size
-        if not shared:
+        size, ours, others = self._page_size, sequence.tokens, other.tokens
+        if ours[:size] != others[:size]:
             return False
-        there = self.tree.match(sequence.tokens, limit, sequence.namespace).pages * size
-        return 2 * (shared - there) >= len(sequence.tokens) - there
+        there = self._match(sequence).pages * size
+        half = there + self._pages_for(-(-(len(ours) - there) // 2)) * size
+        if half > min(self._limit(sequence), len(others)):
+            return False
+        # What differs most likely comes first: requests of the queue are compared with all prompts on their way.
+        spans = (half - size, half), (there, half), (0, there)
+        return all(self._alike(ours, others, *span) for span in spans)
 
     def missing(self, sequence: Sequence) -> int:
         """Tokens that `sequence` would have to compute if it were admitted now."""
-        hit = self.tree.match(sequence.tokens, self._limit(sequence), sequence.namespace).pages
-        return len(sequence.tokens) - hit * self._page_size
+        return len(sequence.tokens) - self._match(sequence).pages * self._page_size
 
     def has_room(self, sequence: Sequence, spare: int) -> bool:
         """Whether `sequence` could be admitted now, and `spare` pages be left."""
-        hit, unlocked = self.tree.match(sequence.tokens, self._limit(sequence), sequence.namespace)
+        hit, unlocked = self._match(sequence)
         return self._pages_for(len(sequence.tokens)) - hit + spare <= self.available - unlocked
 
     def admit(self, sequence: Sequence, spare: int) -> bool:
@@ -88,7 +91,8 @@ class KvSpace:
         """
         if not self.has_room(sequence, spare):
             return False
-        node = self.tree.lock(sequence.tokens, self._limit(sequence), sequence.namespace)
+        bookmark = self._bookmarks.pop(id(sequence))
+        node = self.tree.lock(sequence.tokens, self._limit(sequence), sequence.namespace, bookmark)
         hit = node.end
         own = self._take(self._pages_for(len(sequence.tokens)) - hit)
         self._held[id(sequence)] = _Holding(node, own)
@@ -138,6 +142,7 @@ class KvSpace:
 
     def _leave(self, sequence: Sequence, *, clean: bool) -> None:
         sequence.pages = []
+        self._bookmarks.pop(id(sequence), None)
         if (holding := self._held.pop(id(sequence), None)) is not None:
             self._pages.free(holding.own, clean=clean)
             self._pages.free(self.tree.unlock(holding.node), clean=False)
@@ -146,6 +151,21 @@ class KvSpace:
         if (missing := count - self._pages.available) > 0:
             self._pages.free(self.tree.evict(missing))
         return self._pages.take(count)
+
+    def _match(self, sequence: Sequence) -> Match:
+        """What the tree has of a sequence that waits."""
+        bookmark = self._bookmarks.setdefault(id(sequence), Bookmark())
+        return self.tree.match(sequence.tokens, self._limit(sequence), sequence.namespace, bookmark)
+
+    def _alike(self, ours: list[int], others: list[int], first: int, end: int) -> bool:
+        """Whether these tokens are the same. Little is read behind the first that differ."""
+        step = self._page_size
+        while first < end:
+            span = slice(first, min(end, first + step))
+            if ours[span] != others[span]:
+                return False
+            first, step = span.stop, 2 * step
+        return True
 
     def _limit(self, sequence: Sequence) -> int:
         """Tokens of `sequence` that a prefix may cover: one row is always computed, and so are those to score."""

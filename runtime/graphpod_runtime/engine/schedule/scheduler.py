@@ -277,10 +277,11 @@ class Scheduler:
             if than is not None and self.kv.missing(sequence) >= than:
                 first, passed = first or sequence, passed + 1
                 # One spare page a running sequence: without it, what is admitted now is set back in the next pass.
-                has_room = first.overtaken < OVERTAKEN and self.kv.has_room(first, spare=self.running)
-                if has_room and passed < LOOK_AHEAD:
-                    continue
-                return None
+                if passed == 1 and not (first.overtaken < OVERTAKEN and self.kv.has_room(first, spare=self.running)):
+                    return None
+                if passed == LOOK_AHEAD:
+                    return None
+                continue
             if not self.kv.admit(sequence, spare=self.running):
                 return None
             if first is not None:

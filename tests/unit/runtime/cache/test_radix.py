@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphpod_runtime.cache.radix import Match, Namespace, Node, RadixTree
+from graphpod_runtime.cache.radix import Bookmark, Match, Namespace, Node, RadixTree
 
 SIZE = 2
 HERE: Namespace = ("", "")
@@ -81,6 +81,44 @@ def test_what_is_withdrawn_is_not_found_and_its_pages_come_back_with_their_last_
     assert put(tree, [1, 1, 2, 2], [21, 22]) == [21, 22]
 
 
+def test_a_text_that_leaves_a_long_run_of_pages_is_found_up_to_there() -> None:
+    text = list(range(100, 140))
+    for limit in (40, 33):
+        for same in range(40):
+            tree = RadixTree(SIZE)
+            put(tree, text, list(range(1, 21)))
+            tokens = [*text[:same], 7, *text[same + 1 :]]
+            assert tree.match(tokens, limit, HERE).pages == min(same, limit) // SIZE
+
+
+class Noting(list[int]):
+    """Tokens that note how many of them are read."""
+
+    read = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        self.read += len(found)
+        return found
+
+
+def test_a_prompt_that_waits_is_compared_with_the_tree_once() -> None:
+    """Each of many requests in the queue is looked up in every pass."""
+    tree, bookmark = RadixTree(SIZE), Bookmark()
+    text = list(range(1000))
+    put(tree, text[:600], list(range(1, 301)))
+    tokens = Noting(text)
+    assert tree.match(tokens, 999, HERE, bookmark).pages == 300
+    first = tokens.read
+    assert first <= 2 * 1000
+    put(tree, [5] * 10, [991, 992, 993, 994, 995])
+    assert len(tree.evict(20)) == 20
+    assert tree.match(tokens, 999, HERE, bookmark).pages == 280
+    put(tree, text[:562], [*range(1, 281), 998])
+    assert tree.match(tokens, 999, HERE, bookmark).pages == 281
+    assert tokens.read - first <= 4 * SIZE
+
+
 @dataclass
 class Naive:
     """The tree, as a dictionary of prefixes to pages and a list of readers."""
@@ -89,6 +127,8 @@ class Naive:
     pages: dict[Prefix, int] = field(default_factory=dict)
     readers: list[tuple[Node, Namespace, list[int]]] = field(default_factory=list)
     """With the tokens that each locks."""
+    bookmarks: list[tuple[list[int], Namespace, Bookmark]] = field(default_factory=list)
+    """Of texts that are looked up again and again."""
     leaving: set[int] = field(default_factory=set)
     """Withdrawn pages that somebody reads."""
     fresh: int = 0
@@ -112,6 +152,16 @@ class Naive:
             if not node.withdrawn
             for prefix in self.prefixes(tokens, namespace)
         }
+
+    def wait(self, tokens: list[int], namespace: Namespace) -> None:
+        self.bookmarks.append((tokens, namespace, Bookmark()))
+
+    def admit(self, index: int) -> None:
+        tokens, namespace, bookmark = self.bookmarks.pop(index % len(self.bookmarks))
+        hit = self.hit(tokens, namespace)
+        node = self.tree.lock(tokens, len(tokens), namespace, bookmark)
+        assert self.tree.pages(node) == [self.pages[prefix] for prefix in hit]
+        self.readers.append((node, namespace, tokens[: len(hit) * SIZE]))
 
     def read(self, tokens: list[int], namespace: Namespace) -> None:
         hit = self.hit(tokens, namespace)
@@ -168,12 +218,18 @@ class Naive:
 
     def check(self) -> None:
         assert self.tree.size == len(self.pages) + len(self.leaving)
-        assert self.tree.evictable == len(self.pages) - len(self.locked)
+        locked = self.locked
+        assert self.tree.evictable == len(self.pages) - len(locked)
+        for tokens, namespace, bookmark in self.bookmarks:
+            hit = self.hit(tokens, namespace)
+            assert self.tree.match(tokens, len(tokens), namespace, bookmark) == Match(len(hit), len(set(hit) - locked))
 
 
 TOKENS = st.lists(st.integers(0, 1), max_size=9)
 STEPS = st.one_of(
     st.tuples(st.just("read"), TOKENS, st.sampled_from([HERE, ("", "salt")])),
+    st.tuples(st.just("wait"), TOKENS, st.sampled_from([HERE, ("", "salt")])),
+    st.tuples(st.just("admit"), st.integers(0, 9)),
     st.tuples(st.just("write"), st.integers(0, 9), TOKENS),
     st.tuples(st.just("leave"), st.integers(0, 9)),
     st.tuples(st.just("evict"), st.integers(0, 5)),
@@ -190,6 +246,8 @@ def test_the_tree_is_a_dictionary_of_prefixes(steps: list[Any]) -> None:
             if not naive.readers:
                 continue
             rest[0] %= len(naive.readers)
+        if kind == "admit" and not naive.bookmarks:
+            continue
         getattr(naive, kind)(*rest)
         naive.check()
     while naive.readers:

@@ -206,6 +206,28 @@ def test_who_shares_little_with_a_prompt_on_its_way_does_not_wait() -> None:
     assert second.cached == 0
 
 
+TEXT = st.lists(st.sampled_from([1, 1, 1, 2]), max_size=6).map(
+    lambda kinds: [kind for kind in kinds for _ in range(SIZE)]
+)
+"""Whole pages, of few kinds."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(ours=TEXT, others=TEXT, cached=TEXT, more=st.integers(1, SIZE))
+def test_a_prompt_waits_for_another_one_where_that_spares_half_of_its_work(
+    ours: list[int], others: list[int], cached: list[int], more: int
+) -> None:
+    engine = Engine(30)
+    engine.submit("cached", [*cached, 3], 1)
+    engine.run()
+    ours = [*ours, *[2] * more]
+    one, other = Sequence("one", ours, len(ours), 1), Sequence("other", others, len(others), 1)
+    pages = range(SIZE, len(ours), SIZE)
+    shared = max((end for end in pages if ours[:end] == others[:end]), default=0)
+    there = max((end for end in pages if ours[:end] == cached[:end]), default=0)
+    assert engine.kv.spares_half(one, other) == (shared > 0 and shared - there >= (len(ours) - there) / 2)
+
+
 def test_who_waits_for_a_prompt_goes_on_when_that_one_is_aborted() -> None:
     engine = Engine(30)
     engine.submit("first", [1] * 20, 1)
@@ -315,4 +337,4 @@ def test_whatever_comes_every_hit_is_the_prefix_and_no_page_is_lost_or_shared(
     assert sorted(ended) == sorted(submitted)
     engine.check()
     assert engine.kv.available == engine.kv.capacity
-    assert engine.kv._held == {}
+    assert engine.kv._held == engine.kv._bookmarks == {}
