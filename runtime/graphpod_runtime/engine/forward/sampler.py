@@ -1,6 +1,5 @@
 """From logits to the next token: greedy rows cost an argmax, the others are drawn together on the device."""
 
-import operator
 from dataclasses import dataclass
 
 import torch
@@ -71,8 +70,7 @@ class SamplingBatch:
 
     def serves(self, sequences: tuple[Sequence, ...]) -> bool:
         """Whether these are its members, in its order."""
-        mine = self.sequences
-        return len(mine) == len(sequences) and all(map(operator.is_, mine, sequences))
+        return self.sequences == sequences
 
     def tokens(self, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
         """The next token of each row of logits [rows, vocab]; `chosen` are the greedy ones, `positions` those of the

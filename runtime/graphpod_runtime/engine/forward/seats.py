@@ -8,7 +8,6 @@ compares the two after each pass.
 Seats are a cache of what the host knows: one of a sequence with nothing in flight may be given to another at any time.
 """
 
-import operator
 from collections.abc import Sequence as List
 from typing import NamedTuple
 
@@ -60,9 +59,7 @@ class Seats:
         self._owned = numpy.zeros(count, dtype=numpy.int64)
         """Pages of each seat that the device knows."""
         self._free = list(range(count))
-        self._seat_of: dict[int, int] = {}
-        """By identity."""
-        self._holders: dict[int, Sequence] = {}
+        self._seat_of: dict[Sequence, int] = {}
         self._members: tuple[Sequence, ...] = ()
         self._seats: Numbers = numpy.zeros(0, dtype=numpy.int64)
         self._rows = torch.zeros(0, dtype=torch.int64, device=self._device)
@@ -88,7 +85,7 @@ class Seats:
     def seat(self, sequences: tuple[Sequence, ...], ends: List[int], *, new: bool = False) -> None:
         """The next pass gives each of `sequences`, which has the tokens to its end, one more. Sends what the device
         does not know, everything of those that are `new`."""
-        if len(sequences) != len(self._members) or not all(map(operator.is_, sequences, self._members)):
+        if sequences != self._members:
             self._members = sequences
             self._seats = numpy.array([self._seat(one, sequences) for one in sequences], dtype=numpy.int64)
             self._rows = self._rows_of(self._seats)
@@ -135,35 +132,34 @@ class Seats:
     def verify(self) -> None:
         """AssertionError where the device and the host know different things. Waits for the device."""
         there = self._state.to(HOST).numpy()
-        for seat in self._holders:
+        for sequence, seat in self._seat_of.items():
             host, device = self._host[seat].copy(), there[seat]
             if host[TOKEN] == FLYING:
                 host[TOKEN] = device[TOKEN]
             if (host != device).any():
                 column = int((host != device).argmax())
                 raise AssertionError(
-                    f"seat {seat} of request {self._holders[seat].id!r}, column {column} (0 token, 1 length, then "
+                    f"seat {seat} of request {sequence.id!r}, column {column} (0 token, 1 length, then "
                     f"pages): the device has {device[column]}, the host {host[column]}"
                 )
 
     def _seat(self, sequence: Sequence, members: tuple[Sequence, ...]) -> int:
         """Its seat; a new one has length 0 until it is filled."""
-        seat = self._seat_of.get(id(sequence))
+        seat = self._seat_of.get(sequence)
         if seat is None:
             if not self._free:
                 self._take_back(members)
             seat = self._free.pop()
-            self._seat_of[id(sequence)], self._holders[seat] = seat, sequence
+            self._seat_of[sequence] = seat
             self._host[seat, LENGTH] = self._owned[seat] = 0
         return seat
 
     def _take_back(self, members: tuple[Sequence, ...]) -> None:
         """The seats of all that have nothing in flight, but for `members` of the next pass."""
-        staying = {id(member) for member in members}
-        for seat, holder in list(self._holders.items()):
-            if id(holder) not in staying and not holder.in_flight:
-                del self._seat_of[id(holder)], self._holders[seat]
-                self._free.append(seat)
+        staying = set(members)
+        for holder in list(self._seat_of):
+            if holder not in staying and not holder.in_flight:
+                self._free.append(self._seat_of.pop(holder))
 
     def _fill(self, seat: int, sequence: Sequence, end: int) -> None:
         row = self._host[seat]

@@ -46,10 +46,9 @@ class KvSpace:
         self._pages = pages
         self._page_size = page_size
         self._caching = caching
-        self._held: dict[int, _Holding] = {}
-        """By identity: an id may be open again while its former sequence leaves."""
-        self._bookmarks: dict[int, Bookmark] = {}
-        """By identity, of sequences that wait: where their prefixes end in the tree."""
+        self._held: dict[Sequence, _Holding] = {}
+        self._bookmarks: dict[Sequence, Bookmark] = {}
+        """Of sequences that wait: where their prefixes end in the tree."""
 
     @property
     def available(self) -> int:
@@ -91,11 +90,11 @@ class KvSpace:
         """
         if not self.has_room(sequence, spare):
             return False
-        bookmark = self._bookmarks.pop(id(sequence))
+        bookmark = self._bookmarks.pop(sequence)
         node = self.tree.lock(sequence.tokens, self._limit(sequence), sequence.namespace, bookmark)
         hit = node.end
         own = self._take(self._pages_for(len(sequence.tokens)) - hit)
-        self._held[id(sequence)] = _Holding(node, own)
+        self._held[sequence] = _Holding(node, own)
         sequence.pages = self.tree.pages(node) + own
         sequence.launched = sequence.computed = hit * self._page_size
         if sequence.cached is None:
@@ -108,19 +107,19 @@ class KvSpace:
         """One more page for `sequence`, where one is available."""
         new = self._take(1)
         sequence.pages += new
-        self._held[id(sequence)].own += new
+        self._held[sequence].own += new
 
     def publish(self, sequence: Sequence) -> None:
         """The whole pages of what `sequence` has computed enter the tree; it goes on reading them. Where another one
         was first, they stay its own until it ends: locked next to the other's they would take memory twice.
         """
-        holding = self._held[id(sequence)]
+        holding = self._held[sequence]
         if not self.tree.continues(holding.node, sequence.tokens):
             self._insert(sequence, holding)
 
     def finish(self, sequence: Sequence) -> None:
         """Takes the pages of `sequence` back; what it has computed stays in the tree. Every row of it was finite."""
-        if (holding := self._held.get(id(sequence))) is not None:
+        if (holding := self._held.get(sequence)) is not None:
             self._insert(sequence, holding)
         self._leave(sequence, clean=True)
 
@@ -130,7 +129,7 @@ class KvSpace:
 
     def condemn(self, sequence: Sequence) -> None:
         """After a row of `sequence` that was not finite: what it reads in the tree is not found again."""
-        self._pages.free(self.tree.withdraw(self._held[id(sequence)].node), clean=False)
+        self._pages.free(self.tree.withdraw(self._held[sequence].node), clean=False)
 
     def _insert(self, sequence: Sequence, holding: _Holding) -> None:
         # A pass that landed after the end may have computed a token that was not accepted.
@@ -142,8 +141,8 @@ class KvSpace:
 
     def _leave(self, sequence: Sequence, *, clean: bool) -> None:
         sequence.pages = []
-        self._bookmarks.pop(id(sequence), None)
-        if (holding := self._held.pop(id(sequence), None)) is not None:
+        self._bookmarks.pop(sequence, None)
+        if (holding := self._held.pop(sequence, None)) is not None:
             self._pages.free(holding.own, clean=clean)
             self._pages.free(self.tree.unlock(holding.node), clean=False)
 
@@ -154,7 +153,7 @@ class KvSpace:
 
     def _match(self, sequence: Sequence) -> Match:
         """What the tree has of a sequence that waits."""
-        bookmark = self._bookmarks.setdefault(id(sequence), Bookmark())
+        bookmark = self._bookmarks.setdefault(sequence, Bookmark())
         return self.tree.match(sequence.tokens, self._limit(sequence), sequence.namespace, bookmark)
 
     def _alike(self, ours: list[int], others: list[int], first: int, end: int) -> bool:

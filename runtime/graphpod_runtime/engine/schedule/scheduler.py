@@ -120,12 +120,12 @@ class Scheduler:
         """The latest pass was prefill."""
         self._flights = 0
         """Batches that `advance` has not seen."""
-        self._leaving: dict[int, tuple[Sequence, Leave]] = {}
-        """Those that have ended in flight, and how their pages go back; by identity."""
+        self._leaving: dict[Sequence, Leave] = {}
+        """Those that have ended in flight, and how their pages go back."""
         self._unread: list[Sequence] = []
         """Those whose prompts are on their way: no row of them was looked at."""
-        self._behind: dict[str, Sequence] = {}
-        """By id: those in the queue that wait, or have waited, for the prompt of another one."""
+        self._behind: dict[Sequence, Sequence] = {}
+        """Those in the queue that wait, or have waited, for the prompt of another one."""
 
     @property
     def busy(self) -> bool:
@@ -178,7 +178,7 @@ class Scheduler:
         for place in places:
             if sequence in place:
                 place.remove(sequence)
-        self._behind.pop(id, None)
+        self._behind.pop(sequence, None)
         self._close(sequence, self.kv.finish if looked_at else self.kv.discard)
         return True
 
@@ -223,7 +223,7 @@ class Scheduler:
         progress: list[Progress] = []
         for (sequence, end, ends_prompt), token, logprob in zip(rows, tokens, logprobs, strict=True):
             sequence.computed = end
-            if id(sequence) in self._leaving:
+            if sequence in self._leaving:
                 self._left(sequence, finite=not ends_prompt or token >= 0)
             elif ends_prompt:
                 progress.append(self._append(sequence, token, logprob))
@@ -246,9 +246,9 @@ class Scheduler:
                 if not left:
                     break
             left += kept
-        served = {id(chunk.sequence) for chunk in chunks}
+        served = {chunk.sequence for chunk in chunks}
         for sequence in self._prefilling:
-            if left and id(sequence) not in served:
+            if left and sequence not in served:
                 left -= self._add(chunks, sequence, left)
         while left and (admitted := self._admit()) is not None:
             left -= self._add(chunks, admitted, left)
@@ -287,7 +287,7 @@ class Scheduler:
             if first is not None:
                 first.overtaken += 1
             self._waiting.admit(sequence)
-            self._behind.pop(sequence.id, None)
+            self._behind.pop(sequence, None)
             self._prefilling.append(sequence)
             self._unread.append(sequence)
             return sequence
@@ -304,12 +304,12 @@ class Scheduler:
 
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
         """Whether a prompt on its way computes at least half of what `sequence` needs. It waits for one such prompt."""
-        if sequence.id not in self._behind:
+        if sequence not in self._behind:
             for other in self._unread:
                 if self.kv.spares_half(sequence, other):
-                    self._behind[sequence.id] = other
+                    self._behind[sequence] = other
                     break
-        return any(other is self._behind.get(sequence.id) for other in self._unread)
+        return self._behind.get(sequence) in self._unread
 
     def _next_decode(self) -> DecodeBatch | None:
         """All sequences that go on decoding, oldest first, each with a page for its last token. None: no sequence
@@ -387,21 +387,17 @@ class Scheduler:
         if sequence in self._unread:
             self._unread.remove(sequence)
         if sequence.in_flight:
-            self._leaving[id(sequence)] = sequence, leave
+            self._leaving[sequence] = leave
         else:
             leave(sequence)
 
     def _left(self, sequence: Sequence, *, finite: bool) -> None:
         """A pass of a sequence that has ended has landed; its pages go back with the last."""
-        _, leave = self._leaving[id(sequence)]
         if not finite:
             self.kv.condemn(sequence)
-            leave = self.kv.discard
-        if sequence.in_flight:
-            self._leaving[id(sequence)] = sequence, leave
-        else:
-            del self._leaving[id(sequence)]
-            leave(sequence)
+            self._leaving[sequence] = self.kv.discard
+        if not sequence.in_flight:
+            self._leaving.pop(sequence)(sequence)
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.page_size)

@@ -60,9 +60,11 @@ class LogprobRequest:
     prompt_start: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sequence:
-    """A request in the engine. The loop writes it; the engine core only reads."""
+    """A request in the engine, equal to itself only: an id may be open again while its former sequence leaves. The loop
+    writes it; the engine core only reads.
+    """
 
     id: str
     tokens: list[int]

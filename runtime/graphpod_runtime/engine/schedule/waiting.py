@@ -23,8 +23,8 @@ class WaitingQueue:
 
     def __init__(self) -> None:
         self._set_back: deque[Sequence] = deque()
-        self._arrived: dict[int, tuple[Place, Sequence]] = {}
-        """By identity, in the order of arrival."""
+        self._arrived: dict[Sequence, Place] = {}
+        """In the order of arrival."""
         self._ordered: list[tuple[Place, Sequence]] = []
         self._numbers = itertools.count()
         self._admissions = 0
@@ -34,22 +34,21 @@ class WaitingQueue:
         return len(self._set_back) + len(self._ordered)
 
     def __contains__(self, sequence: Sequence) -> bool:
-        return id(sequence) in self._arrived or any(one is sequence for one in self._set_back)
+        return sequence in self._arrived or sequence in self._set_back
 
     def __iter__(self) -> Iterator[Sequence]:
         """In the order of admission. The queue must not change meanwhile."""
         yield from self._set_back
         oldest = None
         if self._admissions % TURN == TURN - 1 and self._arrived:
-            _, oldest = next(iter(self._arrived.values()))
+            oldest = next(iter(self._arrived))
             yield oldest
         yield from (sequence for _, sequence in self._ordered if sequence is not oldest)
 
     def append(self, sequence: Sequence) -> None:
         """A new request."""
-        entry = (sequence.priority, next(self._numbers)), sequence
-        self._arrived[id(sequence)] = entry
-        insort(self._ordered, entry, key=_place)
+        place = self._arrived[sequence] = sequence.priority, next(self._numbers)
+        insort(self._ordered, (place, sequence), key=_place)
 
     def set_back(self, sequence: Sequence) -> None:
         """A request that has run already, before all others."""
@@ -57,16 +56,16 @@ class WaitingQueue:
 
     def admit(self, sequence: Sequence) -> None:
         """Takes out a request that runs from now on."""
-        if id(sequence) in self._arrived:
+        if sequence in self._arrived:
             self._admissions += 1
         self.remove(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Takes out a request."""
-        if (entry := self._arrived.pop(id(sequence), None)) is not None:
-            del self._ordered[bisect_left(self._ordered, entry[0], key=_place)]
-            return
-        self._set_back = deque(one for one in self._set_back if one is not sequence)
+        if (place := self._arrived.pop(sequence, None)) is not None:
+            del self._ordered[bisect_left(self._ordered, place, key=_place)]
+        else:
+            self._set_back.remove(sequence)
 
 
 def _place(entry: tuple[Place, Sequence]) -> Place:

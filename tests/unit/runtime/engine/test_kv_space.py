@@ -295,6 +295,19 @@ def test_what_ends_while_a_pass_is_in_flight_keeps_its_pages_until_that_has_land
     assert (one.pages, engine.kv.available, engine.kv.tree.size) == ([], 30, 2)
 
 
+def test_an_id_may_be_open_again_while_its_former_sequence_leaves() -> None:
+    engine = Engine(30, ahead=True)
+    former = engine.submit("one", [1] * 8, 9)
+    for _ in range(4):
+        engine.step()
+    engine.abort("one")
+    again = engine.submit("one", [1] * 8, 9)
+    engine.step()
+    assert (former.pages, former.in_flight, again.in_flight) == ([], False, True)
+    assert engine.run() == {"one": FinishReason.Length}
+    assert (len(again.tokens), engine.kv.available) == (17, 30)
+
+
 PROMPT = st.tuples(st.integers(0, 3), st.integers(1, 30), st.integers(0, 3))
 """Which text, how much of it, and how many tokens of its own."""
 EVENTS = st.one_of(

@@ -151,7 +151,7 @@ def test_the_check_sees_what_the_host_does_not_know_of() -> None:
     one = Sequence("a", [5, 6], 2, 99, pages=[2])
     subject.seat((one,), (2,), new=True)
     subject.verify()
-    subject._state[subject._seat_of[id(one)], 1] += 1
+    subject._state[subject._seat_of[one], 1] += 1
     with pytest.raises(AssertionError, match=r"request 'a', column 1 .* the device has 3, the host 2"):
         subject.verify()
 
