@@ -12,10 +12,9 @@ class TorchSeatRows:
     """SeatRows on any device."""
 
     def read(self, state: Tensor, seats: Tensor, page_size: int, into: StepRows) -> None:
-        rows, count = state[seats], seats.shape[0]
-        positions = rows[:, LENGTH] - 1
-        pages = rows[:, PAGES:].gather(1, (positions // page_size)[:, None])[:, 0]
-        live = StepRows(rows[:, TOKEN], positions, pages * page_size + positions % page_size)
+        count, positions = seats.shape[0], state[seats, LENGTH] - 1
+        pages = state[seats, PAGES + positions // page_size]
+        live = StepRows(state[seats, TOKEN], positions, pages * page_size + positions % page_size)
         for target, source in zip(into, live, strict=True):
             target[:count] = source
             target[count:] = 0
