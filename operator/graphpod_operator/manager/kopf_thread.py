@@ -95,6 +95,8 @@ class KopfThread:
             self._main.call_soon_threadsafe(self._watch.failed)
 
     def _end(self) -> None:
+        if self._stopping:
+            return  # kopf, cancelled twice, leaves its tasks as they are
         self._stopping = True
         self._stop.set()
         if self._running is not None:

@@ -162,6 +162,30 @@ async def test_the_probe_asks_for_a_restart_where_it_helps(server: ApiServer, ho
     await seeing.kopf.leave()
 
 
+async def test_kopf_is_cancelled_once_and_has_the_time_to_end_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kopf_thread, "GRACE_SECONDS", 0.01)
+    began, cancelled, ended = (threading.Event() for _ in range(3))
+
+    async def slow(*_: Any) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            await asyncio.sleep(0.2)
+            ended.set()
+            raise
+
+    seeing = Seeing()
+    thread = KopfThread(slow, seeing.watch, lambda: None)
+    thread.start()
+    await until(began.is_set)
+    thread.stop()
+    await until(cancelled.is_set)
+    await thread.leave()
+    assert ended.is_set()
+
+
 async def test_what_no_run_of_kopf_survives_ends_the_thread_and_is_told() -> None:
     async def broken(*_: Any) -> None:
         raise SystemExit(3)
