@@ -151,15 +151,19 @@ async def test_credentials_that_are_refused_are_not_offered_again_at_once(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_the_probe_asks_for_a_restart_where_it_helps(server: ApiServer, host: str) -> None:
+async def test_the_probe_asks_for_a_restart_where_it_helps(
+    server: ApiServer, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """At once: kopf tries a probe that failed with any other error again before it answers. A pod has an address of
-    either family.
+    either family. The log has the reason in a line, and a traceback only for a fault.
     """
     seeing = Seeing(host)
     seeing.trouble = "the event loop is 12 s late"
     seeing.kopf.start()
     await until(lambda: seeing.probe() == 500)
     await seeing.kopf.leave()
+    assert seeing.trouble in caplog.text
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_kopf_is_cancelled_once_and_has_the_time_to_end_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
