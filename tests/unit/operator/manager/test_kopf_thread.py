@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.handlers import settings
 from graphpod_operator.handlers.kopf_operator import Liveness, Serving, operate
 from graphpod_operator.kube.cluster import Unavailable
 from graphpod_operator.manager import kopf_thread
@@ -65,6 +66,7 @@ class Seeing:
 @pytest.fixture
 async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ApiServer]:
     monkeypatch.setattr(kopf_thread, "PAUSES", (0.01,))
+    monkeypatch.setattr(settings, "BACKOFFS", (0.01,))
     monkeypatch.setattr(service_watch, "SERVED_SECONDS", 0.01)
     async with ApiServer().serving() as server:
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path)))
