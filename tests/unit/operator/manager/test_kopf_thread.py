@@ -192,6 +192,36 @@ async def test_kopf_is_cancelled_once_and_has_the_time_to_end_its_tasks(monkeypa
     assert ended.is_set()
 
 
+async def test_tasks_that_kopf_leaves_behind_have_the_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kopf cancels its tasks as it ends, and does not wait for them once it is cancelled itself."""
+    monkeypatch.setattr(kopf_thread, "GRACE_SECONDS", 0.01)
+    began, ended = threading.Event(), threading.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.2)
+            ended.set()
+
+    async def leaving(*_: Any) -> None:
+        task = asyncio.create_task(slow())
+        await asyncio.sleep(0)
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            task.cancel()
+
+    seeing = Seeing()
+    thread = KopfThread(leaving, seeing.watch, lambda: None)
+    thread.start()
+    await until(began.is_set)
+    await thread.leave()
+    assert ended.is_set()
+    assert thread.ended.exception() is None
+
+
 async def test_what_no_run_of_kopf_survives_ends_the_thread_and_is_told() -> None:
     async def broken(*_: Any) -> None:
         raise SystemExit(3)
