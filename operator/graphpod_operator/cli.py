@@ -153,7 +153,12 @@ def _run_operator(arguments: argparse.Namespace) -> int:
     import asyncio
     import logging
     import platform
+    import signal
     import uuid
+
+    # The kernel drops a SIGTERM that process 1 of a container has no handler for. The event loop's comes after seconds
+    # of imports.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
     from graphpod_operator.handlers.admission_server import AdmissionServer, Certificate
     from graphpod_operator.handlers.kopf_operator import Liveness, Serving

@@ -36,7 +36,7 @@ FAILING = (
     Case("oom", "oom:decode:4:fatal", "GraphsCaptured", "False", "CaptureOutOfMemory", "shorten spec.graph", FAIL),
     Case("selfcheck", "selfcheck:prefill:64", "GraphsCaptured", "False", "SelfCheckFailed", "report the failure", FAIL),
     Case("killed", "killed:Capturing", "WorkloadAvailable", "False", "OutOfMemory", "spec.resources.limits.memory"),
-    Case("dead", "dead:Loading", "WorkloadAvailable", "False", "EngineDied", "kubectl logs"),
+    Case("dead", "dead:Loading", "WorkloadAvailable", "False", "EngineDied", "--previous; if GPU memory ran out"),
     Case("stuck", "stuck:Loading:1s", "WorkloadAvailable", "False", "EngineStuck", "no progress at Loading"),
     Case("setting", "nonsense", "WorkloadAvailable", "False", "SettingInvalid", "'nonsense' is not one of slow, oom"),
     Case(

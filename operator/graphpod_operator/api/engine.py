@@ -216,8 +216,7 @@ class Engine(ApiModel):
     sleep: Boolean = Field(
         False,
         description="Move weights and cache off the device while there are no requests, and back to the same "
-        "addresses. "
-        "Default: false.",
+        "addresses. Default: false.",
     )
     speculative: Speculative | None = Field(None, description="Speculative decoding. Default: off.")
     host_cache: HostCache | None = Field(

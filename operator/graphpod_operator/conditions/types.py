@@ -37,14 +37,12 @@ MEANING: dict[ConditionType, str] = {
     ConditionType.PolicyUpdateAvailable: "The rules of this operator would plan the spec differently; the pods keep "
     "their earlier plan.",
     ConditionType.EngineUpdateAvailable: "This operator would create the pods differently, for example with another "
-    "image; "
-    "the running pods stay.",
+    "image; the running pods stay.",
     ConditionType.MonitorReady: "Present only while spec.monitoring.enabled: the PodMonitor exists.",
     ConditionType.ScalingReady: "Present only while spec.autoscaling decides on the number of pods: the "
     "autoscaler can scale them.",
     ConditionType.RouteReady: "Present only while spec.networking.route is set: every gateway that it names accepts "
-    "the "
-    "route, and the operator's NetworkPolicy admits its namespace. Ready does not wait for it.",
+    "the route, and the operator's NetworkPolicy admits its namespace. Ready does not wait for it.",
     ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
     "Its reason is Progressing.",
     ConditionType.Stalled: "Present only while True: the service cannot become Ready without a change. "

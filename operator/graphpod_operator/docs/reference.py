@@ -52,9 +52,8 @@ def conditions() -> str:
         "# Conditions\n\n",
         NOTE,
         "`Unknown`: the operator could not check. `False`: it checked, and the condition does not hold. `Ready` takes "
-        "over the reason that "
-        "explains most. Messages have at most 256 characters and end with the next step. Every condition names the "
-        "generation it is about.\n\n"
+        "over the reason that explains most. Messages have at most 256 characters and end with the next step. Every "
+        "condition names the generation it is about.\n\n"
         "Tools that know kstatus (Flux, Helm 4) read `Reconciling` as in progress, `Stalled` as failed, "
         "and `Ready` otherwise; `kubectl wait --for=condition=Ready gisvc/NAME` waits for the same.\n",
     ]

@@ -22,7 +22,7 @@ from graphpod_operator.plan.desired_state import Refused
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.planner import desire
 from graphpod_operator.render import scaling
-from graphpod_operator.render.container import start_ceiling
+from graphpod_operator.render.pod.container import start_ceiling
 from graphpod_operator.resolve import resolver_input
 from graphpod_operator.resolve.engine_config import engine_config, engine_file
 from graphpod_policy import (

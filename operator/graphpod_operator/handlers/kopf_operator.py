@@ -84,6 +84,7 @@ async def operate(
     serving: Serving, namespaces: tuple[str, ...], reconciling: ReconcileLoop, stop: asyncio.Event
 ) -> None:
     """Run until `stop` is set, which kopf's end does as well. Raises what kopf takes for fatal."""
+    logging.getLogger("aiohttp.server").addFilter(_is_fault)
     settings = kopf.OperatorSettings()
     await kopf.operator(
         registry=registry(reconciling, serving, settings, stop),
@@ -136,3 +137,11 @@ def registry(
                 log.exception("no warnings: a fault of the operator")
 
     return handlers
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Whether a line of aiohttp's is about more than a probe that failed: kopf has logged why, and aiohttp would add a
+    traceback to each such answer.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return error is None or not isinstance(error.__cause__, kopf.PermanentError)

@@ -12,6 +12,8 @@ NO_FINALIZER = "no object has this finalizer"
 """kopf removes its finalizer from each object that has it, without our Lease and rights. A user may add any finalizer
 that the API server takes; it takes no name with spaces.
 """
+BACKOFFS = (0.5, 1.0, 2.0, 4.0, 4.0)
+"""Seconds before each retry of a request; up to 21 would leave an API server that is back unseen."""
 
 
 class NoDifferences(kopf.DiffBaseStorage):
@@ -41,7 +43,7 @@ def configure(chosen: kopf.OperatorSettings) -> None:
     chosen.watching.chunk_size = 200  # objects; keeps memory flat while listing
     chosen.queueing.idle_timeout = 0.05  # s; for so long the last event of an object is held after it was handled
     chosen.networking.request_timeout = 30  # s; 300 would hide an API server that is gone
-    chosen.networking.error_backoffs = (0.5, 1, 2, 4, 4)  # s; up to 21 would leave one that is back unseen
+    chosen.networking.error_backoffs = BACKOFFS
     chosen.queueing.worker_limit = None  # handlers only pass on; the limit on work is that of our workers
     chosen.persistence.finalizer = NO_FINALIZER
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)

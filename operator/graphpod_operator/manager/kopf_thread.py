@@ -25,6 +25,8 @@ HEALTHY_SECONDS = 60.0
 """A run that lasted as long failed for the first time."""
 GRACE_SECONDS = 0.25
 """For kopf to end in order. Then what it waits for is cancelled: it would wait 5 s for requests that hang."""
+TASKS_SECONDS = 2.0
+"""For the tasks that kopf leaves behind. The webhook takes 1 s for a review that is still being sent."""
 LEAVE_SECONDS = 5.0
 """The process ends without a thread that has not ended by then."""
 
@@ -71,6 +73,7 @@ class KopfThread:
     def _run(self) -> None:
         try:
             self._own.run_until_complete(self._supervise())
+            self._own.run_until_complete(_end_tasks())
             self._own.run_until_complete(self._own.shutdown_asyncgens())
         except BaseException as error:  # noqa: BLE001  whatever it is, the main thread ends by it
             self._main.call_soon_threadsafe(self.ended.set_exception, error)
@@ -95,6 +98,8 @@ class KopfThread:
             self._main.call_soon_threadsafe(self._watch.failed)
 
     def _end(self) -> None:
+        if self._stopping:
+            return  # kopf, cancelled twice, leaves its tasks as they are
         self._stopping = True
         self._stop.set()
         if self._running is not None:
@@ -107,3 +112,15 @@ class KopfThread:
         """kopf serves its probe meanwhile."""
         await asyncio.sleep(self._begins_at - self._own.time())
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._watch.may_watch(), self._main))
+
+
+async def _end_tasks() -> None:
+    """Return once nothing else runs on this loop. kopf has cancelled its tasks, and does not wait for them once it is
+    cancelled itself.
+    """
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        _, left = await asyncio.wait(left, timeout=TASKS_SECONDS)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

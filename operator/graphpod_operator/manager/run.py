@@ -92,7 +92,6 @@ class Parts:
     reconciler: Reconciler
     leadership: Leadership
     resync: Relist
-    informer: Informer
     follower: ChildWatches
     kinds: OptionalKinds
     pulse: health.Pulse
@@ -190,7 +189,6 @@ async def run(settings: Settings) -> None:
                     reconciler,
                     leadership,
                     resync,
-                    informer,
                     follower,
                     kinds,
                     pulse,

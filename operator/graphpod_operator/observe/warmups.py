@@ -91,7 +91,8 @@ class _Asked:
         """Take in the read, if it has ended. `now` is in seconds of any clock that only goes forward."""
         if self.read is None or not self.read.done():
             return
-        answer, self.read = self.read.result(), None
+        read, self.read = self.read, None  # an unexpected error is raised once; then the pod is read again
+        answer = read.result()
         if isinstance(answer, NoReading):
             if self.has_ended:
                 return
@@ -147,7 +148,7 @@ class Warmups:
             asked.read = asyncio.create_task(self._ask(pod, slots))
         return asked
 
-    def _tell(self, key: Key | None, _: asyncio.Task[Answer] | None = None) -> None:
+    def _tell(self, key: Key | None, _: asyncio.Task[Answer]) -> None:
         if key is not None:
             self._answered(key)
 

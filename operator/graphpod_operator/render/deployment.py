@@ -1,4 +1,4 @@
-"""The Deployment, its rollout and its pods, restricted. `container` makes the one container in them."""
+"""The Deployment, its rollout and its pods, restricted. `pod.container` makes the one container in them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from graphpod_operator.api.names import (
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.kube.field_ownership import fingerprint
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.render import api_key, placement, pod_template, scaling
-from graphpod_operator.render.container import container, patience, start_ceiling, without_empty
+from graphpod_operator.render import scaling
 from graphpod_operator.render.owner import Body, Owner
+from graphpod_operator.render.pod import api_key, placement, pod_template
+from graphpod_operator.render.pod.container import container, patience, start_ceiling, without_empty
 from graphpod_operator.resolve.model_uri import ModelUri
 from graphpod_operator.resolve.resolver_input import wants_gpu
 from graphpod_policy import Plan

@@ -1,4 +1,7 @@
-"""What the tests of the reconciler start from."""
+"""What the tests of the operator start from."""
+
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,3 +16,12 @@ async def world() -> World:
     made.cluster.put(Resource.InferenceService, inference_service())
     await made.relist()
     return made
+
+
+@pytest.fixture(autouse=True)
+def usual_recursion_limit() -> Iterator[None]:
+    """That of the operator. torch's compiler raises the limit of its process, which may have run other tests."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)

@@ -1,5 +1,9 @@
-"""Every flag of `graphpod operator run` reaches its setting."""
+"""Every flag of `graphpod operator run` reaches its setting, and a signal ends it from the beginning."""
 
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from graphpod_operator.telemetry import logs
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[running.Settings]:
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[running.Settings]]:
     """The settings of every operator that was started; none runs."""
     seen: list[running.Settings] = []
 
@@ -21,7 +25,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[running.Settings]:
 
     monkeypatch.setattr(running, "run", run)
     monkeypatch.setattr(logs, "configure", lambda *how: None)
-    return seen
+    before = signal.getsignal(signal.SIGTERM)
+    yield seen
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_each_flag_is_its_setting(
@@ -73,3 +79,15 @@ def test_without_flags_it_serves_all_namespaces_with_its_own_images(
         None,
     )
     assert settings.installed.fixed_user
+
+
+def test_a_signal_that_comes_before_the_event_loop_ends_the_operator() -> None:
+    """As process 1 it would be lost, and the pod wait for its SIGKILL."""
+    signalled = "logs.configure = lambda *_: signal.raise_signal(signal.SIGTERM)"
+    program = (
+        f"import signal; from graphpod_operator import cli; from graphpod_operator.telemetry import logs; {signalled}"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{program}; cli.main(['operator', 'run'])"], check=False, timeout=120
+    )
+    assert ended.returncode == 0

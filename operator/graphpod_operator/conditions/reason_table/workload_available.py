@@ -78,8 +78,7 @@ ROWS = {
     ),
     "AttentionUnavailable": stalls(
         (*_A, *_W), _F, "the kernels of spec.engine.attention cannot serve this: the spec alone shows it "
-        "(Accepted), or "
-        "the engine found it (exit code 21)", "a pod starts",
+        "(Accepted), or the engine found it (exit code 21)", "a pod starts",
         NEXT_STEP[ExitCode.AttentionUnavailable],
     ),
     "DtypeUnavailable": stalls(

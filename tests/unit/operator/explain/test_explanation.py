@@ -5,9 +5,7 @@ import importlib
 import io
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,36 +13,17 @@ import yaml
 import graphpod_operator.plan.planner as planner
 import graphpod_policy
 from graphpod_operator import cli
-from graphpod_operator.cache.child import Child
 from graphpod_operator.explain import explanation, manifest
 from graphpod_operator.explain import text as explain_text
-from graphpod_policy import Phase, resolve
-from tests.unit.operator.explain.plain import PLAIN
-from tests.unit.operator.objects import UID, inference_service
+from graphpod_policy import resolve
+from tests.unit.operator.explain.plain import GPU, PLAIN, Explain
+from tests.unit.operator.objects import inference_service
 
 ROOT = Path(__file__).parents[4]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 GOLDENS = Path(__file__).parents[1].joinpath("goldens") / "explain"
 
-GPU = PLAIN + "  resources:\n    limits:\n      nvidia.com/gpu: 1\n"
-
 LESS = "Graphs: less than requested. The lines below name the rules."
-
-Explain = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Explain:
-    """`graphpod explain` over a file with the given text: exit code, what it printed, what it complained of."""
-
-    def explained(text: str, *arguments: str) -> tuple[int, str, str]:
-        file = tmp_path / "service.yaml"
-        file.write_text(text)
-        code = cli.main(["explain", "-f", str(file), *arguments])
-        printed = capsys.readouterr()
-        return code, printed.out.replace(str(file), "FILE"), printed.err.replace(str(file), "FILE")
-
-    return explained
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -225,18 +204,6 @@ def test_colour_is_for_terminals_only(run: Explain) -> None:
 # node and model
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    config = {
-        "architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 36, "hidden_size": 4096, "vocab_size": 151936,
-        "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
-        "max_position_embeddings": 40960,
-    }  # fmt: skip
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config))
-    return path
-
-
 def test_a_node_and_a_model_tell_what_the_engine_will_make_of_the_plan(run: Explain, model: Path) -> None:
     big = GPU + "  engine:\n    maxModelLen: 20000\n    maxBatch: 512\n"
     _, told, _ = run(big, "-o", "json", "--node", "gpu=L4,count=1", "--model-config", str(model))
@@ -278,15 +245,6 @@ def test_prefix_cache_and_prefill_budget_stand_next_to_the_limits(run: Explain) 
         assert ("64 prompt tokens between two decode passes; no prefix cache" in text) is words
 
 
-def test_a_live_service_tells_what_its_pods_serve(run: Explain) -> None:
-    told = "context 40960 (Auto), batch 256 (Auto), 1.2M KV tokens"
-    raw = json.loads(live(PLAIN))
-    raw["status"]["engine"] = {"maxModelLen": 40960, "maxBatch": 256, "kvTokens": 1_200_000, "display": told}
-    assert f"  serves    {told}\n" in run(json.dumps(raw))[1]
-    found = json.loads(run(json.dumps(raw), "-o", "json")[1])
-    assert found["live"]["limits"] == {"maxModelLen": 40960, "maxBatch": 256, "kvTokens": 1_200_000}
-
-
 @pytest.mark.parametrize(
     ("spec", "node", "said"),
     [
@@ -313,144 +271,6 @@ def test_a_model_config_that_is_none_says_why(run: Explain, tmp_path: Path, text
     assert complaint in complained
 
 
-# differences
-
-
-@pytest.mark.parametrize(
-    ("change", "pods", "path"),
-    [
-        ("", "Nothing changes in the cluster.", None),
-        ("  replicas: 3\n", "No pod is replaced; replicas go from 1 to 3.", None),
-        ("  graph:\n    decode: Breakable\n", "Every pod is replaced, one after the other", "decode.planned"),
-        ("  engine:\n    maxBatch: 4\n", "Every pod is replaced, one after the other", "decode.sizes"),
-        ("  engine:\n    deterministic: true\n", "The operator refuses the new spec (FeatureNotBuilt)", "obstacles"),
-        (
-            "  rollout:\n    strategy: Replace\n",
-            "No pod is replaced; other fields of the service's objects change.",
-            None,
-        ),
-    ],
-)
-def test_a_change_of_spec_tells_what_changes_and_which_pods(
-    run: Explain, tmp_path: Path, change: str, pods: str, path: str | None
-) -> None:
-    other = tmp_path / "other.yaml"
-    other.write_text(PLAIN + change)
-    _, told, _ = run(PLAIN, "--diff", str(other), "-o", "json")
-    found = json.loads(told)
-    assert found["pods"].startswith(pods)
-    paths = {row["path"] for row in found["differences"]}
-    assert path in paths if path else not paths
-    text = run(PLAIN, "--diff", str(other))[1]
-    assert text.splitlines()[0].startswith(pods)
-
-
-def test_a_difference_is_printed_in_units_and_a_ladder_by_its_ends(run: Explain, tmp_path: Path) -> None:
-    other = tmp_path / "other.yaml"
-    other.write_text(GPU)
-    told = run(PLAIN, "--diff", str(other))[1]
-    for said in (
-        "prefill.sizes\n  - 22 of up to 256 tokens: 4 8 12 16 20 24 28 32 … 224 240 256\n  + 74 of up to 16384 tokens",
-        "prefill.bytes\n  - 69.7 MiB\n  + 2.3 GiB\n",
-        "limits.maxModelLen\n  - 2048 tokens\n  + the model's own length\n",
-        "limits.maxBatch\n  - 8 sequences\n  + 256 sequences\n",
-        "budget.limitSeconds\n  - 66 min\n",
-        "dtype\n  - float32\n  + Auto\n",
-    ):
-        assert said in told
-    assert told.count("\ndecisions\n") == 1
-    rows = json.loads(run(PLAIN, "--diff", str(other), "-o", "json")[1])["differences"]
-    (row,) = (row for row in rows if row["path"] == "prefill.sizes")
-    assert (len(row["before"]), len(row["after"])) == (22, 74)
-
-
-def test_a_change_to_a_service_that_cannot_start_says_so_first(run: Explain, tmp_path: Path, model: Path) -> None:
-    other = tmp_path / "other.yaml"
-    other.write_text(PLAIN + "  engine:\n    maxModelLen: 50000\n")
-    code, told, _ = run(PLAIN, "--diff", str(other), "--model-config", str(model))
-    assert code == 4
-    assert told.startswith("cannot start: ContextTooLong: spec.engine.maxModelLen 50000 is more than the 40960")
-
-
-def test_a_decision_that_stays_is_no_difference(run: Explain, tmp_path: Path) -> None:
-    other = tmp_path / "other.yaml"
-    other.write_text(PLAIN + "  graph:\n    decode: Breakable\n")
-    assert "NoCuda" not in run(PLAIN, "--diff", str(other))[1]
-    other.write_text(PLAIN + "  graph:\n    decode: Disabled\n")
-    told = run(PLAIN, "--diff", str(other))[1].splitlines()
-    place = told.index("decisions")
-    assert told[place + 1].startswith("  - NoCuda (decode, Adjusted)")
-    assert not [line for line in told if line.rstrip() in ("  -", "  +")]
-
-
-# a live service
-
-
-def live(text: str, **graph: Any) -> str:
-    raw = yaml.safe_load(text)
-    raw["metadata"] |= {"namespace": "ns", "uid": UID}
-    phases = {phase.value: {"planned": planned} for phase, planned in zip(Phase, ("Breakable", "Full"), strict=True)}
-    status = {"captured": "26/26", "resolverRevision": "2026-01-01.1", "configHash": "0123456789", **phases, **graph}
-    return json.dumps({**raw, "status": {"graph": status}})
-
-
-def test_a_live_service_tells_what_runs_and_what_adopting_newer_rules_would_change(run: Explain) -> None:
-    running = {"prefill": {"planned": "Piecewise", "effective": "Disabled"}}
-    _, told, _ = run(live(PLAIN, **running))
-    assert "prefill   planned Piecewise, running Disabled" in told
-    assert "decode    planned Full, running nothing yet" in told
-    assert "(prefill Piecewise → Breakable) and replaces every pod" in told
-    _, told, _ = run(live(PLAIN, **running), "-o", "json")
-    assert json.loads(told)["live"]["adopting"]["changes"] is True
-
-
-def test_a_live_service_of_the_same_rules_would_not_change(run: Explain) -> None:
-    _, told, _ = run(PLAIN, "-o", "json")
-    same = {"configHash": json.loads(told)["configHash"], "resolverRevision": graphpod_policy.RESOLVER_REVISION}
-    _, told, _ = run(live(PLAIN, **same))
-    assert "Adopting the same rules changes nothing in the engine's configuration." in told
-
-
-@pytest.mark.parametrize(
-    "status",
-    [
-        {},
-        {"graph": {}},
-        {"graph": {"prefill": {}}},
-        {"graph": {"prefill": None, "decode": "Full", "captured": 3, "configHash": []}},
-        {"graph": {"captured": "1/2"}, "conditions": [{"type": "EngineUpdateAvailable", "status": "True"}, 3]},
-        {"graph": {"captured": "1/2"}, "conditions": {"type": "Ready"}},
-        "none",
-    ],
-)
-def test_a_status_that_somebody_edited_is_explained_as_far_as_it_goes(run: Explain, status: Any) -> None:
-    raw = {**json.loads(live(PLAIN)), "status": status}
-    code, told, error = run(json.dumps(raw))
-    assert (code, error) == (0, "")
-    if isinstance(status, dict) and status.get("graph"):
-        assert "planned unknown, running nothing yet" in told
-    assert run(json.dumps(raw), "-o", "json")[0] == 0
-
-
-def test_a_live_service_is_fetched_from_the_cluster(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from graphpod_operator.explain import live_object
-
-    asked: list[tuple[str, str]] = []
-
-    def fetch(namespace: str, name: str) -> tuple[dict[str, Any], tuple[Child, ...]]:
-        asked.append((namespace, name))
-        return json.loads(live(PLAIN)), ()
-
-    monkeypatch.setattr(live_object, "fetch", fetch)
-    kinds = ("gisvc", "inferenceservices.graphpod.dev", "inferenceservice.graphpod.dev", "inferenceservices")
-    for kind in kinds:
-        assert cli.main(["explain", f"{kind}/demo", "-n", "ns"]) == 0
-    assert asked == [("ns", "demo")] * len(kinds)
-    assert "In the cluster" in capsys.readouterr().out
-
-
 def test_a_service_whose_objects_would_be_too_large_cannot_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -475,14 +295,3 @@ def test_operator_explain_and_engine_call_the_same_resolver() -> None:
         imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "graphpod_policy"]
         assert names <= {alias.name for node in imports for alias in node.names}
     assert "config.resolved()" in (engine / "starter.py").read_text()
-
-
-def test_without_a_cluster_it_says_what_to_set(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "kubeconfig").write_text("apiVersion: v1\nkind: Config\n")
-    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
-    assert cli.main(["explain", "gisvc/demo"]) == 2
-    complained = capsys.readouterr().err
-    assert complained.startswith("error: gisvc/demo: no cluster to ask: ")
-    assert complained.endswith("; set KUBECONFIG\n")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.handlers import settings
 from graphpod_operator.handlers.kopf_operator import Liveness, Serving, operate
 from graphpod_operator.kube.cluster import Unavailable
 from graphpod_operator.manager import kopf_thread
@@ -65,6 +66,7 @@ class Seeing:
 @pytest.fixture
 async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ApiServer]:
     monkeypatch.setattr(kopf_thread, "PAUSES", (0.01,))
+    monkeypatch.setattr(settings, "BACKOFFS", (0.01,))
     monkeypatch.setattr(service_watch, "SERVED_SECONDS", 0.01)
     async with ApiServer().serving() as server:
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path)))
@@ -151,15 +153,73 @@ async def test_credentials_that_are_refused_are_not_offered_again_at_once(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_the_probe_asks_for_a_restart_where_it_helps(server: ApiServer, host: str) -> None:
+async def test_the_probe_asks_for_a_restart_where_it_helps(
+    server: ApiServer, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """At once: kopf tries a probe that failed with any other error again before it answers. A pod has an address of
-    either family.
+    either family. The log has the reason in a line, and a traceback only for a fault.
     """
     seeing = Seeing(host)
     seeing.trouble = "the event loop is 12 s late"
     seeing.kopf.start()
     await until(lambda: seeing.probe() == 500)
     await seeing.kopf.leave()
+    assert seeing.trouble in caplog.text
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_kopf_is_cancelled_once_and_has_the_time_to_end_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kopf_thread, "GRACE_SECONDS", 0.01)
+    began, cancelled, ended = (threading.Event() for _ in range(3))
+
+    async def slow(*_: Any) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            await asyncio.sleep(0.2)
+            ended.set()
+            raise
+
+    seeing = Seeing()
+    thread = KopfThread(slow, seeing.watch, lambda: None)
+    thread.start()
+    await until(began.is_set)
+    thread.stop()
+    await until(cancelled.is_set)
+    await thread.leave()
+    assert ended.is_set()
+
+
+async def test_tasks_that_kopf_leaves_behind_have_the_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kopf cancels its tasks as it ends, and does not wait for them once it is cancelled itself."""
+    monkeypatch.setattr(kopf_thread, "GRACE_SECONDS", 0.01)
+    began, ended = threading.Event(), threading.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.2)
+            ended.set()
+
+    async def leaving(*_: Any) -> None:
+        task = asyncio.create_task(slow())
+        await asyncio.sleep(0)
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            task.cancel()
+
+    seeing = Seeing()
+    thread = KopfThread(leaving, seeing.watch, lambda: None)
+    thread.start()
+    await until(began.is_set)
+    await thread.leave()
+    assert ended.is_set()
+    assert thread.ended.exception() is None
 
 
 async def test_what_no_run_of_kopf_survives_ends_the_thread_and_is_told() -> None:

@@ -99,6 +99,20 @@ async def test_a_pod_that_is_slow_to_answer_holds_up_nobody_and_is_told_of_when_
     assert reads == 1
 
 
+async def test_an_unexpected_error_is_raised_once_and_the_pod_is_read_again() -> None:
+    class Faulty(Port):
+        async def warmup(self, pod: Pod) -> bytes:
+            if self.asked == 0:
+                self.asked += 1
+                raise KeyError("a fault of ours")
+            return await super().warmup(pod)
+
+    warmups = Warmups(Faulty(report()))
+    with pytest.raises(KeyError):
+        await warmups.read([ONE])
+    assert isinstance((await warmups.read([ONE]))[UID], Reading)
+
+
 async def test_an_answer_of_the_last_container_is_not_that_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observe_warmups, "PATIENCE", 0.0)
     late = asyncio.Event()

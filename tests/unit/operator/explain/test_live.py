@@ -1,0 +1,99 @@
+"""`graphpod explain gisvc/NAME`: what runs in the cluster, and what adopting newer rules would change."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import graphpod_policy
+from graphpod_operator import cli
+from graphpod_operator.cache.child import Child
+from graphpod_operator.explain import live_object
+from graphpod_policy import Phase
+from tests.unit.operator.explain.plain import PLAIN, Explain
+from tests.unit.operator.objects import UID
+
+
+def live(text: str, **graph: Any) -> str:
+    raw = yaml.safe_load(text)
+    raw["metadata"] |= {"namespace": "ns", "uid": UID}
+    phases = {phase.value: {"planned": planned} for phase, planned in zip(Phase, ("Breakable", "Full"), strict=True)}
+    status = {"captured": "26/26", "resolverRevision": "2026-01-01.1", "configHash": "0123456789", **phases, **graph}
+    return json.dumps({**raw, "status": {"graph": status}})
+
+
+def test_a_live_service_tells_what_runs_and_what_adopting_newer_rules_would_change(run: Explain) -> None:
+    running = {"prefill": {"planned": "Piecewise", "effective": "Disabled"}}
+    _, told, _ = run(live(PLAIN, **running))
+    assert "prefill   planned Piecewise, running Disabled" in told
+    assert "decode    planned Full, running nothing yet" in told
+    assert "(prefill Piecewise → Breakable) and replaces every pod" in told
+    _, told, _ = run(live(PLAIN, **running), "-o", "json")
+    assert json.loads(told)["live"]["adopting"]["changes"] is True
+
+
+def test_a_live_service_of_the_same_rules_would_not_change(run: Explain) -> None:
+    _, told, _ = run(PLAIN, "-o", "json")
+    same = {"configHash": json.loads(told)["configHash"], "resolverRevision": graphpod_policy.RESOLVER_REVISION}
+    _, told, _ = run(live(PLAIN, **same))
+    assert "Adopting the same rules changes nothing in the engine's configuration." in told
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"graph": {}},
+        {"graph": {"prefill": {}}},
+        {"graph": {"prefill": None, "decode": "Full", "captured": 3, "configHash": []}},
+        {"graph": {"captured": "1/2"}, "conditions": [{"type": "EngineUpdateAvailable", "status": "True"}, 3]},
+        {"graph": {"captured": "1/2"}, "conditions": {"type": "Ready"}},
+        "none",
+    ],
+)
+def test_a_status_that_somebody_edited_is_explained_as_far_as_it_goes(run: Explain, status: Any) -> None:
+    raw = {**json.loads(live(PLAIN)), "status": status}
+    code, told, error = run(json.dumps(raw))
+    assert (code, error) == (0, "")
+    if isinstance(status, dict) and status.get("graph"):
+        assert "planned unknown, running nothing yet" in told
+    assert run(json.dumps(raw), "-o", "json")[0] == 0
+
+
+def test_a_live_service_is_fetched_from_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def fetch(namespace: str, name: str) -> tuple[dict[str, Any], tuple[Child, ...]]:
+        asked.append((namespace, name))
+        return json.loads(live(PLAIN)), ()
+
+    monkeypatch.setattr(live_object, "fetch", fetch)
+    kinds = ("gisvc", "inferenceservices.graphpod.dev", "inferenceservice.graphpod.dev", "inferenceservices")
+    for kind in kinds:
+        assert cli.main(["explain", f"{kind}/demo", "-n", "ns"]) == 0
+    assert asked == [("ns", "demo")] * len(kinds)
+    assert "In the cluster" in capsys.readouterr().out
+
+
+def test_a_live_service_tells_what_its_pods_serve(run: Explain) -> None:
+    told = "context 40960 (Auto), batch 256 (Auto), 1.2M KV tokens"
+    raw = json.loads(live(PLAIN))
+    raw["status"]["engine"] = {"maxModelLen": 40960, "maxBatch": 256, "kvTokens": 1_200_000, "display": told}
+    assert f"  serves    {told}\n" in run(json.dumps(raw))[1]
+    found = json.loads(run(json.dumps(raw), "-o", "json")[1])
+    assert found["live"]["limits"] == {"maxModelLen": 40960, "maxBatch": 256, "kvTokens": 1_200_000}
+
+
+def test_without_a_cluster_it_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "kubeconfig").write_text("apiVersion: v1\nkind: Config\n")
+    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    assert cli.main(["explain", "gisvc/demo"]) == 2
+    complained = capsys.readouterr().err
+    assert complained.startswith("error: gisvc/demo: no cluster to ask: ")
+    assert complained.endswith("; set KUBECONFIG\n")
