@@ -135,6 +135,11 @@ class Wired:
             found.append([(one["index"], one["text"]) for choices in events if choices for one in choices])
         return [texts for texts in found if texts]
 
+    @property
+    def reasons(self) -> list[FinishReason]:
+        """By which requests have ended."""
+        return [reason for reason in FinishReason if self.metrics.value(REQUESTS, finish_reason=reason)]
+
     async def _receive(self) -> dict[str, Any]:
         await self.dropped.wait()
         return {"type": "http.disconnect"}
@@ -210,8 +215,7 @@ def test_a_client_that_does_not_read_is_given_up_with_a_reason(tmp_path: Path, m
             subject.passes(Tokens("r0", spelled("b" * 8)))
             await asyncio.sleep(0.02)
         await subject.eventually(lambda: subject.client.open == 0)
-        ended = [reason for reason in FinishReason if subject.metrics.value(REQUESTS, finish_reason=reason)]
-        assert ended == [FinishReason.SlowReader]
+        assert subject.reasons == [FinishReason.SlowReader]
         assert subject.sent[-1] == b"<until>"  # its place is free before it reads on
         subject.reads.set()
         await subject.ended()
@@ -253,6 +257,21 @@ def test_a_client_that_reads_nothing_of_a_finished_answer_is_given_up(
         subject.passes(Finished("r0", FinishReason.Length))
         await subject.ended()
         assert (subject.sent[-1], subject.dropped.is_set()) == (b"<until>", True)
+
+    wired(tmp_path, test)
+
+
+def test_a_client_that_does_not_read_while_nothing_comes_is_given_up_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(stream, "STALLED_SECONDS", 0.1)
+    monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
+
+    async def test(subject: Wired) -> None:
+        subject.reads.clear()  # a comment waits, and the work waits for the engine
+        await subject.ended()
+        assert subject.reasons == [FinishReason.SlowReader]
 
     wired(tmp_path, test)
 
