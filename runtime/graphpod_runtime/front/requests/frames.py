@@ -27,8 +27,8 @@ class Frames:
         self.look()  # what came before was announced to no reader
 
     def look(self) -> None:
-        """Frames may have come: reads them soon."""
-        if self._looking is None:
+        """Frames may have come: reads them soon, but none after `failed` or `close`."""
+        if self._looking is None and not self.failed.done():
             self._looking = self._loop.call_soon(self._drain)
 
     def close(self) -> None:
