@@ -51,6 +51,15 @@ def test_a_text_full_of_quotes_brackets_and_commas_is_one_value(text: str) -> No
     assert parsed(body, CompletionRequest).prompt == text
 
 
+def test_half_a_surrogate_pair_in_a_field_that_is_not_built_is_no_failure_of_the_server() -> None:
+    body = parsed(b'{"model":"m","prompt":"a","suffix":"\\ud800b"}', CompletionRequest)
+    with pytest.raises(ApiError) as caught:
+        body.refuse_unbuilt()
+    error = json.loads(caught.value.encoded())["error"]
+    assert (caught.value.status, error["param"]) == (400, "suffix")
+    assert error["message"].startswith("suffix=?b is not supported")
+
+
 def test_as_many_token_ids_as_a_context_has_are_taken() -> None:
     body = b'{"model":"m","prompt":[' + many(b"12345", 600_000) + b"]}"
     assert parsed(body, CompletionRequest).prompt == [12345] * 600_000
