@@ -18,11 +18,13 @@ import msgspec
 from graphpod_policy import ExitCode, __version__
 from graphpod_runtime.base.arguments import number, portable
 from graphpod_runtime.bench import host
+from graphpod_runtime.bench.figures import kept
+from graphpod_runtime.bench.figures.kept import KeptInvalid
 from graphpod_runtime.bench.output.plot import NoMatplotlib
 from graphpod_runtime.bench.output.plot import available as matplotlib_available
 from graphpod_runtime.bench.output.progress import Progress
 from graphpod_runtime.bench.serve.figures import report as reports
-from graphpod_runtime.bench.serve.figures.report import FORMAT, Machine, Report, ReportInvalid, Server
+from graphpod_runtime.bench.serve.figures.report import FORMAT, Machine, Report, Server
 from graphpod_runtime.bench.serve.options import Given, WordsInvalid, add_load_options, check, seed_of, words_of
 from graphpod_runtime.bench.serve.output import plot
 from graphpod_runtime.bench.serve.output.table import table
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.source is not None:
             return _show(reports.read(options.source), options)
         return _show(_measured(options, load_options, arguments), options)
-    except (WordsInvalid, SuiteInvalid, ReportInvalid, NoMatplotlib, NoAiohttp) as error:
+    except (WordsInvalid, SuiteInvalid, KeptInvalid, NoMatplotlib, NoAiohttp) as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
     except Unmeasured as error:
@@ -134,7 +136,7 @@ def _measured(options: argparse.Namespace, load_options: list[argparse.Action], 
                     progress=progress,
                     check=engine.check if engine else lambda: None,
                 ),
-                keep=lambda so_far: reports.write(so_far, options.json) if options.json else None,
+                keep=lambda so_far: kept.write(so_far, options.json) if options.json else None,
             )
             return run.rows(_report(earlier, command, server), rows)
     except (DriverFailed, EngineEnded, TargetInvalid) as error:
@@ -172,12 +174,12 @@ def _report(earlier: Report | None, command: str, server: Server) -> Report:
     if earlier is None:
         return Report(FORMAT, command, date, _machine(), server)
     if (earlier.server.model, earlier.server.version) != (server.model, server.version):
-        raise ReportInvalid(
+        raise KeptInvalid(
             f"the --json file is of {earlier.server.model} by {earlier.server.version}, and this server has "
             f"{server.model} by {server.version}; give another file"
         )
     if earlier.machine != _machine():
-        raise ReportInvalid("the --json file is of another machine or of other versions of packages; give another file")
+        raise KeptInvalid("the --json file is of another machine or of other versions of packages; give another file")
     return msgspec.structs.replace(
         earlier, server=msgspec.structs.replace(server, starts=(*earlier.server.starts, *server.starts))
     )

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import ExitCode
+from graphpod_runtime.bench.figures.kept import write
 from graphpod_runtime.bench.serve import command
-from graphpod_runtime.bench.serve.figures.report import Report, read, write
+from graphpod_runtime.bench.serve.figures.report import Report, read
 from graphpod_runtime.bench.serve.figures.summary import Summary
 from graphpod_runtime.cli import main
 
