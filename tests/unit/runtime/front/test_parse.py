@@ -11,7 +11,7 @@ import pytest
 from graphpod_runtime.front.openai import parse
 from graphpod_runtime.front.openai.chat import _prompt
 from graphpod_runtime.front.openai.parse import MAX_ITEMS, MAX_NODES, parsed
-from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest
+from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import LONG_TEXT, TOKENIZER_THREADS, Service
 from graphpod_runtime.front.requests.admission import Admission
 from graphpod_runtime.front.requests.errors import ApiError

@@ -15,7 +15,7 @@ import pytest
 
 from graphpod_runtime.front.connection import ABORT
 from graphpod_runtime.front.openai import stream
-from graphpod_runtime.front.openai.protocol import TextChoice, TextReply
+from graphpod_runtime.front.openai.reply import TextChoice, TextReply
 from graphpod_runtime.front.openai.stream import EventStream
 from graphpod_runtime.front.requests import engine_stream
 from graphpod_runtime.front.requests.engine_client import EngineClient
