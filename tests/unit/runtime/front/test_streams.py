@@ -126,6 +126,18 @@ class Wired:
         """One pass of the engine."""
         self.engine.send(events)
 
+    async def stops_reading(self) -> None:
+        """The client reads the first token, and nothing after it."""
+        self.passes(Tokens("r0", spelled("a")))
+        await self.eventually(lambda: len(self.texts) == 1)
+        self.reads.clear()
+
+    async def overruns(self) -> None:
+        """Three passes of eight tokens each."""
+        for _ in range(3):
+            self.passes(Tokens("r0", spelled("b" * 8)))
+            await asyncio.sleep(0.02)
+
     @property
     def texts(self) -> list[list[tuple[int, str]]]:
         """Of each write, its events: choice and text."""
@@ -190,9 +202,7 @@ def test_the_text_before_an_error_is_sent_with_it(tmp_path: Path) -> None:
 
 def test_what_comes_while_a_client_does_not_read_comes_together_once_it_does(tmp_path: Path) -> None:
     async def test(subject: Wired) -> None:
-        subject.passes(Tokens("r0", spelled("a")))
-        await subject.eventually(lambda: len(subject.texts) == 1)
-        subject.reads.clear()
+        await subject.stops_reading()
         for letter in "bcdef":
             subject.passes(Tokens("r0", spelled(letter)))
             await asyncio.sleep(0.02)
@@ -208,12 +218,8 @@ def test_a_client_that_does_not_read_is_given_up_with_a_reason(tmp_path: Path, m
     monkeypatch.setattr(engine_stream, "MOST_WAITING", 10)
 
     async def test(subject: Wired) -> None:
-        subject.passes(Tokens("r0", spelled("a")))
-        await subject.eventually(lambda: len(subject.texts) == 1)
-        subject.reads.clear()
-        for _ in range(3):
-            subject.passes(Tokens("r0", spelled("b" * 8)))
-            await asyncio.sleep(0.02)
+        await subject.stops_reading()
+        await subject.overruns()
         await subject.eventually(lambda: subject.client.open == 0)
         assert subject.reasons == [FinishReason.SlowReader]
         assert subject.sent[-1] == b"<until>"  # its place is free before it reads on
@@ -231,12 +237,8 @@ def test_a_client_that_never_reads_loses_its_connection(tmp_path: Path, monkeypa
     monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
 
     async def test(subject: Wired) -> None:
-        subject.passes(Tokens("r0", spelled("a")))
-        await subject.eventually(lambda: len(subject.texts) == 1)
-        subject.reads.clear()
-        for _ in range(3):
-            subject.passes(Tokens("r0", spelled("b" * 8)))
-            await asyncio.sleep(0.02)
+        await subject.stops_reading()
+        await subject.overruns()
         await subject.ended()
         assert subject.dropped.is_set()
 
@@ -251,9 +253,7 @@ def test_a_client_that_reads_nothing_of_a_finished_answer_is_given_up(
     monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
 
     async def test(subject: Wired) -> None:
-        subject.passes(Tokens("r0", spelled("a")))
-        await subject.eventually(lambda: len(subject.texts) == 1)
-        subject.reads.clear()
+        await subject.stops_reading()
         subject.passes(Finished("r0", FinishReason.Length))
         await subject.ended()
         assert (subject.sent[-1], subject.dropped.is_set()) == (b"<until>", True)
