@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import statistics
 import subprocess
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.front_streams import model
@@ -64,6 +66,8 @@ def main() -> int:
     if options.json:
         what = {"streams": options.streams, "tokens": options.tokens, "rounds": options.rounds}
         machine = {"cpus": os.cpu_count(), "python": sys.version.split()[0], "against": options.against}
+        machine |= {"command": shlex.join(["python", "-m", "benchmarks.front_streams", *sys.argv[1:]])}
+        machine |= {"date": datetime.now(UTC).date().isoformat()}
         options.json.write_text(json.dumps(what | machine | {"rows": rows}, indent=1) + "\n")
     return 0
 

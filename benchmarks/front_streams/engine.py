@@ -1,6 +1,6 @@
 """An engine process without a model: every open request gets a token a pass, so many tokens a second in all.
 
-`GRAPHPOD_TOKENS_PER_SECOND` is the pace; 0: as fast as frames leave, at most `AHEAD` passes at once.
+`GRAPHPOD_TOKENS_PER_SECOND` is the pace; 0: as fast as frames leave.
 """
 
 import argparse
@@ -27,7 +27,9 @@ from graphpod_runtime.wire.messages import (
 from graphpod_runtime.wire.report import State
 from graphpod_runtime.wire.socket import BEAT, WIRE, EngineEnd
 
-AHEAD, AHEAD_SECONDS = 8, 0.001
+IDLE_SECONDS = 0.1
+AT_ONCE = 8
+"""Passes without a pace between two looks for commands."""
 
 
 class Engine:
@@ -43,23 +45,20 @@ class Engine:
         """Serves until a Drain."""
         due = time.perf_counter()
         while not self.draining or self._left:
-            wait = due - time.perf_counter() if self._left else 0.1
-            self._obey(max(0.0, wait))
+            self._obey()
             if not self._left:
                 due = time.perf_counter()
-                continue
-            if self._pace:
+            elif self._pace:
                 if (ahead := due - time.perf_counter()) > 0:
                     time.sleep(ahead)
                 due += len(self._left) / self._pace
                 self._end.send(self._turn())
             else:
-                for _ in range(AHEAD):
+                for _ in range(AT_ONCE):
                     self._end.send(self._turn())
-                due = time.perf_counter() + AHEAD_SECONDS
 
-    def _obey(self, seconds: float) -> None:
-        for command in self._end.poll(seconds if not self._left else 0):
+    def _obey(self) -> None:
+        for command in self._end.poll(0 if self._left else IDLE_SECONDS):
             match command:
                 case Submit():
                     self._left[command.id] = command.max_tokens

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from graphpod_policy import CompileMode, Device, EngineConfig, ExitCode
 from graphpod_runtime.base.arguments import number, one_of, portable, sizes
-from graphpod_runtime.bench.figures import result
-from graphpod_runtime.bench.figures.result import Left, Result, ResultInvalid
+from graphpod_runtime.bench.figures import kept, result
+from graphpod_runtime.bench.figures.kept import KeptInvalid
+from graphpod_runtime.bench.figures.result import Left, Result
 from graphpod_runtime.bench.figures.variants import REFERENCE, VARIANTS, Variant, obstacles
 from graphpod_runtime.bench.figures.workload import FULL, QUICK
 from graphpod_runtime.bench.output import plot
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             _refuse_others(parser, options)
             return _tell(result.read(options.source), options)
         return _tell(_measured(parser, options, arguments), options)
-    except (ResultInvalid, plot.NoMatplotlib) as error:
+    except (KeptInvalid, plot.NoMatplotlib) as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
     except ProcessFailed as error:
@@ -88,7 +89,7 @@ def _measured(parser: argparse.ArgumentParser, options: argparse.Namespace, argu
 
 def _keep(so_far: Result, path: Path | None) -> None:
     if path is not None:
-        result.write(so_far, path)
+        kept.write(so_far, path)
 
 
 def _tell(found: Result, options: argparse.Namespace) -> int:

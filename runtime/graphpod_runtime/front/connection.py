@@ -18,6 +18,10 @@ HEADER_BYTES = 16 << 10
 """Of one request's address and header, and of anything else between two pieces of a body (extensions, trailers)."""
 FRAMING_BYTES = 32
 """At most, around one field of a header or one piece of a body that has no extensions."""
+UNREAD_SECONDS = 180.0
+"""A client that reads nothing of what waits for it for so long loses its connection. A stream gives its client up
+earlier, and says why (openai/stream.py); an answer in one piece waits here as a whole, whatever its size.
+"""
 MAX_AHEAD = 16
 """Requests that a client sends before it has the answer to an earlier one."""
 MAX_CONNECTIONS = 4096
@@ -54,6 +58,7 @@ class Connection(HttpToolsProtocol):
     """One client's connection."""
 
     _waits: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None
     """The request that the application works on; `cycle` is the one that was read last."""
     _refused: _Refused | None = None
@@ -73,13 +78,24 @@ class Connection(HttpToolsProtocol):
             self._wait_for_a_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends what waits for the connection: a timer, the request that is answered, those that were sent ahead."""
+        """Ends what waits for the connection: timers, the request that is answered, those that were sent ahead."""
         self._stop_waiting()
+        self._stop_looking()
         for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More waits for the client than it should."""
+        super().pause_writing()
+        self._look_again_at(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The client has read most of it."""
+        super().resume_writing()
+        self._stop_looking()
 
     def data_received(self, data: bytes) -> None:
         """Reads what has come."""
@@ -190,6 +206,22 @@ class Connection(HttpToolsProtocol):
         if self._waits is not None:
             self._waits.cancel()
             self._waits = None
+
+    def _look_again_at(self, waiting: int) -> None:
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self._look, waiting)
+
+    def _look(self, before: int) -> None:
+        """Drops the connection when as many bytes wait as `before`."""
+        waiting = self.transport.get_write_buffer_size()
+        if waiting >= before:
+            self.transport.abort()
+        else:
+            self._look_again_at(waiting)
+
+    def _stop_looking(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _refuse(self, status: int, message: str, kind: str = "invalid_request_error") -> None:
         """Answers where no answer has begun, and closes."""

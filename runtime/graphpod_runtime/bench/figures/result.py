@@ -8,16 +8,13 @@ from statistics import median
 import msgspec
 
 from graphpod_policy import CompileMode, Phase, Policy
+from graphpod_runtime.bench.figures import kept
 from graphpod_runtime.bench.figures.floors import Floor, ModelFacts, Rates, decode_floor, prefill_floor
 from graphpod_runtime.bench.figures.meter import Samples
 from graphpod_runtime.bench.figures.variants import Variant
 from graphpod_runtime.bench.figures.workload import Workload
 
 FORMAT = "graphpod bench graphs 1"
-
-
-class ResultInvalid(ValueError):
-    """A file is not a result of this command; the message says where and why."""
 
 
 class Cache(StrEnum):
@@ -322,20 +319,6 @@ def _speeds(
     )
 
 
-def write(result: Result, path: Path) -> None:
-    """As JSON, indented."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
-
-
 def read(path: Path) -> Result:
-    """The result in `path`; ResultInvalid without one."""
-    try:
-        result = msgspec.json.decode(path.read_bytes(), type=Result)
-    except OSError as error:
-        raise ResultInvalid(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise ResultInvalid(f"{path}: not what `bench graphs --json` writes: {error}") from error
-    if result.format != FORMAT:
-        raise ResultInvalid(f"{path}: is {result.format!r}, this version reads {FORMAT!r}; run the benchmark again")
-    return result
+    """The result in `path`; KeptInvalid without one."""
+    return kept.read(path, Result, FORMAT, "bench graphs")

@@ -18,11 +18,13 @@ import msgspec
 from graphpod_policy import ExitCode, __version__
 from graphpod_runtime.base.arguments import number, portable
 from graphpod_runtime.bench import host
+from graphpod_runtime.bench.figures import kept
+from graphpod_runtime.bench.figures.kept import KeptInvalid
 from graphpod_runtime.bench.output.plot import NoMatplotlib
 from graphpod_runtime.bench.output.plot import available as matplotlib_available
 from graphpod_runtime.bench.output.progress import Progress
 from graphpod_runtime.bench.serve.figures import report as reports
-from graphpod_runtime.bench.serve.figures.report import FORMAT, Machine, Report, ReportInvalid, Server
+from graphpod_runtime.bench.serve.figures.report import FORMAT, Machine, Report, Server
 from graphpod_runtime.bench.serve.options import Given, WordsInvalid, add_load_options, check, seed_of, words_of
 from graphpod_runtime.bench.serve.output import plot
 from graphpod_runtime.bench.serve.output.table import table
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.source is not None:
             return _show(reports.read(options.source), options)
         return _show(_measured(options, load_options, arguments), options)
-    except (WordsInvalid, SuiteInvalid, ReportInvalid, NoMatplotlib, NoAiohttp) as error:
+    except (WordsInvalid, SuiteInvalid, KeptInvalid, NoMatplotlib, NoAiohttp) as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
     except Unmeasured as error:
@@ -102,26 +104,32 @@ def _measured(options: argparse.Namespace, load_options: list[argparse.Action], 
 
     progress = Progress(sys.stderr)
     rows = _rows(options, load_options)
+    key = _key(options.api_key_file)
+    serve = ["serve", "--model", str(options.model), *shlex.split(options.serve)] if options.model is not None else None
+    engine_command = shlex.join(["graphpod-engine", *map(portable, serve)]) if serve is not None else None
     earlier = reports.read(options.json) if options.suite and options.json and options.json.exists() else None
+    if earlier is not None and earlier.server.command != engine_command:
+        raise KeptInvalid(
+            f"the --json file is of {earlier.server.command or 'a --url'}, and this run is of "
+            f"{engine_command or 'a --url'}; give another file"
+        )
     rows = _left(rows, earlier, options, progress)
     if earlier is not None and not rows:
         return earlier
     command = shlex.join([*PROG.split(), *map(portable, arguments)])
-    key = options.api_key_file.read_text().split()[0] if options.api_key_file else None
     try:
         with ExitStack() as stack:
             engine, seconds = None, ()
-            if options.model is not None:
+            if serve is not None:
                 progress.say(f"starting the engine on {options.model}")
-                engine = stack.enter_context(OwnEngine(options.model, shlex.split(options.serve)))
+                engine = stack.enter_context(OwnEngine(serve))
                 seconds = (engine.ready(),)
                 progress.say(f"ready in {seconds[0]:.1f} s")
             base = base_of(engine.url if engine else options.url)
             server = asyncio.run(ask(base, key, options.name))
             if engine is not None:
-                words = shlex.join(["graphpod-engine", *map(portable, engine.words)])
                 server = msgspec.structs.replace(
-                    server, url="own", version=f"graphpod {__version__}", command=words, starts=seconds
+                    server, url="own", version=f"graphpod {__version__}", command=engine_command, starts=seconds
                 )
             progress.say(f"{server.model} at {base} ({server.version})")
             run = Run(
@@ -134,11 +142,24 @@ def _measured(options: argparse.Namespace, load_options: list[argparse.Action], 
                     progress=progress,
                     check=engine.check if engine else lambda: None,
                 ),
-                keep=lambda so_far: reports.write(so_far, options.json) if options.json else None,
+                keep=lambda so_far: kept.write(so_far, options.json) if options.json else None,
             )
             return run.rows(_report(earlier, command, server), rows)
     except (DriverFailed, EngineEnded, TargetInvalid) as error:
         raise Unmeasured(str(error)) from error
+
+
+def _key(file: Path | None) -> str | None:
+    """The first word of the file; WordsInvalid without one."""
+    if file is None:
+        return None
+    try:
+        words = file.read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WordsInvalid(f"--api-key-file {file} cannot be read: {error}") from error
+    if not words:
+        raise WordsInvalid(f"--api-key-file {file} is empty; write the server's key into it")
+    return words[0]
 
 
 def _rows(options: argparse.Namespace, load_options: list[argparse.Action]) -> list[Words]:
@@ -172,12 +193,12 @@ def _report(earlier: Report | None, command: str, server: Server) -> Report:
     if earlier is None:
         return Report(FORMAT, command, date, _machine(), server)
     if (earlier.server.model, earlier.server.version) != (server.model, server.version):
-        raise ReportInvalid(
+        raise KeptInvalid(
             f"the --json file is of {earlier.server.model} by {earlier.server.version}, and this server has "
             f"{server.model} by {server.version}; give another file"
         )
     if earlier.machine != _machine():
-        raise ReportInvalid("the --json file is of another machine or of other versions of packages; give another file")
+        raise KeptInvalid("the --json file is of another machine or of other versions of packages; give another file")
     return msgspec.structs.replace(
         earlier, server=msgspec.structs.replace(server, starts=(*earlier.server.starts, *server.starts))
     )

@@ -7,7 +7,8 @@ from starlette.responses import Response
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
 from graphpod_runtime.front.openai.parse import Parser
-from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest, ModelCard, ModelList
+from graphpod_runtime.front.openai.reply import ModelCard, ModelList
+from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
 from graphpod_runtime.front.requests.errors import ApiError, our_mistake, shown, unknown_model

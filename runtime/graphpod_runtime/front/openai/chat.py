@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
-from graphpod_runtime.front.openai.protocol import (
+from graphpod_runtime.front.openai.reply import (
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
@@ -17,8 +17,8 @@ from graphpod_runtime.front.openai.protocol import (
     ChatLogprobs,
     ChatMessage,
     ChatReply,
-    ChatRequest,
 )
+from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.service import Service, new_id, usage
 from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.requests.errors import invalid

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from graphpod_runtime.front.openai.logprobs import text_logprobs
-from graphpod_runtime.front.openai.protocol import CompletionRequest, TextChoice, TextLogprobs, TextReply
+from graphpod_runtime.front.openai.reply import TextChoice, TextLogprobs, TextReply
+from graphpod_runtime.front.openai.request import CompletionRequest
 from graphpod_runtime.front.openai.service import Service, new_id, usage
 from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.requests.errors import invalid

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from graphpod_runtime.front.openai.protocol import ChatLogprobs, ChatToken, TextLogprobs, TokenLogprob
+from graphpod_runtime.front.openai.reply import ChatLogprobs, ChatToken, TextLogprobs, TokenLogprob
 from graphpod_runtime.front.text.logprobs import TokenInText
 from graphpod_runtime.front.text.tokenizer import REPLACEMENT, Tokenizer
 

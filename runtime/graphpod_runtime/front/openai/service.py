@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from graphpod_runtime.front.openai.protocol import GenerationRequest, PromptTokensDetails, Usage
+from graphpod_runtime.front.openai.reply import PromptTokensDetails, Usage
+from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.engine_client import EngineClient

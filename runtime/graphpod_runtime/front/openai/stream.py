@@ -111,19 +111,21 @@ class EventStream(Response):
 
     async def _answer(self, receive: Receive, send: Send) -> None:
         slow: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._generation.overrun = lambda: _once(slow, f"{MOST_WAITING} tokens wait to be read")
+
+        def give_up(why: str) -> None:
+            if not slow.done():
+                self._generation.abandoned = FinishReason.SlowReader  # before the work is cancelled, which ends it
+                slow.set_result(why)
+
+        self._generation.overrun = lambda: give_up(f"{MOST_WAITING} tokens wait to be read")
         async with contextlib.aclosing(_generator(self._generation.pieces())) as pieces:
-            try:
-                await _unless_gone(receive, self._send_all(pieces, send, slow), slow)
-            except SlowReader:
-                self._generation.abandoned = FinishReason.SlowReader
-                raise
+            await _unless_gone(receive, self._send_all(pieces, send, give_up), slow)
 
     async def _send_all(
-        self, pieces: AsyncGenerator[list[Piece], None], send: Send, slow: "asyncio.Future[str]"
+        self, pieces: AsyncGenerator[list[Piece], None], send: Send, give_up: Callable[[str], None]
     ) -> None:
         self._spoke = asyncio.get_running_loop().time()
-        watch = asyncio.create_task(self._watch(send, slow))
+        watch = asyncio.create_task(self._watch(send, give_up))
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             self._begun = True
@@ -171,14 +173,14 @@ class EventStream(Response):
             around = self._around[piece.index] = head, tail
         return around[0] + _encoder.encode(piece.text) + around[1]
 
-    async def _watch(self, send: Send, slow: "asyncio.Future[str]") -> None:
-        """Comments while nothing comes; says when the client has read nothing for too long."""
+    async def _watch(self, send: Send, give_up: Callable[[str], None]) -> None:
+        """Comments while nothing comes; gives the client up when it has read nothing for too long."""
         loop, comment = asyncio.get_running_loop(), asyncio.create_task(asyncio.sleep(0))
         try:
             while True:
                 quiet = loop.time() - self._spoke
                 if self._sending and quiet >= STALLED_SECONDS:
-                    return _once(slow, f"nothing of it was read for {STALLED_SECONDS:.0f} s")
+                    return give_up(f"nothing of it was read for {STALLED_SECONDS:.0f} s")
                 if not self._sending and quiet >= IDLE_SECONDS:
                     comment = asyncio.create_task(self._comment(send))
                     quiet = 0.0
@@ -249,8 +251,3 @@ async def _cancelled(task: "asyncio.Task[Any]") -> None:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _once(future: "asyncio.Future[str]", value: str) -> None:
-    if not future.done():
-        future.set_result(value)

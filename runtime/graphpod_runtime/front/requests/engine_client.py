@@ -89,6 +89,7 @@ class EngineClient:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             code = done.pop().result()
             await asyncio.sleep(LAST_WORDS_SECONDS)
+            self._frames.read_all()
         finally:
             exited.cancel()
             self._frames.close()

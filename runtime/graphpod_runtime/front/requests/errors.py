@@ -40,8 +40,8 @@ class ApiError(Exception):
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
     def encoded(self) -> bytes:
-        """The JSON text."""
-        return json.dumps(self.body(), ensure_ascii=False).encode()
+        """The JSON text. Half a surrogate pair, which a message may repeat of the request, shows as a question mark."""
+        return json.dumps(self.body(), ensure_ascii=False).encode(errors="replace")
 
     def headers(self) -> dict[str, str]:
         """Content type; when to come back for a 503, and how to ask for a 401."""

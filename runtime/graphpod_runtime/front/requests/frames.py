@@ -27,8 +27,8 @@ class Frames:
         self.look()  # what came before was announced to no reader
 
     def look(self) -> None:
-        """Frames may have come: reads them soon."""
-        if self._looking is None:
+        """Frames may have come: reads them soon, but none after `failed` or `close`."""
+        if self._looking is None and not self.failed.done():
             self._looking = self._loop.call_soon(self._drain)
 
     def close(self) -> None:
@@ -39,16 +39,26 @@ class Frames:
         if not self.failed.done():
             self.failed.cancel()
 
+    def read_all(self) -> None:
+        """Reads now whatever has come. For an end whose other end has gone: others wait meanwhile."""
+        while not self.failed.done() and self._read_some():
+            pass
+
     def _drain(self) -> None:
         self._looking = None
+        if self._read_some():
+            self.look()
+
+    def _read_some(self) -> bool:
+        """Reads AT_ONCE frames, or all that have come; whether more may be there."""
         try:
             for _ in range(AT_ONCE):
                 self._read(self._socket.recv(zmq.NOBLOCK))
         except zmq.Again:
-            return
+            return False
         except Exception as error:  # noqa: BLE001  whoever waits for `failed` raises it
             self._loop.remove_reader(self._descriptor)
             if not self.failed.done():
                 self.failed.set_exception(error)
-            return
-        self.look()
+            return False
+        return True

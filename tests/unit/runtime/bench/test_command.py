@@ -8,7 +8,8 @@ import pytest
 
 from graphpod_policy import CompileMode, ExitCode, Phase, Policy
 from graphpod_runtime.bench import graphs
-from graphpod_runtime.bench.figures.result import Cache, read, write
+from graphpod_runtime.bench.figures.kept import write
+from graphpod_runtime.bench.figures.result import Cache, read
 from graphpod_runtime.bench.output import plot
 from graphpod_runtime.cli import main
 

@@ -121,6 +121,18 @@ class Serving:
         self._server.should_exit = True
         await self._task
 
+    @property
+    def connections(self) -> set[Any]:
+        """Those that are open."""
+        return self._server.server_state.connections
+
+    async def eventually_empty(self) -> None:
+        for _ in range(6000):
+            if not self.connections:
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError(f"never; {len(self.connections)} connections are open")
+
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(*self._bound.getsockname()[:2])
 
@@ -237,3 +249,45 @@ def test_a_slow_header_does_not_cut_the_answer_before_it(monkeypatch: pytest.Mon
             writer.close()
 
     asyncio.run(run())
+
+
+def large_answer(size: int) -> Any:
+    async def answers(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", str(size).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"x" * size})
+
+    return answers
+
+
+def test_a_client_that_reads_nothing_of_a_long_answer_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "UNREAD_SECONDS", 0.05)
+
+    async def run() -> None:
+        async with Serving(large_answer(32 << 20)) as serving:
+            reader, writer = await serving.connect()
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            await serving.eventually_empty()
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_client_that_reads_a_long_answer_slowly_keeps_its_connection() -> None:
+    size = 32 << 20
+
+    async def run() -> None:
+        async with Serving(large_answer(size)) as serving:
+            reader, writer = await serving.connect()
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            (one,) = serving.connections
+            waiting, read = one.transport.get_write_buffer_size(), 0
+            while one.transport.get_write_buffer_size() == waiting:
+                read += len(await reader.read(1 << 20))
+            one._look(waiting)
+            assert len(await reader.readexactly(size - read)) == size - read
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(run(), 30))

@@ -2,12 +2,15 @@
 
 import asyncio
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from graphpod_policy import ExitCode
+from graphpod_runtime.front.requests.ending import Ending
 from graphpod_runtime.front.requests.engine_client import EngineClient
 from graphpod_runtime.front.requests.engine_stream import Arrived
 from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
@@ -18,6 +21,17 @@ socket = zmq.Context().socket(zmq.PAIR)
 socket.connect(f"ipc://{sys.argv[4]}/wire")
 socket.send(b"no frame of ours")
 sys.stdin.read()
+"""
+LAST_WORDS = """
+import sys
+from pathlib import Path
+from graphpod_runtime.wire.messages import Fatal, Warmup
+from graphpod_runtime.wire.socket import WIRE, EngineEnd
+end = EngineEnd(Path(sys.argv[4]), WIRE)
+for _ in range(1000):
+    end.send([Warmup({})])
+end.send([Fatal("CaptureFailed", "the last words", 12)])
+end.close()
 """
 
 
@@ -58,3 +72,14 @@ def test_a_frame_that_cannot_be_read_ends_the_run_with_its_error(tmp_path: Path)
 
     with pytest.raises(msgspec.DecodeError):
         asyncio.run(run())
+
+
+def test_the_last_words_of_an_engine_are_heard_however_much_came_before_them(tmp_path: Path) -> None:
+    async def run() -> Ending:
+        client = EngineClient(lambda event: time.sleep(0.002), (sys.executable, "-c", LAST_WORDS))  # a busy front
+        try:
+            return await asyncio.wait_for(client.run(tmp_path), 60)
+        finally:
+            client.close()
+
+    assert asyncio.run(run()) == Ending(ExitCode.CaptureFailed, "the last words")

@@ -83,6 +83,9 @@ def test_a_frame_that_cannot_be_read_is_the_last_one(pair: tuple["zmq.Socket[byt
             engine.send(frame)
         with pytest.raises(ValueError, match="none"):
             await asyncio.wait_for(frames.failed, 30)
+        frames.look()  # as a send on the same socket does
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         assert read == [1]
         frames.close()
 

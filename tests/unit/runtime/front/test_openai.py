@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from graphpod_runtime.front.incoming import BODY_LIMIT
-from graphpod_runtime.front.openai.protocol import CompletionRequest, Message
+from graphpod_runtime.front.openai.request import CompletionRequest, Message
 from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.front.text.tokenizer import REPLACEMENT
 

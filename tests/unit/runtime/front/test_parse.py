@@ -11,7 +11,7 @@ import pytest
 from graphpod_runtime.front.openai import parse
 from graphpod_runtime.front.openai.chat import _prompt
 from graphpod_runtime.front.openai.parse import MAX_ITEMS, MAX_NODES, parsed
-from graphpod_runtime.front.openai.protocol import ChatRequest, CompletionRequest
+from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import LONG_TEXT, TOKENIZER_THREADS, Service
 from graphpod_runtime.front.requests.admission import Admission
 from graphpod_runtime.front.requests.errors import ApiError
@@ -49,6 +49,15 @@ def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(body: bytes, m
 def test_a_text_full_of_quotes_brackets_and_commas_is_one_value(text: str) -> None:
     body = json.dumps({"model": "m", "prompt": text}).encode()
     assert parsed(body, CompletionRequest).prompt == text
+
+
+def test_half_a_surrogate_pair_in_a_field_that_is_not_built_is_no_failure_of_the_server() -> None:
+    body = parsed(b'{"model":"m","prompt":"a","suffix":"\\ud800b"}', CompletionRequest)
+    with pytest.raises(ApiError) as caught:
+        body.refuse_unbuilt()
+    error = json.loads(caught.value.encoded())["error"]
+    assert (caught.value.status, error["param"]) == (400, "suffix")
+    assert error["message"].startswith("suffix=?b is not supported")
 
 
 def test_as_many_token_ids_as_a_context_has_are_taken() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_runtime.front.openai.protocol import CompletionRequest
+from graphpod_runtime.front.openai.request import CompletionRequest
 from graphpod_runtime.front.openai.sampling_defaults import FILE, DefaultsInvalid, SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
 

@@ -15,7 +15,7 @@ import pytest
 
 from graphpod_runtime.front.connection import ABORT
 from graphpod_runtime.front.openai import stream
-from graphpod_runtime.front.openai.protocol import TextChoice, TextReply
+from graphpod_runtime.front.openai.reply import TextChoice, TextReply
 from graphpod_runtime.front.openai.stream import EventStream
 from graphpod_runtime.front.requests import engine_stream
 from graphpod_runtime.front.requests.engine_client import EngineClient
@@ -126,6 +126,18 @@ class Wired:
         """One pass of the engine."""
         self.engine.send(events)
 
+    async def stops_reading(self) -> None:
+        """The client reads the first token, and nothing after it."""
+        self.passes(Tokens("r0", spelled("a")))
+        await self.eventually(lambda: len(self.texts) == 1)
+        self.reads.clear()
+
+    async def overruns(self) -> None:
+        """Three passes of eight tokens each."""
+        for _ in range(3):
+            self.passes(Tokens("r0", spelled("b" * 8)))
+            await asyncio.sleep(0.02)
+
     @property
     def texts(self) -> list[list[tuple[int, str]]]:
         """Of each write, its events: choice and text."""
@@ -134,6 +146,11 @@ class Wired:
             events = [json.loads(event).get("choices") for event in re.findall(rb"data: (\{.*\})\n\n", data)]
             found.append([(one["index"], one["text"]) for choices in events if choices for one in choices])
         return [texts for texts in found if texts]
+
+    @property
+    def reasons(self) -> list[FinishReason]:
+        """By which requests have ended."""
+        return [reason for reason in FinishReason if self.metrics.value(REQUESTS, finish_reason=reason)]
 
     async def _receive(self) -> dict[str, Any]:
         await self.dropped.wait()
@@ -185,9 +202,7 @@ def test_the_text_before_an_error_is_sent_with_it(tmp_path: Path) -> None:
 
 def test_what_comes_while_a_client_does_not_read_comes_together_once_it_does(tmp_path: Path) -> None:
     async def test(subject: Wired) -> None:
-        subject.passes(Tokens("r0", spelled("a")))
-        await subject.eventually(lambda: len(subject.texts) == 1)
-        subject.reads.clear()
+        await subject.stops_reading()
         for letter in "bcdef":
             subject.passes(Tokens("r0", spelled(letter)))
             await asyncio.sleep(0.02)
@@ -203,15 +218,10 @@ def test_a_client_that_does_not_read_is_given_up_with_a_reason(tmp_path: Path, m
     monkeypatch.setattr(engine_stream, "MOST_WAITING", 10)
 
     async def test(subject: Wired) -> None:
-        subject.passes(Tokens("r0", spelled("a")))
-        await subject.eventually(lambda: len(subject.texts) == 1)
-        subject.reads.clear()
-        for _ in range(3):
-            subject.passes(Tokens("r0", spelled("b" * 8)))
-            await asyncio.sleep(0.02)
+        await subject.stops_reading()
+        await subject.overruns()
         await subject.eventually(lambda: subject.client.open == 0)
-        ended = [reason for reason in FinishReason if subject.metrics.value(REQUESTS, finish_reason=reason)]
-        assert ended == [FinishReason.SlowReader]
+        assert subject.reasons == [FinishReason.SlowReader]
         assert subject.sent[-1] == b"<until>"  # its place is free before it reads on
         subject.reads.set()
         await subject.ended()
@@ -227,12 +237,8 @@ def test_a_client_that_never_reads_loses_its_connection(tmp_path: Path, monkeypa
     monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
 
     async def test(subject: Wired) -> None:
-        subject.passes(Tokens("r0", spelled("a")))
-        await subject.eventually(lambda: len(subject.texts) == 1)
-        subject.reads.clear()
-        for _ in range(3):
-            subject.passes(Tokens("r0", spelled("b" * 8)))
-            await asyncio.sleep(0.02)
+        await subject.stops_reading()
+        await subject.overruns()
         await subject.ended()
         assert subject.dropped.is_set()
 
@@ -247,12 +253,25 @@ def test_a_client_that_reads_nothing_of_a_finished_answer_is_given_up(
     monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
 
     async def test(subject: Wired) -> None:
-        subject.passes(Tokens("r0", spelled("a")))
-        await subject.eventually(lambda: len(subject.texts) == 1)
-        subject.reads.clear()
+        await subject.stops_reading()
         subject.passes(Finished("r0", FinishReason.Length))
         await subject.ended()
         assert (subject.sent[-1], subject.dropped.is_set()) == (b"<until>", True)
+
+    wired(tmp_path, test)
+
+
+def test_a_client_that_does_not_read_while_nothing_comes_is_given_up_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(stream, "STALLED_SECONDS", 0.1)
+    monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
+
+    async def test(subject: Wired) -> None:
+        subject.reads.clear()  # a comment waits, and the work waits for the engine
+        await subject.ended()
+        assert subject.reasons == [FinishReason.SlowReader]
 
     wired(tmp_path, test)
 

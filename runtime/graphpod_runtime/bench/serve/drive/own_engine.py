@@ -25,14 +25,13 @@ class EngineEnded(Exception):
 class OwnEngine(AbstractContextManager["OwnEngine"]):
     """Started at once; asked to end, and if need be killed, with its context."""
 
-    def __init__(self, model: Path, words: Sequence[str]) -> None:
-        """`words` are more options of `graphpod-engine serve`."""
-        self.words = ["serve", "--model", str(model), *words]
+    def __init__(self, words: Sequence[str]) -> None:
+        """`words` are those after `graphpod-engine`, less the ports."""
         ports = ["--host", "127.0.0.1", "--http-port", "0", "--admin-port", "0"]
         self._log = tempfile.NamedTemporaryFile("w+", prefix="graphpod-bench-", suffix=".log")  # noqa: SIM115
         self._began = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "graphpod_runtime.cli", *self.words, *ports],
+            [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports],
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )

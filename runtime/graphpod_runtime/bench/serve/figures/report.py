@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from graphpod_runtime.bench.figures import kept
 from graphpod_runtime.bench.serve.figures.summary import Struct, Summary
 from graphpod_runtime.bench.serve.load.prompts import Form
 
@@ -12,10 +13,6 @@ BUSY = 0.7
 """Share of a core from which a driver may be what is measured."""
 LATE = 0.005
 """Seconds behind its clock (p99) from which it is, too."""
-
-
-class ReportInvalid(ValueError):
-    """A file is not a report of this command; the message says where and why."""
 
 
 class Machine(Struct):
@@ -132,22 +129,6 @@ class Report(Struct):
         return msgspec.structs.replace(self, rows=tuple(new if row.name == new.name else row for row in self.rows))
 
 
-def write(report: Report, path: Path) -> None:
-    """As JSON. The file is whole at any time: an earlier one is replaced at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.tmp")
-    half.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
-    half.replace(path)
-
-
 def read(path: Path) -> Report:
-    """The report in `path`; ReportInvalid when there is none."""
-    try:
-        report = msgspec.json.decode(path.read_bytes(), type=Report)
-    except OSError as error:
-        raise ReportInvalid(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise ReportInvalid(f"{path}: not what `bench serve --json` writes: {error}; give another file") from error
-    if report.format != FORMAT:
-        raise ReportInvalid(f"{path}: is {report.format!r}, this version reads {FORMAT!r}; measure again")
-    return report
+    """The report in `path`; KeptInvalid without one."""
+    return kept.read(path, Report, FORMAT, "bench serve")

@@ -11,12 +11,6 @@ place case week company system program question work government number night poi
 story fact month lot right study book eye job word business issue side kind head house service friend father power hour
 game line end member law car city community name president team minute idea kid body information back parent face
 """
-_COMMON = """
-time year people way day man thing woman life child world school state family student group country problem hand part
-place case week company system program question work government number night point home water room mother area money
-story fact month lot right study book eye job word business issue side kind head house service friend father power hour
-game line end member law car city community name president team minute idea kid body information back parent face
-"""
 WORDS = tuple(_COMMON.split())
 """Each is one token of most vocabularies."""
 

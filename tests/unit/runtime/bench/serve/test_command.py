@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from graphpod_policy import ExitCode
+from graphpod_runtime.bench.figures.kept import write
 from graphpod_runtime.bench.serve import command
-from graphpod_runtime.bench.serve.figures.report import Report, read, write
+from graphpod_runtime.bench.serve.figures.report import Report, read
 from graphpod_runtime.bench.serve.figures.summary import Summary
 from graphpod_runtime.cli import main
 
@@ -142,6 +144,17 @@ def test_the_key_is_sent_and_is_in_no_file(stub: Stub, tmp_path: Path) -> None:
     assert "secret-1" not in (tmp_path / "out.json").read_text()
 
 
+@pytest.mark.parametrize(("content", "message"), [(None, "cannot be read"), (" \n", "is empty")])
+def test_a_file_without_a_key_is_refused(
+    stub: Stub, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, message: str
+) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_text(content)
+    assert bench(stub, "--api-key-file", str(file)) == ExitCode.ConfigInvalid
+    assert f"--api-key-file {file} {message}" in capsys.readouterr().err
+
+
 ROWS = "a --requests 2 --input 3 --output 1\nb --requests 3 --input 4 --output 1\n"
 
 
@@ -179,6 +192,29 @@ def test_a_row_that_failed_is_measured_again_and_one_of_another_server_is_not_mi
     write(Report(**{name: getattr(found, name) for name in found.__struct_fields__} | {"server": report().server}), out)
     assert bench(stub, *words, "--again") == ExitCode.ConfigInvalid
     assert "the --json file is of made-up-8b by stub 1.2.3, and this server has tiny" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (("--model", "/models/tiny"), "this run is of graphpod-engine serve --model tiny;"),
+        (("--model", "/models/tiny", "--serve", "--max-batch 8"), "serve --model tiny --max-batch 8;"),
+        (("--url", "http://127.0.0.1:9"), "this run is of a --url;"),
+    ],
+)
+def test_rows_of_an_engine_with_other_options_are_not_taken_for_this_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: tuple[str, ...], message: str
+) -> None:
+    rows, out = tmp_path / "rows", tmp_path / "out.json"
+    rows.write_text("a --requests 2\n")
+    found = report("a")
+    row = msgspec.structs.replace(found.rows[0], words="--requests 2")
+    server = msgspec.structs.replace(found.server, command="graphpod-engine serve --model tiny --max-batch 4")
+    write(msgspec.structs.replace(found, server=server, rows=(row,)), out)
+    assert main(["bench", "serve", *source, "--suite", str(rows), "--json", str(out)]) == ExitCode.ConfigInvalid
+    told = capsys.readouterr().err
+    assert "the --json file is of graphpod-engine serve --model tiny --max-batch 4, and" in told
+    assert message in told
 
 
 def test_an_earlier_report_is_shown_drawn_and_compared_without_torch(tmp_path: Path) -> None:

@@ -1,0 +1,143 @@
+"""Answers of the OpenAI API, whole or as events: msgspec, because they are ours."""
+
+import msgspec
+
+
+class PromptTokensDetails(msgspec.Struct, frozen=True):
+    """`cached_tokens` of the prompt were in the prefix cache."""
+
+    cached_tokens: int
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of a request; the token that stopped it counts."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """The assistant's turn."""
+
+    content: str
+    role: str = "assistant"
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """One token. `bytes` is null where the tokenizer cannot tell them."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatToken(msgspec.Struct, frozen=True):
+    """One token of an answer, and the likeliest ones where it stands."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True):
+    """Of an answer, or of a piece of one."""
+
+    content: list[ChatToken]
+    refusal: None = None
+
+
+class TextLogprobs(msgspec.Struct, frozen=True):
+    """Of an answer, or of a piece of one: four lists, an entry a token. Nothing precedes the first token of a prompt:
+    its entries are null. `text_offset` counts characters."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
+
+
+class ChatChoice(msgspec.Struct, frozen=True):
+    """One answer."""
+
+    index: int
+    message: ChatMessage
+    finish_reason: str
+    logprobs: ChatLogprobs | None = None
+
+
+class ChatReply(msgspec.Struct, frozen=True):
+    """The whole answer."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    object: str = "chat.completion"
+
+
+class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is new in a streamed answer."""
+
+    role: str | None = None
+    content: str | None = None
+
+
+class ChatChunkChoice(msgspec.Struct, frozen=True):
+    """A piece of one answer."""
+
+    index: int
+    delta: ChatDelta
+    finish_reason: str | None = None
+    logprobs: ChatLogprobs | None = None
+
+
+class ChatChunk(msgspec.Struct, frozen=True):
+    """One event of a stream. `usage` is null but in the last when asked for, absent otherwise."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    object: str = "chat.completion.chunk"
+
+
+class TextChoice(msgspec.Struct, frozen=True):
+    """One answer to one prompt, or a piece of it."""
+
+    index: int
+    text: str
+    finish_reason: str | None = None
+    logprobs: TextLogprobs | None = None
+
+
+class TextReply(msgspec.Struct, frozen=True):
+    """The whole answer, or one event of a stream."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    object: str = "text_completion"
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """A model that can be asked for."""
+
+    id: str
+    created: int
+    max_model_len: int
+    owned_by: str = "graphpod"
+    object: str = "model"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """GET /v1/models."""
+
+    data: list[ModelCard]
+    object: str = "list"
