@@ -14,7 +14,7 @@ from graphpod_runtime.wire.messages import FinishReason
 from .conftest import Front, engine_json
 
 CORE = re.compile(
-    r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens)|forward_|eager_|device_busy_)"
+    r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens)|forward_|eager_)"
 )
 """Rows that only a runner with a model can move; its own tests look at them."""
 
