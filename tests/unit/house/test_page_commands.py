@@ -21,7 +21,7 @@ ELLIPSIS = "…"
 OUTPUT = re.compile(r"\$ \.venv/bin/graphpod (explain [^\n]*)\n(.+)", re.DOTALL)
 """A block that shows a command and what it printed."""
 WRITTEN = {"service.yaml": 40960, "long.yaml": 65536}
-"""Files that pages describe: examples/gpu.yaml with this spec.engine.maxModelLen."""
+"""Files that pages describe: examples/qwen3-8b.yaml with this spec.engine.maxModelLen."""
 UNDESCRIBED = ("OLD.yaml", "NEW.yaml")
 """Files that stand for any service."""
 
@@ -65,7 +65,7 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for folder in (ROOT / "benchmarks" / "shapes").iterdir():
         (tmp_path / folder.name).symlink_to(folder)
     for name, length in WRITTEN.items():
-        service = yaml.safe_load((ROOT / "examples/gpu.yaml").read_text())
+        service = yaml.safe_load((ROOT / "examples/qwen3-8b.yaml").read_text())
         service["spec"]["engine"] = {"maxModelLen": length}
         (tmp_path / name).write_text(yaml.safe_dump(service))
     monkeypatch.chdir(tmp_path)
