@@ -23,6 +23,10 @@ class Gpu(NamedTuple):
         """The same in bytes."""
         return int(self.gib * GIB)
 
+    def node(self, count: int = 1) -> "NodeFacts":
+        """A node that has so many of them, with nothing on them."""
+        return NodeFacts(count, self.capability, self.memory_bytes, self.memory_bytes - CONTEXT_BYTES)
+
 
 GPUS: dict[str, Gpu] = {
     "T4": Gpu(14.7, (7, 5)),

@@ -11,7 +11,6 @@ from graphpod_operator.docs.markdown import table
 from graphpod_operator.explain.explanation import Explanation, Verdict, explain
 from graphpod_operator.explain.manifest import Manifest
 from graphpod_policy import GPUS, ModelFacts
-from graphpod_policy.node import CONTEXT_BYTES, NodeFacts
 from graphpod_policy.units import count
 
 
@@ -82,8 +81,7 @@ def _explained(name: str, model: ModelFacts, gpu: str) -> Explanation:
         "spec": {"model": {"uri": f"pvc://weights/{name}"}, "resources": {"limits": {"nvidia.com/gpu": 1}}},
     }
     manifest = Manifest("", name, "default", Spec.model_validate(raw["spec"]), raw)
-    memory = GPUS[gpu].memory_bytes
-    return explain(manifest, model, NodeFacts(1, GPUS[gpu].capability, memory, memory - CONTEXT_BYTES))
+    return explain(manifest, model, GPUS[gpu].node())
 
 
 def _row(gpu: str, found: Explanation) -> tuple[str, ...]:

@@ -145,8 +145,7 @@ def _node(given: str) -> NodeFacts:
         kinds = ", ".join(GPUS)
         raise InputError(f"--node: {given}: expected gpu=KIND with one of {kinds}, or memory=80Gi")
     if kind is not None:
-        memory_bytes, capability = GPUS[kind].memory_bytes, GPUS[kind].capability
-        return NodeFacts(int(count), capability, memory_bytes, memory_bytes - CONTEXT_BYTES)
+        return GPUS[kind].node(int(count))
     try:
         memory_bytes = quantity.whole(memory or "")
         return NodeFacts(int(count), None, memory_bytes, max(0, memory_bytes - CONTEXT_BYTES))
