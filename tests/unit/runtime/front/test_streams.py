@@ -35,6 +35,14 @@ NO_ENGINE = (sys.executable, "-c", "import sys; sys.stdin.read()")
 OPTIONS = Options((100, 100), 0.0, 1.0, 0, 0.0, None, (), (), False)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads nothing is given up within a tenth of a second."""
+    monkeypatch.setattr(stream, "IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(stream, "STALLED_SECONDS", 0.1)
+    monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
+
+
 def post(path: str, body: bytes) -> bytes:
     head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
@@ -245,13 +253,8 @@ def test_a_client_that_never_reads_loses_its_connection(tmp_path: Path, monkeypa
     wired(tmp_path, test)
 
 
-def test_a_client_that_reads_nothing_of_a_finished_answer_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "IDLE_SECONDS", 0.02)
-    monkeypatch.setattr(stream, "STALLED_SECONDS", 0.1)
-    monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
-
+@pytest.mark.usefixtures("impatient")
+def test_a_client_that_reads_nothing_of_a_finished_answer_is_given_up(tmp_path: Path) -> None:
     async def test(subject: Wired) -> None:
         await subject.stops_reading()
         subject.passes(Finished("r0", FinishReason.Length))
@@ -261,13 +264,8 @@ def test_a_client_that_reads_nothing_of_a_finished_answer_is_given_up(
     wired(tmp_path, test)
 
 
-def test_a_client_that_does_not_read_while_nothing_comes_is_given_up_with_a_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "IDLE_SECONDS", 0.02)
-    monkeypatch.setattr(stream, "STALLED_SECONDS", 0.1)
-    monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
-
+@pytest.mark.usefixtures("impatient")
+def test_a_client_that_does_not_read_while_nothing_comes_is_given_up_with_a_reason(tmp_path: Path) -> None:
     async def test(subject: Wired) -> None:
         subject.reads.clear()  # a comment waits, and the work waits for the engine
         await subject.ended()
