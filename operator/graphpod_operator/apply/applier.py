@@ -264,7 +264,7 @@ def _apart(write: Write, held_up: dict[Resource, ApiError]) -> Iterator[None]:
 
 
 def _knowing(wanted: DesiredChild, live: Child | None, look: Look) -> Look:
-    """A look that knows what one child is: to the store, one that lost our label is none."""
+    """A look that knows what one child is: the store has none that lost our label."""
     known = wanted.resource, wanted.namespace, wanted.name
     return lambda *place: live if place == known else look(*place)
 
