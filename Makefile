@@ -38,10 +38,10 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test check lint truth bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic endurance mutation bench-testbed images images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: help demo demo-down test check lint truth bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
 demo: venv ## from nothing to an answer on a cluster made for it; CLUSTER=current: on your own
 	@$(RUN) -m demo up $(DEMO_CLUSTER) $(call option,images,IMAGES) $(call option,load,LOAD) \
@@ -113,8 +113,24 @@ chaos: venv tools ## break everything the operator stands on, in every scenario;
 traffic: venv tools images ## ask and stream all through both rollouts, a killed operator and a drained node
 	@$(RUN) -m pytest tests/e2e/test_traffic.py -s -q
 
+monitoring: export GRAPHPOD_BOARDS := docs/how-to/boards
+monitoring: venv ## test alerts and dashboards with a real Prometheus; pictures in docs/how-to/boards
+	@$(RUN) -m testbed build promtool prometheus dashboard-linter alertmanager kube-state-metrics prometheusconfig
+	@$(RUN) -m pytest -q tests/monitoring tests/e2e/monitoring/test_scrape.py
+
+alerts: export GRAPHPOD_ALERTS := benchmarks/results/alerts.json
+alerts: venv ## every fault fires its alert in a real Alertmanager and a healthy hour fires none; benchmarks/results/alerts.json
+	@$(RUN) -m testbed build promtool prometheus alertmanager kube-state-metrics prometheusconfig
+	@$(RUN) -m pytest -q -s tests/e2e/monitoring/test_alerts.py
+
 endurance: venv tools ## what takes the operator minutes: half an hour of quiet, watches frozen for ever, faults by chance
 	@$(RUN) -m pytest -q -m slow tests/api/operator
+
+# Another commit: make upgrade-check BASE=COMMIT
+upgrade-check: export GRAPHPOD_UPGRADE_BASE := $(BASE)
+upgrade-check: venv tools ## what an upgrade from an earlier commit changes: plans of 4000 specs, and both operators on one API server
+	@$(RUN) -m tests.upgrade_check $(if $(BASE),--base='$(BASE)')
+	@$(RUN) -m pytest -q -m slow tests/api/operator/test_upgrade_from_commit.py
 
 # One part alone: python -m benchmarks.mutation --help
 mutation: venv ## small faults in engine, operator, front and policy: do the tests find them? results in benchmarks/results
@@ -136,8 +152,12 @@ KERNELS ?=
 images-cuda: venv packages ## the image for NVIDIA GPUs, and a look inside; needs 30 GB of disk while it runs
 	@$(RUN) -m testbed.images.cuda_image $(if $(KERNELS),--kernels $(KERNELS))
 
-crd: venv ## crds/, docs/reference/ and the chart's copies, from the operator's code
-	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; \
+plugin: venv ## the archive of the kubectl plugin, for krew
+	@$(RUN) -m plugin.archive dist/kubectl-graphpod.zip
+
+crd: venv ## crds/, docs/reference/, rules and the chart's copies, from the code
+	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; $(RUN) -m monitoring; \
+		$(RUN) -m graphpod_runtime.front.openai.reference docs/reference/http.md; \
 		cp crds/*.yaml operator/graphpod_operator/rbac*.yaml charts/graphpod/files/)
 
 # Its own environment: nothing of it reaches the engine, the operator or their tests. With --quiet mkdocs counts no

@@ -6,14 +6,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-from demo.board import stage
 from demo.chart import NAMESPACE as SYSTEM
 from demo.chart import OPERATOR, image_settings, install, wait_operator
 from demo.chart import SELECTOR as OPERATOR_SELECTOR
 from demo.current.cluster import CurrentContext
 from demo.current.consent import confirm
-from demo.current.given import VARIABLES, Kind, Registry
+from demo.current.image_source import VARIABLES, Kind, Registry
 from demo.current.kubeconfig import Context, current
+from demo.final_report import show
 from demo.ground import Ground, Source
 from demo.images import Nodes, renew
 from demo.local import Testbed
@@ -27,11 +27,11 @@ from demo.service import (
     captured,
     fill_claim,
     stalled,
-    wait_anew,
     wait_condition,
+    wait_restarted,
     wait_rollout,
 )
-from demo.show import show
+from demo.stage_lines import stage
 from demo.weights import WeightsError
 from testbed import Cluster, TestbedError
 
@@ -116,7 +116,7 @@ def bring_up(ground: Ground, source: Source) -> None:
         now.note(apply(ground, EXAMPLE))
         found = wait_condition(ground, "Accepted", now.progress, limit=60.0)
         if renew(ground, NAMESPACE, NAME, SELECTOR, images["runtime"], retry=stalled(found)):
-            wait_anew(ground)
+            wait_restarted(ground)
     with stage("capture") as now:
         now.note(f"{captured(wait_condition(ground, 'GraphsCaptured', now.progress))} graphs")
     with stage("ready") as now:

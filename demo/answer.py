@@ -23,6 +23,12 @@ def address(cluster: Kubectl, namespace: str = NAMESPACE, service: str = NAME) -
     return f"http://[{ip}]" if ":" in ip else f"http://{ip}"
 
 
+def curl(base: str, question: str = QUESTION) -> str:
+    """The command that asks it, for a person's shell."""
+    asked = json.dumps({"model": NAME, "messages": [{"role": "user", "content": question}]})
+    return f"curl {base}/v1/chat/completions -H 'content-type: application/json' -d '{asked}'"
+
+
 def body(question: str = QUESTION) -> dict[str, Any]:
     """A greedy chat request."""
     return {
@@ -44,6 +50,11 @@ def ask(base: str, question: str = QUESTION) -> str:
         with urllib.request.urlopen(request, timeout=ANSWER_LIMIT) as response:
             return str(json.load(response)["choices"][0]["message"]["content"])
     except urllib.error.HTTPError as error:
+        if error.code == 401:
+            raise GaveUp(
+                f"{request.full_url}: 401: the service has an API key, and the demo sends none; remove "
+                f"spec.engine.apiKeySecretRef: kubectl -n {NAMESPACE} edit gisvc {NAME}"
+            ) from error
         raise GaveUp(f"{request.full_url}: {error.code}: {error.read().decode(errors='replace')}") from error
     except OSError as error:
         raise GaveUp(f"{request.full_url}: {error}; is the pod ready? kubectl -n {NAMESPACE} get pods") from error

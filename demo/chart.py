@@ -5,7 +5,7 @@ from pathlib import Path
 
 from demo.ground import Ground, Image, Images, Kubectl
 from demo.objects import conditions, evidence, read, rolled_out, wait
-from demo.trouble import trouble
+from demo.stuck_pods import trouble
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "graphpod"
 NAMESPACE = "graphpod-system"
@@ -36,7 +36,8 @@ def install(ground: Ground, *settings: str) -> bool:
 
 def _served(ground: Ground) -> bool:
     """Asked here, since `kubectl wait` fails where the conditions are not written yet."""
-    return conditions(read(ground, *CRD.split("/"), NAMESPACE)).get("Established", {}).get("status") == "True"
+    kind, name = CRD.split("/")
+    return conditions(read(ground, kind, name, NAMESPACE)).get("Established", {}).get("status") == "True"
 
 
 def wait_operator(cluster: Kubectl, limit: float = ROLLOUT_LIMIT) -> None:

@@ -56,7 +56,7 @@ class Ground(Kubectl, Protocol):
 
 
 class Source(Protocol):
-    """Where the images come from: `images.Nodes`, `given.Registry`, `given.Kind`."""
+    """Where the images come from: `images.Nodes`, `image_source.Registry`, `image_source.Kind`."""
 
     def begin(self, say: Say) -> None:
         """Starts what takes long, as long as something else is done before `provide`."""

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from demo.ahead import Ahead
+from demo.background_work import BackgroundWork
 from demo.ground import Image, Kubectl, Say
 from demo.objects import evidence, listed, read, wait
-from demo.trouble import AGAIN, stuck, trouble
+from demo.stuck_pods import AGAIN, stuck, trouble
 from demo.weights import model_folder
 from testbed import Cluster
 from testbed.binaries import packages
@@ -38,7 +38,7 @@ class Nodes:
 
     def begin(self, say: Say) -> None:
         packages.ensure(say)
-        self._layouts = Ahead(layouts)
+        self._layouts = BackgroundWork(layouts)
 
     def provide(self, say: Say) -> dict[str, Image]:
         found = self._layouts.wait(say)

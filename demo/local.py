@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from demo.answer import address
+from demo.answer import address, curl
 from demo.ground import Say
+from demo.service import NAME, NAMESPACE
 from testbed import Cluster
 from testbed.binaries import golang, packages
 from testbed.command import run
@@ -45,10 +46,11 @@ class Testbed:
 
     def next_steps(self) -> list[str]:
         """For a shell that knows nothing of the testbed."""
-        kubectl = f"KUBECONFIG={self._cluster.kubeconfig} {self._cluster.binary('kubectl')} -n graphpod-demo"
+        tools = {self._cluster.binary(name).parent for name in ("kubectl", self._helm)}
         return [
-            f"{kubectl} describe gisvc smollm2",
-            f"{kubectl} get --raw /api/v1/namespaces/graphpod-demo/services/smollm2:http/proxy/v1/models",
+            curl(address(self)),
+            f"export KUBECONFIG={self._cluster.kubeconfig} PATH={':'.join(sorted(map(str, tools)))}:$PATH",
+            f"kubectl -n {NAMESPACE} describe gisvc {NAME}",
             f"make -C {ROOT} demo-down",
         ]
 

@@ -6,7 +6,7 @@ import yaml
 
 from demo.ground import Image, Kubectl, Say
 from demo.objects import GaveUp, Manifest, conditions, evidence, read, rolled_out, wait
-from demo.trouble import trouble
+from demo.stuck_pods import trouble
 
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE.parent / "examples" / "smollm2.yaml"
@@ -108,7 +108,7 @@ def stalled(found: Manifest | None) -> bool:
     return conditions(found).get("Stalled", {}).get("status") == "True"
 
 
-def wait_anew(cluster: Kubectl, limit: float = 60.0) -> None:
+def wait_restarted(cluster: Kubectl, limit: float = 60.0) -> None:
     """After a restart: until the service is no longer stalled for what its older pods did."""
     wait(
         f"{NAMESPACE}/{NAME} no longer Stalled",

@@ -77,7 +77,7 @@ def make(rootfs: Path, versions: Mapping[str, str]) -> None:
         file.write(preferences(versions))
         file.flush()
         pinned = (f'--setup-hook=install -D -m 644 {file.name} "$1{PINS}"',)
-        command = [COMMAND[0], *pinned, *COMMAND[1:], rootfs]
+        command: list[str | Path] = [COMMAND[0], *pinned, *COMMAND[1:], rootfs]
         run(command, timeout=LIMIT, env=environment, remedy="can this machine reach its Debian mirror?")
 
 

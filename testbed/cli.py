@@ -118,7 +118,7 @@ def _build(args: argparse.Namespace) -> int:
     unknown = [t for t in args.tools if t not in golang.BY_NAME]
     if unknown:
         raise TestbedError(f"no tool is called {', '.join(unknown)}; there are: {', '.join(golang.BY_NAME)}")
-    names = args.tools or list(golang.BY_NAME)
+    names = args.tools or [tool.name for tool in golang.TOOLS]
     if args.check:
         found = inventory.look([golang.BY_NAME[name] for name in names], golang.go_version())
         print(inventory.table(found))

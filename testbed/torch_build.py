@@ -71,7 +71,7 @@ class Indexes:
 
     def options(self) -> tuple[str, ...]:
         """For uv's command line, which does not read what pip is configured with."""
-        words = ("--index-url", self.index) if self.index else ()
+        words: tuple[str, ...] = ("--index-url", self.index) if self.index else ()
         for url in self.extra:
             words += ("--extra-index-url", url)
         for place in self.links:
@@ -165,7 +165,8 @@ def has_wheel(folder: Path) -> bool:
 
 def configured_has_it(environ: Mapping[str, str]) -> bool:
     """Do the indexes of pip's and uv's configuration offer the CPU build, within LOOK_LIMIT? Nothing is installed."""
-    command = [UV, "pip", "install", "--quiet", "--dry-run", "--no-deps", "--python", sys.executable, "--reinstall"]
+    dry = ("--quiet", "--dry-run", "--no-deps", "--reinstall", "--python", sys.executable)
+    command = [str(UV), "pip", "install", *dry]
     asked = [*command, "--index-strategy", "unsafe-best-match", *uv_options(environ), f"torch=={PIN}"]
     try:
         done = subprocess.run(asked, capture_output=True, timeout=LOOK_LIMIT, stdin=subprocess.DEVNULL)

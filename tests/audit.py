@@ -224,7 +224,7 @@ def request(line: dict[str, Any]) -> Request:
     status, notes = line.get("responseStatus") or {}, line.get("annotations") or {}
     return Request(
         at=datetime.fromisoformat(line["requestReceivedTimestamp"]).timestamp(),
-        user=intern(who["username"]),
+        user=intern(who.get("username", "")),  # none where nobody was authenticated
         pod=intern(next(iter(who.get("extra", {}).get("authentication.kubernetes.io/pod-name", [])), "")),
         verb=intern(line["verb"]),
         group=intern(target.get("apiGroup", "")),

@@ -17,7 +17,7 @@ from tests.places import Place, PodSecurity
 
 TESTS = Path(__file__).parent
 IN_PROCESS = ("unit", "contracts")
-LEVELS = ("api", "sim", "e2e", "gpu")
+LEVELS = ("monitoring", "api", "sim", "e2e", "gpu")
 LONGEST_FIRST = ("e2e", "api", "sim")
 """Levels that one worker of several runs from beginning to end."""
 APART = (

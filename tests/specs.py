@@ -32,7 +32,10 @@ WHOLE: dict[str, Any] = {
 }
 """Valid objects to vary one field of, where the required fields alone are not one."""
 
-BESIDE: dict[str, Any] = {"spec.model.cache": {"uri": "hf://org/name"}}
+BESIDE: dict[str, Any] = {
+    "spec.model.cache": {"uri": "hf://org/name"},
+    "spec.monitoring.labels": {"enabled": True},
+}
 """What a field needs beside it."""
 
 TEXTS = (

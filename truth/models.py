@@ -11,7 +11,7 @@ import torch
 from graphpod_policy import Device, KvCacheDtype
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
-from graphpod_runtime.compiled import proof
+from graphpod_runtime.compiled import source_comparison
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.random import random_model
 
@@ -128,5 +128,5 @@ def nudged(
     model = load(folder, dtype, max_model_len, device, read)
     generator = torch.Generator().manual_seed(1)
     for parameter in model.module().parameters():
-        parameter.data.copy_(proof.nudged(parameter.data.cpu(), generator))
+        parameter.data.copy_(source_comparison.nudged(parameter.data.cpu(), generator))
     return model

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from graphpod_policy import EngineConfig, Phase
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.forward.flight import Flight
+from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
 from graphpod_runtime.engine.schedule.sequence import (
     Batch,
     DecodeBatch,
@@ -42,8 +42,8 @@ class Driven(Protocol):
 
     @property
     def ahead(self) -> bool: ...
-    def launch(self, batch: Batch, given: List[int] | None = None) -> Flight: ...
-    def land(self, flight: Flight) -> Yielded: ...
+    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass: ...
+    def land(self, flight: LaunchedPass) -> Yielded: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class RecordedPass:
 class RecordedFlight(NamedTuple):
     """A pass on its way, and the tokens that are handed out for it; None: its own."""
 
-    flight: Flight
+    flight: LaunchedPass
     phase: Phase
     rows: tuple[tuple[str, int, int], ...]
     tokens: list[int] | None

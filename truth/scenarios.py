@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphpod_policy import Phase
 from graphpod_runtime.engine.capture.debug import FaultKind
-from graphpod_runtime.engine.pipeline import Pipeline
+from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling
 from truth.engines import CHUNK, MOST_REQUESTS
@@ -33,12 +33,12 @@ def served(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_T
     """
     limits = replace(Limits.of(recorded.config, max(map(len, waves))), prefix_cache=True)
     scheduler = Scheduler(recorded.pages, limits, recorded.eos_ids)
-    pipeline = Pipeline(scheduler, recorded)
+    run_ahead = RunAhead(scheduler, recorded)
     for wave, requests in enumerate(waves):
         for index, request in enumerate(requests):
             scheduler.submit(recorded.sequence(f"{wave}.{index}", request, new))
-        while pipeline.busy:
-            pipeline.turn()
+        while run_ahead.busy:
+            run_ahead.turn()
     recorded.pages.free(scheduler.kv.tree.evict(recorded.pages.capacity))
     return scheduler.kv.hit_tokens
 

@@ -92,7 +92,7 @@ def _tried(work: list[tuple[Mutant, bool]], jobs: int) -> list[Outcome]:
             finally:
                 trees.put(tree)
             outcome = Outcome(mutant, by_chance, verdict, run, time.monotonic() - began)
-            by = f" by {run.failed}" if run.failed else " (the run hung)" if run.hung else ""
+            by = f" by {run.failed}" if run.failed else " (a test hung)" if run.hung else ""
             print(f"{verdict:10} {outcome.seconds:5.0f} s  {mutant.id}{by}", flush=True)
             return outcome
 
@@ -152,7 +152,7 @@ def _report(outcomes: list[Outcome], wanted: argparse.Namespace, seconds: float)
     if wanted.json:
         wanted.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     for one in outcomes:
-        if one.verdict is Verdict.Survived:
+        if one.verdict in (Verdict.Survived, Verdict.Unsettled):
             print(
                 f"\nsurvived: {one.mutant.id} ({one.mutant.why})\n- {one.mutant.original}\n+ {one.mutant.replacement}"
             )

@@ -24,10 +24,10 @@ ON_A_GPU = frozenset(
     f"runtime/graphpod_runtime/{path}"
     for path in (
         "attention/flashinfer.py",
-        "attention/staging.py",
+        "attention/pinned_memory.py",
         "compiled/jit.py",
         "graphs/segments/cuda.py",
-        "kernels/rows_triton.py",
+        *(f"kernels/{path.name}" for path in (ROOT / "runtime/graphpod_runtime/kernels").glob("*_triton.py")),
     )
 )
 """Files that a machine without a GPU does not run: their tests are in tests/gpu."""

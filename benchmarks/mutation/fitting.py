@@ -39,7 +39,10 @@ def _package(test: Path) -> tuple[str, ...]:
 
 
 def _named_after(test: Path, file: str) -> bool:
-    return Path(file).stem in test.stem.removeprefix("test_").split("_") or test.stem == f"test_{Path(file).stem}"
+    """test_x_y.py is named after x.py and x_y.py; test_14_x_y.py, of a contract, after xy.py as well."""
+    stem, words = Path(file).stem, test.stem.removeprefix("test_").split("_")
+    whole = "".join(word for word in words if not word.isdigit())
+    return stem in words or stem.replace("_", "") == whole
 
 
 @cache

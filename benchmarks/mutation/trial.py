@@ -1,19 +1,25 @@
 """A mutant's trial: a copy of the tree with the fault in it, in which the tests run until one fails."""
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from benchmarks.mutation.mutant import ROOT, Mutant
 
-LIMIT = 300
-"""Seconds of one run of tests. All tests of a package take less; one that takes longer hangs, which is looked at."""
+LIMIT = 1200
+"""Seconds of one run of tests. All tests of a package take less on an idle machine."""
+TEST_LIMIT = 120
+"""Seconds of one test. No test takes as long on an idle machine, so one that does hangs, and the fault is found."""
+HANGS = "Timeout (0:"
+"""What faulthandler prints before it ends a run in which a test hangs."""
 
 
 class Verdict(StrEnum):
@@ -21,17 +27,22 @@ class Verdict(StrEnum):
 
     Found = "found"
     Survived = "survived"
+    Unsettled = "unsettled"
+    """The tests ran out of time, none of them hanging: nothing was found."""
     Equivalent = "equivalent"
     """It survived, and the data says why no test can find it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of tests: whether all passed, and the first that failed; "" for none (the run itself failed or hung)."""
+    """One run of tests: whether all passed, and the first that failed; "" for none: the run itself failed, a test hung,
+    or (`late`) all of them together took too long.
+    """
 
     passed: bool
     failed: str = ""
     hung: bool = False
+    late: bool = False
     output: str = ""
 
 
@@ -65,23 +76,30 @@ class Tree:
         """Runs `tests` until one fails."""
         sources = [str(self.folder / root) for root in ("policy", "operator", "runtime")]
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", "--no-header", "-p", "no:cacheprovider"]
-        process = subprocess.Popen(
-            # What is drawn by hypothesis is the same for every mutant.
-            [*command, "--hypothesis-seed=0", "-m", "not gpu and not slow", *tests],
-            cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sources), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        try:
-            output = process.communicate(timeout=limit)[0]
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return Run(False, hung=True, output=process.communicate()[0])
-        return Run(process.returncode == 0, first_failed(output), output=output)
+        command += ["-o", f"faulthandler_timeout={TEST_LIMIT}", "-o", "faulthandler_exit_on_timeout=true"]
+        with tempfile.TemporaryFile("w+", errors="replace") as printed:
+            process = subprocess.Popen(
+                # What is drawn by hypothesis is the same for every mutant.
+                [*command, "--hypothesis-seed=0", "-m", "not gpu and not slow", *tests],
+                cwd=self.folder,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sources), "OMP_NUM_THREADS": "1"},
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                process.wait(limit)
+                late = False
+            except subprocess.TimeoutExpired:
+                late = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with all that its tests started
+            process.wait()
+            printed.seek(0)
+            output = printed.read()
+        if late:
+            return Run(False, late=True, output=output)
+        return Run(process.returncode == 0, first_failed(output), hung=HANGS in output, output=output)
 
 
 def first_failed(output: str) -> str:
@@ -98,6 +116,8 @@ def tried(tree: Tree, mutant: Mutant, *rounds: tuple[str, ...]) -> tuple[Verdict
         run = Run(True)
         for tests in filter(None, rounds):
             run = tree.run(tests)
+            if run.late:
+                return Verdict.Unsettled, run
             if not run.passed:
                 return Verdict.Found, run
         return Verdict.Equivalent if mutant.equivalent else Verdict.Survived, run

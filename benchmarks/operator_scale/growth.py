@@ -193,8 +193,8 @@ def measured(count: int, name: str, server: Server) -> Growth:
     def by_client(services: int, folder: Path) -> Floor:
         return floor(services, name, folder, server.flags, alone=True)
 
-    alone = [_told(services, "from the operator", by_operator) for services in counts]
-    bare = [_told(services, "from a bare client", by_client) for services in counts]
+    alone = [_announced(services, "from the operator", by_operator) for services in counts]
+    bare = [_announced(services, "from a bare client", by_client) for services in counts]
     return Growth(*map(Stage, loads, alone, bare))
 
 
@@ -238,7 +238,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _told(services: int, whose: str, measure: Callable[[int, Path], T]) -> T:
+def _announced(services: int, whose: str, measure: Callable[[int, Path], T]) -> T:
     print(f"{services} services {whose}", flush=True)
     with tempfile.TemporaryDirectory(prefix="operator-scale-") as folder:
         found = measure(services, Path(folder))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from demo.answer import curl
 from demo.chart import CHART
 from demo.chart import NAMESPACE as SYSTEM
 from demo.current import ownership, preflight
@@ -74,7 +75,8 @@ class CurrentContext:
         kubectl = f"kubectl --context {self._context.name} -n {NAMESPACE}"
         return [
             f"{kubectl} describe gisvc {NAME}",
-            f"{kubectl} get --raw /api/v1/namespaces/{NAMESPACE}/services/{NAME}:http/proxy/v1/models",
+            f"{kubectl} port-forward service/{NAME} 8000:80 &",
+            curl("http://localhost:8000"),
             f"make -C {CHART.parent.parent} demo-down CLUSTER=current",
         ]
 

@@ -1,6 +1,6 @@
 """`graphpod`: run the operator, explain what it would do with a service, and write the files made from its code.
 
-Imports neither kopf nor the Kubernetes client, unless the operator runs or a live service is explained: a laptop that
+Imports neither kopf nor the Kubernetes client, unless the operator runs or a command reads a cluster: a laptop that
 only wants an explanation has neither.
 """
 
@@ -11,16 +11,21 @@ import os
 import sys
 from pathlib import Path
 
+from graphpod_operator.advise import command as advise_command
 from graphpod_operator.explain import command
 from graphpod_operator.explain.command import INVALID
+from graphpod_operator.install import monitor_labels
 from graphpod_operator.install.allow_lists import DEFAULT, EXAMPLE
 from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.install.network_access import Access, AccessInvalid
 from graphpod_operator.kube.resources import OPTIONAL
+from graphpod_operator.terminal import command as terminal
 from graphpod_policy import __version__
 
 DEFAULT_IMAGES = Images(*(f"graphpod.dev/runtime:{__version__}-{kind}" for kind in ("cpu", "cuda")))
+PLUGIN = "kubectl-graphpod"
+"""The program's other name, by which kubectl finds it."""
 WORKERS = 16
 """Services reconciled at the same time by default."""
 
@@ -33,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="graphpod", description="Operator of graphpod, and the files made from it.")
+    parser = argparse.ArgumentParser(prog=_program(), description="Operator of graphpod, and the files made from it.")
     parser.add_argument("--version", action="version", version=f"graphpod {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -85,6 +90,14 @@ def _parser() -> argparse.ArgumentParser:
         "spec.autoscaling.provider KEDA (default: such services are refused)",
     )
     run.add_argument(
+        "--pod-monitor-labels",
+        type=_labels,
+        default={},
+        metavar="JSON",
+        help='labels of every PodMonitor, by which your Prometheus selects it, such as {"release": "prometheus"} '
+        "(default: only the operator's own)",
+    )
+    run.add_argument(
         "--webhook-certificates",
         type=Path,
         default=None,
@@ -130,6 +143,8 @@ def _parser() -> argparse.ArgumentParser:
     made.set_defaults(run=_crd)
 
     command.add(commands, DEFAULT_IMAGES)
+    advise_command.add(commands)
+    terminal.add(commands)
 
     rules = commands.add_parser("rules", help="print the rules of the resolver: what they do, why, and what to do")
     rules.add_argument("id", nargs="?", metavar="ID", help="one rule, as a decision names it (default: every rule)")
@@ -142,10 +157,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _program() -> str:
+    """How the user called it: kubectl runs `kubectl graphpod` as the program kubectl-graphpod."""
+    return "kubectl graphpod" if Path(sys.argv[0]).name == PLUGIN else "graphpod"
+
+
 def _access(text: str) -> Access:
     try:
         return Access.read(text)
     except AccessInvalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _labels(text: str) -> dict[str, str]:
+    try:
+        return monitor_labels.read(text)
+    except monitor_labels.LabelsInvalid as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
@@ -182,6 +209,7 @@ def _run_operator(arguments: argparse.Namespace) -> int:
             arguments.allowed,
             fixed_user=not arguments.no_fixed_user,
             prometheus=arguments.prometheus_url,
+            monitor_labels=arguments.pod_monitor_labels,
             access=arguments.network_policy,
         ),
         # a pod's next container goes on where its last one ended; elsewhere each process has its own

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from graphpod_policy.enums import AttentionBackend, Device
 from graphpod_policy.node import HOPPER, Architecture, Capability, Kernels
-from graphpod_policy.words import AttentionBackend, Device
 
 FIELD = "spec.engine.attention"
 
@@ -17,6 +17,10 @@ activations' type, and over one in FP8.
 """
 BUILT_FOR = (Architecture(HOPPER),)
 """What those kernels are compiled for. An engine reads it from its own; before there is one, this is assumed."""
+TRITON, TRITON_FP8 = (8, 0), (8, 9)
+"""Compute capability from which Triton is supported, and from which it has e4m3."""
+DECODE_PARTS = 16
+"""Into which our decode kernel cuts the context of a row, at most; they leave their sums in memory for each other."""
 BUILT_DTYPE = "bfloat16"
 """The activations that they take."""
 
@@ -33,13 +37,15 @@ class Work:
     windowed: bool = False
     capability: Capability | None = None
     kernels: Kernels | None = None
+    triton: bool = True
+    """Whether the engine's environment has it."""
 
 
 class AttentionKernels(StrEnum):
     """What runs."""
 
     Torch = "torch"
-    """scaled_dot_product_attention, which does all work."""
+    """scaled_dot_product_attention, which takes every model, device and dtype; on most GPUs our kernel decodes."""
     Fa2 = "fa2"
     """flashinfer's, for any GPU."""
     Fa3 = "fa3"
@@ -72,6 +78,8 @@ def attention_for(work: Work, asked: AttentionBackend) -> Choice:
         no_fa3 = _not_built("fa3", work)
         if asked is AttentionBackend.Fa3:
             obstacle = no_fa3
+    if obstacle is None and (no_decode := _no_decode(work)) is not None:
+        obstacle = f"our own kernel decodes alongside flashinfer's, and {no_decode}"
     if obstacle is None:
         if no_fa3 is None:
             return Choice(AttentionKernels.Fa3, "the fastest there is for this model on this GPU")
@@ -82,7 +90,21 @@ def attention_for(work: Work, asked: AttentionBackend) -> Choice:
 
 
 def _torch(work: Work, because: str) -> Choice:
-    return Choice(AttentionKernels.Torch, because, reads_whole_tables=work.device is Device.Cuda)
+    """Torch prefills; on a GPU for which Triton compiles, our own kernel decodes. A GPU that is not known is one."""
+    if work.device is not Device.Cuda or (no_decode := _no_decode(work)) is None:
+        return Choice(AttentionKernels.Torch, because)
+    return Choice(AttentionKernels.Torch, f"{because}; torch decodes, too: {no_decode}", reads_whole_tables=True)
+
+
+def _no_decode(work: Work) -> str | None:
+    """Why our own kernel cannot decode on this GPU."""
+    if not work.triton:
+        return "the package triton is not installed"
+    fp8 = work.kv_dtype.startswith("float8")
+    least = TRITON_FP8 if fp8 else TRITON
+    if work.capability is None or work.capability >= least:
+        return None
+    return f"Triton supports {'FP8' if fp8 else 'GPUs'} from compute capability {least[0]}.{least[1]} on"
 
 
 def built_ahead(head_dim: int, dtype: str, fp8: bool) -> Kernels:

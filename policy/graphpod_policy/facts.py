@@ -140,7 +140,7 @@ class Facts:
     `configured_layers` are what its configuration gives this stage of the pipeline; `gpu_memory_bytes` is the memory
     of one GPU, `free_bytes` what captures may take of it (or of the host's memory on a CPU). `reads_whole_tables`: a
     captured decode step attends over the whole block table of every sequence, whatever its length (torch's attention on
-    a GPU).
+    an old GPU).
     """
 
     attention_layers: int | None = None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from graphpod_policy.words import (
+from graphpod_policy.enums import (
     AllToAll,
     AttentionBackend,
     CompileMode,

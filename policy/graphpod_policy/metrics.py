@@ -37,6 +37,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
 
+LAUNCH_SECONDS = tuple(round(0.00002 * 1.8**step, 6) for step in range(21))
 FORWARD_SECONDS = tuple(round(0.00025 * 1.6**step, 6) for step in range(21))
 CAPTURE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TTFT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 40, 80)
@@ -46,7 +47,18 @@ ITL_SECONDS = (
 )
 E2E_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240)
 LENGTH_TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
+GRAPH_ROWS = tuple(
+    row
+    for first, last, step in (
+        *((1, 16, 1), (20, 64, 4), (72, 256, 8), (272, 512, 16)),
+        *((576, 1024, 64), (1280, 4096, 256), (4608, 16384, 512)),
+    )
+    for row in range(first, last + 1, step)
+)
+"""Every size of the default ladders up to 16384 is one of these bounds, so that a ladder of bounds can be judged exactly:
+a graph of that size takes whole buckets."""
 RECONCILE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+READY_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600)
 
 _E, _O = Process.Engine, Process.Operator
 _C, _G, _H = Kind.Counter, Kind.Gauge, Kind.Histogram
@@ -57,13 +69,20 @@ METRICS: tuple[Metric, ...] = (
     # identity and warm-up
     Metric("graphpod_build_info", _G, _E, ("version", "torch", "backend"), "Always 1; what this engine was built from."),
     Metric("graphpod_graph_policy_info", _G, _E, ("phase", "requested", "planned", "effective", "backend"), "Always 1; the policies requested, planned and effective."),
+    Metric("graphpod_graph_decision_info", _G, _E, ("phase", "rule", "stage", "outcome", "backend"), "Always 1; the rules that excluded, adjusted or overrode a policy, in the plan or at the start."),
+    Metric("graphpod_attention_info", _G, _E, ("kernels",), "Always 1; whose kernels compute attention."),
     Metric("graphpod_warmup_state", _G, _E, ("state",), "1 for the current state of the start, 0 for the others."),
     Metric("graphpod_warmup_progress_ratio", _G, _E, (), "Captured sizes over planned sizes, 0 to 1."),
     Metric("graphpod_startup_stage_duration_seconds", _G, _E, ("stage",), "Seconds each stage of the start took."),
+    Metric("graphpod_compiled_functions", _G, _E, ("source",), "Functions that the start compiled (source=compiler), or found compiled in its cache on disk (cache)."),
+    Metric("graphpod_memory_bytes", _G, _E, ("kind",), "Memory of the device (on a CPU, of the host) that the engine has reserved: kind=weights or kv_cache."),
     # capture
     Metric("graphpod_graph_sizes_planned", _G, _E, _GRAPH, "Sizes on the planned ladder."),
     Metric("graphpod_graphs", _G, _E, _GRAPH, "Sizes captured and alive."),
     Metric("graphpod_graph_segments", _G, _E, _GRAPH, "Segments of one forward pass (1 for Full, breaks + 1 for Breakable)."),
+    Metric("graphpod_graph_max_size_tokens", _G, _E, _GRAPH, "Largest captured size; 0 without graphs. Above it a pass runs eagerly."),
+    Metric("graphpod_graph_size_capture_seconds", _G, _E, (*_GRAPH, "size"), "Seconds that the capture of this size took, of graphs alive now."),
+    Metric("graphpod_graph_size_memory_bytes", _G, _E, (*_GRAPH, "size", "kind"), "Bytes by which the capture of this size, largest first, raised kind=pool or driver."),
     Metric("graphpod_graph_memory_bytes", _G, _E, (*_GRAPH, "kind"), "Memory held by graphs: kind=pool (allocator) or driver."),
     Metric("graphpod_graph_captures_total", _C, _E, (*_GRAPH, "result"), "Captures by result (ok, error)."),
     Metric("graphpod_graph_capture_failures_total", _C, _E, ("phase", "backend", "reason"), "Failed captures and compilations by rule id."),
@@ -73,10 +92,14 @@ METRICS: tuple[Metric, ...] = (
     # replay
     Metric("graphpod_forward_passes_total", _C, _E, ("phase", "policy"), "Forward passes of the model; policy=Disabled ran eagerly."),
     Metric("graphpod_forward_duration_seconds", _H, _E, ("phase", "policy"), "Device time of a forward pass, from its first kernel to its last; policy=Disabled ran eagerly.", FORWARD_SECONDS),
+    Metric("graphpod_forward_launch_duration_seconds", _H, _E, ("phase", "policy"), "Host time to launch a forward pass; on a CPU the pass has then run.", LAUNCH_SECONDS),
     Metric("graphpod_eager_passes_total", _C, _E, ("phase",), "Passes of the model body outside any graph, counted by a hook on the body."),
     Metric("graphpod_graph_replays_total", _C, _E, _GRAPH, "Forward passes that ran on a graph."),
     Metric("graphpod_graph_fallbacks_total", _C, _E, ("phase", "reason", "backend"), "Forward passes that ran eagerly, each with one reason."),
     Metric("graphpod_graph_tokens_total", _C, _E, ("phase", "kind", "backend"), "Rows computed by replays: kind=real or padding."),
+    Metric("graphpod_graph_size_replays_total", _C, _E, (*_GRAPH, "size"), "Forward passes that ran on the graph of this size, of each size captured."),
+    Metric("graphpod_graph_size_padding_tokens_total", _C, _E, (*_GRAPH, "size"), "Rows of padding that the graph of this size computed."),
+    Metric("graphpod_graph_requested_rows", _H, _E, ("phase", "backend"), "Rows before padding of the forward passes up to the largest graph: those replayed, and those that PaddingGate refused.", GRAPH_ROWS),
     # serving
     Metric("graphpod_requests_running", _G, _E, (), "Requests that hold KV pages."),
     Metric("graphpod_requests_waiting", _G, _E, (), "Requests in the queue."),
@@ -96,6 +119,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_time_to_first_token_seconds", _H, _E, ("model_name",), "Request received to first token.", TTFT_SECONDS),
     Metric("graphpod_inter_token_latency_seconds", _H, _E, ("model_name",), "Between two tokens of one request.", ITL_SECONDS),
     Metric("graphpod_e2e_request_latency_seconds", _H, _E, ("model_name",), "Request received to last token.", E2E_SECONDS),
+    Metric("graphpod_request_queue_time_seconds", _H, _E, ("model_name",), "Request received by the engine to first admitted to a pass.", E2E_SECONDS),
+    Metric("graphpod_request_prefill_time_seconds", _H, _E, ("model_name",), "First admitted to first token.", E2E_SECONDS),
+    Metric("graphpod_request_decode_time_seconds", _H, _E, ("model_name",), "First token to last token, of requests that ended by stop or length.", E2E_SECONDS),
     Metric("graphpod_time_per_output_token_seconds", _H, _E, ("model_name",), "Mean time of a token after the first, of requests answered in full.", ITL_SECONDS),
     Metric("graphpod_request_prompt_tokens", _H, _E, ("model_name",), "Prompt tokens of requests answered in full.", LENGTH_TOKENS),
     Metric("graphpod_request_generation_tokens", _H, _E, ("model_name",), "Generated tokens of requests answered in full.", LENGTH_TOKENS),
@@ -103,6 +129,8 @@ METRICS: tuple[Metric, ...] = (
     # operator
     Metric("graphpod_operator_build_info", _G, _O, ("version", "resolver_revision"), "Always 1; what this operator was built from."),
     Metric("graphpod_operator_inferenceservices", _G, _O, ("ready", "prefill", "decode"), "Services by Ready condition and effective policies, counted from the store."),
+    Metric("graphpod_operator_policy_degradations_total", _C, _O, ("phase", "planned", "effective"), "Times that a service's effective policy became weaker than the planned one."),
+    Metric("graphpod_operator_time_to_ready_seconds", _H, _O, (), "From the first look at a new generation of a service to Ready.", READY_SECONDS),
     Metric("graphpod_operator_object_skipped", _G, _O, ("kind", "namespace", "name"), "1 for each object that is larger or nested deeper than the operator reads; at most 64 of them are named."),
     Metric("graphpod_operator_drift_corrections_total", _C, _O, ("kind",), "Children found different from the plan and put back."),
     Metric("graphpod_operator_apply_conflicts_total", _C, _O, ("kind",), "Applies refused because another writer owns a field."),
@@ -123,8 +151,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("workqueue_unfinished_work_seconds", _G, _O, ("name",), "Seconds the busy workers have had their keys, in total."),
     Metric("workqueue_longest_running_processor_seconds", _G, _O, ("name",), "Seconds of the worker that has had its key longest."),
     Metric("rest_client_requests_total", _C, _O, ("code", "method"), "Answers of the API server."),
+    Metric("rest_client_request_duration_seconds", _H, _O, ("verb",), "Seconds until the API server began to answer.", RECONCILE_SECONDS),
 )
 # fmt: on
+
+MOST_SERIES: dict[Process, int] = {Process.Engine: 3000, Process.Operator: 600}
+"""Series of one process at most, those of `process_*` and `python_*` included: with ladders as long as the API allows and
+whatever clients send, and with any number of services.
+"""
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from graphpod_policy.enums import Backend, CompileMode, Duty, Outcome, Phase, Policy, Stage
 from graphpod_policy.facts import Facts
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.start.cost import Budget, Cost
-from graphpod_policy.words import Backend, CompileMode, Duty, Outcome, Phase, Policy, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,3 @@ class Plan:
     decisions: tuple[Decision, ...]
     refused: Decision | None
     resolver_revision: str
-
-    def as_request(self) -> GraphRequest:
-        """The plan as an explicit request: resolving it again gives this plan."""
-        prefill, decode = self.phases[Phase.Prefill], self.phases[Phase.Decode]
-        return GraphRequest(
-            prefill=prefill.planned,
-            decode=decode.planned,
-            prefill_sizes=prefill.sizes or self.request.prefill_sizes,
-            decode_sizes=decode.sizes or self.request.decode_sizes,
-            compile=self.compile,
-            budget_bytes=self.request.budget_bytes,
-            budget_seconds=self.request.budget_seconds,
-            on_unsupported=self.request.on_unsupported,
-            on_capture_failure=self.request.on_capture_failure,
-        )

@@ -1,6 +1,7 @@
 """`graphpod-engine`: serve, generate, convert, bench. No torch in the parser: a command imports what it needs."""
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from graphpod_policy import ConfigError, ExitCode, __version__
 from graphpod_runtime.base.arguments import number
+from graphpod_runtime.base.openmp import bound_spinning
 from graphpod_runtime.commands.local_config import LocalError, LocalOptions, add_local_options, local_config
 
 COMMANDS = {
@@ -30,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", choices=COMMANDS, metavar="command")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="see: graphpod-engine <command> --help")
     chosen = parser.parse_args(arguments)
+    bound_spinning(os.environ)
     match chosen.command:
         case "serve":
             return _serve(chosen.arguments)

@@ -30,8 +30,8 @@ INSTEAD = {
 """By the word of the fault `answer:<word>`."""
 
 
-def warmup(story: Story, at: float, pod_uid: str, config_hash: str) -> Answer:
+def warmup(story: Story, at: float, pod_uid: str, config_hash: str, scraped_at: float | None = None) -> Answer:
     """The answer `at` seconds after the start. Whether one comes at all is for Story.silent and Story.mute to say."""
     if story.answer:
         return INSTEAD[story.answer]
-    return Answer(200, json.dumps(story.report(at, pod_uid, config_hash)).encode(), JSON)
+    return Answer(200, json.dumps(story.report(at, pod_uid, config_hash, scraped_at)).encode(), JSON)

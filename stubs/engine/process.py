@@ -43,6 +43,7 @@ class Engine:
         self.pod_uid = pod_uid
         self.draining = False
         self._drain = wish.drain
+        self.scraped_at: float | None = None
         self._began = time.monotonic()
         self._asked = threading.Event()
 
@@ -83,7 +84,7 @@ class Engine:
         for name, phase in scene.phases.items():
             labels = f'phase="{name}",policy="{phase.effective}",backend="{self.story.backend}"'
             lines.append(f"graphpod_graph_sizes_planned{{{labels}}} {phase.sizes}")
-            lines.append(f"graphpod_graphs{{{labels}}} {phase.captured}")
+            lines.append(f"graphpod_graphs{{{labels}}} {len(phase.captures)}")
         return "\n".join(lines) + "\n"
 
 
@@ -134,9 +135,11 @@ class Admin(Handler):
                 not_ready = b"draining\n" if engine.draining else waiting
                 self.answer(200, b"ok\n") if engine.ready else self.answer(503, not_ready)
             case "/warmup":
-                found = warmup(engine.story, engine.now, engine.pod_uid, engine.config_hash)
+                found = warmup(engine.story, engine.now, engine.pod_uid, engine.config_hash, engine.scraped_at)
                 self.answer(found.status, found.body, **found.headers)
             case "/metrics":
+                if "X-Prometheus-Scrape-Timeout-Seconds" in self.headers:
+                    engine.scraped_at = engine.now
                 self.answer(200, engine.metrics().encode(), **METRICS)
             case _:
                 self.answer(404, b"Not Found")

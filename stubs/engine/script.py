@@ -26,7 +26,7 @@ def script(story: Story, drain: float, container: Mapping[str, Any]) -> str:
     ready = None if story.ready_at is None else story.ready_at + PROBE_SECONDS
     if ready is not None and story.silent(ready):
         ready = None
-    end = None
+    end: dict[str, Any] | None = None
     if story.end is not None:
         reason = "OOMKilled" if story.end.code == 137 else "Error"
         end = {"at": story.end.at, "code": story.end.code, "reason": reason, "message": story.end.line}

@@ -38,6 +38,8 @@ AUTO = {"maxModelLen": 2048, "maxBatch": 8}
 ATTENTION = {"kernels": "torch", "because": "a stub attends to nothing"}
 SEGMENTS = {"Full": 1, "Breakable": 31, "Piecewise": 31}  # of a model with 30 layers
 POOL_BYTES = 1 << 20  # of one size
+PAGE_BYTES = 1 << 18
+WEIGHTS_BYTES = 256 << 20
 STUCK_SECONDS = 60.0
 NAMES = {10: "ConfigInvalid", 11: "ModelInvalid", 12: "CaptureFailed", 13: "CaptureOutOfMemory"}
 NAMES |= {14: "SelfCheckFailed", 15: "EngineDied", 16: "Stuck", 28: "SettingInvalid", 137: "OOMKilled"}
@@ -50,13 +52,13 @@ RULES |= {Kind.SelfCheck: ("SelfCheckFailed", 14)}
 
 @dataclass(frozen=True, slots=True)
 class PhaseScene:
-    """One phase of the report."""
+    """One phase of the report; `captures` are the sizes and the seconds that each took, largest size first."""
 
     requested: str
     planned: str
     effective: str
     sizes: int
-    captured: int = 0
+    captures: tuple[tuple[int, float], ...] = ()
     failed: int = 0
     segments: int = 0
     seconds: float = 0.0
@@ -67,9 +69,9 @@ class PhaseScene:
             "requested": self.requested,
             "planned": self.planned,
             "effective": self.effective,
-            "sizes": {"planned": self.sizes, "captured": self.captured, "failed": self.failed},
+            "sizes": {"planned": self.sizes, "captured": len(self.captures), "failed": self.failed},
             "segments": self.segments,
-            "poolBytes": self.captured * POOL_BYTES,
+            "poolBytes": len(self.captures) * POOL_BYTES,
             "driverBytes": 0,
             "captureSeconds": round(self.seconds, 3),
             "selfCheck": self.self_check,
@@ -146,9 +148,10 @@ class Story:
         """Whether the admin port has stopped answering."""
         return self.silent_at is not None and at >= self.silent_at
 
-    def report(self, at: float, pod_uid: str, config_hash: str) -> dict[str, Any]:
-        """The body of /warmup then."""
+    def report(self, at: float, pod_uid: str, config_hash: str, scraped_at: float | None = None) -> dict[str, Any]:
+        """The body of /warmup then; `scraped_at` is when Prometheus read /metrics last."""
         scene = self.scene(at)
+        loaded = any(name == "Load" for name, _ in scene.stages)
         return {
             "podUID": "another-pod" if self.lie == "uid" else pod_uid,
             "configHash": "0" * 10 if self.lie == "hash" else config_hash,
@@ -158,13 +161,24 @@ class Story:
             "terminal": scene.state in ("Ready", "Failed"),
             "graph": {name: phase.report() for name, phase in scene.phases.items()},
             "decisions": [dict(decision) for decision in scene.decisions],
-            "attention": ATTENTION if any(name == "Load" for name, _ in scene.stages) else None,
+            "attention": ATTENTION if loaded else None,
             "stages": [{"name": name, "seconds": round(seconds, 3)} for name, seconds in scene.stages],
             "limits": dict(self.limits) if scene.pages else None,
-            "kv": {"pages": scene.pages, "pageSize": self.page_size, "tokens": scene.pages * self.page_size},
+            "kv": {
+                "pages": scene.pages,
+                "pageSize": self.page_size,
+                "tokens": scene.pages * self.page_size,
+                "bytes": scene.pages * PAGE_BYTES,
+            },
+            "weightsBytes": WEIGHTS_BYTES if loaded else 0,
+            "compiled": {"compiler": 0, "cache": 0},
             "vocabulary": 0,
             "warnings": [],
             "failure": scene.failure and {"reason": scene.failure[0], "message": scene.failure[1]},
+            "scrapes": {
+                "listeningSeconds": round(at, 1),
+                "lastSecondsAgo": None if scraped_at is None else round(at - scraped_at, 1),
+            },
         }
 
 
@@ -177,7 +191,7 @@ def tell(config: bytes, fault: str, seconds: float) -> Story:
     try:
         read = json.loads(config)
         del read["model"]["name"]
-        return _told(json.dumps(read, sort_keys=True), fault, seconds)
+        return _shared_story(json.dumps(read, sort_keys=True), fault, seconds)
     except FaultError as error:
         return Story.refused(SETTING_INVALID, str(error))
     except (KeyError, TypeError, ValueError) as error:
@@ -185,7 +199,7 @@ def tell(config: bytes, fault: str, seconds: float) -> Story:
 
 
 @lru_cache(maxsize=4096)
-def _told(config: str, fault: str, seconds: float) -> Story:
+def _shared_story(config: str, fault: str, seconds: float) -> Story:
     """Thousands of services differ in their names alone: they share one story."""
     return _Start(json.loads(config), parse(fault), seconds).story()
 
@@ -282,7 +296,7 @@ class _Start:
             self._capture("prefill", "PrefillCapture")
         with self._stage("DecodeMeasure"):
             self._capture("decode", "DecodeMeasure")
-            self.phases["decode"] = replace(self.phases["decode"], captured=0, segments=0, seconds=0.0, failed=0)
+            self.phases["decode"] = replace(self.phases["decode"], captures=(), segments=0, seconds=0.0, failed=0)
         with self._stage("KvSizing"):
             self._pass("KvSizing")
             limits = _limits(self.config)
@@ -322,23 +336,28 @@ class _Start:
             began = self.now
             ladder = self.ladders[name]
             step = SHARES[stage] * self.seconds / len(ladder)
-            self.phases[name] = replace(self.phases[name], captured=0, failed=0, seconds=0.0)
+            self.phases[name] = replace(self.phases[name], captures=(), failed=0, seconds=0.0)
             failed = None
-            for done, size in enumerate(sorted(ladder, reverse=True), 1):
-                self.now += step + sum(one.seconds for one in self._all(Kind.Slow, name, size))
+            for size in sorted(ladder, reverse=True):
+                took = step + sum(one.seconds for one in self._all(Kind.Slow, name, size))
+                self.now += took
                 failed = next(iter(self._all(Kind.Oom, name, size) + self._all(Kind.Capture, name, size)), None)
                 if failed is not None:
                     break
-                self.phases[name] = replace(self.phases[name], captured=done)
+                captures = (*self.phases[name].captures, (size, took))
+                self.phases[name] = replace(self.phases[name], captures=captures)
                 self._scene()
-                if name == "prefill" and 2 * done >= len(ladder):
+                if name == "prefill" and 2 * len(captures) >= len(ladder):
                     self._lie_ready()
             if failed is not None:
                 self._degrade(name, failed)
                 continue
             phase = self.phases[name]
             self.phases[name] = replace(
-                phase, failed=phase.sizes - phase.captured, segments=SEGMENTS[phase.effective], seconds=self.now - began
+                phase,
+                failed=phase.sizes - len(phase.captures),
+                segments=SEGMENTS[phase.effective],
+                seconds=self.now - began,
             )
             return
 
@@ -363,7 +382,7 @@ class _Start:
             phase = replace(phase, effective=WEAKER[name][phase.effective])
             if phase.effective == "Disabled":
                 self.ladders[name] = ()
-        self.phases[name] = replace(phase, captured=0, segments=0, seconds=0.0, failed=phase.sizes)
+        self.phases[name] = replace(phase, captures=(), segments=0, seconds=0.0, failed=phase.sizes)
         self.decisions.append(
             {
                 "rule": rule,

@@ -21,7 +21,7 @@ class Armed(Generic[Request]):
         self._random = random.Random(fault.turn.seed)
         self._changed = threading.Condition()
         self._lifted = False
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def reached(self, hits: int = 1, timeout: float = 30.0) -> None:
         """Wait until it has befallen so many requests. Raises `TimeoutError`."""
@@ -42,7 +42,7 @@ class Armed(Generic[Request]):
         """Call `tell` once it is lifted, at once when it is already."""
         with self._changed:
             if not self._lifted:
-                self._told.append(tell)
+                self._callbacks.append(tell)
                 return
         tell()
 
@@ -63,7 +63,7 @@ class Armed(Generic[Request]):
     def lift(self) -> None:
         with self._changed:
             self._lifted = True
-            pending, self._told = self._told, []
+            pending, self._callbacks = self._callbacks, []
             self._changed.notify_all()
         for tell in pending:
             tell()

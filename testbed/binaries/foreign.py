@@ -22,14 +22,26 @@ class Origin(NamedTuple):
     file: str
 
 
-class Foreign(Enum):
-    """Each CRD by its name on a cluster."""
-
-    PodMonitor = Origin(
+def _monitoring(plural: str) -> Origin:
+    return Origin(
         "github.com/prometheus-operator/prometheus-operator",
         "v0.85.0",
         "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
-        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+        f"example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml",
+    )
+
+
+class Foreign(Enum):
+    """Each CRD by its name on a cluster."""
+
+    PodMonitor = _monitoring("podmonitors")
+    ServiceMonitor = _monitoring("servicemonitors")
+    PrometheusRule = _monitoring("prometheusrules")
+    GrafanaDashboard = Origin(
+        "github.com/grafana/grafana-operator/v5",
+        "v5.18.0",
+        "h1:ei7N2VfjsRjY8iprenH1IDV783WeV7CP5VNp//sB4hI=",
+        "config/crd/bases/grafana.integreatly.org_grafanadashboards.yaml",
     )
     ScaledObject = Origin(
         "github.com/kedacore/keda/v2",

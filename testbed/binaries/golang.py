@@ -1,4 +1,4 @@
-"""Kubernetes, etcd, CoreDNS and Helm built from Go modules into a cache keyed by everything that shapes the bytes.
+"""Kubernetes and the tools around it, built from Go modules into a cache keyed by everything that shapes the bytes.
 
 Each family has its own go.mod and go.sum under testbed/go: minimal version selection over one shared module would
 raise one tool's libraries with another's. A binary is installed only after its version check passes.
@@ -21,6 +21,10 @@ from testbed.paths import PACKAGE, cache_root
 from testbed.process import tail
 
 KUBERNETES, ETCD, COREDNS, KWOK, HELM4, HELM3 = "1.36.3", "3.7.1", "1.13.1", "0.8.0", "4.2.4", "3.21.4"
+PROMETHEUS = "3.14.0"  # as a module: v0.314.0
+DASHBOARD_LINTER = "0.2.0"
+# Alertmanager's modules after 0.31 lack the built pages that its binary embeds.
+ALERTMANAGER, KUBE_STATE_METRICS, PROMETHEUS_OPERATOR = "0.31.1", "2.20.0", "0.93.0"
 _MAJOR, _MINOR, _ = KUBERNETES.split(".")
 GO_AT_LEAST = (1, 26)
 BUILD_LIMIT = 1800.0  # s for one binary: cold kube-apiserver needs 170 s on two idle cores
@@ -51,11 +55,13 @@ class Tool:
     version_args: tuple[str, ...]
     version: str  # must occur in what the version command prints
     stamps: tuple[tuple[str, str], ...] = ()
+    tags: tuple[str, ...] = ()  # build tags
 
     @property
     def flags(self) -> tuple[str, ...]:
         linker = " ".join(["-s", "-w", *(f"-X {k}={v}" for k, v in self.stamps)])
-        return ("-trimpath", "-mod=readonly", "-ldflags", linker)
+        tags = ("-tags", ",".join(self.tags)) if self.tags else ()
+        return ("-trimpath", "-mod=readonly", *tags, "-ldflags", linker)
 
 
 def _kube(name: str, *version_args: str, version: str = f"Kubernetes v{KUBERNETES}") -> Tool:
@@ -75,6 +81,17 @@ def _helm(major: int, version: str) -> Tool:
     return Tool(name, name, f"{module}/cmd/helm", "helm", words, f"v{version}", tuple(stamps.items()))
 
 
+def _prometheus(name: str) -> Tool:
+    package, stamps = f"github.com/prometheus/prometheus/cmd/{name}", {_VERSION_STAMP: PROMETHEUS}
+    said = f"{name}, version {PROMETHEUS}"
+    return Tool(name, "prometheus", package, name, ("--version",), said, tuple(stamps.items()), _DISCOVERY)
+
+
+_VERSION_STAMP = "github.com/prometheus/common/version.Version"
+# Without them it links the SDKs of every cloud.
+_DISCOVERY = ("remove_all_sd", "enable_kubernetes_sd")
+
+_LINTER = "github.com/grafana/dashboard-linter"
 _KWOK, _KWOK_STAMP = "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok/pkg/consts.Version"
 
 # In the order of use: an API server is there first.
@@ -93,7 +110,33 @@ TOOLS = (
     # our own: its version is the one its source says
     Tool("deviceplugin", "deviceplugin", ".", "deviceplugin", ("-version",), "deviceplugin 0.1.0"),
 )
-BY_NAME = {tool.name: tool for tool in TOOLS}
+# What measures what the others do. No cluster needs them: `make monitoring` and the tests that use them build them.
+_ALERTMANAGER, _KUBE_STATE_METRICS = (
+    "github.com/prometheus/alertmanager/cmd/alertmanager",
+    "k8s.io/kube-state-metrics/v2",
+)
+MONITORING = (
+    *map(_prometheus, ("promtool", "prometheus")),
+    Tool(
+        *("alertmanager", "alertmanager", _ALERTMANAGER, "alertmanager", ("--version",)),
+        f"alertmanager, version {ALERTMANAGER}",
+        ((_VERSION_STAMP, ALERTMANAGER),),
+    ),
+    Tool(
+        *("kube-state-metrics", "kubestatemetrics", _KUBE_STATE_METRICS, "kube-state-metrics", ("version",)),
+        f"kube-state-metrics, version {KUBE_STATE_METRICS}",
+        ((_VERSION_STAMP, KUBE_STATE_METRICS),),
+    ),
+    # it has no version command: a rule of this release says which one it is
+    Tool("dashboard-linter", "dashboardlinter", _LINTER, "dashboard-linter", ("rules",), "`panel-no-targets-rule`"),
+    # our own, around the Prometheus operator's packages
+    Tool(
+        *("prometheusconfig", "prometheusconfig", ".", "prometheusconfig", ("-version",)),
+        f"prometheusconfig 0.1.0 for prometheus-operator {PROMETHEUS_OPERATOR}",
+    ),
+)
+NAMES = tuple(tool.name for tool in TOOLS)
+BY_NAME = {tool.name: tool for tool in (*TOOLS, *MONITORING)}
 API_TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 SIM_TOOLS = (*API_TOOLS, "kube-scheduler", "kwok")
 NODE_TOOLS = (*API_TOOLS, "kube-scheduler", "kubelet", "kube-proxy", "coredns")
@@ -132,7 +175,7 @@ def key(go: str, tool: Tool, mod: bytes, sums: bytes, *sources: bytes) -> str:
 def location(tool: Tool, go: str) -> Path:
     """Where the binary belongs, built or not."""
     folder = PACKAGE / "go" / tool.family
-    files = (folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go")))
+    files = (folder / "go.mod", folder / "go.sum", *sorted(folder.rglob("*.go")))
     name = key(go, tool, *(file.read_bytes() for file in files))
     return cache_root() / "bin" / f"{tool.name}-{name}" / tool.file
 
@@ -147,7 +190,7 @@ def binary(name: str) -> Path:
     return path
 
 
-def build(names: Iterable[str] = tuple(BY_NAME), report: Report = print) -> dict[str, Path]:
+def build(names: Iterable[str] = NAMES, report: Report = print) -> dict[str, Path]:
     """Builds what the cache lacks; the binaries by name. With a warm cache it only looks."""
     go = go_version()
     places = {name: location(BY_NAME[name], go) for name in names}

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from testbed.errors import TestbedError
 
@@ -110,7 +110,7 @@ def read(place: Path) -> list[Packed]:
     return found
 
 
-def write(images: Iterable[Packed], out: BinaryIO, without: Collection[str] = ()) -> int:
+def write(images: Iterable[Packed], out: IO[bytes], without: Collection[str] = ()) -> int:
     """Writes the archive to `out`, which need not be seekable, less the blobs named by digest.
 
     Returns the bytes of the blobs that went into it.
@@ -126,7 +126,9 @@ def write(images: Iterable[Packed], out: BinaryIO, without: Collection[str] = ()
         for image in chosen
     ]
     blobs = {blob.digest: blob for image in chosen for blob in (image.config, *image.layers)}
-    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=CHUNK) as tar:
+    # TarFile has this argument, and typeshed does not know that a stream takes it
+    chunks: dict[str, Any] = {"copybufsize": CHUNK}
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, **chunks) as tar:
         _add(tar, "oci-layout", LAYOUT)
         _add(tar, "index.json", _json(index))
         _add(tar, "manifest.json", _json(docker))

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
 
 from testbed.errors import TestbedError
@@ -50,11 +51,13 @@ def differing(one: packed.Packed, other: packed.Packed) -> list[str]:
 
 def entries(layer: packed.Blob) -> dict[str, tuple[object, ...]]:
     """Every file of a layer: mode, owner, time, link, and the hash of what it holds."""
-    found = {}
+    found: dict[str, tuple[object, ...]] = {}
     with layer.tar() as tar:
         for member in tar:
             file = tar.extractfile(member) if member.isreg() else None
-            content = hashlib.file_digest(file, "sha256").hexdigest() if file else member.linkname
+            content = member.linkname
+            if isinstance(file, BufferedReader):
+                content = hashlib.file_digest(file, "sha256").hexdigest()
             found[member.name] = (member.type, member.mode, member.uid, member.gid, member.mtime, content)
     return found
 

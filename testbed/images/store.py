@@ -135,7 +135,7 @@ def _driver(graph: Path, run_root: Path) -> str:
     """overlay where the kernel and the cache's file system allow it, else vfs (slower, larger, works everywhere)."""
     if os.geteuid() != 0:
         raise TestbedError("images are built as root: run the same command with sudo")
-    place = ["buildah", "--root", graph, "--runroot", run_root]
+    place: list[str | Path] = ["buildah", "--root", graph, "--runroot", run_root]
     with suppress(TestbedError):
         run([*place, "--storage-driver", "overlay", "info"])
         return "overlay"

@@ -67,7 +67,8 @@ def _matches(peer: Object, home: str, pod: Object, places: Mapping[str, Any]) ->
 def _has(selector: Object, labels: Object) -> bool:
     if selector.keys() - {"matchLabels"}:
         raise TestbedError(f"a selector by {sorted(selector)} is more than this enforces")
-    return selector.get("matchLabels", {}).items() <= labels.items()
+    wanted: Mapping[str, str] = selector.get("matchLabels", {})
+    return wanted.items() <= labels.items()
 
 
 def _number(port: str | int, pod: Object) -> int:

@@ -7,15 +7,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from graphpod_runtime.base.opaque import recording
+from graphpod_runtime.base import opaque_call
+from graphpod_runtime.graphs.segments.cpu import RecorderPool
 from graphpod_runtime.graphs.segments.cuda import CudaPool
-from graphpod_runtime.graphs.segments.recording import RecorderPool
 from graphpod_runtime.graphs.segments.segment import Pool
 
 
 def is_capturing() -> bool:
     """Whether what runs now is being captured."""
-    return recording() is not None or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    on_gpu = torch.cuda.is_available() and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return opaque_call._recording is not None or on_gpu
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from graphpod_policy import ExitCode, Phase, Policy
 from graphpod_runtime.attention.sdpa import TorchAttention
-from graphpod_runtime.base.body import Attend
 from graphpod_runtime.base.errors import CaptureFailed, ReplayFailed
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device import Place

@@ -12,7 +12,7 @@ from graphpod_policy import CompileMode, Device, Policy
 from graphpod_runtime.compiled.cache import CompileCache, CompiledCode
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.segments.recording import RecorderSegment
+from graphpod_runtime.graphs.segments.cpu import RecorderSegment
 from graphpod_runtime.models.layer_functions import After, Before, LayerFunctions
 from tests.unit.runtime.conftest import random_prompts
 

@@ -12,7 +12,7 @@ from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.forward.passes import Code, PrefillPass
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.site import Site
+from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.wire.report import StartStage
 
 
@@ -22,7 +22,7 @@ def test_only_the_largest_and_the_smallest_size_are_warmed_up(
     warmed: list[tuple[str, int]] = []
     right = PhaseGraphs.warm
 
-    def noting(self: PhaseGraphs, site: Site, *others: Any) -> None:
+    def noting(self: PhaseGraphs, site: CaptureSite, *others: Any) -> None:
         warmed.append((site.phase, site.size))
         right(self, site, *others)
 

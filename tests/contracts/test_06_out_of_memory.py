@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from graphpod_policy import Device, ExitCode, Phase, Policy
-from graphpod_runtime.base.body import Attend
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.engine.forward.passes import Code, PrefillPass
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device import Host
-from graphpod_runtime.graphs.segments.recording import RecorderPool
+from graphpod_runtime.graphs.segments.cpu import RecorderPool
 from tests.contracts.decisions import DEGRADE, rules
 from tests.unit.runtime.conftest import random_prompts
 

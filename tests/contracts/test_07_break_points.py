@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Device
-from graphpod_runtime.base.body import Attend
 from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory, ReplayFailed
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.breakable import BreakableGraph, capture_breakable
 from graphpod_runtime.graphs.breaks import BreakPoint, Narrowed, break_point, surrounded
+from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.graphs.full import capture_full
-from graphpod_runtime.graphs.site import Site
 from tests.contracts.pools import capturing
 from tests.contracts.toy import Toy, attention, breaks, values
 
@@ -178,7 +178,9 @@ def test_arguments_that_are_no_rows_are_refused(place: Place) -> None:
 def test_a_full_graph_refuses_a_break_point(place: Place) -> None:
     mixer = Mixer(place)
     with capturing(mixer.pool), pytest.raises(CaptureFailed, match="a full graph cannot hold"):
-        capture_full(mixer.code(8), Site("toy", "decode", 8), lambda *call: attention(*call, call[1]), mixer.pool)
+        capture_full(
+            mixer.code(8), CaptureSite("toy", "decode", 8), lambda *call: attention(*call, call[1]), mixer.pool
+        )
 
 
 def test_attention_and_other_break_points_stand_in_one_graph(place: Place) -> None:
@@ -195,7 +197,7 @@ def test_attention_and_other_break_points_stand_in_one_graph(place: Place) -> No
 
     with capturing(mixer.pool):
         graph: BreakableGraph = capture_breakable(
-            code(8), Site("toy", "prefill", 8), breaks(attention), mixer.arena, mixer.pool
+            code(8), CaptureSite("toy", "prefill", 8), breaks(attention), mixer.arena, mixer.pool
         )
     got = mixer.replay(graph, values(5, 3))
     heads = (values(5, 3).to(place.device) @ mixer.qkv).view(5, 4, 4)

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory
 from graphpod_runtime.graphs.segments.addresses import AddressChanged, Addresses
 from graphpod_runtime.graphs.segments.arena import Arena
-from graphpod_runtime.graphs.segments.recording import RecorderPool
+from graphpod_runtime.graphs.segments.cpu import RecorderPool
 from graphpod_runtime.graphs.segments.segment import capture
 
 

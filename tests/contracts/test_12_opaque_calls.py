@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Device
-from graphpod_runtime.base.opaque import Opaque
+from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.segment import Segment, capture
@@ -66,7 +66,7 @@ class Desk:
 
 def test_compiled_code_runs_at_capture_and_its_result_follows_the_input_of_each_replay(place: Place) -> None:
     compiled, desk = Compiled(), Desk(place)
-    segment = desk.captured(Opaque(compiled.call))
+    segment = desk.captured(OpaqueCall(compiled.call))
     assert compiled.runs >= 1
     assert [desk.replay(segment, value) for value in (1, 5, -2)] == [[3] * 4, [11] * 4, [-3] * 4]
 
@@ -76,7 +76,7 @@ def test_the_recorder_notes_it_as_one_call_and_runs_the_compiled_code_at_every_r
     compiled, desk = Compiled(), Desk(place)
     with torch.no_grad():
         compiled.call(desk.x)
-    segment = desk.captured(Opaque(compiled.call))
+    segment = desk.captured(OpaqueCall(compiled.call))
     assert len(segment) == 3  # type: ignore[arg-type]  # the sum before it, the call, the copy after it
     before = compiled.runs
     for value in (1, 5, -2):
@@ -90,7 +90,7 @@ def test_what_a_call_returns_is_invalid_until_it_is_replayed(place: Place) -> No
     kept: list[Tensor] = []
 
     def keeping(x: Tensor) -> Tensor:
-        kept.append(Opaque(lambda value: value * 2)(x))
+        kept.append(OpaqueCall(lambda value: value * 2)(x))
         return kept[0]
 
     segment = desk.pool.segment()

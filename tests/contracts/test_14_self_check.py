@@ -3,7 +3,6 @@ bit for bit, and on a sample of sizes plain eager within four times what padding
 not hide a fault.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -12,16 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_policy import CompileMode, ExitCode, OnCaptureFailure, Phase, Policy
+from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Policy
 from graphpod_runtime.attention import sdpa
 from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
-from graphpod_runtime.base.errors import SelfCheckFailed
-from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.kv import KvCache
-from graphpod_runtime.compiled.aot import Function, TensorFunction
-from graphpod_runtime.compiled.cache import CompileCache, Compiled
-from graphpod_runtime.engine.capture.selfcheck import Checker
 from graphpod_runtime.engine.forward import phase_graphs
 from graphpod_runtime.engine.forward.inputs import Inputs
 from graphpod_runtime.engine.forward.passes import DecodePass, PrefillPass
@@ -30,19 +24,12 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs import breakable
 from graphpod_runtime.graphs.break_arena import AttentionRows
 from graphpod_runtime.graphs.buffers import Buffers
-from graphpod_runtime.graphs.piecewise.split_graph import SplitBody
 from graphpod_runtime.wire.report import SelfCheck
-from tests.contracts.toy import SHAPE
+from tests.contracts.start_failures import failure_of
 from tests.unit.runtime.conftest import DECODE_SIZES, PREFILL_SIZES, random_prompts
 
 BREAKABLE = (Policy.Breakable, Policy.Breakable)
 FULL = (Policy.Disabled, Policy.Full)
-
-
-def failure_of(started: Callable[..., Runner], prefill: Policy, decode: Policy, **changes: Any) -> StartFailure:
-    with pytest.raises(StartFailure) as caught:
-        started(prefill, decode, **changes)
-    return caught.value
 
 
 @pytest.mark.parametrize("policies", [BREAKABLE, (Policy.Breakable, Policy.Full)])
@@ -221,194 +208,6 @@ def test_attention_over_a_wrong_page_is_caught(started: Callable[..., Runner], m
     failure = failure_of(started, *FULL)
     assert failure.code is ExitCode.SelfCheckFailed
     assert "plain eager" in failure.message
-
-
-@dataclasses.dataclass(frozen=True)
-class Rounding:
-    """A Subject of one size: padding moves plain eager by `padding`; captured code and its replay are `off` from it."""
-
-    padding: float
-    off: float
-    sizes: tuple[int, ...] = (8,)
-    compiled_trace: bool = False
-
-    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
-        return (torch.full((inputs.count, 4), 1 + self.off),)
-
-    uncaptured = replay
-
-    def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
-        return (torch.full((inputs.count, 4), 1.0 if size == inputs.count else 1 + self.padding),)
-
-    traced = eager
-
-    def poison_results(self, size: int) -> None:
-        """It has no buffers."""
-
-
-@pytest.mark.parametrize(
-    ("padding", "off", "right"), [(0.01, 0.03, True), (0.01, -0.03, True), (0.01, 0.05, False), (0.0, 1e-6, False)]
-)
-def test_a_replay_may_differ_from_plain_eager_by_four_times_what_padding_does(
-    padding: float, off: float, right: bool
-) -> None:
-    cache = KvCache.allocate(SHAPE, 20, 4, torch.float32)
-    checker = Checker(Phase.Prefill, Rounding(padding, off), cache, vocab=16, max_model_len=64)
-    with contextlib.nullcontext() if right else pytest.raises(SelfCheckFailed, match="padding alone explains"):
-        assert list(checker.sizes()) == [8]
-
-
-class WrongAtTheTop(Rounding):
-    """A Subject that is right but in its largest size."""
-
-    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
-        return (torch.full((inputs.count, 4), 1.5 if size == self.sizes[-1] else 1.0),)
-
-    uncaptured = replay
-
-
-@pytest.mark.parametrize("phase", Phase)
-def test_the_largest_size_meets_plain_eager(phase: Phase) -> None:
-    """Graph and captured code agree on something wrong, in the largest of seven sizes only."""
-    sizes = (1, 2, 4, 8, 12, 16, 24)
-    cache = KvCache.allocate(SHAPE, 40, 4, torch.float32)
-    checker = Checker(phase, WrongAtTheTop(0.01, 0.0, sizes), cache, vocab=16, max_model_len=64)
-    checked = checker.sizes()
-    assert [next(checked) for _ in sizes[:-1]] == list(sizes[:-1])
-    with pytest.raises(SelfCheckFailed, match=f"{phase} size 24 with 23 rows: differs from plain eager"):
-        next(checked)
-
-
-@dataclasses.dataclass(frozen=True)
-class Watched(Rounding):
-    """A Subject that keeps what it was replayed on."""
-
-    seen: list[Inputs] = dataclasses.field(default_factory=list)
-
-    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
-        self.seen.append(inputs)
-        return super().replay(inputs, size)
-
-    uncaptured = replay
-
-
-@pytest.mark.parametrize("page_size", [1, 4, 16])
-@pytest.mark.parametrize("phase", Phase)
-def test_every_replay_of_the_check_has_a_past_of_more_than_a_page(phase: Phase, page_size: int) -> None:
-    cache = KvCache.allocate(SHAPE, 400, page_size, torch.float32)
-    subject = Watched(0.01, 0.0, tuple(range(1, 24)))
-    list(Checker(phase, subject, cache, vocab=16, max_model_len=64).sizes())
-    assert subject.seen
-    for inputs in subject.seen:
-        past = inputs.metadata.lengths - inputs.metadata.starts.diff()
-        assert int(past.max()) >= page_size
-        assert torch.unique(inputs.metadata.tables[inputs.metadata.tables > 0]).numel() > 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Unwritten(Rounding):
-    """A Subject whose every result is 1, and whose graph writes all of them but those of the last row."""
-
-    results: Tensor = dataclasses.field(default_factory=lambda: torch.ones(8, 4))
-
-    def replay(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
-        self.results[: inputs.count - 1] = 1.0
-        return (self.results[: inputs.count],)
-
-    def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
-        self.results[: inputs.count] = 1.0
-        return (self.results[: inputs.count],)
-
-    def poison_results(self, size: int) -> None:
-        self.results[:size] = torch.nan
-
-
-def test_a_result_that_a_replay_does_not_write_is_caught_though_its_buffer_holds_the_right_one() -> None:
-    cache = KvCache.allocate(SHAPE, 20, 4, torch.float32)
-    checker = Checker(Phase.Prefill, Unwritten(0.0, 0.0), cache, vocab=16, max_model_len=64)
-    with pytest.raises(SelfCheckFailed, match="4 of 28 elements of result 0 differ from the uncaptured code"):
-        list(checker.sizes())
-
-
-def as_given(argument: Tensor) -> Tensor:
-    return argument
-
-
-def pieces(
-    monkeypatch: pytest.MonkeyPatch, off: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor] = as_given
-) -> None:
-    """A compiler that makes of every piece what it was told to compile, but that results of numbers are `off`, and
-    arguments as `read` has them."""
-
-    def run(self: CompileCache, name: str, text: str, function: Function, examples: Any, rows: Any) -> Any:
-        as_written = TensorFunction(function, examples, rows)
-
-        def compiled(tensors: list[Tensor]) -> tuple[Tensor, ...]:
-            if name != Compiled.Piece:
-                return as_written(*tensors)
-            return tuple(off(one) for one in as_written(*(read(tensor) for tensor in tensors)))
-
-        return compiled
-
-    monkeypatch.setattr(CompileCache, "_run", run)
-
-
-PIECEWISE = (Policy.Piecewise, Policy.Full)
-
-
-def refused(started: Callable[..., Runner]) -> None:
-    failure = failure_of(started, *PIECEWISE, compile=CompileMode.Inductor)
-    assert failure.code is ExitCode.CompileFailed
-    assert "piece computes something else than what it was compiled from" in failure.message
-
-
-def test_compiled_pieces_may_round_otherwise_than_compiled_halves(
-    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pieces(monkeypatch, lambda result: result * (1 + 4 * torch.finfo(result.dtype).eps))
-    runner = started(*PIECEWISE, compile=CompileMode.Inductor)
-    assert {phase.self_check for phase in runner.report.phases.values()} == {SelfCheck.Passed}
-    assert runner.report.phases[Phase.Prefill].effective is Policy.Piecewise
-
-
-def test_a_compiled_piece_that_errs_by_more_than_rounding_is_refused(
-    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pieces(monkeypatch, lambda result: result * 1.001)
-    refused(started)
-
-
-def test_a_compiled_piece_that_reads_its_tables_at_wrong_positions_is_refused(
-    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def at_the_first(argument: Tensor) -> Tensor:
-        return argument if argument.is_floating_point() else torch.zeros_like(argument)
-
-    pieces(monkeypatch, as_given, read=at_the_first)
-    refused(started)
-
-
-def test_a_compiled_piece_that_errs_in_many_rows_only_is_refused(
-    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pieces(monkeypatch, lambda result: torch.cat((result[:64], result[64:] * 1.001)))
-    refused(started)
-
-
-@pytest.mark.usefixtures("as_written")
-@pytest.mark.parametrize("compile", [CompileMode.Nothing, CompileMode.Inductor])
-def test_a_wrong_trace_is_caught_though_graphs_hold_what_was_traced(
-    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, compile: CompileMode
-) -> None:
-    right = SplitBody.__call__
-
-    def shifted(self: SplitBody, hidden: Tensor, positions: Tensor, attend: Any) -> Any:
-        return right(self, hidden, positions + 1, attend)
-
-    monkeypatch.setattr(SplitBody, "__call__", shifted)
-    failure = failure_of(started, *PIECEWISE, compile=compile)
-    assert failure.code is ExitCode.SelfCheckFailed
-    assert ("as it was traced" in failure.message) == (compile is CompileMode.Inductor)
 
 
 def test_random_weights_do_not_hide_a_wrong_position(

@@ -12,8 +12,8 @@ from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine.memory_poisoning import UNWRITTEN
 from graphpod_runtime.engine.offline import generate
-from graphpod_runtime.engine.poison import UNWRITTEN
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sequence import Chunk, DecodeBatch, PrefillBatch, Sequence
 from graphpod_runtime.engine.start.device import Place

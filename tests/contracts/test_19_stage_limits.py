@@ -15,7 +15,7 @@ from graphpod_policy import Budget, CompileMode, Features, GraphRequest, ModelFa
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import starter
 from graphpod_runtime.front.watchdog import Watchdog
-from graphpod_runtime.models import target
+from graphpod_runtime.models import tensor_destination
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.wire.messages import Heartbeat
 
@@ -103,7 +103,7 @@ def test_a_start_of_ten_times_its_estimate_that_makes_progress_is_never_stuck() 
 
 
 def test_weights_are_read_in_pieces_and_each_is_heard(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "PIECE_BYTES", 4096)
+    monkeypatch.setattr(tensor_destination, "PIECE_BYTES", 4096)
     heard = list[None]()
     whole = load_model(llama_folder, torch.float32, 64)
     pieces = load_model(llama_folder, torch.float32, 64, read=lambda: heard.append(None))
@@ -118,7 +118,7 @@ def test_pieces_of_weights_and_passes_of_a_size_are_progress(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starter, "ALIVE_SECONDS", 0.0)
-    monkeypatch.setattr(target, "PIECE_BYTES", 4096)
+    monkeypatch.setattr(tensor_destination, "PIECE_BYTES", 4096)
     reports: list[dict[str, Any]] = started(Policy.Breakable, Policy.Full).reports  # type: ignore[attr-defined]
     loading = [report for report in reports if not any(stage["name"] == "Load" for stage in report["stages"])]
     assert len(loading) > 20

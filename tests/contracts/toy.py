@@ -5,13 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.break_arena import AttendInto, BreakArena, narrowed
 from graphpod_runtime.graphs.breakable import BreakableGraph, capture_breakable
+from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.graphs.segments.addresses import Addresses
-from graphpod_runtime.graphs.site import Site
 from tests.contracts.pools import capturing
 
 SHAPE = ModelShape(
@@ -83,7 +83,7 @@ class Toy:
 
     def capture(self, size: int, code: Callable[[Attend], None] | None = None) -> BreakableGraph:
         """The graph of `size`, of this code unless another is given."""
-        site, attend = Site("toy", "prefill", size), breaks(lambda *call: self.attend(*call))
+        site, attend = CaptureSite("toy", "prefill", size), breaks(lambda *call: self.attend(*call))
         with capturing(self.pool):
             self.pool.warm(lambda: self.code(size)(narrowed(breaks(attention), size, size)))
             return capture_breakable(code or self.code(size), site, attend, self.arena, self.pool)
@@ -93,7 +93,7 @@ class Toy:
         """The graph of `size` as another kind of graph."""
         with capturing(self.pool):
             self.pool.warm(lambda: self.code(size)(narrowed(breaks(attention), size, size)))
-            graph = kind(Site("toy", "prefill", size), breaks(self.attend), self.arena, self.pool)
+            graph = kind(CaptureSite("toy", "prefill", size), breaks(self.attend), self.arena, self.pool)
             graph.begin()
             self.code(size)(graph.interrupt)
             graph.finish()

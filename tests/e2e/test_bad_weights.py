@@ -76,9 +76,9 @@ def reached(cluster: Cluster, name: str, condition: str, status: str, reason: st
     ("name", "uri", "reason", "words"),
     [
         ("no-claim", f"pvc://nowhere/{MODEL}", "ClaimNotFound", ["nowhere", "create the PersistentVolumeClaim"]),
-        ("no-folder", f"pvc://{CLAIM}/elsewhere", "ModelInvalid", ["/model/elsewhere", "spec.model.uri"]),
-        ("no-weights", f"pvc://{CLAIM}/empty", "ModelInvalid", ["/model/empty", "spec.model.uri"]),
-        ("torn-weights", f"pvc://{CLAIM}/corrupt", "ModelInvalid", ["model.safetensors", "spec.model.uri"]),
+        ("no-folder", f"pvc://{CLAIM}/elsewhere", "ModelInvalid", ["/elsewhere is not a folder"]),
+        ("no-weights", f"pvc://{CLAIM}/empty", "ModelInvalid", ["/empty: no *.safetensors", "copy the whole folder"]),
+        ("torn-weights", f"pvc://{CLAIM}/corrupt", "ModelInvalid", ["/corrupt/model.safetensors", "copy it again"]),
     ],
 )
 def test_a_model_that_is_not_there_is_named_with_the_next_step(
@@ -87,6 +87,7 @@ def test_a_model_that_is_not_there_is_named_with_the_next_step(
     service(name, model={"uri": uri})
     found = eventually(reached(installed, name, "ModelAvailable", "False", reason), timeout=START)
     message = conditions(found)["ModelAvailable"]["message"]
+    assert "/model/" not in message
     for word in words:
         assert word in message, message
     found = eventually(reached(installed, name, "Ready", "False", reason), timeout=10)

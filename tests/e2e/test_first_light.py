@@ -3,8 +3,11 @@
 The tests of this file are one story in its order: installed, ready, asked, operator gone and back, deleted.
 """
 
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +23,7 @@ from demo.objects import GaveUp, Manifest, conditions, read
 from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, apply, wait_condition
 from demo.weights import model_folder
 from testbed import Cluster
+from tests.api.operator.explained import GRAPHPOD
 
 OWNED = (
     "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts,controllerrevisions,"
@@ -129,6 +133,23 @@ def test_every_pass_of_an_answer_is_a_replay(installed: Cluster, client: OpenAI,
     assert total(after, "graphpod_graph_fallbacks_total") == 0
     assert total(after, "graphpod_eager_passes_total") == 0
     assert total(after, "graphpod_graphs") == total(before, "graphpod_graphs") > 0
+
+
+def test_top_and_why_read_the_pod_through_the_kubelets_port_forward(installed: Cluster, service: Manifest) -> None:
+    def graphpod(*words: str) -> dict[str, Any]:
+        command = [GRAPHPOD, *words, "-n", NAMESPACE, "-o", "json"]
+        done = subprocess.run(
+            command, env=installed.environment(), capture_output=True, text=True, timeout=60, check=True
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    (row,) = [one for one in graphpod("top", "--interval", "1")["services"] if one["name"] == NAME]
+    assert (row["troubles"], row["podsAsked"], row["load"]["waiting"]) == ([], 1, 0)
+    assert row["load"]["replaysPerSecond"].keys() == {"prefill", "decode"}
+    (pod,) = graphpod("why", f"gisvc/{NAME}")["pods"]
+    assert (pod["warmup"]["state"], pod["warmup"]["podUID"] != "") == ("Ready", True)
+    assert {stage["name"] for stage in pod["warmup"]["stages"]} >= {"Import", "Load"}
 
 
 def test_without_the_operator_it_goes_on_serving_and_helm_3_brings_it_back(

@@ -27,6 +27,8 @@ PROMPTS = tuple(
 )
 """20 prompts from about 20 to about 230 tokens."""
 NEW_TOKENS = 12
+SIZES = (16, 48, 96, 128, 192, 256)
+"""Of prefill. Prompts and their chunks lie between all of them; the whole ladder takes four times as long to start."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def ready_runner(model: Path, request: GraphRequest) -> Runner:
 
 @pytest.fixture(scope="module")
 def with_graphs(model: Path) -> Runner:
-    return ready_runner(model, GraphRequest())
+    return ready_runner(model, GraphRequest(prefill_sizes=SIZES))
 
 
 @pytest.fixture(scope="module")

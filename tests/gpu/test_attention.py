@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as functional
+from torch import Tensor
 
 from graphpod_policy import AttentionBackend
 from graphpod_runtime.attention.base import Metadata
@@ -13,7 +16,8 @@ from graphpod_runtime.attention.flashinfer import FlashInferAttention
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
-from graphpod_runtime.kernels.rows import TorchRows, rows_for
+from graphpod_runtime.kernels.matrix_product import add_product, product
+from graphpod_runtime.kernels.row_copies import TorchRows, rows_for
 
 CUDA = torch.device("cuda", 0)
 SHAPE = ModelShape("toy", 2, 1024, 8, 8, 2, 128, 16, 32768, 1e-5, 1e4, True, ())
@@ -48,6 +52,13 @@ def metadata_of(tables: list[list[int]], contexts: list[int], rows: list[int], p
         lengths=torch.tensor(contexts),
         starts=torch.tensor([0, *torch.tensor(rows).cumsum(0).tolist()]),
     )
+
+
+def our_decode(shape: ModelShape, dtype: torch.dtype) -> Any:
+    """Its kernels can be imported only where torch's build has triton, which its CPU build has not."""
+    from graphpod_runtime.attention.paged_decode import PagedDecode
+
+    return PagedDecode(shape, dtype, CUDA)
 
 
 def heads(rows: int, count: int, seed: int, width: int = 128) -> torch.Tensor:
@@ -115,11 +126,73 @@ def test_prefill_decode_and_cache_are_those_of_plain_torch(kernels: str, page: i
         assert torch.equal(got, expected)
 
 
-@pytest.mark.parametrize("kernels", [*KERNELS, "torch"])
+@pytest.mark.parametrize("window", [None, 300])
+@pytest.mark.parametrize(
+    ("heads_of", "width", "dtype"),
+    [
+        ((8, 2), 128, torch.bfloat16),
+        ((16, 1), 64, torch.float16),
+        ((14, 2), 80, torch.bfloat16),
+        ((4, 4), 256, torch.bfloat16),
+        ((4, 2), 8, torch.float32),
+        ((4, 2), 128, torch.float32),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 4, 5, 9])
+def test_decode_over_contexts_of_one_part_and_of_many_is_that_of_plain_torch(
+    rows: int, heads_of: tuple[int, int], width: int, dtype: torch.dtype, window: int | None
+) -> None:
+    """Three steps with other lengths: what the parts of a row leave for each other is used again."""
+    count, kv_count = heads_of
+    shape = replace(SHAPE, heads=count, kv_heads=kv_count, head_dim=width, windows=(window, window))
+    contexts = [1, 5000, 2, 129, 256, 257, 128, 2049, 300][:rows]
+    steps = (contexts, [context + 1 for context in contexts[::-1]], [context + 7 for context in contexts])
+    results: list[list[Tensor]] = []
+    for attention in (TorchAttention(shape, our_decode(shape, dtype)), TorchAttention(shape)):
+        generator = torch.Generator(CUDA).manual_seed(rows)
+        cache = KvCache.allocate(shape, 700, PAGE, dtype, CUDA)
+        cache.draw(torch.arange(700, device=CUDA), 3)
+        attention.bind(cache)
+        attention.reserve(16, 400)
+        order = (torch.randperm(699, generator=torch.Generator().manual_seed(3)) + 1).tolist()
+        tables = [[order.pop() for _ in range(-(-(max(both) + 9) // PAGE))] for both in zip(*steps, strict=True)]
+        found = []
+        for lengths in steps:
+            attention.plan(metadata_of(tables, lengths, [1] * rows, PAGE))
+            q, k, v = (
+                torch.randn(rows, n, width, generator=generator, device=CUDA).to(dtype)
+                for n in (count, kv_count, kv_count)
+            )
+            found.append(attention.run(1, q, k, v))
+        results.append([*found, cache.keys, cache.values])
+    for got, expected in zip(*results, strict=True):
+        assert (got.float() - expected.float()).abs().max() < (1e-4 if dtype is torch.float32 else 0.02)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1024, 2048), (3072, 1024), (1500, 333), (64, 4096)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_products_of_a_few_rows_are_those_of_torch(rows: int, inputs: int, outputs: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator(CUDA).manual_seed(inputs + rows)
+    x, weight, bias, residual = (
+        torch.randn(*size, generator=generator, device=CUDA).to(dtype)
+        for size in ((rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
+    )
+    plain = functional.linear(x.double(), weight.double())
+    near = {"rtol": 1e-2, "atol": 0.5} if dtype is not torch.float32 else {"rtol": 1e-4, "atol": 1e-3}
+    torch.testing.assert_close(product(x, weight).double(), plain, **near)
+    torch.testing.assert_close(product(x, weight, bias).double(), plain + bias.double(), **near)
+    summed = plain + residual.double()
+    assert add_product(residual, x, weight) is residual
+    torch.testing.assert_close(residual.double(), summed, **near)
+
+
+@pytest.mark.parametrize("kernels", [*KERNELS, "torch", "torch, our decode"])
 def test_a_captured_step_is_planned_and_replayed_without_waiting_for_the_device(kernels: str) -> None:
     prefill, width, kv_dtype = KERNELS.get(kernels, ("", 128, torch.bfloat16))
     shape = replace(SHAPE, head_dim=width)
-    attention = FlashInferAttention(shape, torch.bfloat16, CUDA, prefill) if prefill else TorchAttention(shape)
+    decode = our_decode(shape, torch.bfloat16) if kernels == "torch, our decode" else None
+    attention = FlashInferAttention(shape, torch.bfloat16, CUDA, prefill) if prefill else TorchAttention(shape, decode)
     attention.bind(KvCache.allocate(shape, 100, PAGE, kv_dtype, CUDA, SCALES))
     attention.reserve(4, 30)
     inputs = [heads(4, n, n, width) for n in (8, 2, 2)]

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.forward.sampler import Sampler, draws_of, greedy
+from graphpod_runtime.engine.forward.sampler import Sampler, greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.sequence import Sampling, Sequence
 from graphpod_runtime.kernels.draw import draw, draw_by_torch
-from graphpod_runtime.kernels.draws import Draws
+from graphpod_runtime.kernels.sampling_tensors import SamplingTensors
 
 pytestmark = pytest.mark.gpu
 GPU, HOST = torch.device("cuda"), torch.device("cpu")
@@ -38,8 +38,8 @@ def batch(rows: int, vocab: int, seed: int) -> tuple[Tensor, Tensor, list[Sampli
     return logits, positions, samplings
 
 
-def on_host(draws: Draws) -> Draws:
-    return Draws(*(part.cpu() for part in draws[:5]), *draws[5:])
+def on_host(draws: SamplingTensors) -> SamplingTensors:
+    return SamplingTensors(*(part.cpu() for part in draws[:5]), *draws[5:])
 
 
 @pytest.mark.parametrize("vocab", [1009, 4096, 32000, 151936])
@@ -51,21 +51,46 @@ def test_one_token_for_one_row_by_triton_by_torch_and_on_a_cpu(
     rows, apart = 0, 0
     for seed in range(20):
         logits, positions, samplings = batch(50, vocab, seed)
-        logits, draws = logits.to(dtype), draws_of(samplings, GPU)
-        fast = draw_triton.draw(logits, positions, draws)
-        slow = draw_by_torch(logits, positions, draws)
-        host = draw_by_torch(logits.cpu(), positions.cpu(), on_host(draws))
+        logits, draws = logits.to(dtype), sampling_tensors_of(samplings, GPU)
+        chosen = greedy(logits)
+        fast = draw_triton.draw(logits, chosen, positions, draws)
+        slow = draw_by_torch(logits, chosen, positions, draws)
+        host = draw_by_torch(logits.cpu(), chosen.cpu(), positions.cpu(), on_host(draws))
         apart += int(((fast != slow).cpu() | (fast.cpu() != host)).sum())
         rows += 50
     assert apart <= rows // 10_000, f"{apart} of {rows} rows"
 
 
+@pytest.mark.parametrize("listed", [64, 4096])
+@pytest.mark.parametrize("kind", ["nearly equal", "equal", "all but seven excluded", "coarse"])
+def test_rows_whose_edge_many_tokens_share_are_drawn_as_by_torch(
+    draw_triton: ModuleType, monkeypatch: pytest.MonkeyPatch, kind: str, listed: int
+) -> None:
+    """With a short list most rows have more tokens between their bounds than it can hold."""
+    monkeypatch.setattr(draw_triton, "LISTED", listed)
+    logits, positions, samplings = batch(54, 32000, 7)
+    match kind:
+        case "nearly equal":
+            logits = 1 + logits * 1e-4
+        case "equal":
+            logits = torch.ones_like(logits)
+        case "all but seven excluded":
+            logits[:, 7:] = -torch.inf
+        case _:
+            logits = logits.round()
+    draws, chosen = sampling_tensors_of(samplings, GPU), greedy(logits)
+    fast = draw_triton.draw(logits, chosen, positions, draws)
+    assert torch.equal(fast, draw_by_torch(logits, chosen, positions, draws))
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 16, 17, 200])
 def test_a_row_draws_alone_as_in_any_batch(rows: int) -> None:
     logits, positions, samplings = batch(rows, 32000, 3)
-    together = draw(logits, positions, draws_of(samplings, GPU)).tolist()
+    chosen = greedy(logits)
+    together = draw(logits, chosen, positions, sampling_tensors_of(samplings, GPU)).tolist()
     alone = [
-        int(draw(logits[at : at + 1], positions[at : at + 1], draws_of([one], GPU))) for at, one in enumerate(samplings)
+        int(draw(logits[own], chosen[own], positions[own], sampling_tensors_of([one], GPU)))
+        for one, own in ((one, slice(at, at + 1)) for at, one in enumerate(samplings))
     ]
     assert together == alone
 
@@ -73,7 +98,11 @@ def test_a_row_draws_alone_as_in_any_batch(rows: int) -> None:
 def test_rows_without_a_finite_best_logit_are_told_apart_from_the_others() -> None:
     logits = torch.randn(5, 1009, device=GPU)
     logits[1, 3], logits[2], logits[3, 7] = torch.nan, -torch.inf, torch.inf
-    tokens = draw(logits, torch.zeros(5, dtype=torch.int64, device=GPU), draws_of([Sampling(1.0, 0.9, 1)] * 5, GPU))
+    positions, draws = (
+        torch.zeros(5, dtype=torch.int64, device=GPU),
+        sampling_tensors_of([Sampling(1.0, 0.9, 1)] * 5, GPU),
+    )
+    tokens = draw(logits, greedy(logits), positions, draws)
     assert [token == -1 for token in tokens.tolist()] == [False, True, True, True, False]
     assert [token == -1 for token in greedy(logits).tolist()] == [False, True, True, True, False]
 
@@ -82,9 +111,9 @@ def test_a_draw_never_waits_for_the_device_and_compiles_nothing_for_another_numb
     draw_triton: ModuleType,
 ) -> None:
     sampler, (logits, positions, samplings) = Sampler(GPU), batch(33, 32000, 5)
-    every = draws_of([Sampling(1.0, 0.9, 0, top_k=50, min_p=0.01)] * 5, GPU)
-    draw(logits[:5], positions[:5], every)  # as a start does
-    kernels = (draw_triton._digit, draw_triton._edge, draw_triton._scores)
+    for sampling in (Sampling(1.0, seed=0), Sampling(1.0, 0.9, 0, top_k=50, min_p=0.01)):  # as a start does
+        draw(logits[:5], greedy(logits[:5]), positions[:5], sampling_tensors_of([sampling] * 5, GPU))
+    kernels = (draw_triton._histogram, draw_triton._bounds, draw_triton._scores, draw_triton._decide)
     compiled = [len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in kernels]
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")

@@ -8,12 +8,12 @@ import torch
 
 from graphpod_policy import CompileMode, Policy
 from graphpod_runtime.engine.offline import generate
-from graphpod_runtime.engine.pipeline import Pipeline
+from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
-from graphpod_runtime.kernels.seat_kernels import LENGTH, PAGES, StepRows
 from graphpod_runtime.kernels.seat_rows import TorchSeatRows, seat_rows_for
+from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, StepRows
 from tests.unit.runtime.conftest import random_prompts
 
 CUDA = torch.device("cuda", 0)
@@ -31,21 +31,21 @@ def test_a_serving_step_waits_for_the_device_only_by_its_event(
     runner = started(Policy.Breakable, decode, **settings)
     assert attention in runner.engine.attention.name
     scheduler = Scheduler(runner.pages, Limits.of(runner.config, 8), runner.eos_ids)
-    pipeline = Pipeline(scheduler, runner)
+    run_ahead = RunAhead(scheduler, runner)
     for index, prompt in enumerate(random_prompts(8, shortest=5, longest=30)):
         wants = LogprobRequest(answer=2 if index % 4 == 0 else None)
         new = 20 + 5 * index
         scheduler.submit(Sequence(str(index), prompt, len(prompt), new, KINDS[index % 3], ignore_eos=True, wants=wants))
     while scheduler.waiting or scheduler._prefilling:
-        pipeline.turn()
+        run_ahead.turn()
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(40):
-            pipeline.turn()
+            run_ahead.turn()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    while pipeline.busy:
-        pipeline.turn()
+    while run_ahead.busy:
+        run_ahead.turn()
     assert scheduler.kv.available == runner.pages.capacity
 
 
@@ -70,7 +70,8 @@ def test_flashinfer_a_pass_ahead_gives_the_texts_of_lockstep(
 
 
 @pytest.mark.parametrize(("rows", "count"), [(3, 1), (3, 3), (130, 70), (256, 256)])
-def test_one_launch_reads_and_keeps_the_rows_of_a_step_as_torch_does(rows: int, count: int) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_one_launch_reads_and_keeps_the_rows_of_a_step_as_torch_does(rows: int, count: int, whole: bool) -> None:
     """As many rows as a program has, fewer and more; a token that is none; pages of the widest table."""
     kernels = seat_rows_for(CUDA)
     assert not isinstance(kernels, TorchSeatRows)
@@ -81,8 +82,12 @@ def test_one_launch_reads_and_keeps_the_rows_of_a_step_as_torch_does(rows: int, 
     tokens = torch.randint(-1, 9, (count,), generator=generator).to(CUDA)
     results = []
     for one in (kernels, TorchSeatRows()):
-        own, into = state.to(CUDA, copy=True), StepRows(*(torch.full((rows,), 77, device=CUDA) for _ in range(3)))
-        one.read(own, seats, 16, into)
+        own = state.to(CUDA, copy=True)
+        buffers = (torch.full((rows,), 77, device=CUDA) for _ in range(4))
+        into = StepRows(*buffers, torch.full((rows, 20), 77, device=CUDA))
+        one.read(own, seats, 16, into, whole=whole)
         one.keep(own, seats, tokens)
-        results.append((own, *into))
+        # What lies behind a row's tokens is of no interest where only those are read.
+        used = torch.arange(20, device=CUDA) < -(-into.lengths[:, None] // 16)
+        results.append((own, *into[:4], into.tables if whole else into.tables.masked_fill(~used, 0)))
     assert all(torch.equal(*pair) for pair in zip(*results, strict=True))

@@ -54,7 +54,7 @@ def test_an_engine_that_dies_while_it_serves_has_to_prove_its_graphs_again(place
     place.bring_up(fault="dead:Ready:3s")
     eventually(place.reached("Ready", "True", "Ready"))
     message = eventually(place.reached("Ready", "False", "EngineDied"))
-    assert re.search(r"kubectl logs \S+ --previous", message), message
+    assert re.search(r"kubectl -n \S+ logs \S+ --previous", message), message
     eventually(lambda: place.restarts() >= 1)
     # each run serves for two seconds, and the kubelet waits 10, 20 s before the third and the fourth
     eventually(place.reached("Ready", "True", "Ready"), timeout=60)

@@ -153,6 +153,8 @@ class ApiModel(BaseModel):
         """The server takes out fields that are null before it judges, but no unknown ones."""
         if not isinstance(raw, Mapping):
             return raw
+        if None not in raw.values():
+            return raw  # which most are: every status has dozens of values
         known = {field.alias for field in cls.model_fields.values()}
         return {key: value for key, value in raw.items() if value is not None or key not in known}
 

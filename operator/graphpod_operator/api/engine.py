@@ -152,7 +152,7 @@ class Engine(ApiModel):
         ge=16,
         le=MOST_CONTEXT,
         description="Longest prompt plus answer, in tokens. Default: Auto, derived by each pod: on a GPU the model's "
-        "own length as far as the KV cache holds one such context (2048 with torch's attention), on a CPU the "
+        "own length as far as the KV cache holds one such context (2048 where torch decodes), on a CPU the "
         "model's own length up to 2048. status.engine.maxModelLen has the value.",
     )
     max_batch: Integer | None = Field(
@@ -160,7 +160,7 @@ class Engine(ApiModel):
         ge=1,
         le=1024,
         description="Most requests decoded in one pass; with parallelism.data, of each rank. Default: Auto, derived by "
-        "each pod: on a GPU 256, less on one of under 60 GiB or with torch's attention; 8 on a CPU. "
+        "each pod: on a GPU 256, less on one of under 60 GiB or where torch decodes; 8 on a CPU. "
         "status.engine.maxBatch has the value.",
     )
     prefill_chunk: Integer | None = Field(

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
-from graphpod_operator.api.base import ApiModel, Boolean, Integer, PositiveDuration, PositiveQuantity, ValidationRule
+from graphpod_operator.api.base import (
+    KEY_LENGTH,
+    PRUNED,
+    ApiModel,
+    Boolean,
+    Integer,
+    LabelValue,
+    PositiveDuration,
+    PositiveQuantity,
+    Ruled,
+    ValidationRule,
+    one_of,
+)
+from graphpod_operator.api.pod import MAX_ITEMS, OWNED_LABELS, OWNED_PREFIX
 
 
 class ScalingProvider(StrEnum):
@@ -101,6 +115,13 @@ class Slo(ApiModel):
     itl: PositiveDuration | None = Field(None, description="Time between tokens (50ms). Default: not promised.")
 
 
+OWN_MONITOR_LABELS = ValidationRule(
+    f"!self.exists(key, key.startsWith('{OWNED_PREFIX}') || key in {one_of(OWNED_LABELS)})",
+    f"monitoring.labels: {OWNED_PREFIX}… and {', '.join(OWNED_LABELS)} are the operator's",
+    lambda labels: not any(key.startswith(OWNED_PREFIX) or key in OWNED_LABELS for key in labels),
+)
+
+
 class Monitoring(ApiModel):
     """Objects for Prometheus."""
 
@@ -108,4 +129,11 @@ class Monitoring(ApiModel):
         False,
         description="Create a PodMonitor for the pods' /metrics. If the cluster does not serve the kind, the "
         "condition MonitorReady says so, and the operator creates it when it does. Default: false.",
+    )
+    labels: Annotated[
+        dict[str, LabelValue], Field(max_length=MAX_ITEMS), PRUNED, Ruled(KEY_LENGTH, OWN_MONITOR_LABELS)
+    ] = Field(
+        {},
+        description="Labels by which your Prometheus selects PodMonitors (podMonitorSelector), such as release: "
+        "kube-prometheus-stack. They override those of the chart's monitoring.podMonitors.labels. Default: none.",
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from graphpod_operator.api.base import ApiModel
+from graphpod_operator.api.graph import MAX_SIZES
 from graphpod_policy import Backend, Outcome, Policy, Stage
 
 MESSAGE_MAX = 256
@@ -64,7 +65,7 @@ class PhaseStatus(StatusModel):
     display: Word | None = Field(
         None,
         description="The effective policy with its backend, and the planned one where that is stronger: the printer "
-        "column.",
+        "column. `Full (planned)` until a warm-up ended. Absent while the spec is refused and no pod serves.",
     )
     sizes: SizeCounts = Field(description="Sizes planned, captured and failed.")
     capture_seconds: float | None = Field(
@@ -92,6 +93,22 @@ class PodPolicies(StatusModel):
     decode: Policy = Field(description="Effective decode policy of the pod.")
 
 
+AdvisedLadder = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1_048_576)], ...],
+    Field(max_length=MAX_SIZES, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+]
+
+
+class LadderAdviceStatus(StatusModel):
+    """Better ladders for the load that the pods serve, with as many graphs and the same largest sizes as today's."""
+
+    message: Text = Field(description="What today's ladders pad, and what the advised ones would.")
+    prefill: AdvisedLadder | None = Field(
+        None, description="For spec.graph.sizes.prefill. Absent where today's ladder is good, or too little was served."
+    )
+    decode: AdvisedLadder | None = Field(None, description="For spec.graph.sizes.decode. Absent as above.")
+
+
 class GraphStatus(StatusModel):
     """What was asked of CUDA graphs, what was planned, and what runs."""
 
@@ -99,7 +116,11 @@ class GraphStatus(StatusModel):
         None,
         description="What captures and replays: CudaGraph, or Recorder on a CPU (no speed-up). Absent without graphs.",
     )
-    captured: Word = Field(description="Captured over planned sizes, such as 26/26; eager where none is planned.")
+    captured: Word | None = Field(
+        None,
+        description="Captured over planned sizes, such as 26/26; eager where none is planned. Absent while the spec is "
+        "refused and no pod serves.",
+    )
     prefill: PhaseStatus = Field(description="The prefill phase.")
     decode: PhaseStatus = Field(description="The decode phase.")
     decisions: tuple[DecisionStatus, ...] = Field(
@@ -124,6 +145,11 @@ class GraphStatus(StatusModel):
     )
     resolver_revision: Word = Field(description="Revision of the rules that made the plan.")
     budget_seconds: Count = Field(description="Longest start of a container, in seconds (spec.engine.startTimeout).")
+    advice: LadderAdviceStatus | None = Field(
+        None,
+        description="Better ladders than the running ones, by the passes that a pod has served. Read at most once an "
+        "hour, and written when it changes. Absent where no other ladder saves 1 % of the rows computed.",
+    )
     capture_deaths: Count = Field(
         0,
         description="Starts of the running plan that failed in a capture. After more than spec.graph.retries the "

@@ -95,17 +95,7 @@ class Applier:
         """Delete exactly this object; `why` is for the log. Raises the port's errors."""
         await self.cluster.delete(child.resource, child.namespace, child.name, child.uid)
         self.store.delete(child)
-        log.info("child deleted", extra={**_told(child), "why": why})
-
-    def believe(self, found: Service, live: Service) -> None:
-        """Raises Conflict where an answer has less of a service than was known: its cluster was restored from a
-        backup. Then the store has what was answered.
-        """
-        if live.version < found.version or live.generation < found.generation:
-            if self.store.known(found) is found:
-                self.store.forget(found)  # it may count as newer than what is
-            self.store.observe(live)
-            raise Conflict(409, f"{found.key} was put back from generation {found.generation} to {live.generation}")
+        log.info("child deleted", extra={**_log_fields(child), "why": why})
 
     async def _write(
         self, found: Service, desired: Desired, needed: Iterable[Write], memory: ServiceMemory, done: Applied
@@ -185,7 +175,7 @@ class Applier:
         if live is None or live.uid != found.uid:
             self.store.delete(found)
             raise Conflict(404, f"{found.key} was deleted")
-        self.believe(found, live)
+        self.store.detect_restore(found, live)
         if live.deleting:
             self.store.observe(live)
             raise Conflict(404, f"{found.key} was deleted, and ends")
@@ -232,20 +222,20 @@ class Applier:
         self.store.observe(stored)
         if stored.owned != wanted.owned:
             # never true for what `render` makes (tested); if a server differs, it must not become an endless loop
-            log.warning("the API server changed fields we applied; taking its form", extra=_told(wanted))
+            log.warning("the API server changed fields we applied; taking its form", extra=_log_fields(wanted))
             memory.normalised[_place(wanted)] = wanted.owned, stored.owned
         if drift:
             self.meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
-            log.info("child put back", extra=_told(wanted))
+            log.info("child put back", extra=_log_fields(wanted))
         else:
-            log.info("child %s", "created" if isinstance(write, Create) else "changed", extra=_told(wanted))
+            log.info("child %s", "created" if isinstance(write, Create) else "changed", extra=_log_fields(wanted))
 
     async def _hand_over(self, write: HandOver) -> None:
         child = write.child
         # not by force: whoever has changed the number meanwhile means another
         raw = await self.cluster.apply(child.resource, write.body, force=False, manager=HOLDER)
         self.store.observe(Child.of(child.resource, raw))
-        log.info("the number of pods handed over", extra={**_told(child), "pods": write.replicas})
+        log.info("the number of pods handed over", extra={**_log_fields(child), "pods": write.replicas})
 
 
 @contextmanager
@@ -284,6 +274,6 @@ def _rolls_out(write: Write) -> bool:
     return isinstance(write, Create | Update) and write.wanted.resource is Resource.Deployment
 
 
-def _told(child: DesiredChild | Child) -> dict[str, str]:
+def _log_fields(child: DesiredChild | Child) -> dict[str, str]:
     """A child as a log line names it; the service it belongs to is the line's `object`."""
     return {"child": f"{child.resource.kind} {child.name}"}

@@ -53,6 +53,8 @@ class Pod:
     """Since when (RFC 3339) its node mounts its volumes and makes its sandbox; None once that is done, or unknown."""
     ended: Ended | None
     """How the engine container's current or previous run ended."""
+    started: str | None = None
+    """Since when (RFC 3339) the engine container runs; None while it does not, or unknown."""
     breach: str | None = None
     """Which bound it breaks; nothing but its metadata was read then."""
 
@@ -93,6 +95,7 @@ class Pod:
             waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
             unprepared=prepared.get("lastTransitionTime") if prepared.get("status") == "False" else None,
             ended=_ended(ended) if ended else None,
+            started=(state.get("running") or {}).get("startedAt"),
             breach=raw.get(bounds.BREACH),
         )
 

@@ -7,7 +7,9 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
+from graphpod_operator.api.graph import MAX_SIZES
 from graphpod_operator.api.names import ADOPT_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
+from graphpod_operator.api.status import MESSAGE_MAX
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
@@ -72,9 +74,21 @@ class _Phase(msgspec.Struct, frozen=True):
     effective: str | None = None
 
 
+_AdvisedLadder = Annotated[
+    tuple[Annotated[int, msgspec.Meta(ge=1, le=1_048_576)], ...], msgspec.Meta(max_length=MAX_SIZES)
+]
+
+
+class _Advice(msgspec.Struct, frozen=True):
+    message: Annotated[str, msgspec.Meta(max_length=MESSAGE_MAX)]
+    prefill: _AdvisedLadder | None = None
+    decode: _AdvisedLadder | None = None
+
+
 class _Graph(msgspec.Struct, frozen=True):
     prefill: _Phase = _Phase()
     decode: _Phase = _Phase()
+    advice: _Advice | None = None
 
 
 class _Status(msgspec.Struct, frozen=True):

@@ -54,6 +54,10 @@ class ServiceMemory:
     unreadable: set[str] = field(default_factory=set)
     """Corrupt ControllerRevisions (by uid) that were reported."""
     sought: RecoverySought | None = None
+    generation: int = 0
+    """That was looked at last."""
+    generation_seen: float | None = None
+    """When it was looked at first, until the service is Ready; None, too, where an earlier operator had seen it."""
     status_written: float = float("-inf")
     """When its status was written last."""
     status_said: tuple[str, str] | None = None

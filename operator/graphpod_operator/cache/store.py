@@ -16,6 +16,7 @@ from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.projections import Projection
 from graphpod_operator.cache.service import Service
+from graphpod_operator.kube.cluster import Conflict
 from graphpod_operator.kube.resources import Resource
 
 Address = tuple[Resource, str, str]
@@ -75,6 +76,16 @@ class Store:
     def forget(self, item: Projection) -> None:
         """Drop what is known, which may exist still: the same report counts again."""
         self._drop(item)
+
+    def detect_restore(self, known: Service, live: Service) -> None:
+        """Raises Conflict if a live answer has less of a service than `known`: its cluster was restored from a backup.
+        Then the store has the answer.
+        """
+        if live.version < known.version or live.generation < known.generation:
+            if self.known(known) is known:
+                self.forget(known)  # it may count as newer than the answer
+            self.observe(live)
+            raise Conflict(409, f"{known.key} was put back from generation {known.generation} to {live.generation}")
 
     def missing(
         self, resource: Resource, namespace: str | None, items: Iterable[Projection], version: int

@@ -13,33 +13,50 @@ _NAMED = re.compile(r"\b[a-z]+(?:\.[a-zA-Z]+)+")
 
 
 _REVISION = re.compile(r"revision ([0-9a-f]+)")
+_NAME = re.compile(r"\bNAME\b")
+LEAST_WHAT = 60
+"""Characters of what happened that a long next step leaves."""
 _POD = re.compile(r"^pod ([a-z0-9][a-z0-9.-]*)[: ]")
 """The pod that a diagnosis is about, or a reading of it."""
 
 
-def sentence(reason: Reason, what: str, name: str = "", pod: str = "") -> str:
-    """`what` and the next step, at most 256 characters; `what` is cut between two words, the next step never is.
+def sentence(reason: Reason, what: str, name: str = "", pod: str = "", namespace: str = "", after: str = "") -> str:
+    """`what`, the next step and what holds `after` that, at most 256 characters; only `what` is cut, between two words.
 
-    If `what` already ends with the same step, that step is not repeated. With the service's `name` and the `pod` a
-    command in the next step is ready to copy; the pod's name may also stand at the beginning of `what`.
+    If `what` already ends with the same step, that step is not repeated. With the service's `name` and `namespace`
+    and the `pod` a command in the next step is ready to copy; the pod's name may also stand at the beginning of `what`.
+    A namespace whose name leaves too little room for `what` is left out.
     """
     what = " ".join(what.split()).rstrip(".; ")
     todo = reason.row.todo
+    if reason.row.own_step and "; " in what:
+        what, _, todo = what.rpartition("; ")
     if not pod and (match := _POD.search(what)) is not None:
         pod = match[1]
-    if pod:
-        todo = todo.replace("POD", pod)
-    elif name:
-        todo = todo.replace("POD", f"-l {OWNER_LABEL}={name}")
-    todo = todo.replace("NAME", name) if name else todo
-    if (revision := _REVISION.search(what)) is not None:
-        todo = todo.replace("REVISION", revision[1])
+    todo = step(todo, name, pod, what)
+    if namespace and len(todo) + len(namespace) + len(after) > MESSAGE_MAX - LEAST_WHAT:
+        todo = todo.replace(" -n NAMESPACE", "")
+    todo = todo.replace("NAMESPACE", namespace) if namespace else todo
     what = what.removesuffix(todo).rstrip(".; ")
     before, _, last = what.rpartition("; ")
     if before and set(_named(last)).intersection(_named(todo)):
         what = before
-    ending = f"; {todo}" if todo else ""
+    ending = "".join(f"; {part}" for part in (todo, after) if part)
     return shortened(what, MESSAGE_MAX - len(ending)) + ending
+
+
+def step(todo: str, name: str, pod: str, what: str, namespace: str = "") -> str:
+    """A next step of the table, with the service's name and namespace, the pod's name and the revision that `what`
+    names in it. Without a pod it is about all pods of the service.
+    """
+    if pod:
+        todo = todo.replace("POD", pod)
+    elif name:
+        todo = todo.replace("POD", f"-l {OWNER_LABEL}={name}")
+    if (revision := _REVISION.search(what)) is not None:
+        todo = todo.replace("REVISION", revision[1])
+    todo = _NAME.sub(name, todo) if name else todo
+    return todo.replace("NAMESPACE", namespace) if namespace else todo
 
 
 def _named(text: str) -> list[str]:

@@ -23,6 +23,7 @@ class ReasonRow:
 
     `todo` is the next step a message ends with. `stalled`: waiting alone will not help. `consequence`: follows from
     another condition or from mere time, so Ready prefers other reasons. `notice`: an event announces the transition.
+    `own_step`: the words of what happened end with "; " and their own next step; `todo` is for those that do not.
     """
 
     types: tuple[ConditionType, ...]
@@ -33,6 +34,7 @@ class ReasonRow:
     stalled: bool = False
     consequence: bool = False
     notice: Notice | None = None
+    own_step: bool = False
 
     @property
     def step(self) -> str:

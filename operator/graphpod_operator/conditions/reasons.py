@@ -124,7 +124,10 @@ class Reason(Enum):
     KindNotServed = auto()
     KindNotGranted = auto()
     NotWritten = auto()
-    MonitorMade = auto()
+    Scraped = auto()
+    NotScraped = auto()
+    ScrapePending = auto()
+    ScrapeUnknown = auto()
     MonitorPending = auto()
     # RouteReady
     RouteAccepted = auto()

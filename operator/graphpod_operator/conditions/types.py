@@ -38,7 +38,8 @@ MEANING: dict[ConditionType, str] = {
     "their earlier plan.",
     ConditionType.EngineUpdateAvailable: "This operator would create the pods differently, for example with another "
     "image; the running pods stay.",
-    ConditionType.MonitorReady: "Present only while spec.monitoring.enabled: the PodMonitor exists.",
+    ConditionType.MonitorReady: "Present only while spec.monitoring.enabled: a Prometheus scrapes the pods. "
+    "Ready does not wait for it.",
     ConditionType.ScalingReady: "Present only while spec.autoscaling decides on the number of pods: the "
     "autoscaler can scale them.",
     ConditionType.RouteReady: "Present only while spec.networking.route is set: every gateway that it names accepts "
@@ -58,7 +59,5 @@ ROOTS = (
 """The conditions Ready is made of."""
 UPDATES = (ConditionType.PolicyUpdateAvailable, ConditionType.EngineUpdateAvailable)
 """What a newer operator offers a service."""
-APART = (ConditionType.Scheduled, ConditionType.Available, ConditionType.Degraded, *UPDATES)
-"""Conditions that Ready is not made of."""
 WHILE_ASKED = (ConditionType.MonitorReady, ConditionType.ScalingReady, ConditionType.RouteReady)
 """Conditions about children that a spec requests: present only while it does."""

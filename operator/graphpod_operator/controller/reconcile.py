@@ -25,18 +25,20 @@ from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.clock import Clock
 from graphpod_operator.kube.cluster import ApiError, Cluster, ServerRefused, Terminating
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.observe.ladder_advisor import LadderAdvisor
 from graphpod_operator.observe.observed_state import Observer
 from graphpod_operator.observe.pod_diagnosis import prepares_until
+from graphpod_operator.observe.warmup_poller import Warmups, answers, read_again
 from graphpod_operator.observe.warmup_report import NoReading, Reading
-from graphpod_operator.observe.warmups import Warmups, answers, read_again
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from graphpod_operator.plan.writes import not_applied
 from graphpod_operator.revisions import recovery
 from graphpod_operator.revisions.garbage_collection import GarbageCollector
 from graphpod_operator.status.status import status
 from graphpod_operator.status.writer import StatusWriter
+from graphpod_operator.telemetry import service_progress
 from graphpod_operator.telemetry.metrics import Meters
 from graphpod_operator.watch.informer import owned_by
 from graphpod_operator.watch.optional_kinds import OptionalKinds
@@ -67,6 +69,7 @@ class Reconciler:
         clock: Clock,
         kinds: OptionalKinds,
         installed: Installation,
+        advisor: LadderAdvisor,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -78,8 +81,8 @@ class Reconciler:
         put_backs = PutBacks(clock, self._events)
         self._applier = Applier(cluster, store, meters, clock, kinds, self._events, put_backs)
         self._collector = GarbageCollector(cluster, store, clock, self._applier)
-        self._observer = Observer(warmups, store, meters)
-        self._writer = StatusWriter(cluster, store, clock, self._events, put_backs, self._applier)
+        self._observer = Observer(warmups, store, meters, advisor)
+        self._writer = StatusWriter(cluster, store, clock, self._events, put_backs, meters)
 
     def reread(self, keys: Iterable[Key]) -> None:
         """Ask the pods of these services again at their next reconcile, also those whose warm-up has ended."""
@@ -99,6 +102,7 @@ class Reconciler:
         memory = self._memories.of(found)
         if memory.is_ending:
             return None
+        service_progress.began(found, memory, self._clock.monotonic())
         given = self._input(found)
         outcome = desire(given)
         await self._tell_troubles(given, memory)
@@ -129,16 +133,18 @@ class Reconciler:
                 elif memory.refused is not None:
                     again = max(0.0, memory.refused.until - self._clock.monotonic())
         reread, memory.reread = memory.reread, False
-        seen = await self._observer.observe(key, done.held_up, reread)
+        config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
+        seen = await self._observer.observe(key, done.held_up, reread, config_hash)
         # a pod that served before this operator began is heard first, lest a restart make its service look unproved
         unheard = any(_is_unheard(found, pod, seen.readings.get(pod.uid)) for pod in seen.pods)
-        reported = status(found, outcome, stopped, seen, self._clock.timestamp())
+        now = self._clock.timestamp()
+        prepared, polled = prepares_until(seen.pods, now), read_again(seen.readings.values())
+        reported = status(found, outcome, stopped, seen, now)
         held_back = None if unheard else await self._writer.write(found, reported, memory)
         if failure is not None:
             raise HeldUp(failure, held_back) from failure  # by any other pause it would be tried at each look
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
-        prepared = prepares_until(seen.pods, self._clock.timestamp())
-        pauses = (held_back, blocked, again, done.again, prepared, read_again(seen.readings.values()))
+        pauses = (held_back, blocked, again, done.again, prepared, polled, seen.look_again)
         pause = min((pause for pause in pauses if pause is not None), default=None)
         if done.held_up:
             raise HeldUp(next(iter(done.held_up.values())), pause)

@@ -53,11 +53,11 @@ graphpod explain -f service.yaml --node gpu=H100 --model-config config.json
 
 - **context** and **batch** are the tokens of one sequence and the sequences decoded together.
 - **KV cache** is the number of tokens that all sequences and cached prefixes share, by estimate. On one H200 the shape
-  of Qwen3-8B got 793 648 tokens; the estimate is 794 256.
+  of Qwen3-8B got 793 648 tokens before decode had its own kernel; with its memory, the estimate is 793 840.
 - **start** is a careful estimate. On that H200 the same shape was Ready after 33 s.
 - **graphs** are the policy of prefill and decode, each with the number of its sizes.
-- **attention** `torch` means that the image has no faster kernels for this GPU. The automatic context is then 2048
-  tokens.
+- **attention** names the kernels of prefill. `torch` means that the image has no faster ones for this GPU. Decode runs
+  our own kernel from compute capability 8.0. Below (T4) PyTorch decodes, and the automatic context is 2048 tokens.
 - A100, H100 and B200 are those with 80, 80 and 180 GB. The image has kernels for Hopper (`KERNELS=`).
 - Speeds are in [Performance](../performance.md). Only H200 has been measured.
 """

@@ -11,7 +11,7 @@ from graphpod_operator.conditions.types import MEANING, ConditionType
 from graphpod_operator.docs import feature_matrix, model_fit, rule_table
 from graphpod_operator.docs.markdown import table
 from graphpod_operator.schema import crd
-from graphpod_policy.metrics import METRICS
+from graphpod_policy.metrics import METRICS, MOST_SERIES, Process
 
 NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
 
@@ -94,6 +94,18 @@ def pairs() -> str:
     return "".join(("# Features together\n\n", NOTE, *feature_matrix.body()))
 
 
+METRICS_BOUND = f"""\
+A pod exports at most {MOST_SERIES[Process.Engine]} series, the operator {MOST_SERIES[Process.Operator]},
+`process_*` and `python_*` included. No label has the name of a service, pod or namespace. One metric names objects that
+the operator cannot read, at most 64. Series with a known set of labels begin at 0: a rate has its first increase.
+
+The histograms of the first token and of whole requests have exemplars in the OpenMetrics format. `request_id` is the
+`id` of the answer; `trace_id` comes from the request's `traceparent` header. Prometheus keeps exemplars with
+`--enable-feature=exemplar-storage`.
+
+"""
+
+
 def models() -> str:
     """What models get on GPUs."""
     return "".join(("# Models and GPUs\n\n", NOTE, *model_fit.body()))
@@ -102,7 +114,9 @@ def models() -> str:
 def metrics() -> str:
     """Every metric of engine and operator."""
     rows = [(f"`{row.name}`", row.kind.value, row.process.value, ", ".join(row.labels), row.help) for row in METRICS]
-    return "".join(("# Metrics\n\n", NOTE, table(("Name", "Type", "Process", "Labels", "Meaning"), rows)))
+    return "".join(
+        ("# Metrics\n\n", NOTE, METRICS_BOUND, table(("Name", "Type", "Process", "Labels", "Meaning"), rows))
+    )
 
 
 def _fields(path: str, schema: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:

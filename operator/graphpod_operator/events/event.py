@@ -8,6 +8,7 @@ from typing import Any
 
 from graphpod_operator.api.names import API_VERSION, KIND
 from graphpod_operator.api.status import Condition, Status
+from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.message import sentence
 from graphpod_operator.conditions.reason_row import Notice
@@ -24,9 +25,9 @@ class Event:
     message: str
 
 
-def warning(reason: Reason, what: str, name: str) -> Event:
-    """What no condition reports of the service `name`."""
-    return Event(Notice.Warning, reason.name, sentence(reason, what, name))
+def warning(reason: Reason, what: str, key: Key) -> Event:
+    """What no condition reports of the service `key`."""
+    return Event(Notice.Warning, reason.name, sentence(reason, what, key.name, namespace=key.namespace))
 
 
 def transitions(before: Mapping[str, Any], after: Status) -> tuple[Event, ...]:

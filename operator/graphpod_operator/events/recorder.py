@@ -59,7 +59,7 @@ class EventRecorder:
         """Write a warning that no condition reports, unless the same was written lately; one that comes up `once` is
         written whatever was.
         """
-        event = warning(reason, what, found.key.name)
+        event = warning(reason, what, found.key)
         await (self._send(found, event) if once else self.tell(found, event))
 
     async def _send(self, found: Service, event: Event) -> None:

@@ -15,7 +15,7 @@ from graphpod_operator.explain.explanation import Explanation, explain
 from graphpod_operator.explain.manifest import Manifest
 from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.kube import bounds
-from graphpod_operator.schema.mistakes import field_path, mistakes
+from graphpod_operator.schema.validation_errors import field_path, mistakes
 
 WARNING_MAX = 250
 """Characters of one warning; the API server cuts longer ones at 256 once they are many."""

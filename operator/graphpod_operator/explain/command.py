@@ -23,7 +23,7 @@ from graphpod_operator.explain import document, live, manifest
 from graphpod_operator.explain.explanation import Explanation, as_dict, explain
 from graphpod_operator.explain.input_error import InputError
 from graphpod_operator.explain.text import Paint, coloured, plain, summary, text
-from graphpod_operator.install.allow_lists import AllowLists, AllowListsInvalid
+from graphpod_operator.install.allow_lists import DEFAULT, AllowLists, AllowListsInvalid
 from graphpod_operator.install.engine_images import Images
 from graphpod_operator.resolve.resolver_input import wants_gpu
 from graphpod_policy import GPUS, ModelFacts, ModelUnreadable, NodeFacts
@@ -60,9 +60,9 @@ def add(commands: Any, images: Images) -> None:
     parser.add_argument(
         "--allowed",
         type=allow_lists,
-        default=AllowLists(),
+        default=DEFAULT,
         metavar="JSON",
-        help="what services may use, as in the operator's option --allowed (default: everything)",
+        help="what services may use, as in the operator's option --allowed (default: the chart's own lists)",
     )
     parser.set_defaults(run=lambda arguments: run(arguments, images))
 

@@ -12,9 +12,9 @@ from graphpod_operator.explain.text import ROWS, gaps_text, ladder_text, obstacl
 from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from graphpod_policy import Obstacle, Outcome, Phase
 from graphpod_policy.units import as_quantity, duration, size
 
@@ -86,7 +86,7 @@ def differences(path: str, before: object, after: object) -> Iterator[Difference
         for key in dict.fromkeys((*before, *after)):
             yield from differences(f"{path}.{key}".strip("."), before.get(key), after.get(key))
     elif path == "decisions" and isinstance(before, list) and isinstance(after, list):
-        old, new = (dict.fromkeys(map(_told, rows)) for rows in (before, after))
+        old, new = (dict.fromkeys(map(_in_words, rows)) for rows in (before, after))
         yield from (Difference(path, row, None) for row in old if row not in new)
         yield from (Difference(path, None, row) for row in new if row not in old)
     else:
@@ -126,7 +126,7 @@ UNITS = {
 """Of numbers by the last word of their path: in the explanation and in engine.json."""
 
 
-def _told(decision: Mapping[str, Any]) -> str:
+def _in_words(decision: Mapping[str, Any]) -> str:
     """In words; an adjustment is the same whatever policy it adjusts, the others speak of one."""
     policy = "" if decision["outcome"] == Outcome.Adjusted.value else f" {decision.get('policy', '')}".rstrip()
     return f"{decision['rule']} ({decision['phase']}{policy}, {decision['outcome']}): {decision['because']}"

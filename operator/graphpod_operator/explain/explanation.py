@@ -18,13 +18,13 @@ from graphpod_operator.explain.limits import Limits
 from graphpod_operator.explain.manifest import Manifest
 from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.install.installation import Installation
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Refused
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from graphpod_operator.render import scaling
 from graphpod_operator.render.pod.container import start_ceiling
 from graphpod_operator.resolve import resolver_input
-from graphpod_operator.resolve.engine_config import engine_config, engine_file
+from graphpod_operator.resolve.engine_config import EngineFile, engine_config
 from graphpod_policy import (
     CompileMode,
     Decision,
@@ -70,6 +70,15 @@ class Verdict(StrEnum):
         return {Verdict.AsAsked: 0, Verdict.Degraded: 3}.get(self, 4)
 
 
+class Unchecked(StrEnum):
+    """What a verdict does not rest on, because it was not given."""
+
+    Model = "model"
+    """Architecture, context length, and memory for the weights."""
+    Node = "GPU"
+    """Attention kernels and memory. Of a service on a CPU, the spec's limits are the node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """All there is to say of one service. `there` is the plan as the engine would refine it with the given facts."""
@@ -86,6 +95,7 @@ class Explanation:
     limits: Limits
     config_hash: str
     notes: tuple[str, ...]
+    unchecked: tuple[Unchecked, ...]
 
     @property
     def final(self) -> Plan:
@@ -150,8 +160,9 @@ def explain(
         dtype=there.dtype if known else None,
         attention=attention_there(there, model, place) if model is not None and place.capability is not None else None,
         limits=Limits.of(there, plan, refined or plan, facts, place.free_bytes),
-        config_hash=engine_file(manifest.name, spec, plan).hash,
+        config_hash=EngineFile.of(config).hash,
         notes=notes + ((unusual,) if unusual else ()) + _assumptions(plan, facts),
+        unchecked=_unchecked(plan, facts),
     )
 
 
@@ -193,6 +204,7 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "namespace": explanation.manifest.namespace,
         "verdict": explanation.verdict.value,
         "graphs": explanation.graphs.value,
+        "unchecked": [one.name.lower() for one in explanation.unchecked],
         "obstacles": [{"reason": one.reason, "what": one.what, "step": one.step} for one in explanation.obstacles],
         **{phase.value: phase_dict(phase, explanation) for phase in Phase},
         "backend": final.backend.value,
@@ -244,20 +256,19 @@ def _container_bytes(spec: Spec) -> int | None:
     return max(0, quantity.whole(limit) - PROCESS_BYTES)
 
 
+def _unchecked(plan: Plan, facts: Facts) -> tuple[Unchecked, ...]:
+    gpu = plan.features.device is Device.Cuda and facts.gpu_memory_bytes is None
+    return (*((Unchecked.Model,) if facts.model is None else ()), *((Unchecked.Node,) if gpu else ()))
+
+
 def _assumptions(plan: Plan, facts: Facts) -> tuple[str, ...]:
-    """What the numbers and the verdict rest on."""
-    assumed = []
-    cuda = plan.features.device is Device.Cuda
-    if facts.model is None:
-        weights = "8 billion" if cuda else "135 million"
-        assumed.append(
-            f"bytes and seconds are those of a model of {weights} weights. Whether yours can start (architecture, "
-            "context length, memory) was not checked. For your model, and for what the KV cache holds: "
-            "--model-config FILE"
-        )
-    if cuda and facts.gpu_memory_bytes is None:
-        assumed.append(
-            "default ladders are those of the largest GPUs. Whether attention and weights fit yours was not "
-            "checked. For your GPU: --node gpu=H200,count=1"
-        )
-    return tuple(assumed)
+    """What the numbers rest on."""
+    weights = "8 billion" if plan.features.device is Device.Cuda else "135 million"
+    said = {
+        Unchecked.Model: f"bytes and seconds are those of a model of {weights} weights. With --model-config FILE they "
+        "are those of your model, its architecture, context length and memory are checked, and the tokens of the KV "
+        "cache are estimated",
+        Unchecked.Node: "default ladders are those of the largest GPUs. With --node gpu=H200,count=1 they are those of "
+        "your GPU, and its attention kernels and memory are checked",
+    }
+    return tuple(said[one] for one in _unchecked(plan, facts))

@@ -23,13 +23,15 @@ from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from graphpod_operator.render.config_map import KEY
 from graphpod_policy import Phase
 
 OFFERS = (ConditionType.EngineUpdateAvailable, ConditionType.PolicyUpdateAvailable)
+_COMMAND = re.compile(r"; kubectl (?:-n \S+ )?annotate .*")
+"""The end of such a condition: the text has the command once, for the namespace of the object."""
 UNKNOWN = "unknown"
 """What a status that was edited, or not written yet, does not say."""
 
@@ -146,7 +148,7 @@ def live_text(found: Live, explanation: Explanation) -> str:
         *([_pinned_text(found.pinned)] if found.pinned else ()),
         _adopting(found, explanation),
         *_pods(found.pinned),
-        *(f"  {offer}" for offer in found.offers),
+        *(f"  {_COMMAND.sub('', offer)}" for offer in found.offers),
         *_how(found, explanation),
     ]
     return "\n".join(lines_there) + "\n"

@@ -30,7 +30,7 @@ def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:
         ) from error
 
     async def ask() -> tuple[Raw | None, tuple[Child, ...]]:
-        live = await connection.connect(lambda status, method: None)
+        live = await connection.connect(lambda status, method, seconds: None)
         try:
             port = KubernetesCluster(live)
             service = await port.get(Resource.InferenceService, namespace, name)

@@ -15,7 +15,7 @@ from graphpod_operator.api.spec import Spec
 from graphpod_operator.explain.document import Document, NotYaml, Path, decoded, documents
 from graphpod_operator.kube import bounds
 from graphpod_operator.schema.crd import NAME_RULES
-from graphpod_operator.schema.mistakes import field_path, mistakes, shown
+from graphpod_operator.schema.validation_errors import field_path, mistakes, shown
 
 LISTS = ("List", f"{KIND}List")
 DEFAULT_NAMESPACE = "default"

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
-from graphpod_operator.explain.explanation import Explanation, Verdict, ladder_gaps
+from graphpod_operator.explain.explanation import Explanation, Unchecked, Verdict, ladder_gaps
 from graphpod_policy import Backend, Cost, Decision, Obstacle, Outcome, Phase, Plan, Policy
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import Gap, closing
@@ -45,11 +45,12 @@ class Ink(Enum):
 
 Paint = Callable[[Ink, str], str]
 
-SHORT: dict[Verdict, tuple[Ink, str]] = {
-    Verdict.AsAsked: (Ink.Good, "can start"),
-    Verdict.Degraded: (Ink.Care, "can start, with less than requested of graphs"),
-    Verdict.CannotStart: (Ink.Bad, "cannot start"),
+GRAPHS: dict[Verdict, tuple[Ink, str]] = {
+    Verdict.AsAsked: (Ink.Good, "as requested"),
+    Verdict.Degraded: (Ink.Care, "less than requested; the lines below name the rules"),
 }
+GIVE = {Unchecked.Model: "--model-config FILE", Unchecked.Node: "--node gpu=KIND"}
+"""What has it checked."""
 
 
 def plain(_: Ink, text: str) -> str:
@@ -69,6 +70,8 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
     lines += [paint(Ink.Strong, f"{manifest.namespace}/{manifest.name}") + f"  ({manifest.source})", ""]
     for phase in Phase:
         lines += [*_phase(phase, explanation, paint), ""]
+    if shared := _of_every_phase(final.decisions):
+        lines += [paint(Ink.Strong, "BOTH PHASES"), *(line for one in shared for line in _decision([one], paint)), ""]
     lines += _block("serves", [explanation.limits.text()])
     if explanation.attention is not None and explanation.attention.kernels is not None:
         lines += _block("attention", [f"{explanation.attention.kernels}: {explanation.attention.because}"])
@@ -96,9 +99,23 @@ def _phase(phase: Phase, explanation: Explanation, paint: Paint) -> Iterator[str
         if found := ladder_gaps(phase, final):
             yield from _block("gaps", [_gaps(row.sizes, found)], paint, Ink.Care)
         yield from _block("costs", [_cost(final.costs[phase])])
-    decisions = [decision for decision in final.decisions if decision.phase is phase]
+    shared = {_words(one) for one in _of_every_phase(final.decisions)}
+    decisions = [one for one in final.decisions if one.phase is phase and _words(one) not in shared]
     for alike in _alike(decisions):
         yield from _decision(alike, paint)
+
+
+def _of_every_phase(decisions: Iterable[Decision]) -> list[Decision]:
+    """One of each set of decisions that exclude no policy and say the same of every phase."""
+    found: dict[tuple[str, ...], dict[Phase, Decision]] = {}
+    for one in decisions:
+        if one.outcome is Outcome.Adjusted:
+            found.setdefault(_words(one), {})[one.phase] = one
+    return [phases[Phase.Prefill] for phases in found.values() if len(phases) == len(Phase)]
+
+
+def _words(decision: Decision) -> tuple[str, ...]:
+    return decision.rule, decision.outcome, decision.because, decision.hint
 
 
 def _alike(decisions: list[Decision]) -> list[list[Decision]]:
@@ -156,10 +173,10 @@ def _cost(cost: Cost) -> str:
 
 def _start(explanation: Explanation) -> str:
     budget, captures = explanation.final.budget, any(row.sizes for row in explanation.final.phases.values())
-    each = f"{duration(budget.capture_seconds)} of it for each capture of the graphs"
-    part = f", {each} and {duration(budget.check_seconds)} for their self-check" if captures else ""
+    spent = f"{duration(2 * budget.capture_seconds)} to capture, {duration(budget.check_seconds)} to check"
+    part = f" ({spent}: the costs above with a reserve; the rest: import and load)" if captures else ""
     return (
-        f"Ready within {duration(budget.start_seconds)} by the estimate{part}; "
+        f"Ready within {duration(budget.start_seconds)}, a careful estimate{part}; "
         f"the kubelet ends a start after {duration(explanation.start_limit)} (spec.engine.startTimeout)"
     )
 
@@ -183,12 +200,17 @@ def _verdict(explanation: Explanation, paint: Paint) -> Iterator[str]:
     """Whether a pod can start, with a line for each obstacle; then how graphs compare with the request."""
     yield from (paint(Ink.Bad, line) for line in obstacle_lines(explanation.obstacles))
     if not explanation.obstacles:
-        yield paint(Ink.Good, "can start")
-    ink, said = {
-        Verdict.AsAsked: (Ink.Good, "Graphs: as requested."),
-        Verdict.Degraded: (Ink.Care, "Graphs: less than requested. The lines below name the rules."),
-    }[explanation.graphs]
-    yield paint(ink, said)
+        yield _can(explanation, paint)
+    ink, said = GRAPHS[explanation.graphs]
+    yield paint(ink, f"{'Its plan of graphs' if explanation.obstacles else 'Graphs'}: {said}.")
+
+
+def _can(explanation: Explanation, paint: Paint) -> str:
+    if not explanation.unchecked:
+        return paint(Ink.Good, "can start")
+    what = " and ".join(f"the {one}" for one in explanation.unchecked)
+    how = " ".join(GIVE[one] for one in explanation.unchecked)
+    return paint(Ink.Care, f"can start by its spec; not checked: {what}. Check with {how}")
 
 
 def obstacle_lines(obstacles: Iterable[Obstacle]) -> Iterator[str]:
@@ -200,22 +222,29 @@ def obstacle_lines(obstacles: Iterable[Obstacle]) -> Iterator[str]:
 def summary(explanations: Sequence[Explanation], paint: Paint = plain) -> str:
     """Of several services, one line for each: the first obstacle to a start, or how graphs compare."""
     cannot = sum(one.verdict is Verdict.CannotStart for one in explanations)
-    lines = [f"{len(explanations)} services, " + (f"{cannot} cannot start" if cannot else "all can start")]
+    by_spec = " by their specs" if any(one.unchecked for one in explanations) else ""
+    lines = [f"{len(explanations)} services, " + (f"{cannot} cannot start" if cannot else f"all can start{by_spec}")]
     names = [f"{one.manifest.namespace}/{one.manifest.name}" for one in explanations]
     for name, one in zip(names, explanations, strict=True):
-        ink, said = SHORT[one.verdict]
-        why = f": {one.obstacles[0].reason}" if one.obstacles else ""
-        lines.append(f"  {name:<{max(map(len, names))}}  " + paint(ink, said + why))
+        lines.append(f"  {name:<{max(map(len, names))}}  " + _short(one, paint))
     return "\n".join(lines) + "\n\n"
+
+
+def _short(explanation: Explanation, paint: Paint) -> str:
+    if explanation.obstacles:
+        return paint(Ink.Bad, f"cannot start: {explanation.obstacles[0].reason}")
+    can = "can start by its spec" if explanation.unchecked else "can start"
+    ink, _ = GRAPHS[explanation.graphs]
+    return paint(ink, can + (", with less than requested of graphs" if ink is Ink.Care else ""))
 
 
 def _block(title: str, texts: list[str], paint: Paint = plain, ink: Ink | None = None) -> Iterator[str]:
     for index, each in enumerate(texts):
         head = f"  {title:<{INDENT - 2}}" if index == 0 else " " * INDENT
-        for number, line in enumerate(textwrap.wrap(each, WIDTH - INDENT)):
+        for number, line in enumerate(textwrap.wrap(each, WIDTH - INDENT, break_on_hyphens=False)):
             yield (head if number == 0 else " " * INDENT) + (paint(ink, line) if ink else line)
 
 
 def _wrapped(each: str, indent: int, paint: Paint, ink: Ink | None) -> Iterator[str]:
-    for line in textwrap.wrap(each, WIDTH - indent):
+    for line in textwrap.wrap(each, WIDTH - indent, break_on_hyphens=False):
         yield " " * indent + (paint(ink, line) if ink else line)

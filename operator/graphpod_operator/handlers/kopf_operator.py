@@ -18,11 +18,12 @@ import kopf
 
 from graphpod_operator.explain.admission import warnings_of
 from graphpod_operator.handlers.admission_server import ID, AdmissionServer
-from graphpod_operator.handlers.bounded_session import bounded
+from graphpod_operator.handlers.bounded_responses import bounded
 from graphpod_operator.handlers.login import with_responses
 from graphpod_operator.handlers.settings import configure, shorten
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.watch.service_watch import Versions
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,8 @@ class ReconcileLoop:
 
     seen: Callable[[str | None, Raw], None]
     """An event of a service came: its type, None where kopf listed it, and the object."""
-    may_watch: Callable[[], Awaitable[None]]
-    """Returns once the API server may be asked for services."""
+    may_watch: Callable[[], Awaitable[Versions]]
+    """Returns once the API server may be asked for services: the versions that the watch goes on from."""
     trouble: Callable[[], str | None]
     """Why a restart of the process would help, or None."""
 
@@ -101,7 +102,8 @@ def registry(
 ) -> kopf.OperatorRegistry:
     """The handlers of one run."""
     handlers = kopf.OperatorRegistry()
-    connect = with_responses(bounded(partial(shorten, settings)))
+    listed: dict[str | None, int] = {}
+    connect = with_responses(bounded(partial(shorten, settings), listed))
 
     @kopf.on.startup(registry=handlers)
     async def begin(settings: kopf.OperatorSettings, **_: Any) -> None:
@@ -114,7 +116,7 @@ def registry(
 
     @kopf.on.login(id="login", registry=handlers)
     async def login(**kwargs: Any) -> kopf.AiohttpSession | None:
-        await reconciling.may_watch()  # kopf asks the API server for nothing before
+        listed.update(await reconciling.may_watch())  # kopf asks the API server for nothing before
         return await connect(**kwargs)
 
     @kopf.on.probe(id="reconcile_loop", registry=handlers)

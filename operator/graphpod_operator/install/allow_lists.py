@@ -76,7 +76,7 @@ def _volumes(allowed: AllowLists, spec: Spec, _: str) -> Iterator[str]:
     for volume in spec.pod_template.volumes:
         for kind in types(volume):
             if not _matches(kind, allowed.volume_types):
-                yield _told(f"spec.podTemplate.volumes[{volume.name}]", kind, "volumeTypes", allowed.volume_types)
+                yield _message(f"spec.podTemplate.volumes[{volume.name}]", kind, "volumeTypes", allowed.volume_types)
 
 
 def _gateways(allowed: AllowLists, spec: Spec, namespace: str) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _gateways(allowed: AllowLists, spec: Spec, namespace: str) -> Iterator[str]:
     for ref in route.parent_refs if route else ():
         gateway = f"{ref.namespace or namespace}/{ref.name}"
         if not _matches(gateway, allowed.gateways):
-            yield _told("spec.networking.route.parentRefs", gateway, "gateways", allowed.gateways)
+            yield _message("spec.networking.route.parentRefs", gateway, "gateways", allowed.gateways)
 
 
 def _hostnames(allowed: AllowLists, spec: Spec, _: str) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _hostnames(allowed: AllowLists, spec: Spec, _: str) -> Iterator[str]:
     # a route without hostnames takes all that the Gateway's listeners have
     for host in route.hostnames or ("(none: every host of the Gateway)",):
         if not _matches(host, allowed.hostnames):
-            yield _told("spec.networking.route.hostnames", host, "hostnames", allowed.hostnames)
+            yield _message("spec.networking.route.hostnames", host, "hostnames", allowed.hostnames)
 
 
 def _images(allowed: AllowLists, spec: Spec, _: str) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _images(allowed: AllowLists, spec: Spec, _: str) -> Iterator[str]:
             named.append((f"spec.podTemplate.volumes[{volume.name}].image.reference", str(reference or "")))
     for field, image in named:
         if image is not None and not _matches(image, allowed.images):
-            yield _told(field, image, "images", allowed.images)
+            yield _message(field, image, "images", allowed.images)
 
 
 _CHECKS: tuple[Callable[[AllowLists, Spec, str], Iterator[str]], ...] = (_volumes, _gateways, _hostnames, _images)
@@ -121,7 +121,7 @@ def _matches(value: str, entries: Iterable[str]) -> bool:
     return any(fnmatchcase(value, entry.replace("[", "[[]").replace("?", "[?]")) for entry in entries)
 
 
-def _told(field: str, value: str, name: str, entries: tuple[str, ...]) -> str:
+def _message(field: str, value: str, name: str, entries: tuple[str, ...]) -> str:
     """Which value stands where, and what would be allowed."""
     shown = value if len(value) <= SHOWN else value[: SHOWN - 1] + "…"
     return f"{field}: {shown} is not in allowed.{name}: {', '.join(entries) or 'nothing'}"

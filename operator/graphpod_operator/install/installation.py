@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.install.engine_images import Images
@@ -23,5 +24,7 @@ class Installation:
     """Where KEDA asks for the pods' load; empty: nowhere, so services that ask for KEDA are refused. None: what is
     planned without an operator does not know, and assumes it.
     """
+    monitor_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of every PodMonitor, by which the installer's Prometheus selects it."""
     access: Access | None = None
     """Who may reach the pods; None: everybody. No NetworkPolicy is made, and one that was is deleted."""

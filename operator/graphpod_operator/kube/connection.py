@@ -5,8 +5,11 @@ The only file that imports the Kubernetes client, which gives connection, creden
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.request import getproxies
 
@@ -43,26 +46,48 @@ _ENDING = "NamespaceTerminating"
 """The cause in a 403 to a create in a namespace that is being deleted."""
 
 D = TypeVar("D")
-Answered = Callable[[str, str], None]
-"""Called for every answer: HTTP status (or `<error>`) and method."""
+Answered = Callable[[str, str, float], None]
+"""Called for every answer: HTTP status (or `<error>`), method, and seconds until it began."""
 
 
-async def connect(answered: Answered) -> Connection:
-    """The cluster this process is meant for: that of its service account, else that of its kubeconfig. Raises
-    Unavailable when it has neither.
+async def connect(answered: Answered, context: str | None = None) -> Connection:
+    """The cluster this process is meant for: that of its service account, else that of its kubeconfig; with a
+    `context`, that of the kubeconfig. Raises Unavailable when it has neither.
     """
     configuration = client.Configuration()
     try:
+        if context is not None:
+            raise config.ConfigException
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except config.ConfigException:
         try:
-            await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            _some_kubeconfig()
+            await config.load_kube_config(client_configuration=configuration, context=context)  # type: ignore[no-untyped-call]
         except config.ConfigException as error:
             raise Unavailable(0, f"no cluster to ask: {error}; set KUBECONFIG") from error
     configuration.connection_pool_maxsize = 0  # as many as there are workers: none waits for another's answer
     # aiohttp with trust_env reads ~/.netrc for every request, in a thread
     configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
     return Connection(client.ApiClient(configuration), answered)
+
+
+def namespace_of(context: str | None = None) -> str | None:
+    """The namespace that the kubeconfig gives a context, or its current one; None where it gives none."""
+    try:
+        _some_kubeconfig()
+        contexts, current = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        return None
+    chosen = next((one for one in contexts if one["name"] == context), {}) if context else current
+    namespace = ((chosen or {}).get("context") or {}).get("namespace")
+    return namespace if isinstance(namespace, str) else None
+
+
+def _some_kubeconfig() -> None:
+    """Raises ConfigException if no kubeconfig is a file: the client would log that, and complain of its contents."""
+    paths = config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep) if path):
+        raise config.ConfigException(f"no kubeconfig at {paths}")
 
 
 class TooLong(Unavailable):
@@ -121,6 +146,34 @@ class Connection:
                         raise Expired(0, f"GET {path}: an event of more than {bounds.ANSWER_BYTES} bytes")
 
     @asynccontextmanager
+    async def websocket(
+        self, path: str, query: Mapping[str, str], protocol: str, longest: int
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket of one subprotocol, whose messages have at most `longest` bytes; open until the block ends. The
+        caller limits the time. Raises the port's errors, also those that reading from the socket raises.
+        """
+        what = f"GET {path}"
+        headers = {"Accept": "*/*"}
+        _, url, prepared, *_ = await self._api.param_serialize(
+            "GET", path, query_params=list(query.items()), header_params=headers, auth_settings=["BearerToken"]
+        )
+        rest = self._api.rest_client
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()
+        began = time.monotonic()
+        try:
+            async with rest.pool_manager.ws_connect(
+                url, headers=prepared, protocols=(protocol,), max_msg_size=longest, proxy=rest.proxy
+            ) as socket:
+                self._answered("101", "GET", time.monotonic() - began)
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            self._answered(str(error.status), "GET", time.monotonic() - began)
+            raise server_error(error.status, what, {"message": error.message}) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(0, f"{what}: {error or type(error).__name__}") from error
+
+    @asynccontextmanager
     async def _answer(
         self,
         method: str,
@@ -143,19 +196,19 @@ class Connection:
             auth_settings=["BearerToken"],
         )
         fence()
-        answered = False
+        answered, began = False, time.monotonic()
         try:
             called = await self._api.call_api(*prepared[:3], body, _request_timeout=limit)
             async with called.response as response:
                 text = await _beginning(response) if response.status >= 400 else b""
-                self._answered(str(response.status), method)
+                self._answered(str(response.status), method, time.monotonic() - began)
                 answered = True
                 if response.status >= 400:
                     raise server_error(response.status, f"{method} {path}", _said(text))
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if not answered:
-                self._answered("<error>", method)
+                self._answered("<error>", method, time.monotonic() - began)
             late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
             raise (TimedOut if late else Unavailable)(
                 0, f"{method} {path}: the API server did not answer: {error or type(error).__name__}"

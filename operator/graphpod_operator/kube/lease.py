@@ -99,7 +99,7 @@ class Leadership:
         except ApiError as error:
             self._ours = None
             if self.trouble is None:
-                log.warning("Lease not renewed", extra=self._told(error=error))
+                log.warning("Lease not renewed", extra=self._log_fields(error=error))
             self.trouble = f"the Lease {self._namespace}/{NAME} cannot be kept: {error}"
         else:
             self.trouble = None
@@ -113,9 +113,9 @@ class Leadership:
             found = await self._leases.get(self._namespace, NAME)
             if found is not None and _holder(found) == self._identity:
                 await self._leases.put({**found, "spec": {**found["spec"], "holderIdentity": ""}})
-                log.info("Lease released", extra=self._told())
+                log.info("Lease released", extra=self._log_fields())
         except ApiError as error:
-            log.warning("Lease not released; the next operator waits for its end", extra=self._told(error=error))
+            log.warning("Lease not released; the next operator waits for its end", extra=self._log_fields(error=error))
 
     async def _attempt(self) -> None:
         began = self._clock.monotonic()
@@ -133,14 +133,14 @@ class Leadership:
                 await self._attempt()
             return
         if not self.won.is_set():
-            log.info("leading", extra=self._told(holder=self._identity))
+            log.info("leading", extra=self._log_fields(holder=self._identity))
         elif not self.holds():
-            log.warning("Lease renewed late", extra=self._told(seconds=round(began - self._renewed)))
+            log.warning("Lease renewed late", extra=self._log_fields(seconds=round(began - self._renewed)))
             self._renewed_late()
         self._renewed = began
         self.won.set()
 
-    def _told(self, **fields: object) -> dict[str, object]:
+    def _log_fields(self, **fields: object) -> dict[str, object]:
         return {"object": f"{self._namespace}/{NAME}", **fields}
 
     def _binds(self, found: Raw) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from graphpod_operator.handlers.kopf_operator import ReconcileLoop
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.manager.event_loop import new_loop
-from graphpod_operator.watch.service_watch import ServiceWatch
+from graphpod_operator.watch.service_watch import ServiceWatch, Versions
 
 log = logging.getLogger(__name__)
 
@@ -108,10 +108,10 @@ class KopfThread:
     def _hand_over(self, event: str | None, raw: Raw) -> None:
         self._main.call_soon_threadsafe(self._watch.seen, event, raw)
 
-    async def _until_watching(self) -> None:
+    async def _until_watching(self) -> Versions:
         """kopf serves its probe meanwhile."""
         await asyncio.sleep(self._begins_at - self._own.time())
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._watch.may_watch(), self._main))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._watch.may_watch(), self._main))
 
 
 async def _end_tasks() -> None:

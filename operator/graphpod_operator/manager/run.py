@@ -34,7 +34,8 @@ from graphpod_operator.kube.resources import WATCHED, Resource
 from graphpod_operator.manager import health
 from graphpod_operator.manager.kopf_thread import KopfThread
 from graphpod_operator.observe.admin_port import DEFAULT_URL, HttpAdminPort
-from graphpod_operator.observe.warmups import Warmups
+from graphpod_operator.observe.ladder_advisor import LadderAdvisor
+from graphpod_operator.observe.warmup_poller import Warmups
 from graphpod_operator.telemetry import logs
 from graphpod_operator.telemetry.label_values import Result
 from graphpod_operator.telemetry.metrics import CONTROLLER, Meters
@@ -94,6 +95,7 @@ class Parts:
     resync: Relist
     follower: ChildWatches
     kinds: OptionalKinds
+    advisor: LadderAdvisor
     pulse: health.Pulse
     clock: Clock
     refill: Callable[[], Awaitable[None]]
@@ -136,7 +138,9 @@ async def run(settings: Settings) -> None:
             KubernetesLeases(wire), settings.lease_namespace, settings.identity, clock, renewed_late=renewed_late
         )
         cluster = KubernetesCluster(wire, leadership.fence)
-        warmups = Warmups(HttpAdminPort(session, settings.admin_url), queue.add)
+        admin_port = HttpAdminPort(session, settings.admin_url)
+        warmups = Warmups(admin_port, queue.add)
+        advisor = LadderAdvisor(admin_port, store, clock, queue.add)
         informer = Informer(store, queue, pod_gone=warmups.forget)
         discovery = KubernetesDiscovery(wire)
         kinds = OptionalKinds(discovery, cluster, informer, settings.namespaces, settings.without, done=queue_all)
@@ -148,6 +152,7 @@ async def run(settings: Settings) -> None:
             clock,
             kinds,
             settings.installed,
+            advisor,
         )
         resync = Relist(cluster, informer, settings.namespaces, kinds, done=reread)
         follower = ChildWatches(
@@ -174,7 +179,7 @@ async def run(settings: Settings) -> None:
             await _fill(cluster, informer, settings.namespaces, kinds, readiness)
             log.info("store filled", extra={"services": sum(1 for _ in store.services())})
 
-        watch = ServiceWatch(informer, resync.soon, lambda: meters.count(WATCH_FAILURES), served)
+        watch = ServiceWatch(informer, settings.namespaces, resync.soon, lambda: meters.count(WATCH_FAILURES), served)
         kopf = KopfThread(partial(operate, settings.serving, settings.namespaces), watch, pulse.trouble)
         kopf.start()
         try:
@@ -191,6 +196,7 @@ async def run(settings: Settings) -> None:
                     resync,
                     follower,
                     kinds,
+                    advisor,
                     pulse,
                     clock,
                     refill,
@@ -220,6 +226,7 @@ async def _work(parts: Parts) -> None:
         asyncio.create_task(parts.leadership.contend()),
         asyncio.create_task(parts.resync.run()),
         asyncio.create_task(parts.kinds.run()),
+        asyncio.create_task(parts.advisor.run(parts.leadership.holds)),
         asyncio.create_task(parts.pulse.beat()),
         *map(asyncio.create_task, parts.follower.all()),
     ]
@@ -316,7 +323,11 @@ async def _fill(
 
 @contextlib.asynccontextmanager
 async def _connections(meters: Meters) -> AsyncIterator[tuple[Connection, aiohttp.ClientSession]]:
-    wire = await connect(lambda code, method: meters.count("rest_client_requests_total", code=code, method=method))
+    def answered(code: str, method: str, seconds: float) -> None:
+        meters.count("rest_client_requests_total", code=code, method=method)
+        meters.observe("rest_client_request_duration_seconds", seconds, verb=method)
+
+    wire = await connect(answered)
     try:
         async with aiohttp.ClientSession() as session:
             yield wire, session

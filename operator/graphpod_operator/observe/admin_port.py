@@ -11,7 +11,7 @@ import os
 import aiohttp
 
 from graphpod_operator.cache.pod import Pod
-from graphpod_operator.observe.warmups import Unreachable
+from graphpod_operator.observe.warmup_poller import Unreachable
 
 DEFAULT_URL = "http://{ip}:8001"
 """Placeholders: {ip} (IPv6 in brackets), {namespace}, {name}."""
@@ -19,6 +19,8 @@ DEFAULT_URL = "http://{ip}:8001"
 TIMEOUT = 2.0
 """Seconds one read may take."""
 MAX_BYTES = 64 * 1024
+METRICS_BYTES = 1024 * 1024
+"""Of `/metrics`; an engine with the longest ladders writes 200 KiB."""
 
 
 def _cause(error: Exception) -> str:
@@ -37,13 +39,20 @@ class HttpAdminPort:
 
     async def warmup(self, pod: Pod) -> bytes:
         """The body of `/warmup`: at most 64 KiB, within 2 s, no redirects. Raises Unreachable."""
+        return await self._get(pod, "/warmup", MAX_BYTES)
+
+    async def metrics(self, pod: Pod) -> bytes:
+        """The body of `/metrics`: at most 1 MiB, as above."""
+        return await self._get(pod, "/metrics", METRICS_BYTES)
+
+    async def _get(self, pod: Pod, path: str, most: int) -> bytes:
         ip = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
-        url = self._url.format(ip=ip, namespace=pod.namespace, name=pod.name) + "/warmup"
+        url = self._url.format(ip=ip, namespace=pod.namespace, name=pod.name) + path
         timeout = aiohttp.ClientTimeout(total=TIMEOUT)
         try:
             async with self._session.get(url, timeout=timeout, allow_redirects=False) as response:
-                body = await response.content.read(MAX_BYTES + 1)
-                while len(body) <= MAX_BYTES and (more := await response.content.read(MAX_BYTES + 1 - len(body))):
+                body = await response.content.read(most + 1)
+                while len(body) <= most and (more := await response.content.read(most + 1 - len(body))):
                     body += more
                 status = response.status
         except TimeoutError as error:
@@ -52,6 +61,6 @@ class HttpAdminPort:
             raise Unreachable(f"pod {pod.name}: no answer from {url}: {_cause(error)}") from error
         if status != 200:
             raise Unreachable(f"pod {pod.name}: {url} answered {status}")
-        if len(body) > MAX_BYTES:
-            raise Unreachable(f"pod {pod.name}: {url} answered more than {MAX_BYTES} bytes")
+        if len(body) > most:
+            raise Unreachable(f"pod {pod.name}: {url} answered more than {most} bytes")
         return body

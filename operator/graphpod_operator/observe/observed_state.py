@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from graphpod_operator.api.status import LadderAdviceStatus
 from graphpod_operator.cache.child import Child, DeploymentRollout
 from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
@@ -13,8 +14,9 @@ from graphpod_operator.cache.route_status import RouteStatus
 from graphpod_operator.cache.store import Store
 from graphpod_operator.kube.cluster import ApiError
 from graphpod_operator.kube.resources import AUTOSCALERS, OPTIONAL, Resource
+from graphpod_operator.observe.ladder_advisor import LadderAdvisor
+from graphpod_operator.observe.warmup_poller import Warmups
 from graphpod_operator.observe.warmup_report import NoReading, Reading
-from graphpod_operator.observe.warmups import Warmups
 from graphpod_operator.telemetry.metrics import Meters
 
 
@@ -31,6 +33,10 @@ class Observed:
     route: RouteStatus | None = None
     held_up: Mapping[Resource, str] = field(default_factory=dict)
     """The optional kinds of which it could not be written, with the API server's words."""
+    advice: LadderAdviceStatus | None = None
+    """On the ladders of the configuration that was asked about."""
+    look_again: float | None = None
+    """Seconds until the pods are read again to see whether a Prometheus scrapes them; None: they are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,18 @@ class Observer:
     warmups: Warmups
     store: Store
     meters: Meters
+    advisor: LadderAdvisor
 
-    async def observe(self, key: Key, held_up: Mapping[Resource, ApiError], again: bool) -> Observed:
+    async def observe(
+        self, key: Key, held_up: Mapping[Resource, ApiError], again: bool, config_hash: str | None = None
+    ) -> Observed:
         """Read the pods, and report what is then. `held_up` are the kinds that could not be written; `again`: also pods
-        whose warm-up has ended are asked.
+        whose warm-up has ended are asked. `config_hash` is of the configuration that is planned.
         """
-        readings = await self.warmups.read(self.store.pods(key), again=again)
+        service = self.store.service(key)
+        monitor = self.store.child(Resource.PodMonitor, key.namespace, key.name)
+        scrapes = monitor is not None and service is not None and is_ours(service, monitor)
+        readings = await self.warmups.read(self.store.pods(key), again=again, scrapes=scrapes)
         for answer in readings.values():
             result = answer.cause.value if isinstance(answer, NoReading) else "ok"
             self.meters.count("graphpod_operator_warmup_reads_total", result=result)
@@ -69,4 +81,6 @@ class Observer:
             autoscaler=next(filter(None, map(ours_of, AUTOSCALERS)), None),
             route=route.route if route is not None else None,
             held_up={kind: str(error) for kind, error in held_up.items()},
+            advice=self.advisor.standing(service, config_hash) if service is not None else None,
+            look_again=self.warmups.scrape_pause(self.store.pods(key)) if scrapes else None,
         )

@@ -11,7 +11,8 @@ from graphpod_operator.cache.pod import Ended, Pod
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
 from graphpod_operator.observe.warmup_report import NoReading, Reading, State
-from graphpod_operator.plan.capture_failures import COUNTED
+from graphpod_operator.plan.capture_failure_annotation import COUNTED
+from graphpod_operator.resolve.model_uri import ModelUri
 from graphpod_policy import ExitCode
 
 BY_EXIT: dict[int, Reason] = {
@@ -148,12 +149,13 @@ class Diagnosis:
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What is known besides the pods: the time (RFC 3339), what they mount of others in words, and the seconds after
-    which the kubelet ends a start.
+    which the kubelet ends a start. `model` is spec.model.uri.
     """
 
     now: str
     mounts: str
     start_limit: int
+    model: str = ""
 
 
 def diagnose(
@@ -161,8 +163,16 @@ def diagnose(
 ) -> Diagnosis | None:
     """The most specific failure among the pods, or None while nothing is known to be wrong."""
     known = (_of(pod, readings.get(pod.uid), expected) or _unprepared(pod, expected) for pod in pods)
-    found = [diagnosis for diagnosis in known if diagnosis is not None]
+    found = [_as_written(diagnosis, expected) for diagnosis in known if diagnosis is not None]
     return min(found, key=lambda one: (one.overcome, PRECEDENCE.index(one.reason)), default=None)
+
+
+def _as_written(found: Diagnosis, expected: Expected | None) -> Diagnosis:
+    """A fault of the model with its folder as the spec names it, not as it is mounted in the pod."""
+    if found.reason is not Reason.ModelInvalid or expected is None or not expected.model:
+        return found
+    folder = re.escape(ModelUri.parse(expected.model).mounted_path)
+    return replace(found, what=re.sub(rf"{folder}(?=[/ :;,]|$)", lambda _: expected.model, found.what))
 
 
 def _of(pod: Pod, reading: Reading | NoReading | None, expected: Expected | None) -> Diagnosis | None:

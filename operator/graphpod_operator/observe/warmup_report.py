@@ -41,6 +41,7 @@ class EngineValue(BaseModel):
 
 Count = Annotated[Integer, Field(ge=0, le=1_000_000)]
 Seconds = Annotated[float, Field(ge=0, le=10_000_000, strict=True, allow_inf_nan=False)]
+Age = Annotated[float, Field(ge=0, le=1e10, strict=True, allow_inf_nan=False)]
 Word = Annotated[str, Field(max_length=253)]
 Amount = Annotated[Integer, Field(ge=0, le=1 << 40)]
 
@@ -94,6 +95,22 @@ class FailureRead(EngineValue):
     message: str = ""
 
 
+FRESH_SECONDS = 600.0
+"""A pod counts as scraped so long after the last scrape: twice the time for which Prometheus believes a sample."""
+
+
+class ScrapesRead(EngineValue):
+    """Whether a Prometheus reads the pod's /metrics. Ages in seconds, at the moment of the reading."""
+
+    listening_seconds: Age
+    last_seconds_ago: Age | None = None
+
+    @property
+    def recent(self) -> bool:
+        """Whether the last scrape was a short while ago."""
+        return self.last_seconds_ago is not None and self.last_seconds_ago <= FRESH_SECONDS
+
+
 class Reading(EngineValue):
     """One answer of `/warmup`."""
 
@@ -107,6 +124,8 @@ class Reading(EngineValue):
     limits: LimitsRead | None = None
     kv: KvRead = KvRead()
     failure: FailureRead | None = None
+    scrapes: ScrapesRead | None = None
+    """None: the engine is too old to report it."""
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:

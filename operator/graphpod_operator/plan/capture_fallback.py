@@ -1,8 +1,9 @@
 """The weaker plan after enough starts that failed in a capture. Pure.
 
 An engine degrades by itself after an error that its process survives. One that ends the process, a fault of the device
-for one, only the operator sees: it counts the starts that ended so (`capture_failures`), and after `graph.retries`
-more of them it plans the next weaker policy, once down and never up again while the same rendering is wanted.
+for one, only the operator sees: it counts the starts that ended so (`capture_failure_annotation`), and after
+`graph.retries` more of them it plans the next weaker policy, once down and never up again while the same rendering is
+wanted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.pod import Pod
-from graphpod_operator.plan.capture_failures import BECAUSE_MAX, CaptureFailures, Step, died
+from graphpod_operator.plan.capture_failure_annotation import BECAUSE_MAX, CaptureFailures, Step, died
 from graphpod_operator.render import scaling
 from graphpod_operator.render.deployment import reconfigured
 from graphpod_operator.render.owner import Owner

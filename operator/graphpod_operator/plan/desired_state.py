@@ -8,7 +8,7 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.absent_kinds import Absence
 from graphpod_operator.kube.field_ownership import desired_fields, fingerprint, marked
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.capture_failures import CaptureFailures
+from graphpod_operator.plan.capture_failure_annotation import CaptureFailures
 from graphpod_operator.render.owner import Body
 from graphpod_operator.render.pod import pod_template
 from graphpod_operator.render.pod.container import start_limit

@@ -10,7 +10,9 @@ SERVICE_LABEL = "inferenceservice"
 
 
 def pod_monitor(owner: Owner) -> Body:
-    """`/metrics` of every pod of the service, each series with the service's name."""
+    """`/metrics` of every pod of the service, each series with the service's name. It has the labels by which a
+    Prometheus selects it: the installer's, and over them the service's.
+    """
     named = {
         "action": "replace",
         "sourceLabels": ["__meta_kubernetes_pod_label_graphpod_dev_inferenceservice"],
@@ -19,6 +21,8 @@ def pod_monitor(owner: Owner) -> Body:
     return owner.child(
         Resource.PodMonitor,
         owner.name,
+        # the operator's own labels last: by them it recognises its objects
+        {**owner.installed.monitor_labels, **owner.spec.monitoring.labels, **owner.labels},
         spec={
             "selector": {"matchLabels": owner.selector},
             "podMetricsEndpoints": [{"port": "admin", "path": "/metrics", "relabelings": [named]}],

@@ -19,6 +19,12 @@ class EngineFile:
     data: bytes
     hash: str
 
+    @classmethod
+    def of(cls, config: EngineConfig) -> EngineFile:
+        """The file of a configuration. Equal configurations give equal bytes."""
+        data = config.canonical()
+        return cls(data, config_hash(data))
+
 
 def cpu_threads(spec: Spec) -> int | None:
     """Whole cores of the CPU limit, rounded up; None without a limit."""
@@ -44,9 +50,3 @@ def engine_config(name: str, spec: Spec, plan: Plan) -> EngineConfig:
         prefix_cache=spec.engine.prefix_cache,
         prefill_budget=spec.engine.prefill_budget,
     )
-
-
-def engine_file(name: str, spec: Spec, plan: Plan) -> EngineFile:
-    """engine.json of the service `name`. Equal specs and plans give equal bytes."""
-    data = engine_config(name, spec, plan).canonical()
-    return EngineFile(data, config_hash(data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graphpod_operator.api import duration, quantity, unbuilt
+from graphpod_operator.api import duration, operator_features, quantity
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.resolve.model_uri import ModelUri
 from graphpod_policy import Device, Features, GraphRequest, NotBuilt, not_built
@@ -94,7 +94,7 @@ def missing(spec: Spec) -> tuple[NotBuilt, ...]:
         lacking.append(
             NotBuilt("spec.model.uri", f"spec.model.uri: {uri.scheme}:// is not built in this version; use pvc://")
         )
-    return (*lacking, *unbuilt.lacking(spec))
+    return (*lacking, *operator_features.lacking(spec))
 
 
 def _other_accelerators(spec: Spec) -> list[str]:

@@ -25,7 +25,7 @@ from graphpod_operator.cache.service_memory import RecoverySought, ServiceMemory
 from graphpod_operator.kube.cluster import Cluster, Raw
 from graphpod_operator.kube.field_ownership import owned_fields
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan import capture_failures
+from graphpod_operator.plan import capture_failure_annotation
 from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.render.config_map import KEY
@@ -105,7 +105,7 @@ def rebuild(found: Service, running: Child, memories: Iterable[Child], deploymen
         return None
     numbers = [one.kept.number for one in memories if one.kept is not None]
     data = {MADE_FROM: mark, ENGINE: engine, WORKLOAD: workload, PLAN: NO_WORDS}
-    if (undegraded := capture_failures.stronger(running.capture_failures, running.revision)) is not None:
+    if (undegraded := capture_failure_annotation.stronger(running.capture_failures, running.revision)) is not None:
         data[UNDEGRADED] = undegraded
     return Child(
         resource=Resource.ControllerRevision,

@@ -10,9 +10,9 @@ import yaml
 
 from graphpod_operator.api.base import CEL, ValidationRule, matches
 from graphpod_operator.api.names import API_VERSION, GROUP, KIND, NAME_MAX, PLURAL, SHORT_NAME, VERSION
+from graphpod_operator.api.operator_features import OPERATOR_FEATURES
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.api.status import Status
-from graphpod_operator.api.unbuilt import OPERATOR_FEATURES
 from graphpod_operator.schema.openapi import structural
 from graphpod_policy import BUILT_COMPILE, BUILT_POLICIES, FEATURES, Policy
 
@@ -39,8 +39,8 @@ COLUMNS: tuple[Column, ...] = (
         '.status.conditions[?(@.type=="Ready")].reason',
         "Ready, Degraded (serves, with a weaker policy than planned), or why it is not Ready.",
     ),
-    Column("Prefill", "string", ".status.graph.prefill.display", "Prefill policy that runs, backend, and the plan."),
-    Column("Decode", "string", ".status.graph.decode.display", "Decode policy that runs, backend, and the plan."),
+    Column("Prefill", "string", ".status.graph.prefill.display", "Prefill policy that runs, or the planned one."),
+    Column("Decode", "string", ".status.graph.decode.display", "Decode policy that runs, or the planned one."),
     Column("Captured", "string", ".status.graph.captured", "Captured over planned sizes."),
     Column("Replicas", "string", ".status.pods", "Pods that serve over pods asked for."),
     Column("Age", "date", ".metadata.creationTimestamp", "Time since creation."),

@@ -9,6 +9,7 @@ from graphpod_operator.api.status import (
     MESSAGE_MAX,
     DecisionStatus,
     GraphStatus,
+    LadderAdviceStatus,
     PhaseStatus,
     PodPolicies,
     SizeCounts,
@@ -40,38 +41,44 @@ def graph_status(
     readings: Mapping[str, Reading | NoReading],
     deaths: int = 0,
     start_limit: int | None = None,
+    advice: LadderAdviceStatus | None = None,
+    earlier: str | None = None,
+    refused: bool = False,
 ) -> GraphStatus:
     """The graphs of the pods that run the planned configuration; without one, the plan alone. `deaths` counts the
-    starts that died in a capture, `start_limit` is the longest start in seconds, where one is planned.
+    starts that died in a capture, `start_limit` is the longest start in seconds, where one is planned; `advice` is on
+    the ladders of this configuration.
+
+    `refused`: no pod will start by `policy`, so what runs is the configuration `earlier`, if any.
     """
+    runs = earlier if refused else config_hash
     answered = [
         (pod, reading)
         for pod in pods
-        if isinstance(reading := readings.get(pod.uid), Reading)
-        and reading.config_hash == config_hash
-        and not pod.deleting
+        if isinstance(reading := readings.get(pod.uid), Reading) and reading.config_hash == runs and not pod.deleting
     ]
     read = [reading for _, reading in answered]
     ended = [(pod, reading) for pod, reading in answered if reading.terminal and reading.state is State.Ready]
-    phases = {phase: _phase(policy, phase, read, [reading for _, reading in ended]) for phase in Phase}
+    phases = {phase: _phase(policy, phase, read, [reading for _, reading in ended], refused) for phase in Phase}
     captured = sum(phase.sizes.captured for phase in phases.values())
     planned = sum(phase.sizes.planned for phase in phases.values())
     return GraphStatus(
         backend=(read[0].backend if read else policy.backend) if planned else None,
-        captured=f"{captured}/{planned}" if planned else EAGER,
+        captured=None if refused and not read else f"{captured}/{planned}" if planned else EAGER,
         prefill=phases[Phase.Prefill],
         decode=phases[Phase.Decode],
-        decisions=_decisions(policy, read),
+        decisions=_decisions(policy, [] if refused else read),
         gates=policy.gates,
         pods=_differing(ended),
         config_hash=config_hash,
         resolver_revision=policy.resolver_revision,
         budget_seconds=start_limit or policy.budget.start_seconds,
         capture_deaths=deaths,
+        advice=advice,
     )
 
 
-def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]) -> PhaseStatus:
+def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading], refused: bool) -> PhaseStatus:
     plan = policy.phases[phase]
     counts = [entry.sizes for reading in read if (entry := reading.graph.get(phase)) is not None]
     running = [entry for reading in ended if (entry := reading.graph.get(phase)) is not None]
@@ -81,17 +88,21 @@ def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]
         requested=plan.requested,
         planned=plan.planned,
         effective=effective,
-        display=display(effective, backend, plan.planned if is_weaker(phase, effective, plan) else None)
-        if effective is not None
-        else None,
+        display=_display(phase, plan, effective, backend, refused),
         sizes=SizeCounts(
-            planned=len(plan.sizes),
+            planned=max((count.planned for count in counts), default=0) if refused else len(plan.sizes),
             captured=min((count.captured for count in counts), default=0),
             failed=max((count.failed for count in counts), default=0),
         ),
         capture_seconds=max((round(entry.capture_seconds, 3) for entry in running), default=None),
         self_check=_self_check([entry.self_check for entry in running]),
     )
+
+
+def _display(phase: Phase, plan: PhasePlan, effective: Policy | None, backend: Backend, refused: bool) -> str | None:
+    if effective is None:
+        return None if refused else f"{plan.planned.value} (planned)"
+    return display(effective, backend, plan.planned if not refused and is_weaker(phase, effective, plan) else None)
 
 
 def display(effective: Policy, backend: Backend, planned: Policy | None = None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from graphpod_operator.api.names import selector
 from graphpod_operator.api.status import Condition, ConditionStatus, Failure, ServicePhase, Status
+from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.message import sentence
 from graphpod_operator.conditions.reasons import Reason
@@ -15,22 +16,23 @@ from graphpod_operator.observe.pod_diagnosis import Diagnosis, Expected, diagnos
 from graphpod_operator.observe.replica_failure import NO_PODS
 from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.render.service import url
-from graphpod_operator.status.conditions import (
+from graphpod_operator.status.condition_findings import (
     Finding,
     blocked_findings,
     current_pods,
+    earlier_hash,
     find_available,
     find_degraded,
-    find_optional,
-    find_scaling,
     find_scheduled,
     find_updates,
     is_overdue,
     pods_asked,
     root_findings,
+    still_serving,
 )
 from graphpod_operator.status.engine import engine_status
 from graphpod_operator.status.graph import graph_status
+from graphpod_operator.status.optional_findings import find_optional, find_scaling
 
 
 def status(found: Service, outcome: Desired | Refused, refused: Refused | None, seen: Observed, now: str) -> Status:
@@ -44,15 +46,15 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
     diagnosis = None
     if isinstance(outcome, Desired) and stop is None:
         current = current_pods(outcome, seen)
-        diagnosis = diagnose(current, seen.readings, Expected(now, outcome.mounts, outcome.start_limit))
+        diagnosis = diagnose(current, seen.readings, _expected(found, outcome, now))
         if diagnosis is not None and outcome.can_weaken:
             diagnosis = diagnosis.survived()
-        findings = root_findings(found, outcome, seen, current, diagnosis)
+        findings = root_findings(found, outcome, seen, current, diagnosis, now)
         apart = {
             ConditionType.Scheduled: find_scheduled(outcome, seen, current),
             ConditionType.Degraded: find_degraded(outcome, current, seen),
             **find_updates(outcome),
-            **find_optional(outcome, seen),
+            **find_optional(found, outcome, seen, now),
             **({ConditionType.ScalingReady: find_scaling(outcome, seen)} if outcome.replicas is None else {}),
         }
     else:
@@ -69,7 +71,9 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         else 0
     )
     overdue = isinstance(outcome, Desired) and stop is None and is_overdue(outcome, seen, diagnosis)
-    conditions = _conditions(found, findings, apart, now, overdue)
+    conditions = _conditions(found, findings, apart, now, overdue, still_serving(seen) if stop is not None else "")
+    earlier = earlier_hash(seen) if stop is not None else config_hash
+    unplanned = isinstance(outcome, Refused) or earlier not in (None, config_hash)
     return Status(
         observed_generation=found.generation,
         phase=_phase(conditions),
@@ -79,17 +83,28 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         replicas=seen.rollout.replicas if seen.rollout else 0,
         updated_replicas=seen.rollout.updated if seen.rollout else 0,
         ready_replicas=seen.rollout.ready if seen.rollout else 0,
-        pods=f"{seen.rollout.ready if seen.rollout else 0}/{pods_asked(outcome, seen)}"
-        if isinstance(outcome, Desired)
-        else None,
+        pods=_pods(outcome, seen),
         revision=outcome.revision if isinstance(outcome, Desired) else None,
         selector=",".join(f"{key}={value}" for key, value in selector(found.key.name).items()),
-        graph=graph_status(policy, config_hash, seen.pods, seen.readings, deaths, limit)
+        graph=graph_status(
+            policy, config_hash, seen.pods, seen.readings, deaths, limit, seen.advice, earlier, unplanned
+        )
         if policy is not None
         else None,
-        engine=engine_status(config_hash, seen.pods, seen.readings),
-        last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable], found.key.name),
+        engine=engine_status(earlier if unplanned else config_hash, seen.pods, seen.readings),
+        last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable], found.key),
     )
+
+
+def _expected(found: Service, outcome: Desired, now: str) -> Expected:
+    return Expected(now, outcome.mounts, outcome.start_limit, found.spec["model"]["uri"])
+
+
+def _pods(outcome: Desired | Refused, seen: Observed) -> str | None:
+    """Pods that serve over pods asked for: also while a later spec is refused."""
+    if isinstance(outcome, Desired):
+        return f"{seen.rollout.ready if seen.rollout else 0}/{pods_asked(outcome, seen)}"
+    return f"{seen.rollout.ready}/{seen.rollout.asked}" if seen.rollout is not None else None
 
 
 def _conditions(
@@ -98,6 +113,7 @@ def _conditions(
     apart: dict[ConditionType, Finding],
     now: str,
     overdue: bool,
+    serving: str,
 ) -> tuple[Condition, ...]:
     cause, finding = min(findings.items(), key=lambda item: (*_explains(item[1].reason), ROOTS.index(item[0])))
     statuses = {entry.reason.row.status for entry in findings.values()}
@@ -124,7 +140,13 @@ def _conditions(
             type=kind.value,
             status=state,
             reason=reason.name,
-            message=sentence(reason, what, found.key.name),
+            message=sentence(
+                reason,
+                what,
+                found.key.name,
+                namespace=found.key.namespace,
+                after=serving if kind in (ConditionType.Ready, ConditionType.Stalled) else "",
+            ),
             observed_generation=found.generation,
             last_transition_time=_since(before.get(kind.value), state, now),
         )
@@ -162,18 +184,21 @@ def _since(before: Mapping[str, str] | None, state: ConditionStatus, now: str) -
     return now
 
 
-def _failure(diagnosis: Diagnosis | None, workload: Finding, name: str) -> Failure | None:
-    """What keeps a pod of the service `name` from serving, or from being created."""
+def _failure(diagnosis: Diagnosis | None, workload: Finding, key: Key) -> Failure | None:
+    """What keeps a pod of the service `key` from serving, or from being created."""
     if diagnosis is None:
         refused = workload.reason in NO_PODS
         return (
-            Failure(reason=workload.reason.name, message=sentence(workload.reason, workload.what, name))
+            Failure(
+                reason=workload.reason.name,
+                message=sentence(workload.reason, workload.what, key.name, namespace=key.namespace),
+            )
             if refused
             else None
         )
     return Failure(
         reason=diagnosis.reason.name,
-        message=sentence(diagnosis.reason, diagnosis.what, name, diagnosis.pod.name),
+        message=sentence(diagnosis.reason, diagnosis.what, key.name, diagnosis.pod.name, key.namespace),
         pod=diagnosis.pod.name,
         exit_code=diagnosis.exit_code,
         restarts=diagnosis.pod.restarts,

@@ -8,7 +8,6 @@ from typing import Any
 
 from graphpod_operator.api.names import API_VERSION, KIND
 from graphpod_operator.api.status import ConditionStatus, Status
-from graphpod_operator.apply.applier import Applier
 from graphpod_operator.apply.drift_backoff import LIE_PAUSE, STATUS_PAUSE, PutBacks
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.service_memory import ServiceMemory
@@ -20,6 +19,8 @@ from graphpod_operator.kube.clock import Clock
 from graphpod_operator.kube.cluster import Cluster, ServerRefused
 from graphpod_operator.kube.field_ownership import fingerprint
 from graphpod_operator.status import write_throttle
+from graphpod_operator.telemetry import service_progress
+from graphpod_operator.telemetry.metrics import Meters
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class StatusWriter:
     clock: Clock
     events: EventRecorder
     put_backs: PutBacks
-    applier: Applier
+    meters: Meters
 
     async def write(self, found: Service, new: Status, memory: ServiceMemory) -> float | None:
         """Write the status if it says something new, then tell the transitions.
@@ -63,7 +64,8 @@ class StatusWriter:
             raise
         memory.status_written = self.clock.monotonic()
         memory.status_said = said, fingerprint(raw.get("status") or {})
-        self.applier.believe(found, written := Service.of(raw))
+        service_progress.written(found.status, content, memory, self.meters, memory.status_written)
+        self.store.detect_restore(found, written := Service.of(raw))
         self.store.observe(written)
         for event in transitions(found.status, new):
             await self.events.tell(found, event)

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -18,7 +28,7 @@ from graphpod_operator.kube import lease
 from graphpod_operator.kube.resources import CHILDREN
 from graphpod_operator.telemetry.label_values import Missing, Result
 from graphpod_operator.watch.workqueue import KeyQueue
-from graphpod_policy import RESOLVER_REVISION, __version__
+from graphpod_policy import BUILT_POLICIES, RESOLVER_REVISION, __version__
 from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process, of
 
 CONTROLLER = "inferenceservice"
@@ -33,6 +43,10 @@ WORKERS = "controller_runtime_active_workers"
 LEADING = "leader_election_master_status"
 UNFINISHED = "workqueue_unfinished_work_seconds"
 LONGEST = "workqueue_longest_running_processor_seconds"
+DEGRADATIONS = "graphpod_operator_policy_degradations_total"
+TIME_TO_READY = "graphpod_operator_time_to_ready_seconds"
+METHODS = ("GET", "PATCH", "POST", "PUT", "DELETE")
+"""Of requests to the API server."""
 COUNTED_ON_SCRAPE = (SERVICES, SKIPPED, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
 """Gauges that are counted from store, queue and Lease when asked for, so they cannot drift."""
 ZEROS: dict[str, tuple[dict[str, str], ...]] = {
@@ -40,13 +54,22 @@ ZEROS: dict[str, tuple[dict[str, str], ...]] = {
         {"controller": CONTROLLER, "result": result.value} for result in Result
     ),
     "controller_runtime_reconcile_errors_total": ({"controller": CONTROLLER},),
+    "controller_runtime_reconcile_time_seconds": ({"controller": CONTROLLER},),
+    "workqueue_queue_duration_seconds": ({"name": CONTROLLER},),
+    "workqueue_work_duration_seconds": ({"name": CONTROLLER},),
+    "rest_client_request_duration_seconds": tuple({"verb": method} for method in METHODS),
+    DEGRADATIONS: tuple(
+        {"phase": phase.value, "planned": planned.value, "effective": weaker.value}
+        for phase, policies in BUILT_POLICIES.items()
+        for planned, weaker in combinations(policies, 2)
+    ),
     "workqueue_adds_total": ({"name": CONTROLLER},),
     "workqueue_retries_total": ({"name": CONTROLLER},),
     "graphpod_operator_drift_corrections_total": tuple({"kind": resource.kind} for resource in CHILDREN),
     "graphpod_operator_apply_conflicts_total": tuple({"kind": resource.kind} for resource in CHILDREN),
     "graphpod_operator_warmup_reads_total": tuple({"result": result} for result in ("ok", *Missing)),
 }
-"""Every series of these counters, exported from the start: the first of a kind is an increase then, as any other."""
+"""Every series of these rows, exported from the start: the first of a kind is an increase then, as any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +84,8 @@ class Meters:
         """An exporter for each of the operator's rows but those counted on scrape."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # `…_created` series are not in the table
         registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
         rows = [row for row in of(Process.Operator) if row.name not in COUNTED_ON_SCRAPE]
         meters = cls(registry, {row.name: _exporter(row, registry) for row in rows})
         for name, series in ZEROS.items():

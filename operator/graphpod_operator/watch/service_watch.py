@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from graphpod_operator.kube.cluster import ApiError, Raw
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.watch.informer import Informer
+from graphpod_operator.watch.informer import Informer, scopes
 
 log = logging.getLogger(__name__)
 
 SERVED_SECONDS = 2.0
 """Between two looks whether the kind is served."""
+
+Versions = Mapping[str | None, int]
+"""Versions of lists of services, each of one namespace or (None) of all."""
 
 
 class ServiceWatch:
@@ -24,15 +27,18 @@ class ServiceWatch:
     def __init__(
         self,
         informer: Informer,
+        namespaces: tuple[str, ...],
         listed: Callable[[], None],
         failed: Callable[[], None],
         served: Callable[[], Awaitable[bool]],
     ) -> None:
         self._informer = informer
+        self._namespaces = namespaces
         self._listed = listed
         self._failed = failed
         self._served = served
         self._filled = asyncio.Event()
+        self._first = True
         self._cut = False
 
     def begin(self) -> None:
@@ -53,9 +59,12 @@ class ServiceWatch:
         self._cut = True
         self._failed()
 
-    async def may_watch(self) -> None:
+    async def may_watch(self) -> Versions:
         """Return once the store is filled and the API server serves the kind, which is not so after somebody deleted
         its CRD. kopf looks for the kind only as it begins, and would wait for ever without it.
+
+        The first watch goes on from these versions, those of the lists that filled the store. A later one gets none,
+        and begins with a list of its own: what it missed is unknown.
         """
         await self._filled.wait()
         waits = False
@@ -64,9 +73,13 @@ class ServiceWatch:
                 log.error("the API server does not serve InferenceServices; install the CRD: graphpod crd")
             waits = True
             await asyncio.sleep(SERVED_SECONDS)
+        first, self._first = self._first, False
         if self._cut:
             self._cut = False
             self._listed()  # also where nothing is left to list
+            return {}
+        since = self._informer.since
+        return {scope: since(Resource.InferenceService, scope) for scope in scopes(self._namespaces)} if first else {}
 
     async def _is_served(self) -> bool:
         try:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from graphpod_policy.enums import Device
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.node import Capability
-from graphpod_policy.words import Device
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """The types, by their names in torch, and what one element takes."""

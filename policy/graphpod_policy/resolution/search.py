@@ -3,12 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from graphpod_policy.facts import Facts
-from graphpod_policy.features import Features
-from graphpod_policy.plan import Decision
-from graphpod_policy.resolution.sizing import Change
-from graphpod_policy.rules import BY_NAME, Case, Rule, exclusions, speaking
-from graphpod_policy.words import (
+from graphpod_policy.enums import (
     CompileMode,
     Duty,
     OnUnsupported,
@@ -18,6 +13,11 @@ from graphpod_policy.words import (
     Severity,
     Stage,
 )
+from graphpod_policy.facts import Facts
+from graphpod_policy.features import Features
+from graphpod_policy.plan import Decision
+from graphpod_policy.resolution.sizing import Change
+from graphpod_policy.rules import BY_NAME, Case, Rule, exclusions, speaking
 
 COMPILE_ORDER = (CompileMode.Nothing, CompileMode.Inductor, CompileMode.Autotune)
 """Weakest first."""

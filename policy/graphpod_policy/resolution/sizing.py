@@ -4,6 +4,7 @@ from math import inf, lcm
 from typing import NamedTuple
 
 from graphpod_policy import limits
+from graphpod_policy.enums import CompileMode, Device, Phase, Severity
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.ladder import (
     CPU_PREFILL_MAX,
@@ -19,7 +20,6 @@ from graphpod_policy.ladder import (
 from graphpod_policy.rules import BY_NAME, Case, Rule, speaking
 from graphpod_policy.start.cost import COMPILE_SECONDS, Cost, ladder_costs
 from graphpod_policy.units import size
-from graphpod_policy.words import CompileMode, Device, Phase, Severity
 
 UNITS = {Phase.Prefill: "tokens", Phase.Decode: "sequences"}
 
@@ -145,10 +145,10 @@ def budget_cut(sizes: Ladder, case: Case, allowance: Allowance) -> tuple[Ladder,
     changes: list[Change] = []
     if in_memory != sizes:
         needed, allowed = size(costs[-1].bytes), size(int(most_bytes))
-        changes.append((BY_NAME["LadderMemory"], _told(sizes, in_memory, case, needed, allowed)))
+        changes.append((BY_NAME["LadderMemory"], _because(sizes, in_memory, case, needed, allowed)))
     if in_time != in_memory:
         needed, allowed = f"{costs[len(in_memory) - 1].seconds:.0f} s", f"{most_seconds:.0f} s"
-        changes.append((BY_NAME["LadderTime"], _told(in_memory, in_time, case, needed, allowed)))
+        changes.append((BY_NAME["LadderTime"], _because(in_memory, in_time, case, needed, allowed)))
     return in_time, tuple(changes)
 
 
@@ -157,6 +157,6 @@ def _fitting(sizes: Ladder, fits: list[bool]) -> Ladder:
     return sizes[: fits[: len(sizes)].count(True)]
 
 
-def _told(before: Ladder, after: Ladder, case: Case, needed: str, allowed: str) -> str:
+def _because(before: Ladder, after: Ladder, case: Case, needed: str, allowed: str) -> str:
     kept = f"kept {len(after)} of {len(before)} sizes, up to {after[-1]} {UNITS[case.phase]}" if after else "kept none"
     return f"{case.phase} captures need about {needed}, {allowed} are allowed: {kept}"

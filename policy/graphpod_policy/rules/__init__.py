@@ -7,11 +7,11 @@ sizes or puts a duty on the engine, `Gate` sends one batch to the eager path. Re
 
 from collections.abc import Iterable
 
-from graphpod_policy.built import BUILT_POLICIES, is_built
+from graphpod_policy.engine_features import BUILT_POLICIES, is_built
+from graphpod_policy.enums import FallbackReason, Phase, Policy, Severity
 from graphpod_policy.rules import gates, ladders, memory, models, numerics, parallelism, policies, speculation
 from graphpod_policy.rules.gates import padding_refused
 from graphpod_policy.rules.rule import Batch, Case, Rule
-from graphpod_policy.words import FallbackReason, Phase, Policy, Severity
 
 TABLES: tuple[tuple[str, tuple[Rule, ...]], ...] = tuple(
     (table.TITLE, table.ROWS)

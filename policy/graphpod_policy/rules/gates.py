@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from graphpod_policy.enums import Policy, Severity, Stage
 from graphpod_policy.rules.rule import BOTH, GRAPHS, PREFILL, Rule, always
-from graphpod_policy.words import Policy, Severity, Stage
 
 TITLE = "Gates"
 

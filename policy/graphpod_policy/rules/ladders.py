@@ -1,7 +1,7 @@
 """Rules about sizes, and about what an engine meets while it captures them. Applied by name where the fact arises."""
 
+from graphpod_policy.enums import CompileMode, Severity, Stage
 from graphpod_policy.rules.rule import BOTH, EVERY, GRAPHS, Rule
-from graphpod_policy.words import CompileMode, Severity, Stage
 
 TITLE = "Ladders, compiling and captures"
 

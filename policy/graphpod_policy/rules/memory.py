@@ -1,7 +1,7 @@
 """Rules about weights and KV cache that do not stay where they are."""
 
+from graphpod_policy.enums import Duty, Policy, Severity
 from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule
-from graphpod_policy.words import Duty, Policy, Severity
 
 TITLE = "Offload, host cache, sleep"
 

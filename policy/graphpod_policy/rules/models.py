@@ -1,8 +1,8 @@
 """Rules about the model: adapters from the spec, the rest once its config.json is known."""
 
+from graphpod_policy.enums import Duty, Policy, Severity, Stage
 from graphpod_policy.facts import ModelFacts
 from graphpod_policy.rules.rule import BOTH, GRAPHS, PREFILL, Case, Rule
-from graphpod_policy.words import Duty, Policy, Severity, Stage
 
 TITLE = "Models and adapters"
 

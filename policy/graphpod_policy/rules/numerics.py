@@ -1,7 +1,7 @@
 """Rules about element types, compilation and reproducibility."""
 
+from graphpod_policy.enums import CompileMode, Device, Duty, KvCacheDtype, Policy, Quantization, Severity
 from graphpod_policy.rules.rule import BOTH, DECODE, EVERY, GRAPHS, PREFILL, Rule
-from graphpod_policy.words import CompileMode, Device, Duty, KvCacheDtype, Policy, Quantization, Severity
 
 TITLE = "Numbers and compilation"
 

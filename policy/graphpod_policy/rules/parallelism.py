@@ -2,8 +2,8 @@
 
 from math import gcd
 
+from graphpod_policy.enums import AllToAll, Duty, Policy, Severity
 from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Case, Rule
-from graphpod_policy.words import AllToAll, Duty, Policy, Severity
 
 TITLE = "Parallelism"
 

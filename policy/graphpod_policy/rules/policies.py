@@ -1,8 +1,8 @@
 """Rules about the policies themselves, whatever the service uses."""
 
-from graphpod_policy.built import BUILT_POLICIES
+from graphpod_policy.engine_features import BUILT_POLICIES
+from graphpod_policy.enums import Backend, Device, Policy, Role, Severity
 from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule, always
-from graphpod_policy.words import Backend, Device, Policy, Role, Severity
 
 TITLE = "Policies, devices and roles"
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from graphpod_policy.enums import Backend, CompileMode, Duty, Phase, Policy, Severity, Stage
 from graphpod_policy.facts import Facts
 from graphpod_policy.features import Features
-from graphpod_policy.words import Backend, CompileMode, Duty, Phase, Policy, Severity, Stage
 
 BOTH = (Phase.Prefill, Phase.Decode)
 PREFILL = (Phase.Prefill,)

@@ -1,7 +1,7 @@
 """Rules about speculative decoding."""
 
+from graphpod_policy.enums import Duty, Severity, SpeculativeMethod
 from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule
-from graphpod_policy.words import Duty, Severity, SpeculativeMethod
 
 TITLE = "Speculative decoding"
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 from graphpod_policy import limits
 from graphpod_policy.attention import Choice, Work, attention_for, built_ahead
-from graphpod_policy.built import not_built
 from graphpod_policy.config import EngineConfig
-from graphpod_policy.exits import NEXT_STEP, ExitCode
+from graphpod_policy.engine_features import not_built
+from graphpod_policy.enums import AttentionBackend, Device, KvCacheDtype
+from graphpod_policy.exit_codes import NEXT_STEP, ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
 from graphpod_policy.model.dtype import DtypeChoice, dtype_for
-from graphpod_policy.node import NOWHERE, NodeFacts
+from graphpod_policy.node import NOWHERE, PROCESS_BYTES, NodeFacts
 from graphpod_policy.plan import Decision, Plan
 from graphpod_policy.resolve import chunk_there, refine
 from graphpod_policy.start.footprint import (
@@ -27,8 +28,8 @@ from graphpod_policy.start.footprint import (
     weights_bytes,
 )
 from graphpod_policy.units import as_quantity, size
-from graphpod_policy.words import AttentionBackend, Device, KvCacheDtype
 
+MIB = 1 << 20
 SUSPENDED = "Suspended"
 """The reason of a service that is to have no pods; no engine ends by it."""
 
@@ -45,9 +46,9 @@ class Obstacle:
     code: ExitCode | None
 
     @classmethod
-    def of(cls, code: ExitCode, what: str) -> "Obstacle":
-        """One that an engine ends by."""
-        return cls(code.name, what, NEXT_STEP.get(code, ""), code)
+    def of(cls, code: ExitCode, what: str, step: str = "") -> "Obstacle":
+        """One that an engine ends by; `step` where it is more exact than the code's."""
+        return cls(code.name, what, step or NEXT_STEP.get(code, ""), code)
 
     def __str__(self) -> str:
         return f"{self.what}; {self.step}" if self.step else self.what
@@ -161,6 +162,10 @@ def attention_there(config: EngineConfig, model: ModelFacts | None, node: NodeFa
 def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obstacle]:
     """Weights, activations and the least KV cache against what is free. Graphs take what is left, or step aside."""
     if (model := known.model) is None:
+        if config.features.device is Device.Cpu and node.free_bytes == 0:
+            taken = size(PROCESS_BYTES)
+            what = f"the memory limit leaves nothing for weights: front and engine themselves take {taken}"
+            yield Obstacle.of(ExitCode.WeightsTooLarge, what, "raise spec.resources.limits.memory")
         return
     context = limits.least_context(config.feature_set(), known)
     page, least = page_bytes(config, model), pages_of(config, context)
@@ -171,7 +176,7 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
         return
     if weights > free:
         what = f"the weights of {config.model.name} take {size(weights)} in {config.dtype}, and {size(free)} are free"
-        yield Obstacle.of(ExitCode.WeightsTooLarge, what)
+        yield Obstacle.of(ExitCode.WeightsTooLarge, what, _room_for_weights(config, model, given or least * page))
         return
     activations = activation_bytes(config, model)
     if given is None:
@@ -181,6 +186,32 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
     elif given > free - weights - activations:
         what = f"{size(free)} are free, the weights take {size(weights)} and a prefill pass {size(activations)}"
         yield kv_cache_too_large(given, what)
+
+
+def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> str:
+    """The next step where the weights do not fit: on a CPU a pod's memory with `cache` bytes of KV cache, by
+    estimate.
+    """
+    if config.features.device is not Device.Cpu:
+        return "use a larger GPU or a smaller model"
+    rest = int((cache + activation_bytes(config, model)) / (1 - MARGIN))
+    amount = as_quantity(_whole_mebibytes(PROCESS_BYTES + weights_bytes(config, model) + rest))
+    return f"raise spec.resources.limits.memory to at least {amount}"
+
+
+def _room_for_cache(config: EngineConfig, room: int, needed: int) -> str:
+    """The next step where `room` bytes for the KV cache are fewer than `needed`."""
+    if config.kv_cache_bytes is not None:
+        return f"raise spec.engine.kvCacheMemory to at least {as_quantity(_whole_mebibytes(needed))}"
+    if config.features.device is Device.Cpu:
+        missing = _whole_mebibytes(int((needed - room) / (1 - MARGIN)))
+        return f"raise spec.resources.limits.memory by at least {as_quantity(missing)}"
+    # with no room at all neither a shorter context nor smaller elements help
+    return "" if room > 0 else "use a larger GPU or a smaller model"
+
+
+def _whole_mebibytes(amount: int) -> int:
+    return -(-amount // MIB) * MIB
 
 
 def policy_refused(refused: Decision) -> Obstacle:
@@ -196,7 +227,7 @@ def kv_cache_too_small(config: EngineConfig, context: int, room: int, page: int)
         f"the KV cache has room for {max(0, room // page)} pages ({size(max(0, room))}), and one sequence of "
         f"spec.engine.maxModelLen {context} needs {least} of {size(page)} each ({size(least * page)})"
     )
-    return Obstacle.of(ExitCode.KvCacheTooSmall, what)
+    return Obstacle.of(ExitCode.KvCacheTooSmall, what, _room_for_cache(config, room, least * page))
 
 
 def kv_cache_too_large(given: int | None, why: str) -> Obstacle:

@@ -6,17 +6,19 @@ Configurations whose dtype is settled (`can_start.settled`).
 from collections.abc import Mapping
 
 from graphpod_policy import limits
+from graphpod_policy.attention import DECODE_PARTS
 from graphpod_policy.config import EngineConfig
+from graphpod_policy.enums import Device, KvCacheDtype, Phase, PrefixCache
 from graphpod_policy.facts import Facts, ModelFacts
 from graphpod_policy.model.dtype import DTYPE_BYTES
 from graphpod_policy.plan import Plan
 from graphpod_policy.start.cost import pool_bytes
-from graphpod_policy.words import Device, KvCacheDtype, Phase, PrefixCache
+from graphpod_policy.start.selfcheck import LONG_ROW
 
 CHECK_COPIES = 1.5
 """Of the pages of one self-check: what the replay wrote, and a few layers of what is drawn or compared."""
 CHECKED_PAGES = 4
-"""Of one sequence of a checked decode step, at most."""
+"""Of one sequence of a checked decode step, at most; but for the first one, which has LONG_ROW tokens."""
 PREFIX_TOKENS = 1 << 22
 """More than a GPU holds of a real model. It bounds tiny models, because the engine lists pages one by one."""
 MARGIN = 0.1
@@ -45,6 +47,15 @@ def activation_bytes(config: EngineConfig, model: ModelFacts) -> int:
     return pool_bytes(Phase.Prefill, config.prefill_chunk, config.feature_set(), model)
 
 
+def decode_scratch_bytes(rows: int, model: ModelFacts, known: Facts, device: Device) -> int:
+    """What our decode kernel keeps for `rows` rows: for each part of a row's context, and for each head, a sum, its
+    largest score and its mass in single precision; a counter for each key head. 0 where torch decodes.
+    """
+    if device is Device.Cpu or known.reads_whole_tables:
+        return 0
+    return 4 * rows * (DECODE_PARTS * model.heads * (model.head_dim + 2) + model.kv_heads)
+
+
 def capture_room(config: EngineConfig, known: Facts, available: int) -> int:
     """What captures may take of `available`, weights already there: all but the margin and the least KV cache that can
     serve, which is what kvCacheMemory says, else one context, where it is derived the shortest that may be. `known` has
@@ -71,7 +82,9 @@ def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) 
     if free is None:
         return batch * context * config.page_size if features.device is Device.Cpu else None
     captures = {phase: cost.bytes for phase, cost in plan.costs.items()}
-    left = free - weights_bytes(config, model) - captures[Phase.Prefill]
+    rows = max(batch, *plan.phases[Phase.Decode].sizes[-1:], 1)
+    buffers = decode_scratch_bytes(rows, model, known, features.device)
+    left = free - weights_bytes(config, model) - buffers - captures[Phase.Prefill]
     reserve = activation_bytes(config, model) + captures[Phase.Decode]
     least = pages_of(config, limits.least_context(features, known))
     room = cache_room(config, largest_sizes(plan), left, reserve, least, page)
@@ -109,7 +122,12 @@ def check_bytes(config: EngineConfig, largest: Mapping[Phase, int], page: int) -
     """What the self-check of each phase's `largest` graph takes of a GPU alongside the KV cache, in pages of `page`
     bytes; 0 where no graph is. A CPU's share of free memory is enough.
     """
-    if config.features.device is Device.Cpu:
+    device = config.features.device
+    if device is Device.Cpu:
         return 0
+    long_row = pages_of(config, min(LONG_ROW[device], config.max_model_len or LONG_ROW[device]))
+    rows = largest.get(Phase.Decode, 0)
+    # The lengths are drawn: the pages that half of the rows leave over hold a long one of a large step.
+    decode = max(CHECKED_PAGES * rows, (CHECKED_PAGES - 1) * rows + long_row) if rows else 0
     prefill = pages_of(config, largest[Phase.Prefill]) + 2 if Phase.Prefill in largest else 0
-    return int(CHECK_COPIES * max(prefill, CHECKED_PAGES * largest.get(Phase.Decode, 0)) * page)
+    return int(CHECK_COPIES * max(prefill, decode) * page)

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from graphpod_policy.enums import Device
 from graphpod_policy.ladder import Ladder
+
+LONG_ROW: dict[Device, int] = {Device.Cuda: 1200, Device.Cpu: 0}
+"""Tokens of the first row of a checked decode step, where context and cache have room for them. Our kernel on a GPU
+cuts such a row into five parts or more and adds them up, and most windows are shorter. 0: as many as the other rows
+have; a CPU has no parts, and attention would pad every row to the first.
+"""
 
 
 @dataclass(frozen=True, slots=True)

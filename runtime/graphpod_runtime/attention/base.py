@@ -1,9 +1,8 @@
 """The contract between the runner and an attention backend.
 
-Planning happens outside any graph: before every pass, replayed or eager, the runner plans once for all layers, from
-metadata on the host. `run` then computes one layer, inside a captured step or as a break between two segments; it
-takes keys and values from the backend's bound cache and the rest from what was planned, never from arguments that a
-capture could have frozen.
+Planning happens outside any graph: before every pass, replayed or eager, the runner plans once for all layers. `run`
+then computes one layer, inside a captured step or as a break between two segments; it takes keys and values from the
+backend's bound cache and the rest from what was planned, never from arguments that a capture could have frozen.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,9 +16,8 @@ from graphpod_runtime.cache.kv import KvCache
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Where the rows of one pass live. All int64, on the host, `slots` perhaps on the device, of a decode step for a
-    backend that does not plan on the host `tables` and `lengths`, too; a backend puts on the device what its kernels
-    read.
+    """Where the rows of one pass live. All int64, on the host, `slots` perhaps on the device, of a decode step `tables`
+    and `lengths`, too; a backend puts on the device what its kernels read.
 
     slots [tokens]: page · page_size + offset of each row's key and value. tables [sequences, pages]: the pages of
     each sequence in order. lengths [sequences]: tokens each sequence can attend to, this pass included.
@@ -44,8 +42,8 @@ class AttentionBackend(Protocol):
 
     name: str
     """Whose kernels run, for people."""
-    plans_on_host: bool
-    """Whether planning reads block tables and lengths."""
+    reads_whole_tables: bool
+    """Whether a decode step may read every page of its rows' tables, those behind the row's length, too."""
     cache: KvCache
     """The bound one."""
 
@@ -53,7 +51,8 @@ class AttentionBackend(Protocol):
         """Reads and writes `cache` from now on."""
 
     def reserve(self, rows: int, pages: int) -> Iterable[tuple[str, Tensor]]:
-        """Makes the static buffers of captured steps, up to `rows` sequences of `pages` pages; by name."""
+        """Makes the static buffers of captured steps, up to `rows` sequences of `pages` pages, by name: `slots`,
+        `lengths` and `tables` as Metadata has them, whose rows a step may write itself, and others."""
 
     def plan(self, metadata: Metadata) -> None:
         """The next `run` calls are breaks or eager, over these rows."""

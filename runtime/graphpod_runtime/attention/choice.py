@@ -13,6 +13,7 @@ from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.kernels.fatbin import UnreadableLibrary, architectures_of
+from graphpod_runtime.kernels.matrix_product import TRITON
 
 
 class AttentionUnavailable(Exception):
@@ -53,6 +54,7 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
             windowed=shape.windowed,
             capability=torch.cuda.get_device_capability(work.device) if cuda else None,
             kernels=kernels_for(shape.head_dim, work.dtype, work.kv_dtype) if cuda else None,
+            triton=TRITON,
         ),
         asked,
     )
@@ -60,7 +62,12 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
         case None:
             raise AttentionUnavailable(choice.because)
         case policy.AttentionKernels.Torch:
-            return Chosen(TorchAttention(shape), choice.because, choice.reads_whole_tables)
+            if not cuda or choice.reads_whole_tables:
+                return Chosen(TorchAttention(shape), choice.because, choice.reads_whole_tables)
+            from graphpod_runtime.attention.paged_decode import PagedDecode
+
+            decode = PagedDecode(shape, work.dtype, work.device)
+            return Chosen(TorchAttention(shape, decode), choice.because)
         case prefill:
             from graphpod_runtime.attention.flashinfer import FlashInferAttention
 

@@ -7,7 +7,8 @@ It is defined by its schema: the decorator `torch.library.custom_op` imports tor
 (3 s, 100 MB) and costs 15 µs a call, ten times this.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as functional
@@ -18,6 +19,9 @@ from graphpod_runtime.base.shapes import HOST, ModelShape
 from graphpod_runtime.cache.kv import KvCache, quantises, read, write
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.graphs.buffers import Buffers, Slot
+
+if TYPE_CHECKING:  # its kernels can be imported only where Triton is
+    from graphpod_runtime.attention.paged_decode import PagedDecode
 
 torch.library.define(
     "graphpod::paged_attention",
@@ -149,21 +153,28 @@ def _prefill(
 
 
 class TorchAttention:
-    """The Backend on scaled_dot_product_attention, for any model, device and dtype."""
+    """The Backend on scaled_dot_product_attention, for any model, device and dtype. With `decode`, that computes
+    decode: on a GPU torch would read the whole block table of every sequence."""
 
     name = "torch"
-    plans_on_host = False
     cache: KvCache
     _rows: Metadata
     """On the cache's device, but for the lengths and starts of a prefill, which its loop reads on the host."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, decode: "PagedDecode | None" = None) -> None:
         self._shape = shape
+        self._decode = decode
+        self._decodes = False
+        self.reads_whole_tables = decode is None
 
     def bind(self, cache: KvCache) -> None:
         self.cache = cache
+        if self._decode is not None:
+            self._decode.bind(cache)
 
-    def reserve(self, rows: int, pages: int) -> Buffers:
+    def reserve(self, rows: int, pages: int) -> Iterable[tuple[str, Tensor]]:
+        if self._decode is not None:
+            return self._decode.reserve(rows, pages)
         self._static = Buffers(
             Slot("slots", rows, (), torch.int64, padding=SCRATCH_PAGE),
             Slot("tables", rows, (pages,), torch.int64, padding=SCRATCH_PAGE),
@@ -176,6 +187,10 @@ class TorchAttention:
         return self._static
 
     def plan(self, metadata: Metadata) -> None:
+        self._decodes = self._decode is not None and metadata.one_row_each
+        if self._decode is not None and self._decodes:
+            self._decode.plan(metadata)
+            return
         device = self.cache.device
         for_loop = device if metadata.one_row_each else HOST
         self._rows = Metadata(
@@ -186,6 +201,10 @@ class TorchAttention:
         )
 
     def plan_step(self, metadata: Metadata, size: int) -> None:
+        if self._decode is not None:
+            self._decodes = True
+            self._decode.plan_step(metadata, size)
+            return
         static = self._static
         for name, live in (("slots", metadata.slots), ("tables", metadata.tables), ("lengths", metadata.lengths)):
             static.load(name, live, size)
@@ -197,6 +216,9 @@ class TorchAttention:
         )
 
     def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
+        if self._decode is not None and self._decodes:
+            out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2]) if out is None else out
+            return self._decode.over(q, k, v, out)(layer)
         rows = self._rows
         result = torch.empty_like(q, memory_format=torch.contiguous_format) if out is None else out.view(q.shape)
         torch.ops.graphpod.paged_attention(
@@ -217,4 +239,6 @@ class TorchAttention:
         return result.flatten(1)
 
     def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
+        if self._decode is not None and self._decodes:
+            return self._decode.over(q, k, v, out)
         return lambda layer: self.run(layer, q, k, v, out)

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.base.opaque import Opaque
+from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.bench.figures.result import BreakCost
 from graphpod_runtime.bench.figures.workload import Workload
 from graphpod_runtime.engine.capture.capturer import no_collector
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.starter import Started
+from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.graphs.full import FullGraph, capture_full
-from graphpod_runtime.graphs.site import Site
 
 REPLAYS, SLOW_REPLAYS = 30, 5
 """Of each graph, in turns; fewer where one takes long."""
@@ -65,7 +65,7 @@ def _whole(engine: Started, phase: Phase, size: int) -> FullGraph:
     pool = engine.capturer.new_pool()
 
     def opaque(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        result: Tensor = Opaque(partial(attend, layer))(q, k, v)
+        result: Tensor = OpaqueCall(partial(attend, layer))(q, k, v)
         return result
 
     code = engine.passes[phase].code(size)
@@ -73,7 +73,7 @@ def _whole(engine: Started, phase: Phase, size: int) -> FullGraph:
     code(attend)
     with pool.capturing(), no_collector():
         _plan_whole(engine, phase, size)
-        return capture_full(code, Site(engine.capturer.model, phase.value, size), opaque, pool)
+        return capture_full(code, CaptureSite(engine.capturer.model, phase.value, size), opaque, pool)
 
 
 def _plan_whole(engine: Started, phase: Phase, size: int) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from graphpod_policy import CompileMode, Device, EngineConfig, ExitCode
 from graphpod_runtime.base.arguments import number, one_of, portable, sizes
-from graphpod_runtime.bench.figures import kept, result
-from graphpod_runtime.bench.figures.kept import KeptInvalid
+from graphpod_runtime.bench.figures import result, result_file
 from graphpod_runtime.bench.figures.result import Left, Result
+from graphpod_runtime.bench.figures.result_file import ResultFileInvalid
 from graphpod_runtime.bench.figures.variants import REFERENCE, VARIANTS, Variant, obstacles
 from graphpod_runtime.bench.figures.workload import FULL, QUICK
 from graphpod_runtime.bench.output import plot
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             _refuse_others(parser, options)
             return _tell(result.read(options.source), options)
         return _tell(_measured(parser, options, arguments), options)
-    except (KeptInvalid, plot.NoMatplotlib) as error:
+    except (ResultFileInvalid, plot.NoMatplotlib) as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
     except ProcessFailed as error:
@@ -89,7 +89,7 @@ def _measured(parser: argparse.ArgumentParser, options: argparse.Namespace, argu
 
 def _keep(so_far: Result, path: Path | None) -> None:
     if path is not None:
-        kept.write(so_far, path)
+        result_file.write(so_far, path)
 
 
 def _tell(found: Result, options: argparse.Namespace) -> int:
@@ -101,7 +101,7 @@ def _tell(found: Result, options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    names = "\n".join(f"  {name:<20}{_told(variant)}" for name, variant in VARIANTS.items())
+    names = "\n".join(f"  {name:<20}{_description(variant)}" for name, variant in VARIANTS.items())
     parser = argparse.ArgumentParser(
         prog=PROG, description=DESCRIPTION + names, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _told(variant: Variant) -> str:
+def _description(variant: Variant) -> str:
     compiled = "" if variant.compile is CompileMode.Nothing else f", compiled by {variant.compile.value}"
     return f"prefill {variant.prefill}, decode {variant.decode}{compiled}"
 

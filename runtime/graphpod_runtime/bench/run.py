@@ -37,7 +37,7 @@ from graphpod_runtime.bench.messages import (
 )
 from graphpod_runtime.bench.output.progress import Progress
 from graphpod_runtime.bench.process import Process, ProcessFailed
-from graphpod_runtime.bench.wired import Wired
+from graphpod_runtime.bench.wire_client import WireClient
 
 CACHES = ("GRAPHPOD_COMPILE_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Where compiled code is kept, by environment variable."""
@@ -172,7 +172,7 @@ class Turns:
         """One round from this process, over the engine's wire."""
         self.progress.passing(f"{name}: over the wire")
         with tempfile.TemporaryDirectory(prefix="graphpod-") as folder:
-            with Wired(Path(folder), engine.check) as wired:
+            with WireClient(Path(folder), engine.check) as wired:
                 engine.ask(Task.Wire, folder)
                 meter = Meter(wired.generate, self.subject.workload, self._surveyed.model.vocab)
                 meter.warm()

@@ -15,9 +15,10 @@ from graphpod_runtime.engine.offline import Answer, NotInModel, NoToken, PromptT
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling
-from graphpod_runtime.engine.start.facts import model_facts
+from graphpod_runtime.engine.start.resolver_facts import model_facts
 from graphpod_runtime.engine.start.start_log import StartLog
-from graphpod_runtime.front.text.tokenizer import TemplateError, Tokenizer, TokenizerInvalid
+from graphpod_runtime.front.text.chat_template import TemplateError
+from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.wire.bounds import LEAST
 from graphpod_runtime.wire.messages import Logprob

@@ -1,7 +1,7 @@
 """Compiled functions, on disk where they are compiled ahead of time.
 
-An entry (`entries.py`) is what ahead-of-time compilation made of a function, called without Python. Loading it takes
-milliseconds, traces nothing and imports no compiler. Its name says what was compiled, for which machine by which
+An entry (`cache_folder.py`) is what ahead-of-time compilation made of a function, called without Python. Loading it
+takes milliseconds, traces nothing and imports no compiler. Its name says what was compiled, for which machine by which
 versions: what is of another is passed over, and compiled again.
 """
 
@@ -22,9 +22,9 @@ from torch import Tensor
 from graphpod_policy import __version__
 from graphpod_runtime.base.errors import CompileFailed, DeviceFailed, GraphError
 from graphpod_runtime.compiled.aot import MOST_ROWS, Argument, Function, tensors_of, write_package
-from graphpod_runtime.compiled.entries import Entries, Unusable
+from graphpod_runtime.compiled.cache_folder import Entries, Unusable
 from graphpod_runtime.compiled.jit import compile_now
-from graphpod_runtime.compiled.proof import prove
+from graphpod_runtime.compiled.source_comparison import prove
 
 AHEAD = frozenset({"cpu"})
 """Devices whose code is compiled ahead of time and kept; `jit` says why not for GPUs."""

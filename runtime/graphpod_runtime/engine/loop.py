@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from graphpod_policy import EngineConfig
-from graphpod_runtime.engine.pipeline import Launching, Pipeline
+from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.kv_space import Allocator
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
+from graphpod_runtime.engine.serving_metrics import ServingMetrics
 from graphpod_runtime.wire.bounds import outside
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import (
@@ -58,15 +59,16 @@ class Loop:
         self._link = link
         self._beat = beat
         self._draining = False
-        self._told = 0.0
+        self._reported = 0.0
         config = runner.config
-        self._capacity_tokens = runner.pages.capacity * config.page_size
         self.scheduler = Scheduler(
             runner.pages,
             Limits.serving(config),
             runner.eos_ids,
         )
-        self._pipeline = Pipeline(self.scheduler, runner)
+        capacity = runner.pages.capacity * config.page_size
+        self._metrics = ServingMetrics(runner.counters, self.scheduler, capacity, config.model.name)
+        self._pipeline = RunAhead(self.scheduler, runner, self._metrics.planned)
 
     @property
     def busy(self) -> bool:
@@ -89,11 +91,12 @@ class Loop:
             events += self._obey(command)
         if busy := self.busy:
             for progress in self._pipeline.turn():
+                self._metrics.progressed(progress)
                 events += _events(progress)
         ended = any(isinstance(event, Finished) for event in events)
         # What ended in flight gives its pages back a turn later.
         rests = busy and not self.busy
-        if ended or rests or (busy and time.monotonic() - self._told > COUNTERS_SECONDS):
+        if ended or rests or (busy and time.monotonic() - self._reported > COUNTERS_SECONDS):
             # Counters first: who reads the metrics after its answer finds its request counted.
             events.insert(0, self._counters())
         self._link.send(events)
@@ -103,38 +106,26 @@ class Loop:
             case Submit():
                 if (message := outside(command.prompt, self._runner.vocabulary)) is not None:
                     return [Finished(command.id, FinishReason.Error, message)]
+                sequence = _sequence(command)
                 try:
-                    self.scheduler.submit(_sequence(command))
+                    self.scheduler.submit(sequence)
                 except QueueFull as error:
                     return [Finished(command.id, FinishReason.Rejected, str(error))]
                 except DoesNotFit as error:
                     return [Finished(command.id, FinishReason.Error, str(error))]
+                self._metrics.arrived(sequence)
             case Abort():
                 if self.scheduler.abort(command.id):
+                    self._metrics.left(command.id)
                     return [Finished(command.id, FinishReason.Abort)]
             case Drain():
                 self._draining = True
         return []
 
     def _counters(self) -> CounterSnapshot:
-        counters, scheduler = self._runner.counters, self.scheduler
-        counters.set("graphpod_requests_running", scheduler.running)
-        counters.set("graphpod_requests_waiting", scheduler.waiting)
-        counters.set("graphpod_kv_cache_usage_ratio", scheduler.usage)
-        counters.set("graphpod_kv_cache_capacity_tokens", self._capacity_tokens)
-        kv, page_size = scheduler.kv, scheduler.limits.page_size
-        counters.set("graphpod_prefill_budget_tokens", scheduler.limits.budget_while_decoding)
-        counters.set("graphpod_prefix_cache_tokens", kv.tree.size * page_size)
-        for name, total in (
-            ("graphpod_preemptions_total", scheduler.preemptions),
-            ("graphpod_nonfinite_logits_total", scheduler.nonfinite),
-            ("graphpod_prefix_cache_queried_tokens_total", kv.asked_tokens),
-            ("graphpod_prefix_cache_hit_tokens_total", kv.hit_tokens),
-            ("graphpod_prefix_cache_evicted_tokens_total", kv.tree.evicted * page_size),
-        ):
-            counters.add(name, total - counters.value(name))
-        self._told = time.monotonic()
-        return CounterSnapshot(counters.snapshot())
+        self._metrics.update()
+        self._reported = time.monotonic()
+        return CounterSnapshot(self._runner.counters.changes())
 
 
 def _sequence(command: Submit) -> Sequence:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 
-from graphpod_runtime.engine.pipeline import Pipeline
+from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Progress, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
@@ -58,9 +58,9 @@ def answers(
     for sequence in sequences:
         scheduler.submit(sequence)
     failed: list[Progress] = []
-    pipeline = Pipeline(scheduler, runner)
-    while pipeline.busy:
-        for progress in pipeline.turn():
+    run_ahead = RunAhead(scheduler, runner)
+    while run_ahead.busy:
+        for progress in run_ahead.turn():
             if progress.finish is FinishReason.Error:
                 failed.append(progress)
             if progress.logprob is not None:

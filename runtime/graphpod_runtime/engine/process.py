@@ -86,7 +86,7 @@ def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: Mak
     def report(report: "Report") -> None:
         pulse.beat(report.state.value)
         start_log.note(report)
-        link.send([CounterSnapshot(runner.counters.snapshot()), Warmup(report.as_dict())])
+        link.send([CounterSnapshot(runner.counters.changes()), Warmup(report.as_dict())])
 
     runner = make_runner(config, report, began)
     runner.start()

@@ -6,6 +6,7 @@ Every pass counts twice, in places that do not know of each other: `dispatch`'s 
 fallback, a hook on the model's body counts passes that really ran eagerly.
 """
 
+import time
 from collections.abc import Callable
 from collections.abc import Sequence as List
 from typing import Any
@@ -17,12 +18,14 @@ from graphpod_policy import Backend, EngineConfig, FallbackReason, Phase, Policy
 from graphpod_policy import Batch as GatedBatch
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.capture.debug import Mode
-from graphpod_runtime.engine.forward.dispatch import dispatch
-from graphpod_runtime.engine.forward.flight import Flight, Moment, Scored
+from graphpod_runtime.engine.forward.graph_choice import dispatch
 from graphpod_runtime.engine.forward.inputs import Inputs, inputs_of
+from graphpod_runtime.engine.forward.launched_pass import LaunchedPass, Moment, Scored
 from graphpod_runtime.engine.forward.logprobs import of_hidden, of_logits
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy
-from graphpod_runtime.engine.poison import Poison
+from graphpod_runtime.engine.ladder_metrics import LadderMetrics
+from graphpod_runtime.engine.memory_poisoning import Poison
+from graphpod_runtime.engine.pass_metrics import PassMetrics
 from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, PrefillBatch, Sequence, Yielded
 from graphpod_runtime.engine.start.device_state import LoadModel
 from graphpod_runtime.engine.start.starter import Started, Starter
@@ -52,6 +55,7 @@ class Runner:
         self.config = self._starter.config
         self._backend: Backend = self._starter.backend
         self.counters.start_at_zero(self._backend)
+        self._metrics = PassMetrics(self.counters, self._backend)
         self._running: Phase | None = None
         """The phase of the pass that runs now."""
         self._poison: Poison | None = None
@@ -70,6 +74,7 @@ class Runner:
         """Load, capture, check, size; returns when Ready. StartFailure says why it cannot be."""
         self._engine: Started = self._starter.run()
         self.config = self._starter.config
+        self._ladder_metrics = LadderMetrics(self.counters, self._engine.ladders, self._backend)
         self.pages = PageAllocator(self._engine.attention.cache.pages)
         self.eos_ids, self.vocabulary = self._engine.model.shape.eos_ids, self._engine.model.shape.vocab
         self._sampler = Sampler(self._engine.device)
@@ -84,7 +89,7 @@ class Runner:
         return Mode.Lockstep not in self._engine.modes
 
     @torch.no_grad()
-    def launch(self, batch: Batch, given: List[int] | None = None) -> Flight:
+    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
         """Puts the pass of `batch`, the next token of each of its sequences and the log-probabilities that were asked
         for in line on the device. Passes land in their order. Later passes go on from the tokens that it chooses, or
         from those that are `given` for its chunks or sequences.
@@ -97,25 +102,25 @@ class Runner:
         else:
             inputs = inputs_of(batch, self.config.page_size, self._engine.device)
         self._running = inputs.phase
-        began = Moment(self._engine.device)
+        began, launching = Moment(self._engine.device), time.perf_counter()
         try:
             results, policy = self._run(inputs)
         finally:
             self._running = None
+        self._metrics.launched(inputs.phase, policy, time.perf_counter() - launching)
         if isinstance(batch, DecodeBatch):
             logits, chosen, *_ = results
             tokens = self._sample(batch.sequences, logits, chosen, inputs.positions)
             seated = self._engine.seats.keep(tokens if given is None else _on(tokens.device, given))
             every = (True,) * len(batch.sequences)
             answers = _answers(batch.sequences, range(len(every)), logits, tokens)
-            return Flight.launched(batch, policy, began, every, tokens, seated, answers)
+            return LaunchedPass.launched(batch, policy, began, every, tokens, seated, answers)
         return self._tail(batch, policy, began, inputs, results[0], given)
 
-    def land(self, flight: Flight) -> Yielded:
+    def land(self, flight: LaunchedPass) -> Yielded:
         """What the pass yields; waits for the device."""
         yielded = flight.land()
-        took, phase, policy = flight.device_seconds, flight.phase.value, flight.policy.value
-        self.counters.observe("graphpod_forward_duration_seconds", took, phase=phase, policy=policy)
+        self._metrics.landed(flight.phase, flight.policy, flight.device_seconds)
         if flight.seated is not None:
             self._engine.seats.landed(flight.seated, flight.tokens)
         if Mode.Seats in self._engine.modes:
@@ -134,7 +139,7 @@ class Runner:
         inputs: Inputs,
         hidden: Tensor,
         given: List[int] | None,
-    ) -> Flight:
+    ) -> LaunchedPass:
         """What the rows of a prefill pass, hidden [tokens, hidden], yield: few of them reach the head."""
         ends_text = tuple(row >= 0 for row in inputs.yields)
         ending = [index for index, ends in enumerate(ends_text) if ends]
@@ -149,7 +154,7 @@ class Runner:
             seated = self._engine.seats.keep(kept)
             answers = _answers(sequences, ending, logits, tokens)
         prompts = self._prompts(batch, inputs, hidden) if batch.scores_prompt else None
-        return Flight.launched(batch, policy, began, ends_text, tokens, seated, answers, prompts)
+        return LaunchedPass.launched(batch, policy, began, ends_text, tokens, seated, answers, prompts)
 
     def _prompts(self, batch: PrefillBatch, inputs: Inputs, hidden: Tensor) -> Scored:
         """The log-probabilities of the prompt tokens that each chunk is to score."""
@@ -168,23 +173,18 @@ class Runner:
     def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Policy]:
         """One pass over `inputs`, on a graph where one fits: its results, and the policy by which it ran."""
         engine, phase = self._engine, inputs.phase
-        count, label = self.counters.add, phase.value
-        backend = self._backend.value
         choice = dispatch(engine.ladders[phase], _gated(inputs))
+        self._ladder_metrics.dispatched(phase, inputs.count, choice)
         if isinstance(choice, FallbackReason):
             before = self._uncompiled()
             engine.attention.plan(inputs.metadata)
             eager = engine.passes[phase].eager(inputs, engine.attention.run, inputs.count)
             reason = choice if self._uncompiled() == before else FallbackReason.Recompiled
-            count("graphpod_graph_fallbacks_total", phase=label, reason=reason.value, backend=backend)
-            count("graphpod_forward_passes_total", phase=label, policy=Policy.Disabled.value)
+            self._metrics.fell_back(phase, reason)
             return eager, Policy.Disabled
         graphs = engine.graphs[phase]
         results = graphs.replay(inputs, choice)
-        count("graphpod_graph_replays_total", phase=label, policy=graphs.policy.value, backend=backend)
-        count("graphpod_forward_passes_total", phase=label, policy=graphs.policy.value)
-        count("graphpod_graph_tokens_total", inputs.count, phase=label, kind="real", backend=backend)
-        count("graphpod_graph_tokens_total", choice - inputs.count, phase=label, kind="padding", backend=backend)
+        self._metrics.replayed(phase, graphs.policy, inputs.count, choice)
         return results, graphs.policy
 
     def _uncompiled(self) -> int:
@@ -205,7 +205,7 @@ class Runner:
     def _count_eager_pass(self, body: nn.Module, arguments: object) -> None:
         """Hook on the body. It does not ask what was dispatched: a replay that runs the model's code counts, too."""
         if self._running is not None:
-            self.counters.add("graphpod_eager_passes_total", phase=self._running.value)
+            self._metrics.ran_eagerly(self._running)
 
 
 def _on(device: torch.device, rows: list[int]) -> Tensor:

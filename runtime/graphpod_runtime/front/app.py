@@ -17,14 +17,14 @@ import uvloop
 from graphpod_policy import ConfigError, ExitCode, ModelFacts, Phase
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.api_key import ApiKey, ApiKeyInvalid
-from graphpod_runtime.front.gate import Gate
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.listen import server
+from graphpod_runtime.front.middleware import ApiMiddleware
 from graphpod_runtime.front.options import ServeOptions
-from graphpod_runtime.front.requests.ending import Ended, Ending, tell
 from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, EngineClient
 from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
 from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.requests.termination import Ended, Ending, report
 from graphpod_runtime.front.server_thread import ServerThread
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Warmup
@@ -46,11 +46,11 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
         status = Status.of(options.config.read_bytes(), os.environ.get("POD_UID", ""))
         key = ApiKey(options.api_key_file) if options.api_key_file is not None else None
     except (OSError, ConfigError) as error:
-        return tell(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
+        return report(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
     except ApiKeyInvalid as error:
-        return tell(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
+        return report(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return tell(runner.run(Front(options, status, key).run(http, admin)), options.termination_log)
+        return report(runner.run(Front(options, status, key).run(http, admin)), options.termination_log)
 
 
 CAPTURES = {State.Capturing: ExitCode.CaptureFailed, State.SelfChecking: ExitCode.SelfCheckFailed}
@@ -85,15 +85,15 @@ class Front:
         self._status = status
         self._metrics = FrontMetrics(status.config.model.name)
         self._exporter = Exporter(self._metrics, status)
-        self._gate = Gate(status, self._metrics, key)
+        self._middleware = ApiMiddleware(status, self._metrics, key)
         plan = status.config.resolved()
         self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
         self._began = time.monotonic()
         self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND)
         self._asked = asyncio.Event()
         self._stuck: Ending | None = None
-        self._hurry = False
-        """Ctrl-C: no client needs time to learn that we go."""
+        self._hurry: bool
+        """Set by the signal. Ctrl-C: no client needs time to learn that we go."""
 
     async def run(self, http: socket.socket, admin: socket.socket) -> Ending:
         """From two listening sockets to the end."""
@@ -102,7 +102,7 @@ class Front:
             loop.add_signal_handler(number, self._on_signal, number)
         probes = ServerThread("probes", admin_app(self._status, self._watchdog, self._exporter), admin)
         probes.start()
-        self._http = server(self._gate)
+        self._http = server(self._middleware)
         self._serving = asyncio.create_task(self._http.serve([http]))
         try:
             return await self._first_end()
@@ -141,7 +141,7 @@ class Front:
         return self._stuck or in_capture(ending, self._status)
 
     async def _load_api(self) -> None:
-        self._gate.app = await asyncio.to_thread(self._make_api)
+        self._middleware.app = await asyncio.to_thread(self._make_api)
         self._status.loaded()
         self._say_ready()
 

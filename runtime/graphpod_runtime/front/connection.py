@@ -12,6 +12,9 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from graphpod_runtime.front.refusals import REFUSALS
+from graphpod_runtime.front.request_id import HEADER, new_id
+
 HEADER_SECONDS = 30.0
 """A connection without a request: from its beginning, or from a request's first byte, to the end of the header."""
 HEADER_BYTES = 16 << 10
@@ -46,12 +49,17 @@ def room_for_connections(files: int | None = None) -> int:
 class _Refused(Exception):
     """Stops the parser: status and message of the answer."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, code: str) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.code = status, code
 
 
-NO_HTTP = _Refused(400, "The request is not HTTP/1.1.")
+NO_HTTP = _Refused(400, "The request is not HTTP/1.1.", "invalid_http")
+CROWDED = _Refused(503, "Too many connections are open; send the request again.", "too_many_connections")
+
+
+def _header_too_large() -> _Refused:
+    return _Refused(431, "The request's header is too large.", "header_too_large")
 
 
 class Connection(HttpToolsProtocol):
@@ -73,7 +81,7 @@ class Connection(HttpToolsProtocol):
         """503 for one too many."""
         super().connection_made(transport)
         if len(self.connections) > room_for_connections():
-            self._refuse(503, "Too many connections are open; send the request again.", "service_unavailable")
+            self._refuse(CROWDED, "service_unavailable")
         else:
             self._wait_for_a_header()
 
@@ -107,7 +115,7 @@ class Connection(HttpToolsProtocol):
             return
         self._silent = max(0, self._silent)
         if self._silent > HEADER_BYTES:
-            self._refuse(431, "The request's header is too large.")
+            self._refuse(_header_too_large())
         elif not self._header_read and (self._answering is None or self._answering.response_complete):
             self._wait_for_a_header()
 
@@ -118,8 +126,7 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """The reason, as OpenAI's clients read it; after the beginning of an answer its end."""
-        refused = self._refused or NO_HTTP
-        self._refuse(refused.status, str(refused))
+        self._refuse(self._refused or NO_HTTP)
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -144,7 +151,8 @@ class Connection(HttpToolsProtocol):
         self._header_read = True
         self._stop_waiting()
         if len(self.pipeline) >= MAX_AHEAD:
-            self._stop(400, f"More than {MAX_AHEAD} requests were sent ahead; wait for answers, or open connections.")
+            message = f"More than {MAX_AHEAD} requests were sent ahead; wait for answers, or open connections."
+            self._stop(_Refused(400, message, "invalid_http"))
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -153,7 +161,8 @@ class Connection(HttpToolsProtocol):
         self._pieces += 1
         self._bytes += len(body)
         if self._pieces > FREE_PIECES + self._bytes // PIECE_BYTES:
-            self._stop(400, f"The request's body came in too many chunks; send chunks of {PIECE_BYTES} bytes or more.")
+            message = f"The request's body came in too many chunks; send chunks of {PIECE_BYTES} bytes or more."
+            self._stop(_Refused(400, message, "invalid_http"))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -174,7 +183,7 @@ class Connection(HttpToolsProtocol):
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         rest = self._data[upgrade.args[0] :]
         if method == b"CONNECT":
-            self._refuse(400, "This server is no proxy: CONNECT is not supported.")
+            self._refuse(_Refused(400, "This server is no proxy: CONNECT is not supported.", "invalid_http"))
             return
         fields = [(name, value) for name, value in self.headers if name not in HOP]
         closes = any(name == b"connection" and b"close" in value.lower() for name, value in self.headers)
@@ -191,12 +200,12 @@ class Connection(HttpToolsProtocol):
         self._silent -= size + FRAMING_BYTES
         self._header += size
         if self._header > HEADER_BYTES:
-            self._stop(431, "The request's header is too large.")
+            self._stop(_header_too_large())
 
-    def _stop(self, status: int, message: str) -> None:
+    def _stop(self, refused: _Refused) -> None:
         """Ends the parser, which answers with `send_400_response`."""
-        self._refused = _Refused(status, message)
-        raise self._refused
+        self._refused = refused
+        raise refused
 
     def _wait_for_a_header(self) -> None:
         if self._waits is None:
@@ -223,12 +232,18 @@ class Connection(HttpToolsProtocol):
             self._unread.cancel()
             self._unread = None
 
-    def _refuse(self, status: int, message: str, kind: str = "invalid_request_error") -> None:
+    def _refuse(self, refused: _Refused, kind: str = "invalid_request_error") -> None:
         """Answers where no answer has begun, and closes."""
         answering = self._answering
         if answering is None or answering.response_complete or not answering.response_started:
-            error = {"message": message, "type": kind, "param": None, "code": None}
-            body = json.dumps({"error": error}).encode()
-            head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\nconnection: close\r\n"
-            self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            error = {"message": str(refused), "type": kind, "param": None, "code": refused.code}
+            body, id = json.dumps({"error": error}).encode(), new_id("req")
+            # The parser has not read method and path, or not all of them.
+            REFUSALS.line(id, "-", "-", refused.status, refused.code)
+            fields = {"content-type": "application/json", "connection": "close", HEADER.decode(): id}
+            fields["content-length"] = str(len(body))
+            if refused.status == 503:
+                fields["retry-after"] = "1"
+            head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+            self.transport.write(f"HTTP/1.1 {refused.status} \r\n{head}\r\n".encode() + body)
         self.transport.close()

@@ -7,9 +7,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from graphpod_runtime.front.requests.metrics import CONTENT_TYPE, Exporter
+from graphpod_runtime.front.requests.metrics import Exporter
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
+
+SCRAPE_HEADER = "X-Prometheus-Scrape-Timeout-Seconds"
+"""Prometheus and what stands in for it (vmagent, Alloy, OpenTelemetry's receiver) send it with each scrape; a person
+with curl does not.
+"""
 
 
 def admin_app(status: Status, watchdog: Watchdog, exporter: Exporter) -> Starlette:
@@ -32,7 +37,10 @@ def admin_app(status: Status, watchdog: Watchdog, exporter: Exporter) -> Starlet
         return JSONResponse(status.warmup())
 
     async def metrics(request: Request) -> Response:
-        return Response(exporter.render(), media_type=CONTENT_TYPE)
+        if SCRAPE_HEADER in request.headers:
+            status.scraped()
+        body, content_type = exporter.render(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
 
     handlers = (livez, startupz, readyz, warmup, metrics)
     return Starlette(routes=[Route(f"/{handler.__name__}", handler, methods=["GET"]) for handler in handlers])

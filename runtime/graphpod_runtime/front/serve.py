@@ -9,10 +9,10 @@ import signal
 import sys
 from types import FrameType
 
-from graphpod_policy.exits import ExitCode
+from graphpod_policy.exit_codes import ExitCode
 from graphpod_runtime.front.listen import address, listen
 from graphpod_runtime.front.options import ServeOptions
-from graphpod_runtime.front.requests.ending import Ending, tell
+from graphpod_runtime.front.requests.termination import Ending, report
 
 
 def serve(options: ServeOptions) -> int:
@@ -26,7 +26,7 @@ def serve(options: ServeOptions) -> int:
         http = listen(options.host, options.http_port)
         admin = listen(options.host, options.admin_port)
     except OSError as error:
-        return tell(Ending(ExitCode.SettingInvalid, error.strerror or str(error)), options.termination_log)
+        return report(Ending(ExitCode.SettingInvalid, error.strerror or str(error)), options.termination_log)
     logging.getLogger("graphpod.front").info(
         "listening: http %s, admin %s", *(address(*bound.getsockname()[:2]) for bound in (http, admin))
     )

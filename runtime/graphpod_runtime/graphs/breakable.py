@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphpod_runtime.base.body import Attend
 from graphpod_runtime.base.errors import CaptureFailed, DeviceFailed, GraphError, ReplayFailed
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.graphs.break_arena import AttendInto, AttentionRows, BreakArena, put_result
 from graphpod_runtime.graphs.breaks import BreakPoint, Stop, surrounded
+from graphpod_runtime.graphs.capture_errors import CaptureSite, failure_of, located
 from graphpod_runtime.graphs.segments.segment import Pool, Segment
-from graphpod_runtime.graphs.site import Site, failure_of, located
 
 
 class BreakableGraph:
     """Segments with breaks between them, for one size. Capture by `capture_breakable`."""
 
-    def __init__(self, site: Site, attend: AttendInto, arena: BreakArena, pool: Pool) -> None:
+    def __init__(self, site: CaptureSite, attend: AttendInto, arena: BreakArena, pool: Pool) -> None:
         self.site = site
         self._attend = attend
         self._arena = arena
@@ -126,7 +126,7 @@ class BreakableGraph:
 
 
 def capture_breakable(
-    code: Callable[[Attend], None], site: Site, attend: AttendInto, arena: BreakArena, pool: Pool
+    code: Callable[[Attend], None], site: CaptureSite, attend: AttendInto, arena: BreakArena, pool: Pool
 ) -> BreakableGraph:
     """Captures `code` at `site.size` rows. CaptureFailed and CaptureOutOfMemory name model, layer, segment, size."""
     graph = BreakableGraph(site, attend, arena, pool)

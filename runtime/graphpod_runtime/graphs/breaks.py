@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from graphpod_runtime.base import tree
+from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.errors import CaptureFailed
 
 Rows = tuple[Tensor, ...]
@@ -71,7 +71,7 @@ class Narrowed:
         self._size, self._count = size, count
 
     def meet(self, point: BreakPoint, layer: int, rows: Rows) -> Any:
-        return tree.mapped(self._padded, point.run(layer, *(row[: self._count] for row in rows)))
+        return tensor_pytree.mapped(self._padded, point.run(layer, *(row[: self._count] for row in rows)))
 
     def _padded(self, live: Tensor) -> Tensor:
         if live.shape[0] != self._count:
@@ -100,13 +100,13 @@ class Slots:
 
     def __init__(self, arguments: Rows, result: Any, rows: int) -> None:
         """Shapes and dtypes are those of one call's `arguments` and `result`; the place is for `rows` rows."""
-        leaves, self.shape = tree.leaves_of(result)
+        leaves, self.shape = tensor_pytree.leaves_of(result)
         self.arguments = tuple(_place(argument, rows) for argument in arguments)
         self.results = [_place(leaf, rows) for leaf in leaves]
 
     def take(self, result: Any, count: int) -> None:
         """`result` of `count` rows into its place. ValueError unless it is nested, shaped and typed as at capture."""
-        leaves, shape = tree.leaves_of(result)
+        leaves, shape = tensor_pytree.leaves_of(result)
         if shape != self.shape:
             raise ValueError(f"the break returned {shape}; its graph was captured for {self.shape}")
         for leaf, slot in zip(leaves, self.results, strict=True):

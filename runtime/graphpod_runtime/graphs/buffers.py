@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphpod_runtime.base import tree
+from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.shapes import HOST
 
 
@@ -77,13 +77,13 @@ class Outputs:
 
     def __init__(self, like: tuple[Any, ...], rows: int) -> None:
         """Nesting, shapes and dtypes are those of `like`, what a pass of a few rows returned."""
-        leaves, self._shape = tree.leaves_of(like)
+        leaves, self._shape = tensor_pytree.leaves_of(like)
         self._buffers = [torch.zeros((rows, *leaf.shape[1:]), dtype=leaf.dtype, device=leaf.device) for leaf in leaves]
         self._flat = all(isinstance(member, Tensor) for member in like)
 
     def write(self, results: tuple[Any, ...]) -> None:
         """`results` into the first rows. ValueError when they are nested in another way, or of another type."""
-        leaves, shape = tree.leaves_of(results)
+        leaves, shape = tensor_pytree.leaves_of(results)
         if shape != self._shape:
             raise ValueError(f"the pass returned {shape}; its buffers are for {self._shape}")
         for index, (buffer, leaf) in enumerate(zip(self._buffers, leaves, strict=True)):

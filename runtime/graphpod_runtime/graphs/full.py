@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.graphs.breaks import Forbidden, surrounded
+from graphpod_runtime.graphs.capture_errors import CaptureSite, located
 from graphpod_runtime.graphs.segments.segment import Pool, Segment, capture
-from graphpod_runtime.graphs.site import Site, located
 
 
 class FullGraph:
@@ -13,7 +13,7 @@ class FullGraph:
 
     segments = 1
 
-    def __init__(self, site: Site, segment: Segment) -> None:
+    def __init__(self, site: CaptureSite, segment: Segment) -> None:
         self.site = site
         self._segment = segment
 
@@ -22,7 +22,7 @@ class FullGraph:
         self._segment.replay()
 
 
-def capture_full(code: Callable[[Attend], None], site: Site, attend: Attend, pool: Pool) -> FullGraph:
+def capture_full(code: Callable[[Attend], None], site: CaptureSite, attend: Attend, pool: Pool) -> FullGraph:
     """Captures `code` at `site.size` rows with attention inside. CaptureFailed, CaptureOutOfMemory name the site."""
     segment = pool.segment()
     try:

@@ -22,8 +22,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from graphpod_runtime.kernels.draws import LARGEST_UNIFORM, LEAST_MASS, Draws
 from graphpod_runtime.kernels.philox import WORD, philox
+from graphpod_runtime.kernels.sampling_tensors import LARGEST_UNIFORM, LEAST_MASS, SamplingTensors
 
 DIGITS = ((24, 7), (16, 8), (8, 8), (0, 8))
 """(shift, width) of the parts in which an edge is found: a non-negative float's 31 bits."""
@@ -31,15 +31,15 @@ WORKING_BYTES = 32 << 20
 """Of the single-precision logits that are drawn from at one time; the work takes about ten times as much."""
 
 
-Draw = Callable[[Tensor, Tensor, Draws], Tensor]
+Draw = Callable[[Tensor, Tensor, Tensor, SamplingTensors], Tensor]
 
 
-def draw(logits: Tensor, positions: Tensor, draws: Draws) -> Tensor:
+def draw(logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
     """A token for each row of logits [rows, vocab]: a pure function of the row, its parameters, its seed and
-    positions [rows], the index that the token will have in its sequence. -1 for a row whose largest logit is not
-    finite.
+    positions [rows], the index that the token will have in its sequence. `chosen` [rows] are the likeliest tokens; -1
+    for a row whose largest logit is not finite, and so is what is drawn for it.
     """
-    return _drawer(logits.device.type)(logits, positions, draws)
+    return _drawer(logits.device.type)(logits, chosen, positions, draws)
 
 
 @cache
@@ -52,25 +52,25 @@ def _drawer(device: str) -> Draw:
     return draw
 
 
-def draw_by_torch(logits: Tensor, positions: Tensor, draws: Draws) -> Tensor:
+def draw_by_torch(logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
     """`draw` for any device."""
     rows, vocab = logits.shape
     size = max(1, WORKING_BYTES // (4 * vocab))
     if rows <= size:
-        return _draw(logits, positions, draws)
+        return _draw(logits, chosen, positions, draws)
     spans = [(first, min(rows, first + size)) for first in range(0, rows, size)]
-    return torch.cat([_draw(logits[a:b], positions[a:b], draws.slice(a, b)) for a, b in spans])
+    return torch.cat([_draw(logits[a:b], chosen[a:b], positions[a:b], draws.slice(a, b)) for a, b in spans])
 
 
-def _draw(logits: Tensor, positions: Tensor, draws: Draws) -> Tensor:
-    best = logits.amax(-1, keepdim=True).float()
+def _draw(logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
+    best = logits.gather(1, chosen.clamp(min=0)[:, None]).float()
     distance = (best - logits.float()).mul_(draws.inverse_temperatures[:, None])
     weights = distance.neg().exp_()
     edge = _edge(distance, weights, draws)
     scores = weights.div_(exponentials(draws.seeds, positions, logits.shape[1]))
     if edge is not None:
         scores.masked_fill_(distance > edge, -1.0)
-    return scores.argmax(-1).masked_fill_(best[:, 0].isfinite().logical_not_(), -1)
+    return scores.argmax(-1).masked_fill_(chosen < 0, -1)
 
 
 def exponentials(seeds: Tensor, positions: Tensor, count: int) -> Tensor:
@@ -84,7 +84,7 @@ def exponentials(seeds: Tensor, positions: Tensor, count: int) -> Tensor:
     return bits.float().add_(0.5).mul_(2.0**-32).clamp_(max=LARGEST_UNIFORM).neg_().log1p_().neg_()
 
 
-def _edge(distance: Tensor, weights: Tensor, draws: Draws) -> Tensor | None:
+def _edge(distance: Tensor, weights: Tensor, draws: SamplingTensors) -> Tensor | None:
     """[rows, 1]: the largest distance that stays; None when no row cuts."""
     edge = draws.farthest[:, None] if draws.cuts_far else None
     if not (draws.cuts_k or draws.cuts_p):

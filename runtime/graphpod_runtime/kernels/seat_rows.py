@@ -5,19 +5,22 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from graphpod_runtime.kernels.seat_kernels import LENGTH, PAGES, TOKEN, SeatRows, StepRows
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, TOKEN, SeatRows, StepRows
 
 
 class TorchSeatRows:
     """SeatRows on any device."""
 
-    def read(self, state: Tensor, seats: Tensor, page_size: int, into: StepRows) -> None:
+    def read(self, state: Tensor, seats: Tensor, page_size: int, into: StepRows, *, whole: bool) -> None:
         count, positions = seats.shape[0], state[seats, LENGTH] - 1
         pages = state[seats, PAGES + positions // page_size]
-        live = StepRows(state[seats, TOKEN], positions, pages * page_size + positions % page_size)
+        slots = pages * page_size + positions % page_size
+        live = StepRows(state[seats, TOKEN], positions, slots, positions + 1, state[seats, PAGES:])
         for target, source in zip(into, live, strict=True):
             target[:count] = source
-            target[count:] = 0
+        for target, padding in zip(into, (0, 0, SCRATCH_PAGE, 1, SCRATCH_PAGE), strict=True):
+            target[count:] = padding
 
     def keep(self, state: Tensor, seats: Tensor, tokens: Tensor) -> None:
         state[seats, TOKEN] = tokens.clamp(min=0)

@@ -7,22 +7,36 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphpod_runtime.kernels.seat_kernels import LENGTH, PAGES, TOKEN, StepRows
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, TOKEN, StepRows
 
-BLOCK = 64
+BLOCK, TABLE_BLOCK = 64, 512
 TOKEN_AT, LENGTH_AT, PAGES_AT = tl.constexpr(TOKEN), tl.constexpr(LENGTH), tl.constexpr(PAGES)
+SCRATCH = tl.constexpr(SCRATCH_PAGE)
 
 
-@triton.jit(do_not_specialize=["count", "rows"], do_not_specialize_on_alignment=["seats"])
-def _read(state, seats, tokens, positions, slots, count, rows, width, page_size, block: tl.constexpr):
-    at = tl.program_id(0) * block + tl.arange(0, block)
-    live, there = at < count, at < rows
-    own = state + tl.load(seats + at, live, other=0) * width
-    position = tl.load(own + LENGTH_AT, live, other=1) - 1
-    page = tl.load(own + PAGES_AT + position // page_size, live, other=0)
-    tl.store(tokens + at, tl.load(own + TOKEN_AT, live, other=0), there)
-    tl.store(positions + at, position, there)
-    tl.store(slots + at, page * page_size + position % page_size, there)
+@triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["seats"])
+def _read(
+    state, seats, tokens, positions, slots, lengths, tables, count, width, pages, page_size,
+    whole: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    live = row < count
+    own = state + tl.load(seats + row, live, other=0) * width
+    length = tl.load(own + LENGTH_AT, live, other=1)
+    position = length - 1
+    page = tl.load(own + PAGES_AT + position // page_size, live, other=SCRATCH)
+    tl.store(tokens + row, tl.load(own + TOKEN_AT, live, other=0))
+    tl.store(positions + row, position)
+    tl.store(slots + row, page * page_size + position % page_size)
+    tl.store(lengths + row, length)
+    used = pages
+    if not whole:
+        used = tl.cdiv(length, page_size).to(tl.int32)
+    for first in range(0, used, block):
+        at = first + tl.arange(0, block)
+        own_pages = tl.load(own + PAGES_AT + at, live & (at < pages), other=SCRATCH)
+        tl.store(tables + row * pages + at, own_pages, at < pages)
 
 
 @triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["seats", "tokens"])
@@ -35,12 +49,11 @@ def _keep(state, seats, tokens, count, width, block: tl.constexpr):
 
 
 class TritonSeatRows:
-    """One program for 64 rows."""
+    """Reads by one program a row, keeps by one for 64 rows."""
 
-    def read(self, state: Tensor, seats: Tensor, page_size: int, into: StepRows) -> None:
-        rows = into.tokens.shape[0]
-        grid = (triton.cdiv(rows, BLOCK),)
-        _read[grid](state, seats, *into, seats.shape[0], rows, state.shape[1], page_size, BLOCK)
+    def read(self, state: Tensor, seats: Tensor, page_size: int, into: StepRows, *, whole: bool) -> None:
+        rows, pages = into.tables.shape
+        _read[(rows,)](state, seats, *into, seats.shape[0], state.shape[1], pages, page_size, whole, TABLE_BLOCK)
 
     def keep(self, state: Tensor, seats: Tensor, tokens: Tensor) -> None:
         count = seats.shape[0]

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.models.layer_functions import LayerFunctions
 from graphpod_runtime.models.norm import RmsNorm
 from graphpod_runtime.models.rope import rope_tables
-from graphpod_runtime.models.target import Target
+from graphpod_runtime.models.tensor_destination import Target
 
 
 class Linear(nn.Module):

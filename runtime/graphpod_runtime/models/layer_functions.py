@@ -10,9 +10,10 @@ from typing import Any
 import torch.nn.functional as functional
 from torch import Tensor
 
-from graphpod_runtime.base.opaque import Opaque
+from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.base.shapes import Activation, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
+from graphpod_runtime.kernels.matrix_product import add_product, product
 from graphpod_runtime.models.norm import rms_norm
 from graphpod_runtime.models.rope import apply_rope
 
@@ -39,7 +40,7 @@ class Before:
         norm_q: Tensor | None,
         norm_k: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        heads = functional.linear(rms_norm(x, norm, self.eps), qkv, bias)
+        heads = product(rms_norm(x, norm, self.eps), qkv, bias)
         # Their number is named, not left to be inferred: a compiler may know no division of symbols.
         heads = heads.view(x.shape[0], self.heads + 2 * self.kv_heads, self.head_dim)
         q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
@@ -76,9 +77,9 @@ class After:
         down_bias: Tensor | None,
         norm_result: Tensor | None,
     ) -> Tensor:
-        x = x + self._normed(functional.linear(attended, out, out_bias), norm_attended)
+        x = x + self._normed(product(attended, out, out_bias), norm_attended)
         gated = self.gated(x, norm, gate_up, gate_up_bias)
-        return x + self._normed(functional.linear(gated, down, down_bias), norm_result)
+        return x + self._normed(product(gated, down, down_bias), norm_result)
 
     def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return x if weight is None else rms_norm(x, weight, self.eps)
@@ -86,7 +87,7 @@ class After:
     def gated(self, x: Tensor, norm: Tensor, gate_up: Tensor, bias: Tensor | None) -> Tensor:
         """[tokens, intermediate]. The widest tensors of a model are here, and size the graph pool: none is kept for
         longer than it is read, and the product takes no third one."""
-        gate, up = functional.linear(rms_norm(x, norm, self.eps), gate_up, bias).chunk(2, dim=-1)
+        gate, up = product(rms_norm(x, norm, self.eps), gate_up, bias).chunk(2, dim=-1)
         if self.activation is Activation.GeluTanh:
             return functional.gelu(gate, approximate="tanh").mul_(up)
         return functional.silu(gate).mul_(up)
@@ -106,8 +107,8 @@ class LayerFunctions:
         if cache is None:
             self.before, self.after = self._before, self._after
             return
-        self.before = Opaque(CompiledBefore(self._before, cache), self._before)
-        self.after = Opaque(CompiledAfter(self._after, cache), self._after)
+        self.before = OpaqueCall(CompiledBefore(self._before, cache), self._before)
+        self.after = OpaqueCall(CompiledAfter(self._after, cache), self._after)
 
 
 class CompiledBefore:
@@ -165,9 +166,9 @@ class CompiledAfter:
             rest = (gate_up, gate_up_bias, down, down_bias, norm_result)
             (result,) = self._coded(Compiled.After, after, (*whole, *rest), (0, 1))
             return result
-        x.addmm_(attended, out.t())
+        add_product(x, attended, out)
         (gated,) = self._coded(Compiled.Mlp, after.gated, (x, norm, gate_up, gate_up_bias), (0,))
-        return x.addmm_(gated, down.t())
+        return add_product(x, gated, down)
 
     def _coded(
         self, name: str, function: Function, arguments: tuple[Tensor | None, ...], rows: tuple[int, ...]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.models.target import Target
+from graphpod_runtime.models.tensor_destination import Target
 
 
 class Model(Protocol):

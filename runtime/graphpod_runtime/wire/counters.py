@@ -1,8 +1,8 @@
 """Cumulative counters, gauges and histograms of the engine process, checked against the metric table."""
 
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from graphpod_policy import BUILT_POLICIES, POSSIBLE_FALLBACKS, Backend, ExitCode, Policy
 from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process
@@ -20,6 +20,18 @@ class Sample:
     buckets: tuple[int, ...] = ()
 
 
+class Add(Protocol):
+    """Raises one counter."""
+
+    def __call__(self, amount: float = 1) -> None: ...
+
+
+class Observe(Protocol):
+    """Adds so many equal observations to one histogram."""
+
+    def __call__(self, value: float, times: int = 1) -> None: ...
+
+
 @dataclass(slots=True)
 class _Histogram:
     counts: list[int]
@@ -32,39 +44,46 @@ class Counters:
 
     _values: dict[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
     _histograms: dict[tuple[str, tuple[str, ...]], _Histogram] = field(default_factory=dict)
+    _changed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    """Series that `changes` has not reported. Always the same set: children hold it."""
 
     def add(self, name: str, amount: float = 1, /, **labels: str) -> None:
         """Raises a counter."""
-        key = self._key(name, Kind.Counter, labels)
-        self._values[key] = self._values.get(key, 0) + amount
+        self._put(key := self._key(name, Kind.Counter, labels), self._values.get(key, 0) + amount)
 
     def set(self, name: str, value: float, /, **labels: str) -> None:
         """Sets a gauge."""
-        self._values[self._key(name, Kind.Gauge, labels)] = value
+        self._put(self._key(name, Kind.Gauge, labels), value)
 
     def observe(self, name: str, value: float, /, **labels: str) -> None:
         """Adds one observation to a histogram."""
-        self.observer(name, **labels)(value, 1)
+        self.observer(name, **labels)(value)
 
-    def observer(self, name: str, /, **labels: str) -> Callable[[float, int], None]:
+    def observer(self, name: str, /, **labels: str) -> Observe:
         """Adds so many equal observations to one histogram, whose name and labels are checked only here."""
         key = self._key(name, Kind.Histogram, labels)
-        bounds = BY_NAME[name].buckets
-        series = self._histograms.setdefault(key, _Histogram([0] * (len(bounds) + 1)))
+        bounds, changed = BY_NAME[name].buckets, self._changed
+        if key not in self._histograms:
+            self._histograms[key] = _Histogram([0] * (len(bounds) + 1))
+            changed.add(key)
+        series = self._histograms[key]
 
-        def observe(value: float, times: int) -> None:
+        def observe(value: float, times: int = 1) -> None:
             series.counts[bisect_left(bounds, value)] += times
             series.total += value * times
+            changed.add(key)
 
         return observe
 
-    def adder(self, name: str, /, **labels: str) -> Callable[[float], None]:
+    def adder(self, name: str, /, **labels: str) -> Add:
         """Raises one counter, which begins at 0; its name and labels are checked only here."""
-        key, values = self._key(name, Kind.Counter, labels), self._values
-        values.setdefault(key, 0)
+        key, values, changed = self._key(name, Kind.Counter, labels), self._values, self._changed
+        if key not in values:
+            self._put(key, 0)
 
-        def add(amount: float) -> None:
+        def add(amount: float = 1) -> None:
             values[key] += amount
+            changed.add(key)
 
         return add
 
@@ -84,9 +103,11 @@ class Counters:
             for policy in policies:
                 self.add("graphpod_forward_passes_total", 0, phase=phase, policy=policy)
                 self.observer("graphpod_forward_duration_seconds", phase=phase, policy=policy)
+                self.observer("graphpod_forward_launch_duration_seconds", phase=phase, policy=policy)
                 if policy is Policy.Disabled:
                     continue
                 labels = {"phase": phase.value, "policy": policy.value, "backend": backend.value}
+                self.observer("graphpod_graph_capture_duration_seconds", **labels)
                 self.add("graphpod_graph_replays_total", 0, **labels)
                 for result in ("ok", "error"):
                     self.add("graphpod_graph_captures_total", 0, result=result, **labels)
@@ -98,17 +119,31 @@ class Counters:
                 self.add("graphpod_graph_tokens_total", 0, phase=phase, kind=kind, backend=backend)
             for reason in POSSIBLE_FALLBACKS:
                 self.add("graphpod_graph_fallbacks_total", 0, phase=phase, reason=reason, backend=backend)
-            for code in (ExitCode.CaptureFailed, ExitCode.CaptureOutOfMemory):
+            for code in (ExitCode.CaptureFailed, ExitCode.CaptureOutOfMemory, ExitCode.CompileFailed):
                 self.add("graphpod_graph_capture_failures_total", 0, phase=phase, backend=backend, reason=code.name)
 
     def snapshot(self) -> list[Sample]:
         """Every series, cumulative since start. Another thread may count meanwhile."""
-        plain = [Sample(name, _labels(name, values), value) for (name, values), value in list(self._values.items())]
-        histograms = [
-            Sample(name, _labels(name, values), series.total, tuple(series.counts))
-            for (name, values), series in list(self._histograms.items())
-        ]
-        return plain + histograms
+        return [self._sample(key) for key in (*list(self._values), *list(self._histograms))]
+
+    def changes(self) -> list[Sample]:
+        """The series that have changed since the last call, cumulative since start; the first time all. Another thread
+        may count meanwhile: what it counts is in this call or the next.
+        """
+        changed = list(self._changed)
+        self._changed.difference_update(changed)
+        return [self._sample(key) for key in changed]
+
+    def _put(self, key: tuple[str, tuple[str, ...]], value: float) -> None:
+        if self._values.get(key) != value:
+            self._values[key] = value
+            self._changed.add(key)
+
+    def _sample(self, key: tuple[str, tuple[str, ...]]) -> Sample:
+        name, labels = key[0], _labels(*key)
+        if (series := self._histograms.get(key)) is not None:
+            return Sample(name, labels, series.total, tuple(series.counts))
+        return Sample(name, labels, self._values[key])
 
     @staticmethod
     def _key(name: str, kind: Kind, labels: dict[str, str]) -> tuple[str, tuple[str, ...]]:

@@ -99,7 +99,7 @@ class Warmup(msgspec.Struct, frozen=True, tag=True):
 
 
 class CounterSnapshot(msgspec.Struct, frozen=True, tag=True):
-    """Every series of the engine process, cumulative since its start."""
+    """The series of the engine process that have changed since the last one, cumulative since its start."""
 
     values: list[Sample]
 

@@ -52,6 +52,16 @@ class CaptureCost(NamedTuple):
     pool_bytes: int
     driver_bytes: int
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the API's words."""
+        seconds = round(self.seconds, 6)
+        return {
+            "size": self.size,
+            "seconds": seconds,
+            "poolBytes": self.pool_bytes,
+            "driverBytes": self.driver_bytes,
+        }
+
 
 @dataclass(slots=True)
 class PhaseReport:
@@ -87,6 +97,7 @@ class PhaseReport:
             "poolBytes": self.pool_bytes,
             "driverBytes": self.driver_bytes,
             "captureSeconds": round(self.capture_seconds, 3),
+            "costs": [cost.as_dict() for cost in self.costs],
             "selfCheck": self.self_check.value,
         }
 
@@ -125,8 +136,14 @@ class Report:
     """Known once the model is."""
     limits: ServedLimits | None = None
     """Known once the KV cache is."""
+    weights_bytes: int = 0
+    """Known once the model is."""
+    compiled: tuple[int, int] = (0, 0)
+    """Functions that this start compiled, and that it found compiled on disk."""
     kv_pages: int = 0
     page_size: int = 0
+    kv_bytes: int = 0
+    """Of all pages, the scratch page included."""
     warnings: tuple[str, ...] = ()
     """What may make answers worse than the model's own, for people."""
     vocabulary: int = 0
@@ -168,7 +185,14 @@ class Report:
             "stages": [{"name": stage.value, "seconds": round(seconds, 3)} for stage, seconds in self.stages.items()],
             "attention": self.attention and self.attention._asdict(),
             "limits": self.limits and self.limits.as_dict(),
-            "kv": {"pages": self.kv_pages, "pageSize": self.page_size, "tokens": self.kv_pages * self.page_size},
+            "compiled": {"compiler": self.compiled[0], "cache": self.compiled[1]},
+            "weightsBytes": self.weights_bytes,
+            "kv": {
+                "pages": self.kv_pages,
+                "pageSize": self.page_size,
+                "tokens": self.kv_pages * self.page_size,
+                "bytes": self.kv_bytes,
+            },
             "warnings": list(self.warnings),
             "vocabulary": self.vocabulary,
             "failure": self.failure and {"reason": self.failure[0], "message": self.failure[1]},

@@ -19,7 +19,7 @@ TERM = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
         (
             {"placement": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": TERM}}}},
             "spec.placement.affinity",
-            "not a valid selector operator",
+            "not a valid selector",
         ),
         (
             {"placement": {"affinity": {"nodeAffinity": {"anywhere": True}}}},

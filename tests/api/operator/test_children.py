@@ -10,9 +10,9 @@ from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.field_ownership import desired_fields, owned_fields
 from graphpod_operator.kube.resources import AT_TIMES, CHILDREN, Resource
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from graphpod_policy import EngineConfig, config_hash
 from tests.api.operator.process import INSTALLED, USER, Operator
 from tests.audit import Audit

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from graphpod_operator.cache.service import Service
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from tests.api.operator.process import INSTALLED, USER, Operator
 from tests.audit import Audit
 from tests.places import LABEL, Place, service

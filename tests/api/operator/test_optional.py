@@ -31,7 +31,7 @@ def test_a_monitor_comes_with_its_kind_is_put_back_and_goes_with_it(
 
     process = hasty.process
     serve(place, Foreign.PodMonitor)
-    eventually(place.reached("MonitorReady", "True", "MonitorMade"), timeout=60)
+    eventually(place.reached("MonitorReady", "Unknown", "ScrapePending"), timeout=60)
     spec = place.get("podmonitor", "demo")["spec"]
     assert spec["podMetricsEndpoints"][0]["port"] == "admin"
 
@@ -62,7 +62,7 @@ def test_a_monitor_that_is_not_asked_for_any_more_is_deleted(
 ) -> None:
     serve(place, Foreign.PodMonitor)
     place.apply(**MONITORED)
-    eventually(place.reached("MonitorReady", "True", "MonitorMade"), timeout=60)
+    eventually(place.reached("MonitorReady", "Unknown", "ScrapePending"), timeout=60)
     place.apply()
     eventually(lambda: not place.names("podmonitors"))
 
@@ -70,7 +70,7 @@ def test_a_monitor_that_is_not_asked_for_any_more_is_deleted(
 @pytest.mark.parametrize(
     ("foreign", "asked", "condition", "made"),
     [
-        (Foreign.PodMonitor, MONITORED, "MonitorReady", ("True", "MonitorMade")),
+        (Foreign.PodMonitor, MONITORED, "MonitorReady", ("Unknown", "ScrapePending")),
         (Foreign.HTTPRoute, ROUTED, "RouteReady", ("Unknown", "RoutePending")),
     ],
     ids=["PodMonitor", "HTTPRoute"],

@@ -13,9 +13,9 @@ from graphpod_operator.kube.client import PAGE, KubernetesCluster
 from graphpod_operator.kube.cluster import Conflict, ServerRefused, Terminating, Unavailable
 from graphpod_operator.kube.connection import connect
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from tests.api.operator.process import IMAGES
 from tests.places import Place, service
 
@@ -32,7 +32,7 @@ def admin_kubeconfig(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture
 async def port(admin_kubeconfig: None) -> AsyncIterator[KubernetesCluster]:
-    wire = await connect(lambda code, method: ANSWERS.append((code, method)))
+    wire = await connect(lambda code, method, seconds: ANSWERS.append((code, method)))
     yield KubernetesCluster(wire)
     await wire.close()
 

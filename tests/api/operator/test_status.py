@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from testbed.errors import TestbedError
 from tests.api.operator.pods import AdminPorts, crashed, report, running, set_status, unscheduled
 from tests.api.operator.process import USER, Operator
 from tests.audit import Audit
@@ -89,6 +90,33 @@ def test_a_ready_service_survives_a_restart_of_the_operator_without_a_write(
     assert audit.since(mark).by(USER).of(ready.namespace).writes() == ()
 
 
+def advise(place: Place, advice: Manifest) -> None:
+    """A predecessor's advice on ladders is in the status."""
+    patch = json.dumps({"status": {"graph": {"advice": advice}}})
+    place.kubectl("patch", "gisvc", "demo", "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_the_server_keeps_an_advice_and_a_restarted_operator_goes_on_from_it(
+    ready: Place, audit: Audit, operator: Operator, eventually, settled: Callable[[], None]
+) -> None:
+    settled()
+    advice = {"message": "decode pads 25%, with the sizes here 0%", "decode": [1, 3, 5, 8]}
+    advise(ready, advice)
+    assert operator.stop() == 0
+    mark = audit.mark()
+    operator.start()
+    eventually(operator.idle)
+    settled()
+    assert ready.status()["graph"]["advice"] == advice
+    assert audit.since(mark).by(USER).of(ready.namespace).writes() == ()
+
+
+@pytest.mark.parametrize("sizes", [[0], [1 << 21], list(range(1, 130)), ["4"]], ids=["small", "large", "long", "text"])
+def test_the_server_refuses_an_advice_that_no_operator_writes(ready: Place, sizes: list[Any]) -> None:
+    with pytest.raises(TestbedError, match="decode"):
+        advise(ready, {"message": "m", "decode": sizes})
+
+
 def test_a_reading_of_another_pod_or_configuration_never_counts(
     applied: Place, admin_ports: AdminPorts, eventually, settled: Callable[[], None]
 ) -> None:
@@ -158,7 +186,7 @@ MISSING = '0/1 nodes are available: persistentvolumeclaim "weights" not found. p
             crashed(11, "ModelInvalid: /model/model holds no *.safetensors\nTraceback …"),
             "ModelAvailable",
             "ModelInvalid",
-            "/model/model holds no *.safetensors; correct the folder in spec.model.uri",
+            "pvc://weights/model holds no *.safetensors; correct the folder in spec.model.uri",
         ),
         (
             crashed(12, "CaptureFailed: decode size 2: injected"),
@@ -169,7 +197,7 @@ MISSING = '0/1 nodes are available: persistentvolumeclaim "weights" not found. p
         (crashed(13, "CaptureOutOfMemory: prefill size 256"), "GraphsCaptured", "CaptureOutOfMemory", "graph.sizes"),
         (crashed(14, "SelfCheckFailed: decode size 4"), "GraphsCaptured", "SelfCheckFailed", "report the failure"),
         (crashed(137, "", reason="OOMKilled"), "WorkloadAvailable", "OutOfMemory", "spec.resources.limits.memory"),
-        (crashed(1, "boom"), "WorkloadAvailable", "CrashLoop", "boom; see kubectl logs demo-"),
+        (crashed(1, "boom"), "WorkloadAvailable", "CrashLoop", "boom; see kubectl -n "),
     ],
     ids=["claim", "model", "capture", "memory", "selfcheck", "oom", "crash"],
 )
@@ -204,7 +232,7 @@ def test_a_namespace_that_admits_no_pods_is_told_in_the_servers_words(
         eventually(lambda: place.get("resourcequota", "team").get("status", {}).get("hard"))
     place.apply(resources={"limits": {"cpu": "2"}})
     message = eventually(place.reached("WorkloadAvailable", "False", reason))
-    assert f"kubectl describe {kind.lower()}" in message
+    assert f"kubectl -n {place.namespace} describe {kind.lower()}" in message
     assert 'pods "' not in message, "the name of a pod that never was, another one at each try"
     failure = place.status()["lastFailure"]
     assert failure["reason"] == reason

@@ -17,14 +17,14 @@ from tests.places import Place
 NEWER = "graphpod.dev/runtime:newer"
 NEXT_VERSION = """
 import dataclasses
-from graphpod_operator.plan import planner
+from graphpod_operator.plan import desired_children
 from graphpod_operator.render import deployment
-resolve = planner.resolve
+resolve = desired_children.resolve
 def next_rules(features, request):
     made = resolve(features, dataclasses.replace(request, decode_sizes=(1, 2, 3)))
     told = tuple(dataclasses.replace(row, because="said otherwise", hint="and hinted") for row in made.decisions)
     return dataclasses.replace(made, decisions=told, resolver_revision="next")
-planner.resolve = next_rules
+desired_children.resolve = next_rules
 deployment.EXIT_SECONDS = 11
 """
 """What a process of the next version has otherwise, beside its image: the rules, their words, the form of the pods."""
@@ -90,7 +90,7 @@ def test_an_upgrade_changes_nothing_that_runs_and_adopting_it_rolls_once(
     assert {one.kind for one in written} <= {"inferenceservices/status", "events"}
 
     told = explained(quiet, "demo").stdout
-    assert f"  EngineUpdateAvailable: {engine}" in told.splitlines()
+    assert f"  EngineUpdateAvailable: {engine.partition('; kubectl')[0]}" in told.splitlines()
     (adopt,) = [line.split() for line in told.splitlines() if line.strip().startswith("kubectl annotate")]
     quiet.cluster.kubectl(*adopt[1:])
     eventually(quiet.reached("EngineUpdateAvailable", "False", "UpToDate"))

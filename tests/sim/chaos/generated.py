@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.service import Service
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from tests import specs
 from tests.api.operator.process import INSTALLED
 from tests.places import URI

@@ -169,6 +169,15 @@ def test_a_line_is_read_once_and_a_torn_one_when_it_is_whole(log: Path) -> None:
     assert len(audit.since()) == before + 1
 
 
+def test_a_request_that_nobody_was_authenticated_for_is_one_without_a_user(log: Path) -> None:
+    refused = {**json.loads(line(1)), "user": {}, "responseStatus": {"code": 401}}
+    audit = Audit(log)
+    mark = audit.mark()
+    with log.open("a") as file:
+        file.write(json.dumps(refused) + "\n")
+    assert [(one.user, one.pod, one.code) for one in audit.since(mark)] == [("", "", 401)]
+
+
 def test_the_last_minute_is_found_at_the_end_of_a_long_log(tmp_path: Path) -> None:
     place, now = tmp_path / "audit.log", time.time()
     old = line(now - 3600, name="old")

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from demo.current.given import VARIABLES
+from demo.current.image_source import VARIABLES
 from graphpod_operator.render.pinned_rendering import ELSEWHERE
 from testbed.images.build import IMAGES
 

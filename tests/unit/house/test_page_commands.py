@@ -128,7 +128,9 @@ def test_promql_names_series_and_labels_that_exist(page: Page) -> None:
 def test_messages_on_the_page_of_symptoms_end_with_a_next_step_of_the_table() -> None:
     page = next(page for page in PAGES if str(page) == "docs/troubleshooting.md")
     steps = {reason.row.todo for reason in Reason if reason.row.todo}
-    endings = [re.escape(step).replace("NAME", r"\S+").replace("POD", r"\S+") for step in steps]
+    endings = [
+        re.escape(step).replace("NAMESPACE", r"\S+").replace("NAME", r"\S+").replace("POD", r"\S+") for step in steps
+    ]
     lines = [line for block in page.blocks for line in block.text.splitlines() if "; " in line and line[0] not in "$ "]
     assert len(lines) >= 5
     for line in lines:

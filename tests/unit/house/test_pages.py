@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from graphpod_operator import cli
-from graphpod_policy.words import FallbackReason
+from graphpod_policy.enums import FallbackReason
 from tests.unit.house.pages import DOCS, PAGES, ROOT, Block, Page, slug
 
 GENERATED = DOCS / "reference"

@@ -3,14 +3,15 @@
 import functools
 from typing import Any
 
-from graphpod_operator.cache.child import Child, DeploymentRollout
+from graphpod_operator.cache.child import Child, ControllerRef, DeploymentRollout
+from graphpod_operator.cache.controller_revision import StoredRevision
 from graphpod_operator.cache.service import Service
 from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_children import desire
+from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 
 Manifest = dict[str, Any]
 IMAGE = "graphpod.dev/runtime:test"
@@ -157,3 +158,29 @@ def child(resource: Resource, name: str = "demo", version: int = 1, uid: str = "
         }
     }
     return Child.of(resource, raw)
+
+
+def as_live(wanted: DesiredChild, **changes: Any) -> Child:
+    """The child as the cluster has it after we applied it."""
+    return Child(
+        **{
+            "resource": wanted.resource,
+            "namespace": wanted.namespace,
+            "name": wanted.name,
+            "uid": f"uid-{wanted.resource.kind}",
+            "version": 1,
+            "key": None,
+            "controller": ControllerRef("graphpod.dev", "InferenceService", "demo", UID),
+            "deleting": False,
+            "owned": wanted.owned,
+            "applied": wanted.owned,
+            "rollout": None,
+            **changes,
+        }
+    )
+
+
+def remembered(wanted: Desired, number: int = 1) -> Child:
+    """The ControllerRevision of a plan, as the cluster has it."""
+    (memory,) = [child for child in wanted.children if child.resource is Resource.ControllerRevision]
+    return as_live(memory, kept=StoredRevision.of({**memory.body, "revision": number}))

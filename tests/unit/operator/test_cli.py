@@ -11,6 +11,7 @@ import pytest
 from graphpod_operator import cli
 from graphpod_operator.handlers.kopf_operator import NOTHING, Liveness
 from graphpod_operator.install.engine_images import Images
+from graphpod_operator.install.network_access import Access
 from graphpod_operator.manager import run as running
 from graphpod_operator.telemetry import logs
 
@@ -46,6 +47,7 @@ def test_each_flag_is_its_setting(
         "webhook-port": "9444",
         "webhook-certificates": str(tmp_path),
         "without-kind": "HTTPRoute",
+        "pod-monitor-labels": '{"release": "stack"}',
     }
     names = ["--namespace=blue", "--namespace=green", "--no-fixed-user"]
     assert cli.main(["operator", "run", *(f"--{flag}={value}" for flag, value in flags.items()), *names]) == 0
@@ -63,6 +65,31 @@ def test_each_flag_is_its_setting(
     assert settings.serving.liveness == Liveness("10.1.2.3", 8182)
     assert [kind.kind for kind in settings.without] == ["HTTPRoute"]
     assert not settings.installed.fixed_user
+    assert settings.installed.monitor_labels == {"release": "stack"}
+
+
+@pytest.mark.parametrize(
+    "text", ["release=stack", '["release"]', '{"release": 1}', '{"graphpod.dev/x": "y"}', '{"a": "no label value!"}']
+)
+def test_labels_that_no_pod_monitor_can_have_are_refused_at_the_start(
+    started: list[running.Settings], capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["operator", "run", f"--pod-monitor-labels={text}"])
+    assert "expected labels as JSON" in capsys.readouterr().err
+    assert started == []
+
+
+def test_network_policies_are_asked_for_by_who_may_connect(
+    started: list[running.Settings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer = '{"podSelector": {"matchLabels": {"app": "prometheus"}}}'
+    assert cli.main(["operator", "run", f'--network-policy={{"admin": [{peer}]}}']) == 0
+    (settings,) = started
+    assert settings.installed.access == Access(admin=({"podSelector": {"matchLabels": {"app": "prometheus"}}},))
+    with pytest.raises(SystemExit):
+        cli.main(["operator", "run", '--network-policy={"amdin": []}'])
+    assert "amdin" in capsys.readouterr().err
 
 
 def test_without_flags_it_serves_all_namespaces_with_its_own_images(

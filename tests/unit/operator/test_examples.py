@@ -7,9 +7,9 @@ import yaml
 
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from tests.unit.operator.objects import INSTALLED, UID
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.yaml"))

@@ -8,9 +8,9 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from tests.unit.operator.objects import INSTALLED, inference_service
 from tests.unit.operator.render.test_pinned_rendering import memory, runs, the
 

@@ -15,8 +15,8 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
 from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.replica_failure import NO_PODS
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from graphpod_operator.status.status import status
 from tests.unit.operator.objects import INSTALLED, inference_service, planned, pod, rollout
 
@@ -176,7 +176,9 @@ def test_a_failure_has_its_reason_and_ends_with_the_next_step(name: str) -> None
     assert told(observed)[0] == reason.name
     assert reason.row.todo
     pod = observed.pods[0].name if observed.pods else "-l graphpod.dev/inferenceservice=demo"
-    assert told(observed)[1].endswith(f"; {reason.row.todo.replace('POD', pod).replace('NAME', 'demo')}")
+    assert told(observed)[1].endswith(
+        f"; {reason.row.todo.replace('NAMESPACE', 'ns').replace('POD', pod).replace('NAME', 'demo')}"
+    )
 
 
 def test_the_table_reads_as_its_golden() -> None:
@@ -220,7 +222,7 @@ def test_a_pod_whose_volume_does_not_come_says_where_to_look() -> None:
     said = status(found, desire(PlanInput(found, INSTALLED)), None, waits("ContainerCreating", ""), NOW)
     (ready,) = [row for row in said.conditions if row.type == "Ready"]
     assert ready.reason == Reason.Starting.name
-    assert ready.message.endswith("if it stays there: kubectl describe pod demo-abc-1")
+    assert ready.message.endswith("if it stays there: kubectl -n ns describe pod demo-abc-1")
     assert said.last_failure is None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.observe.warmups import Unreachable
+from graphpod_operator.observe.warmup_poller import Unreachable
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
 from tests.unit.operator.world import HASH, World
 

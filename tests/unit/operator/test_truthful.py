@@ -57,7 +57,20 @@ def test_a_step_that_the_engine_named_is_not_said_twice() -> None:
     engine = "prefill size 8: a sync; set graph.onCaptureFailure to Degrade to run a weaker policy"
     assert sentence(Reason.CaptureFailed, engine) == f"prefill size 8: a sync; {Reason.CaptureFailed.row.todo}"
     other = "weights of layer 3 are missing; copy the model again"
-    assert sentence(Reason.ModelInvalid, other).startswith(other)
+    assert sentence(Reason.ModelInvalid, other) == other
+    lacking = "spec.model.uri: hf:// is not built in this version; use pvc://"
+    assert sentence(Reason.FeatureNotBuilt, lacking) == lacking
+    assert sentence(Reason.ModelInvalid, "no config.json").endswith(Reason.ModelInvalid.row.todo)
+
+
+def test_a_missing_model_folder_is_named_as_the_spec_wrote_it_with_one_step() -> None:
+    died = {
+        "lastState": {"terminated": {"exitCode": 11, "message": "ModelInvalid: /model/nope is not a folder; fix it"}}
+    }
+    spec = {"model": {"uri": "pvc://models/nope"}}
+    config_hash = planned(**spec).config_hash
+    status = the(seen([pod(config_hash=config_hash, engine=died)], {}, STARTING), **spec)
+    assert message(status, "ModelAvailable").endswith(": pvc://models/nope is not a folder; fix it")
 
 
 def test_every_reason_of_the_reference_page_ends_with_a_next_step() -> None:
@@ -74,10 +87,25 @@ def test_a_capture_says_how_far_it_is_and_how_long_it_takes() -> None:
 
 def test_an_update_prints_the_whole_command_of_the_revision_that_adopt_takes() -> None:
     for reason in (Reason.NewPolicy, Reason.NewEngine):
-        told = sentence(reason, "revision 0123456789: image a becomes b", "demo")
+        told = sentence(reason, "revision 0123456789: image a becomes b", "demo", namespace="team-a")
         assert told.endswith(
-            "kubectl annotate inferenceservices.graphpod.dev demo --overwrite graphpod.dev/adopt=0123456789"
+            "kubectl -n team-a annotate inferenceservices.graphpod.dev demo --overwrite graphpod.dev/adopt=0123456789"
         )
+
+
+@pytest.mark.parametrize("reason", list(Reason), ids=lambda reason: reason.name)
+def test_every_command_of_a_next_step_names_the_namespace(reason: Reason) -> None:
+    told = sentence(reason, "revision 0123456789: boom", "demo", "demo-1", "team-a")
+    whole_cluster = "explain |get (?:validatingwebhookconfigurations|gateways|prometheus -A)|rollout restart is|delete:"
+    assert re.findall(rf"kubectl (?!-n team-a |{whole_cluster}).*", told) == []
+    assert "NAMESPACE" not in told
+
+
+@pytest.mark.parametrize("reason", list(Reason), ids=lambda reason: reason.name)
+def test_the_longest_names_leave_room_for_what_happened(reason: Reason) -> None:
+    told = sentence(reason, "revision 0123456789: " + "b " * 200, "n" * 40, "p" * 57, "s" * 63, "earlier pods (9/9)")
+    assert len(told) <= 256
+    assert told.startswith("revision 0")
 
 
 def test_the_columns_show_pods_that_serve_and_the_revision_that_adopt_compares() -> None:
@@ -170,8 +198,10 @@ def test_a_service_made_again_was_not_scaled() -> None:
 
 
 def test_a_command_in_a_next_step_names_the_pod_or_else_the_pods_of_the_service() -> None:
-    assert sentence(Reason.CrashLoop, "pod demo-1-x: boom", "demo").endswith("kubectl logs demo-1-x --previous")
-    assert sentence(Reason.CrashLoop, "boom", "demo", "demo-2").endswith("kubectl logs demo-2 --previous")
+    assert sentence(Reason.CrashLoop, "pod demo-1-x: boom", "demo").endswith(
+        "kubectl -n NAMESPACE logs demo-1-x --previous"
+    )
+    assert sentence(Reason.CrashLoop, "boom", "demo", "demo-2").endswith("kubectl -n NAMESPACE logs demo-2 --previous")
     pods = "-l graphpod.dev/inferenceservice=demo"
-    assert sentence(Reason.CrashLoop, "boom", "demo").endswith(f"kubectl logs {pods} --previous")
-    assert sentence(Reason.CrashLoop, "no pod: boom").endswith("kubectl logs POD --previous")
+    assert sentence(Reason.CrashLoop, "boom", "demo").endswith(f"kubectl -n NAMESPACE logs {pods} --previous")
+    assert sentence(Reason.CrashLoop, "no pod: boom").endswith("kubectl -n NAMESPACE logs POD --previous")

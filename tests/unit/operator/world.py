@@ -9,7 +9,8 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.store import Store
 from graphpod_operator.controller.reconcile import Reconciler
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.observe.warmups import Unreachable, Warmups
+from graphpod_operator.observe.ladder_advisor import LadderAdvisor
+from graphpod_operator.observe.warmup_poller import Unreachable, Warmups
 from graphpod_operator.status.write_throttle import MOMENT_SECONDS
 from graphpod_operator.telemetry.metrics import Meters
 from graphpod_operator.watch.informer import Informer, fill
@@ -43,6 +44,14 @@ class Ports:
 
     def __init__(self) -> None:
         self.report: dict[str, Any] | None = None
+        self.exposition: bytes | None = None
+        self.metrics_reads = 0
+
+    async def metrics(self, pod: Pod) -> bytes:
+        self.metrics_reads += 1
+        if self.exposition is None:
+            raise Unreachable(f"pod {pod.name}: no answer")
+        return self.exposition
 
     async def warmup(self, pod: Pod) -> bytes:
         if self.report is None:
@@ -61,6 +70,7 @@ class World:
         self.meters = Meters.make()
         self.warmups = Warmups(self.ports, clock=self.clock.monotonic)
         self.queue = KeyQueue()
+        self.advisor = LadderAdvisor(self.ports, self.store, self.clock, self.queue.add)
         self.informer = Informer(self.store, self.queue, self.warmups.forget)
         self.discovery = FakeDiscovery()
         self.optional = OptionalKinds(self.discovery, self.cluster, self.informer)
@@ -75,6 +85,7 @@ class World:
             self.clock,
             self.optional,
             replace(INSTALLED, **{"prometheus": PROMETHEUS, **installed}),
+            self.advisor,
         )
 
     def successor(self) -> "World":

@@ -17,7 +17,6 @@ from graphpod_policy import (
     Features,
     GraphRequest,
     ModelFacts,
-    OnCaptureFailure,
     OnUnsupported,
     Outcome,
     Phase,
@@ -281,22 +280,6 @@ def test_nothing_is_weaker_than_disabled():
     plan = resolve(Features(), GraphRequest(decode=Policy.Disabled))
     with pytest.raises(ValueError, match=r"^decode is Disabled already: nothing weaker is left$"):
         weaken(plan, DECODE, "CaptureFailed", "")
-
-
-def test_a_plan_as_a_request_says_everything():
-    request = GraphRequest(
-        prefill=Policy.Auto, decode=Policy.Breakable, prefill_sizes=None, decode_sizes=(1, 2, 99),
-        compile=CompileMode.Auto, budget_bytes=1 << 34, budget_seconds=3000,
-        on_unsupported=OnUnsupported.Fail, on_capture_failure=OnCaptureFailure.Fail,
-    )  # fmt: skip
-    plan = resolve(Features(), request)
-    assert plan.as_request() == GraphRequest(
-        prefill=Policy.Breakable, decode=Policy.Breakable, prefill_sizes=plan.phases[PREFILL].sizes,
-        decode_sizes=(1, 2), compile=CompileMode.Nothing, budget_bytes=1 << 34, budget_seconds=3000,
-        on_unsupported=OnUnsupported.Fail, on_capture_failure=OnCaptureFailure.Fail,
-    )  # fmt: skip
-    disabled = resolve(Features(), GraphRequest(decode=Policy.Disabled, decode_sizes=(1, 2)))
-    assert (disabled.as_request().decode, disabled.as_request().decode_sizes) == (Policy.Disabled, (1, 2))
 
 
 def test_nothing_is_compiled_on_a_cpu_and_who_asked_for_it_is_told():

@@ -5,10 +5,10 @@ from dataclasses import fields
 import pytest
 
 from graphpod_policy import RULES, Batch, Duty, FallbackReason, Policy, Rule, Severity, Stage, refusing_gate
+from graphpod_policy.enums import Phase
 from graphpod_policy.facts import NOTHING_KNOWN
 from graphpod_policy.resolve import AUTO_ORDER
 from graphpod_policy.rules import BY_CANDIDATE, BY_NAME, GATES, TABLES, Case
-from graphpod_policy.words import Phase
 from tests.unit.policy.services import CUDA, DECODE, PREFILL
 
 EXCLUDING = (Severity.Unsupported, Severity.Unproven)

@@ -36,7 +36,7 @@ from graphpod_policy import (
 )
 from graphpod_runtime.compiled.aot import Function, TensorFunction
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.compiled.entries import FOLDER as CACHE_FOLDER
+from graphpod_runtime.compiled.cache_folder import FOLDER as CACHE_FOLDER
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.wire.report import Report

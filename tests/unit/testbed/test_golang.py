@@ -66,13 +66,23 @@ def test_every_family_has_its_module_files_and_pins_the_version_of_the_table():
         "kwok": f"sigs.k8s.io/kwok v{golang.KWOK}",
         "helm4": f"helm.sh/helm/v4 v{golang.HELM4}",
         "helm3": f"helm.sh/helm/v3 v{golang.HELM3}",
+        "prometheus": f"github.com/prometheus/prometheus v0.{golang.PROMETHEUS.replace('.', '', 1)}",
+        "dashboardlinter": f"github.com/grafana/dashboard-linter v{golang.DASHBOARD_LINTER}",
+        "alertmanager": f"github.com/prometheus/alertmanager v{golang.ALERTMANAGER}",
+        "kubestatemetrics": f"k8s.io/kube-state-metrics/v2 v{golang.KUBE_STATE_METRICS}",
+        "prometheusconfig": f"github.com/prometheus-operator/prometheus-operator v{golang.PROMETHEUS_OPERATOR}",
         "deviceplugin": f"k8s.io/kubelet v0.{golang.KUBERNETES.partition('.')[2]}",
     }
-    assert {tool.family for tool in golang.TOOLS} == set(pins)
+    assert {tool.family for tool in golang.BY_NAME.values()} == set(pins)
     for family, pin in pins.items():
         folder = golang.PACKAGE / "go" / family
         assert pin in (folder / "go.mod").read_text()
         assert (folder / "go.sum").stat().st_size > 0
+
+
+def test_no_cluster_needs_what_measures_the_others():
+    assert not {tool.name for tool in golang.MONITORING} & {*golang.API_TOOLS, *golang.SIM_TOOLS, *golang.NODE_TOOLS}
+    assert not {tool.name for tool in golang.MONITORING} & {tool.name for tool in golang.TOOLS}
 
 
 def test_an_unbuilt_tool_is_an_error_that_says_how_to_build_it(tmp_path, monkeypatch):

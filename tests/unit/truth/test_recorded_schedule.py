@@ -9,7 +9,7 @@ import torch
 from graphpod_policy import Phase
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.logprobs import of_logits
-from graphpod_runtime.engine.forward.sampler import draws_of, greedy
+from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.sequence import (
     Chunk,
     LogprobRequest,
@@ -93,7 +93,9 @@ def test_the_best_by_score_is_what_the_engine_draws(temperature: float) -> None:
     logits = torch.randn(40, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
     samplings = [Sampling(temperature, seed=seed) for seed in range(40)]
     positions = torch.arange(40)
-    drawn = draw(logits, positions, draws_of(samplings, HOST)) if temperature else greedy(logits)
+    drawn = (
+        draw(logits, greedy(logits), positions, sampling_tensors_of(samplings, HOST)) if temperature else greedy(logits)
+    )
     named = of_logits(logits, drawn, VOCAB).to_list()
     for logprob, sampling, position in zip(named, samplings, positions.tolist(), strict=True):
         scored = scores(logprob, sampling, position)

@@ -22,13 +22,14 @@ ROWS = {
     "Accepted": ReasonRow(_A, _T, "the spec has a plan and its objects are applied", "a later spec is refused"),
     "Paused": ReasonRow(
         _A, _T, "the annotation graphpod.dev/paused is true: only the status is written", "it is not",
-        "to apply changes again: kubectl annotate inferenceservices.graphpod.dev NAME graphpod.dev/paused-",
+        "to apply changes again: kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME "
+        "graphpod.dev/paused-",
         notice=Notice.Normal,
     ),
     "SpecInvalid": stalls(
         _A, _F, "the stored spec does not fit this operator's API, or the API server refuses the Deployment for a part "
         "that comes from spec.resources or spec.placement", "the spec is edited",
-        "correct it: kubectl edit gisvc NAME; running pods stay",
+        "correct it: kubectl -n NAMESPACE edit gisvc NAME; running pods stay",
     ),
     "SpecTooLarge": stalls(
         _A, _F, "the object, or one made from it, is larger or nested deeper than the operator reads: 512 KiB, and of "
@@ -38,6 +39,7 @@ ROWS = {
     "FeatureNotBuilt": stalls(
         _A, _F, "the spec requests a feature that this version does not have", "the field is removed or changed",
         "remove or change that field; for what is built: kubectl explain inferenceservices.graphpod.dev.spec",
+        own_step=True,
     ),
     "PolicyRefused": stalls(
         _A, _F, "a rule excludes the requested policy and spec.graph.onUnsupported is Fail",
@@ -52,7 +54,7 @@ ROWS = {
     "PodTemplateInvalid": stalls(
         _A, _F, "spec.podTemplate uses a name reserved for the operator, or the API server refuses the Deployment "
         "for a part that comes from it", "spec.podTemplate is corrected",
-        "correct spec.podTemplate: kubectl edit gisvc NAME; running pods stay as they are",
+        "correct spec.podTemplate: kubectl -n NAMESPACE edit gisvc NAME; running pods stay",
     ),
     "NameCollision": stalls(
         _A, _F, "an object of a name we need exists and is not ours; nothing is written", "that object is gone",

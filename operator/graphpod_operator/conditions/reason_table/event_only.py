@@ -11,13 +11,14 @@ _T = ConditionStatus.true
 ROWS = {
     "PutBack": warns(
         (), _T, "somebody changed the Deployment, and it was put back", "reported once in ten minutes",
-        "change the InferenceService instead (kubectl scale gisvc/NAME --replicas=N); to roll back, apply its earlier "
+        "change the InferenceService instead (kubectl -n NAMESPACE scale gisvc/NAME --replicas=N); to roll back, "
+        "apply its earlier "
         "spec again; kubectl rollout restart is respected",
     ),
     "Contested": warns(
         (), _T, "another writer keeps changing an object or the status, and the operator puts it back less often "
         "each time",
-        "reported once in ten minutes", "find the other writer: kubectl get "
+        "reported once in ten minutes", "find the other writer: kubectl -n NAMESPACE get "
         "inferenceservices.graphpod.dev,deployments NAME -o yaml --show-managed-fields",
     ),
     "ReplicasIgnored": warns(
@@ -26,7 +27,7 @@ ROWS = {
     ),
     "MemoryUnreadable": warns(
         (), _T, "a ControllerRevision of the service is corrupt, and the service continues without it",
-        "reported once by each run of the operator", "delete that ControllerRevision: kubectl delete "
+        "reported once by each run of the operator", "delete that ControllerRevision: kubectl -n NAMESPACE delete "
         "controllerrevision",
     ),
     "ObjectSkipped": warns(

@@ -17,7 +17,8 @@ ROWS = {
     ),
     "Degraded": warns(
         (*_G, *_D), _T, "every serving pod proved its graphs, some run a weaker policy than planned",
-        "the planned policy runs", "for the cause see Decisions: kubectl describe inferenceservices.graphpod.dev NAME",
+        "the planned policy runs", "for the cause see Decisions: kubectl -n NAMESPACE describe "
+        "inferenceservices.graphpod.dev NAME",
     ),
     "NotRequired": ReasonRow(_G, _T, "both phases are planned Disabled and the pods run that", "the plan has graphs"),
     "CapturePending": ReasonRow(
@@ -56,13 +57,15 @@ ROWS = {
     "StartDied": warns(
         _G, _F, "a capture ended the engine's process, and spec.graph.onCaptureFailure is Degrade",
         "a pod captures its graphs, by a weaker plan if starts keep failing",
-        "the operator retries, and after spec.graph.retries more failures uses a weaker policy; see kubectl logs "
+        "the operator retries, and after spec.graph.retries more failures uses a weaker policy; see kubectl -n "
+        "NAMESPACE logs "
         "POD --previous",
     ),
     "CompileFailed": stalls(
         _G, _F, "a function of the model could not be compiled and spec.graph.onCaptureFailure is Fail (exit code 19)",
         "a pod compiles it",
-        "see kubectl logs POD --previous; set spec.graph.compile: None, or spec.graph.onCaptureFailure: Degrade",
+        "see kubectl -n NAMESPACE logs POD --previous; set spec.graph.compile: None, or spec.graph.onCaptureFailure: "
+        "Degrade",
     ),
     "SelfCheckFailed": stalls(
         _G, _F, "a replay differed from the uncaptured code (exit code 14)", "a pod proves its graphs",

@@ -26,11 +26,11 @@ ROWS = {
     ),
     "ClaimNotBound": warns(
         (*_M, *_S), _F, "the claim in spec.model.uri has no volume yet", "the claim is bound",
-        "for the cause: kubectl describe pvc",
+        "for the cause: kubectl -n NAMESPACE describe pvc",
     ),
     "ModelInvalid": stalls(
         _M, _F, "the engine found no weights it can read (exit code 11)", "a pod loads the weights",
-        "correct the folder in spec.model.uri, or its files",
+        "correct the folder in spec.model.uri, or its files", own_step=True,
     ),
     "ModelUnsupported": stalls(
         _M, _F, "the engine does not have the model's architecture, or something its config.json requires (exit code "

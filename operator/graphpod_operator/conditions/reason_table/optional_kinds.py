@@ -27,7 +27,24 @@ ROWS = {
         "it does", "fix the field that the server names, or simplify the spec; the operator retries, at "
         "most every 5 min",
     ),
-    "MonitorMade": ReasonRow(_MON, _T, "the PodMonitor exists", "it is no longer requested, or its kind goes"),
+    "Scraped": ReasonRow(
+        _MON, _T, "a Prometheus read /metrics of a pod in the last 10 min",
+        "no pod was read for 10 min, which is noticed within 10 more",
+    ),
+    "NotScraped": warns(
+        _MON, _F, "the PodMonitor exists for 3 min, a pod listens for as long, and no Prometheus reads its /metrics",
+        "one does",
+        "set the labels by which your Prometheus selects PodMonitors in spec.monitoring.labels, and list its namespace "
+        "in networkPolicy.monitoring of the chart",
+    ),
+    "ScrapePending": ReasonRow(
+        _MON, _U, "the PodMonitor exists, and no pod has been read yet", "a Prometheus reads a pod, or 3 min are over",
+        "wait 3 min; kubectl get prometheus -A -o yaml shows which labels yours selects",
+    ),
+    "ScrapeUnknown": ReasonRow(
+        _MON, _U, "the PodMonitor exists, and the engine is too old to report whether it is scraped", "it reports it",
+        "adopt the present engine; EngineUpdateAvailable names the revision",
+    ),
     "MonitorPending": ReasonRow(_MON, _U, "the PodMonitor does not exist yet", "it does", "see the condition Accepted"),
     # RouteReady
     "RouteAccepted": ReasonRow(
@@ -61,7 +78,7 @@ ROWS = {
     ),
     "RouteRefused": warns(
         _RT, _F, "a gateway does not accept the route for another reason, or does not find the Service", "it does",
-        "for the cause: kubectl describe httproute NAME",
+        "for the cause: kubectl -n NAMESPACE describe httproute NAME",
     ),
     # ScalingReady
     "Autoscaled": ReasonRow(
@@ -73,6 +90,7 @@ ROWS = {
     ),
     "AutoscalerIdle": ReasonRow(
         _X, _F, "the autoscaler reports that it cannot scale; the number of pods stays as it is", "it can",
-        "check that a metrics adapter serves the metric; for the cause: kubectl describe hpa,scaledobjects NAME",
+        "check that a metrics adapter serves the metric; for the cause: kubectl -n NAMESPACE describe "
+        "hpa,scaledobjects NAME",
     ),
 }

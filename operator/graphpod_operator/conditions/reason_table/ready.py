@@ -39,7 +39,8 @@ ROWS = {
         _D, _T, "so many starts failed in a capture (exit codes 12, 13, 14, 19) that the operator plans a weaker "
         "policy",
         "the spec, the image or the annotation graphpod.dev/adopt changes",
-        "to try again: kubectl annotate inferenceservices.graphpod.dev NAME --overwrite graphpod.dev/adopt=again-1",
+        "to try again: kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME --overwrite "
+        "graphpod.dev/adopt=again-1",
     ),
     "AsPlanned": ReasonRow(_D, _F, "no pod has reported a weaker policy than planned", "one has"),
     # PolicyUpdateAvailable, EngineUpdateAvailable
@@ -49,7 +50,7 @@ ROWS = {
     "NewPolicy": ReasonRow(
         _P, _T, "this operator's rules would give the engine another configuration or start budget",
         "it is adopted, or the spec changes",
-        "kubectl annotate inferenceservices.graphpod.dev NAME --overwrite graphpod.dev/adopt=REVISION",
+        "kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME --overwrite graphpod.dev/adopt=REVISION",
     ),
     "RulesRefuse": ReasonRow(
         _P, _T, "this operator version rejects the spec, and its pods run on an earlier plan", "the spec changes",
@@ -57,7 +58,7 @@ ROWS = {
     ),
     "NewEngine": ReasonRow(
         _E, _T, "this operator's default image or form of the pods is another", "it is adopted, or the spec changes",
-        "kubectl annotate inferenceservices.graphpod.dev NAME --overwrite graphpod.dev/adopt=REVISION",
+        "kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME --overwrite graphpod.dev/adopt=REVISION",
     ),
     # Reconciling
     "Progressing": ReasonRow(_C, _T, "Ready is not True and nothing is stalled", "Ready is True, or stalled"),

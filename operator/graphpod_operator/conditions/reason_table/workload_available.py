@@ -24,28 +24,31 @@ ROWS = {
     ),
     "Unschedulable": warns(
         (*_W, *_S), _F, "the scheduler finds no node for a pod", "the pod is scheduled",
-        "free or add a node, or lower spec.resources and spec.placement",
+        "free or add a node, or lower spec.resources, or relax spec.placement",
     ),
     "QueuedByKueue": ReasonRow(
         (*_W, *_S), _F, "Kueue holds a pod back until its queue has room", "the queue admits it",
-        "free quota or use another queue; for the cause: kubectl describe workloads.kueue.x-k8s.io",
+        "free quota or use another queue; for the cause: kubectl -n NAMESPACE describe workloads.kueue.x-k8s.io",
         notice=Notice.Normal,
     ),
     "SchedulingGated": ReasonRow(
         (*_W, *_S), _F, "a scheduling gate that is not ours holds a pod back", "the gate is removed",
-        "let the gate's owner remove it: kubectl get pod POD -o jsonpath={.spec.schedulingGates}", notice=Notice.Normal,
+        "let the gate's owner remove it: kubectl -n NAMESPACE get pod POD -o jsonpath={.spec.schedulingGates}",
+        notice=Notice.Normal,
     ),
     "PodsRefused": warns(
         _W, _F, "the cluster refuses to create the pods for another reason", "a pod is created",
-        "fix what the message names; for details: kubectl describe replicasets -l graphpod.dev/inferenceservice=NAME",
+        "fix what the message names; for details: kubectl -n NAMESPACE describe replicasets -l "
+        "graphpod.dev/inferenceservice=NAME",
     ),
     "QuotaExceeded": warns(
         _W, _F, "a ResourceQuota of the namespace admits no more pods", "a pod is created",
-        "raise or free the quota, or lower spec.resources or spec.replicas; see kubectl describe resourcequota",
+        "raise or free the quota, or lower spec.resources or spec.replicas; see kubectl -n NAMESPACE describe "
+        "resourcequota",
     ),
     "LimitRangeExceeded": stalls(
         _W, _F, "a LimitRange of the namespace does not admit spec.resources", "a pod is created",
-        "set spec.resources within its limits: kubectl describe limitrange",
+        "set spec.resources within its limits: kubectl -n NAMESPACE describe limitrange",
     ),
     "PodSecurityRefused": stalls(
         _W, _F, "the namespace's pod-security level does not admit the pods", "a pod is created",
@@ -87,15 +90,15 @@ ROWS = {
     ),
     "KvCacheTooSmall": stalls(
         _W, _F, "the KV cache cannot hold one request of maxModelLen tokens (exit code 22)", "a pod starts",
-        NEXT_STEP[ExitCode.KvCacheTooSmall],
+        NEXT_STEP[ExitCode.KvCacheTooSmall], own_step=True,
     ),
     "KvCacheTooLarge": stalls(
         _W, _F, "spec.engine.kvCacheMemory does not fit next to weights and graphs (exit code 23)", "a pod starts",
-        NEXT_STEP[ExitCode.KvCacheTooLarge],
+        NEXT_STEP[ExitCode.KvCacheTooLarge], own_step=True,
     ),
     "WeightsTooLarge": stalls(
         _W, _F, "the weights do not fit into the memory of the GPU or container (exit code 24)", "a pod starts",
-        NEXT_STEP[ExitCode.WeightsTooLarge],
+        NEXT_STEP[ExitCode.WeightsTooLarge], own_step=True,
     ),
     "GpuMissing": stalls(
         _W, _F, "the engine sees fewer GPUs than it needs (exit code 26)", "a pod starts",
@@ -119,24 +122,26 @@ ROWS = {
     ),
     "EngineDied": warns(
         _W, _F, "the engine process ended without a message (exit code 15)", "the pod serves",
-        "see kubectl logs POD --previous; if GPU memory ran out, lower spec.engine.maxBatch or maxModelLen",
+        "see kubectl -n NAMESPACE logs POD --previous; if GPU memory ran out, lower spec.engine.maxBatch or "
+        "maxModelLen",
     ),
     "EngineStuck": warns(
         _W, _F, "a stage of the start or the loop exceeded its limit (exit code 16)", "the pod serves",
-        "see kubectl logs POD --previous; if the node is slow, raise spec.resources",
+        "see kubectl -n NAMESPACE logs POD --previous; if the node is slow, raise spec.resources",
     ),
     "ProbeFailed": warns(
         _W, _F, "the kubelet stopped the engine because its startup or liveness probe failed (exit code 0)",
-        "the pod serves", "if it made progress, raise spec.engine.startTimeout, else see kubectl describe pod POD",
+        "the pod serves", "if it made progress, raise spec.engine.startTimeout, else see kubectl -n NAMESPACE "
+        "describe pod POD",
     ),
     "Restarting": ReasonRow(
         _W, _F, "an engine that failed runs again and has passed the point where it failed",
         "the pod serves, or fails again",
-        "for the failure: kubectl logs POD --previous",
+        "for the failure: kubectl -n NAMESPACE logs POD --previous",
     ),
     "ContainerRefused": warns(
         _W, _F, "the kubelet cannot create the container", "the container runs",
-        "for the cause: kubectl describe pod POD",
+        "for the cause: kubectl -n NAMESPACE describe pod POD",
     ),
     "ReferenceNotFound": stalls(
         _W, _F, "a Secret or ConfigMap that spec.podTemplate.env names, or a key of it, does not exist",
@@ -144,14 +149,15 @@ ROWS = {
     ),
     "PodNotPrepared": warns(
         _W, _F, "for over a minute a node has not mounted a pod's volumes or created its sandbox", "the container runs",
-        "create what is missing: kubectl describe pod POD",
+        "create what is missing: kubectl -n NAMESPACE describe pod POD",
     ),
     "RolloutStuck": stalls(
         _W, _F, "the Deployment exceeded its progressDeadlineSeconds, no start makes progress, and no pod says why",
-        "a pod gets Ready", "for the cause: kubectl describe deployments,pods -l graphpod.dev/inferenceservice=NAME",
+        "a pod gets Ready", "for the cause: kubectl -n NAMESPACE describe deployments,pods -l "
+        "graphpod.dev/inferenceservice=NAME",
     ),
     "CrashLoop": warns(
         _W, _F, "the engine ended with another exit code", "the pod serves",
-        "see kubectl logs POD --previous",
+        "see kubectl -n NAMESPACE logs POD --previous",
     ),
 }

@@ -8,7 +8,7 @@ from statistics import median
 import msgspec
 
 from graphpod_policy import CompileMode, Phase, Policy
-from graphpod_runtime.bench.figures import kept
+from graphpod_runtime.bench.figures import result_file
 from graphpod_runtime.bench.figures.floors import Floor, ModelFacts, Rates, decode_floor, prefill_floor
 from graphpod_runtime.bench.figures.meter import Samples
 from graphpod_runtime.bench.figures.variants import Variant
@@ -320,5 +320,5 @@ def _speeds(
 
 
 def read(path: Path) -> Result:
-    """The result in `path`; KeptInvalid without one."""
-    return kept.read(path, Result, FORMAT, "bench graphs")
+    """The result in `path`; ResultFileInvalid without one."""
+    return result_file.read(path, Result, FORMAT, "bench graphs")

@@ -17,6 +17,7 @@ from graphpod_runtime.bench.output.table import stages_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.typing import RcKeyType
 
 INK = "#7d7d7d"
 COLOURS = {
@@ -36,7 +37,7 @@ BAR, BARS = 0.66, 7
 WIDTH, HEIGHT, DPI = 15.0, 8.6, 130
 """Inches, inches, dots in an inch."""
 
-STYLE: dict[str, Any] = {
+STYLE: "dict[RcKeyType, Any]" = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.transparent": True,
@@ -220,7 +221,7 @@ def _memory(place: "Axes", result: Result) -> bool:
         place.barh(at, pool, color=colour, height=BAR)
         place.barh(at, driver, left=pool, color=colour, height=BAR, alpha=0.45, hatch="////", edgecolor=INK)
         sizes = f"{capture.captured} size{'s' if capture.captured > 1 else ''} in {capture.seconds:.2g} s"
-        _beside(place, at, pool + driver, f"{pool + driver:.0f} MB, {sizes}")
+        _label_bar(place, at, pool + driver, f"{pool + driver:.0f} MB, {sizes}")
     place.set_title("Memory of all graphs: pool, and driver (hatched)")
     place.set_xlabel("MB")
     _named(place, [name for name, _, _ in bars], room=0.6)
@@ -237,7 +238,7 @@ def _starts(place: "Axes", result: Result) -> bool:
         place.barh(range(len(bars)), widths, left=left, color=colour, height=BAR, label=_words(stage))
         left = [at + width for at, width in zip(left, widths, strict=True)]
     for at, (_, start) in enumerate(bars):
-        _beside(place, at, left[at], f"{start.seconds:.1f} s")
+        _label_bar(place, at, left[at], f"{start.seconds:.1f} s")
     place.set_title("Start: from process start to Ready")
     place.set_xlabel("seconds")
     names = [row.variant.name if len(row.starts) == 1 else f"{row.variant.name}, {start.cache}" for row, start in bars]
@@ -261,7 +262,7 @@ def _breaks(place: "Axes", result: Result) -> bool:
         compiled = row.variant.compile is not CompileMode.Nothing
         place.barh(at, share, color=COLOURS[Policy.Breakable], height=BAR, alpha=0.55 if compiled else 1)
         label = f"{cost.breaks} × {1e6 * cost.each:.3g} µs" if cost.each > 0 else "within noise"
-        _beside(place, at, max(share, 0), label)
+        _label_bar(place, at, max(share, 0), label)
     place.axvline(0, color=INK, linewidth=0.8)
     place.set_title("Breaks, compared with the same code as one graph")
     place.set_xlabel("added to one graph, %")
@@ -270,7 +271,7 @@ def _breaks(place: "Axes", result: Result) -> bool:
     return True
 
 
-def _beside(place: "Axes", at: int, end: float, text: str) -> None:
+def _label_bar(place: "Axes", at: int, end: float, text: str) -> None:
     """`text` right of the bar that ends at `end`."""
     place.annotate(text, (end, at), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8.5)
 

@@ -75,7 +75,7 @@ def _speeds(result: Result, phase: Phase, width: int) -> str:
         for floor in floors
     ]
     names = [f"{unit.of}, × eager, of floor", "floor", *(row.label(phase) for row in rows)]
-    return _beside(unit.title, names, columns, width)
+    return _side_by_side(unit.title, names, columns, width)
 
 
 def _at(row: Row, phase: Phase, size: int) -> Speed | None:
@@ -112,7 +112,9 @@ def _wire(result: Result, width: int) -> str:
                 for floor in floors
             ]
             names = [f"{UNITS[phase].of}, × in process", *(row.label(phase) for row in rows)]
-            parts.append(_beside(f"{phase.capitalize()} over the engine's wire, without HTTP", names, columns, width))
+            parts.append(
+                _side_by_side(f"{phase.capitalize()} over the engine's wire, without HTTP", names, columns, width)
+            )
     return "\n\n".join(parts)
 
 
@@ -174,7 +176,7 @@ def _sizes(result: Result, width: int) -> str:
             if size in wanted
         ]
         names = ["ms, MB of pool | driver", *(row.label(phase) for row, _ in rows)]
-        parts.append(_beside(f"Capture of one {phase} size, of {len(ladder)}", names, columns, width))
+        parts.append(_side_by_side(f"Capture of one {phase} size, of {len(ladder)}", names, columns, width))
     return "\n\n".join(parts)
 
 
@@ -246,7 +248,7 @@ def _megabytes(count: int) -> str:
     return f"{count / 1e6:.1f}"
 
 
-def _beside(title: str, names: list[str], columns: list[list[str]], width: int) -> str:
+def _side_by_side(title: str, names: list[str], columns: list[list[str]], width: int) -> str:
     """Rows `names`, one column for each size, in as many blocks as the width asks for. The first name is the header."""
     blocks: list[str] = []
     label = max(LABEL, *(len(name) for name in names))

@@ -18,8 +18,8 @@ import msgspec
 from graphpod_policy import ExitCode, __version__
 from graphpod_runtime.base.arguments import number, portable
 from graphpod_runtime.bench import host
-from graphpod_runtime.bench.figures import kept
-from graphpod_runtime.bench.figures.kept import KeptInvalid
+from graphpod_runtime.bench.figures import result_file
+from graphpod_runtime.bench.figures.result_file import ResultFileInvalid
 from graphpod_runtime.bench.output.plot import NoMatplotlib
 from graphpod_runtime.bench.output.plot import available as matplotlib_available
 from graphpod_runtime.bench.output.progress import Progress
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.source is not None:
             return _show(reports.read(options.source), options)
         return _show(_measured(options, load_options, arguments), options)
-    except (WordsInvalid, SuiteInvalid, KeptInvalid, NoMatplotlib, NoAiohttp) as error:
+    except (WordsInvalid, SuiteInvalid, ResultFileInvalid, NoMatplotlib, NoAiohttp) as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
     except Unmeasured as error:
@@ -109,7 +109,7 @@ def _measured(options: argparse.Namespace, load_options: list[argparse.Action], 
     engine_command = shlex.join(["graphpod-engine", *map(portable, serve)]) if serve is not None else None
     earlier = reports.read(options.json) if options.suite and options.json and options.json.exists() else None
     if earlier is not None and earlier.server.command != engine_command:
-        raise KeptInvalid(
+        raise ResultFileInvalid(
             f"the --json file is of {earlier.server.command or 'a --url'}, and this run is of "
             f"{engine_command or 'a --url'}; give another file"
         )
@@ -119,17 +119,17 @@ def _measured(options: argparse.Namespace, load_options: list[argparse.Action], 
     command = shlex.join([*PROG.split(), *map(portable, arguments)])
     try:
         with ExitStack() as stack:
-            engine, seconds = None, ()
+            engine, starts = None, list[float]()
             if serve is not None:
                 progress.say(f"starting the engine on {options.model}")
                 engine = stack.enter_context(OwnEngine(serve))
-                seconds = (engine.ready(),)
-                progress.say(f"ready in {seconds[0]:.1f} s")
+                starts.append(engine.ready())
+                progress.say(f"ready in {starts[0]:.1f} s")
             base = base_of(engine.url if engine else options.url)
             server = asyncio.run(ask(base, key, options.name))
             if engine is not None:
                 server = msgspec.structs.replace(
-                    server, url="own", version=f"graphpod {__version__}", command=engine_command, starts=seconds
+                    server, url="own", version=f"graphpod {__version__}", command=engine_command, starts=tuple(starts)
                 )
             progress.say(f"{server.model} at {base} ({server.version})")
             run = Run(
@@ -142,7 +142,7 @@ def _measured(options: argparse.Namespace, load_options: list[argparse.Action], 
                     progress=progress,
                     check=engine.check if engine else lambda: None,
                 ),
-                keep=lambda so_far: kept.write(so_far, options.json) if options.json else None,
+                keep=lambda so_far: result_file.write(so_far, options.json) if options.json else None,
             )
             return run.rows(_report(earlier, command, server), rows)
     except (DriverFailed, EngineEnded, TargetInvalid) as error:
@@ -193,12 +193,14 @@ def _report(earlier: Report | None, command: str, server: Server) -> Report:
     if earlier is None:
         return Report(FORMAT, command, date, _machine(), server)
     if (earlier.server.model, earlier.server.version) != (server.model, server.version):
-        raise KeptInvalid(
+        raise ResultFileInvalid(
             f"the --json file is of {earlier.server.model} by {earlier.server.version}, and this server has "
             f"{server.model} by {server.version}; give another file"
         )
     if earlier.machine != _machine():
-        raise KeptInvalid("the --json file is of another machine or of other versions of packages; give another file")
+        raise ResultFileInvalid(
+            "the --json file is of another machine or of other versions of packages; give another file"
+        )
     return msgspec.structs.replace(
         earlier, server=msgspec.structs.replace(server, starts=(*earlier.server.starts, *server.starts))
     )

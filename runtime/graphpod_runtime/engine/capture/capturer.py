@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from graphpod_policy import Backend, Phase, Policy
 from graphpod_runtime.attention.base import AttentionBackend
-from graphpod_runtime.base.body import Attend
 from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory, GraphError
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
 from graphpod_runtime.engine.forward.graph_policies import GraphPolicy, graph_policy_of
@@ -16,9 +16,9 @@ from graphpod_runtime.engine.forward.passes import Code, Pass
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs, timed
 from graphpod_runtime.graphs.break_arena import BreakArena
 from graphpod_runtime.graphs.breaks import BreakPoint
-from graphpod_runtime.graphs.piecewise.traced import Traced
+from graphpod_runtime.graphs.capture_errors import CaptureSite
+from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation
 from graphpod_runtime.graphs.segments.segment import Pool
-from graphpod_runtime.graphs.site import Site
 from graphpod_runtime.wire.counters import Counters
 
 
@@ -30,7 +30,7 @@ class Capturer:
     backend: Backend
     attention: AttentionBackend
     breaks: BreakArena
-    traced: Traced
+    piecewise: PiecewiseCompilation
     page_size: int
     counters: Counters
     switches: Switches
@@ -54,7 +54,9 @@ class Capturer:
             self.counters.add("graphpod_graph_recaptures_total", phase=phase.value, backend=self.backend.value)
             raise CaptureFailed(f"{phase}: a capture after Ready; every size is captured at start or not at all")
         labels = {"phase": phase.value, "policy": policy.value, "backend": self.backend.value}
-        graph_policy = graph_policy_of(policy, passing, self.attention, self.breaks, self.traced, self.whole.get(phase))
+        graph_policy = graph_policy_of(
+            policy, passing, self.attention, self.breaks, self.piecewise, self.whole.get(phase)
+        )
         graphs = PhaseGraphs(
             policy,
             graph_policy,
@@ -75,11 +77,11 @@ class Capturer:
                 with graphs.pool.capturing():
                     with timed() as clock:
                         for size in dict.fromkeys((max(sizes), min(sizes))):
-                            graphs.warm(Site(self.model, phase.value, size), self.page_size)
+                            graphs.warm(CaptureSite(self.model, phase.value, size), self.page_size)
                     graphs.warm_seconds = clock.seconds
                     for done, size in enumerate(sorted(sizes, reverse=True), 1):
                         code = self._code(graph_policy, phase, size)
-                        graphs.capture(Site(self.model, phase.value, size), code, self.page_size)
+                        graphs.capture(CaptureSite(self.model, phase.value, size), code, self.page_size)
                         self.counters.add("graphpod_graph_captures_total", result="ok", **labels)
                         took = graphs.costs[-1].seconds
                         self.counters.observe("graphpod_graph_capture_duration_seconds", took, **labels)

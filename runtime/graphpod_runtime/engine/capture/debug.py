@@ -40,7 +40,7 @@ class Mode(StrEnum):
     and no operator of the model is captured. Is a wrong answer the capture's doing, or that of what stands around it?
     The model's code runs in replays, so these count as eager passes, too."""
     Poison = "poison"
-    """Before every pass whatever it must not read is spoilt (`engine/poison.py`)."""
+    """Before every pass whatever it must not read is spoilt (`engine/memory_poisoning.py`)."""
     Addresses = "addresses"
     """Before every replay it is asserted that nothing a graph refers to has moved."""
     Lockstep = "lockstep"

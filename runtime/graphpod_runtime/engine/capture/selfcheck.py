@@ -9,8 +9,9 @@ is loaded wrongly. Rounding differs there, because kernels differ by row count a
 allowance is four times what padding of both does to plain eager, so it is measured, not chosen.
 
 What is compiled rounds in its own way, which no padding explains. So plain eager runs the same compiled code as the
-graphs, and `compiled/proof.py` compares that with what it was compiled from. A compiled trace is not the model's code,
-with whose mistakes it would stand on both sides: as it was traced, uncompiled, it too is compared with the model's.
+graphs, and `compiled/source_comparison.py` compares that with what it was compiled from. A compiled trace is not the
+model's code, with whose mistakes it would stand on both sides: as it was traced, uncompiled, it too is compared with
+the model's.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,9 +25,9 @@ from torch import Tensor
 
 from graphpod_policy import Phase
 from graphpod_policy.start.selfcheck import Comparison, comparisons
-from graphpod_runtime.base import tree
+from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.errors import SelfCheckFailed
-from graphpod_runtime.base.opaque import uncompiled
+from graphpod_runtime.base.opaque_call import uncompiled
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
 from graphpod_runtime.engine.forward.inputs import Inputs, inputs_of
@@ -58,13 +59,15 @@ class Subject(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """What checks of one phase share. `vocab` bounds the random tokens, lengths are at most `max_model_len`."""
+    """What checks of one phase share. `vocab` bounds the random tokens, lengths are at most `max_model_len`. The first
+    row of a decode step has `long_row` tokens, or as many as there is room for, but no fewer than the others."""
 
     phase: Phase
     subject: Subject
     cache: KvCache
     vocab: int
     max_model_len: int
+    long_row: int = 0
 
     def sizes(self) -> Iterator[int]:
         """Checks every graph, yielding each size that passed. SelfCheckFailed names the first bad one."""
@@ -143,10 +146,12 @@ class Checker:
 
     def _decode(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
         """Sequences of different lengths, up to a few pages each; the first is the longest, so that every graph meets a
-        past of more than one page where the cache has room for one."""
-        count = min(count, allocator.available)
-        longest = min(self.max_model_len, min(4, allocator.available // count) * self.cache.page_size)
-        lengths = [longest, *torch.randint(1, longest + 1, (count - 1,), generator=generator).tolist()]
+        past of more than one page where the cache has room for one, and of several parts where attention has those."""
+        count, page_size = min(count, allocator.available), self.cache.page_size
+        longest = min(self.max_model_len, min(4, allocator.available // count) * page_size)
+        room = (allocator.available - (count - 1) * -(-longest // page_size)) * page_size
+        first = max(longest, min(self.long_row, self.max_model_len, room))
+        lengths = [first, *torch.randint(1, longest + 1, (count - 1,), generator=generator).tolist()]
         return DecodeBatch(tuple(self._sequence(length, allocator, generator) for length in lengths))
 
     def _prefill(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
@@ -203,4 +208,4 @@ def _furthest(one: Tensor, other: Tensor) -> float:
 
 
 def _copies(results: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    return tuple(result.clone() for result in tree.leaves_of(results)[0])
+    return tuple(result.clone() for result in tensor_pytree.leaves_of(results)[0])

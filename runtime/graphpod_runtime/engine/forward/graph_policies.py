@@ -7,16 +7,16 @@ from typing import Any, Protocol
 
 from graphpod_policy import Policy
 from graphpod_runtime.attention.base import AttentionBackend, Metadata
-from graphpod_runtime.base.body import Attend
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.engine.forward.inputs import Inputs
 from graphpod_runtime.engine.forward.passes import Code, Pass, PrefillPass
 from graphpod_runtime.graphs.break_arena import BreakArena, narrowed
 from graphpod_runtime.graphs.breakable import BreakableGraph, capture_breakable
 from graphpod_runtime.graphs.breaks import BreakPoint
+from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.graphs.full import FullGraph, capture_full
-from graphpod_runtime.graphs.piecewise.traced import Traced
+from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation
 from graphpod_runtime.graphs.segments.segment import Pool
-from graphpod_runtime.graphs.site import Site
 
 Eager = Callable[[Inputs, Attend, int], tuple[Any, ...]]
 """Is a pass's `eager`: (inputs, attend, size) -> results."""
@@ -51,7 +51,7 @@ class GraphPolicy(Protocol):
         """The compiled code that graphs hold where it is not the model's own, for fresh tensors; None where a pass's
         `eager` runs the same."""
 
-    def capture(self, code: Code, site: Site, pool: Pool) -> Graph:
+    def capture(self, code: Code, site: CaptureSite, pool: Pool) -> Graph:
         """`code` as a graph of `site.size` in `pool`. CaptureFailed and CaptureOutOfMemory say where."""
 
 
@@ -78,7 +78,7 @@ class Breakable:
     def compiled_trace(self) -> Eager | None:
         return None
 
-    def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
+    def capture(self, code: Code, site: CaptureSite, pool: Pool) -> BreakableGraph:
         return capture_breakable(code, site, self.attention.over, self.breaks, pool)
 
 
@@ -87,16 +87,16 @@ class Piecewise(Breakable):
     """As Breakable, from the body's trace instead of its code."""
 
     passing: PrefillPass
-    traced: Traced
+    compilation: PiecewiseCompilation
 
     def prepare(self) -> None:
-        self.traced.body  # noqa: B018 (traces)
+        self.compilation.body  # noqa: B018 (traces)
 
     def code(self, size: int) -> Code:
-        return self.passing.code_of(self.traced.body, size)
+        return self.passing.code_of(self.compilation.body, size)
 
     def compiled_trace(self) -> Eager | None:
-        return partial(self.passing.eager_of, self.traced.body) if self.traced.compiles else None
+        return partial(self.passing.eager_of, self.compilation.body) if self.compilation.compiles else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Full:
     def compiled_trace(self) -> Eager | None:
         return None
 
-    def capture(self, code: Code, site: Site, pool: Pool) -> FullGraph:
+    def capture(self, code: Code, site: CaptureSite, pool: Pool) -> FullGraph:
         return capture_full(code, site, self.attention.run, pool)
 
 
@@ -150,7 +150,7 @@ class OneBreak:
     def compiled_trace(self) -> Eager | None:
         return None
 
-    def capture(self, code: Code, site: Site, pool: Pool) -> BreakableGraph:
+    def capture(self, code: Code, site: CaptureSite, pool: Pool) -> BreakableGraph:
         return capture_breakable(code, site, self.attention.over, self.breaks, pool)
 
 
@@ -159,7 +159,7 @@ def graph_policy_of(
     passing: Pass,
     attention: AttentionBackend,
     breaks: BreakArena,
-    traced: Traced,
+    compilation: PiecewiseCompilation,
     whole: BreakPoint | None = None,
 ) -> GraphPolicy:
     """That of `policy`, which is not Disabled; with the `whole` pass as a break point, OneBreak instead."""
@@ -169,7 +169,7 @@ def graph_policy_of(
         case Policy.Breakable:
             return Breakable(passing, attention, breaks)
         case Policy.Piecewise if isinstance(passing, PrefillPass):
-            return Piecewise(passing, attention, breaks, traced)
+            return Piecewise(passing, attention, breaks, compilation)
         case Policy.Full:
             return Full(passing, attention)
     raise ValueError(f"{policy} makes no graphs of {passing.phase}")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase
-from graphpod_runtime.base import tree
-from graphpod_runtime.base.body import Attend, Body
+from graphpod_runtime.base import tensor_pytree
+from graphpod_runtime.base.model_body import Attend, Body
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.inputs import Inputs
 from graphpod_runtime.engine.forward.sampler import greedy
@@ -64,7 +64,7 @@ def _members(result: Any) -> tuple[Any, ...]:
 
 def _first(results: tuple[Any, ...], count: int) -> tuple[Any, ...]:
     """The first `count` rows of every tensor."""
-    return tuple(tree.mapped(lambda rows: rows[:count], result) for result in results)
+    return tuple(tensor_pytree.mapped(lambda rows: rows[:count], result) for result in results)
 
 
 class PrefillPass:

@@ -10,15 +10,15 @@ import torch
 
 from graphpod_policy import Policy
 from graphpod_runtime.attention.base import AttentionBackend
-from graphpod_runtime.base import tree
+from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.engine.forward.graph_policies import Eager, Graph, GraphPolicy
 from graphpod_runtime.engine.forward.inputs import Inputs, dummy_inputs
 from graphpod_runtime.engine.forward.passes import Code, Pass
 from graphpod_runtime.graphs.break_arena import narrowed
 from graphpod_runtime.graphs.breaks import Narrowed, surrounded
+from graphpod_runtime.graphs.capture_errors import CaptureSite, located
 from graphpod_runtime.graphs.segments.segment import Pool
-from graphpod_runtime.graphs.site import Site, located
 from graphpod_runtime.wire.report import CaptureCost
 
 
@@ -96,21 +96,21 @@ class PhaseGraphs:
 
     def poison_results(self, size: int) -> None:
         """Overwrites the output buffers: what a replay does not write is seen."""
-        for result in tree.leaves_of(self._pass.outputs.view(size))[0]:
+        for result in tensor_pytree.leaves_of(self._pass.outputs.view(size))[0]:
             result.fill_(torch.nan if result.is_floating_point() else -1)
 
     def _load(self, inputs: Inputs, size: int) -> None:
         self._pass.load(inputs, size)
         self._graph_policy.plan(inputs.metadata, size)
 
-    def warm(self, site: Site, page_size: int) -> None:
+    def warm(self, site: CaptureSite, page_size: int) -> None:
         """Lets the pool run the code of a size once, uncaptured, on the scratch page. Fails as its capture would."""
         try:
             self.pool.warm(lambda: self.uncaptured(self._dummy(site.size, page_size), site.size))
         except Exception as error:
             raise located(error, f"{site}, before its capture") from error
 
-    def capture(self, site: Site, code: Code, page_size: int) -> None:
+    def capture(self, site: CaptureSite, code: Code, page_size: int) -> None:
         """Adds the graph of the site's size, and what it cost. CaptureFailed and CaptureOutOfMemory say where."""
         with timed() as clock:
             self._load(self._dummy(site.size, page_size), site.size)

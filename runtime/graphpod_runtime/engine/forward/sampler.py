@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graphpod_runtime.engine.schedule.sequence import Sampling, Sequence
 from graphpod_runtime.kernels.draw import draw
-from graphpod_runtime.kernels.draws import Draws
+from graphpod_runtime.kernels.sampling_tensors import SamplingTensors
 
 
 def greedy(logits: Tensor) -> Tensor:
@@ -17,7 +17,7 @@ def greedy(logits: Tensor) -> Tensor:
     return tokens.masked_fill(best.isfinite().logical_not(), -1)
 
 
-def draws_of(samplings: list[Sampling], device: torch.device) -> Draws:
+def sampling_tensors_of(samplings: list[Sampling], device: torch.device) -> SamplingTensors:
     """What `draw` reads, on `device`. ValueError for one without a seed."""
     if any(sampling.seed is None for sampling in samplings):
         raise ValueError("a row without a seed cannot be drawn; Sampling.seeded gives it one")
@@ -30,7 +30,7 @@ def draws_of(samplings: list[Sampling], device: torch.device) -> Draws:
     )
     seeds, top_k = whole.to(device, non_blocking=True)
     steepness, top_p, farthest = real.to(device, non_blocking=True)
-    return Draws(
+    return SamplingTensors(
         seeds,
         steepness.float(),
         top_k,
@@ -54,7 +54,7 @@ class SamplingBatch:
     sequences: tuple[Sequence, ...]
     rows: Tensor | None
     """Those that draw; None: all do."""
-    draws: Draws | None
+    draws: SamplingTensors | None
     """None: no row draws."""
 
     @classmethod
@@ -66,7 +66,7 @@ class SamplingBatch:
         rows = None
         if len(drawing) < len(sequences):
             rows = torch.tensor(drawing).to(device, non_blocking=True)
-        return cls(sequences, rows, draws_of([sequences[index].sampling for index in drawing], device))
+        return cls(sequences, rows, sampling_tensors_of([sequences[index].sampling for index in drawing], device))
 
     def serves(self, sequences: tuple[Sequence, ...]) -> bool:
         """Whether these are its members, in its order."""
@@ -78,8 +78,9 @@ class SamplingBatch:
         if self.draws is None:
             return chosen
         if self.rows is None:
-            return draw(logits, positions + 1, self.draws)
-        return chosen.index_copy(0, self.rows, draw(logits[self.rows], positions[self.rows] + 1, self.draws))
+            return draw(logits, chosen, positions + 1, self.draws)
+        rows = self.rows
+        return chosen.index_copy(0, rows, draw(logits[rows], chosen[rows], positions[rows] + 1, self.draws))
 
 
 class Sampler:

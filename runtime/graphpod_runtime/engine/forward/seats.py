@@ -2,7 +2,7 @@
 
 A sequence that decodes has a seat. A step reads its rows from the seats and writes the tokens that it chose there, so
 that the next step can be launched before the host knows them. The host sends what it alone knows: a new sequence, a
-page that is crossed. It has a copy of everything but tokens in flight, from which attention plans; debug mode `seats`
+page that is crossed. It has a copy of everything but tokens in flight, and so knows what to send; debug mode `seats`
 compares the two after each pass.
 
 Seats are a cache of what the host knows: one of a sequence with nothing in flight may be given to another at any time.
@@ -22,8 +22,8 @@ from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.forward.inputs import Inputs, refuse_short
 from graphpod_runtime.engine.schedule.sequence import DecodeBatch, Sequence
-from graphpod_runtime.kernels.seat_kernels import LENGTH, PAGES, TOKEN, StepRows
 from graphpod_runtime.kernels.seat_rows import seat_rows_for
+from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, TOKEN, StepRows
 
 Numbers = NDArray[numpy.int64]
 
@@ -44,15 +44,14 @@ class Seats:
     Calls come in the order of passes: `step` or `seat`, the pass, `keep`; `landed` once the tokens are known.
     """
 
-    def __init__(self, pages: int, page_size: int, into: StepRows, *, plans_on_host: bool) -> None:
-        """Of sequences of at most `pages` pages, for steps that read their rows `into` static buffers and whose
-        attention plans on the host, or reads everything on the device."""
+    def __init__(self, page_size: int, into: StepRows, *, whole_tables: bool) -> None:
+        """For steps that read their rows `into` static buffers, whose tables say how many pages a sequence can have."""
         self._into = into
-        self._plans_on_host = plans_on_host
+        self._whole_tables = whole_tables
         self._device = into.tokens.device
         self._page_size = page_size
         count = 2 * into.tokens.shape[0]
-        self._host = numpy.zeros((count, PAGES + pages), dtype=numpy.int64)
+        self._host = numpy.zeros((count, PAGES + into.tables.shape[1]), dtype=numpy.int64)
         self._host[:, PAGES:] = SCRATCH_PAGE
         self._state = torch.from_numpy(self._host).to(self._device, copy=True)
         self._kernels = seat_rows_for(self._device)
@@ -67,19 +66,17 @@ class Seats:
         # Kernels are compiled by a first call: one token, of no sequence.
         first = self._rows_of(numpy.zeros(1, dtype=numpy.int64))
         self._kernels.keep(self._state, first, into.tokens[:1])
-        self._kernels.read(self._state, first, page_size, into)
+        self._kernels.read(self._state, first, page_size, into, whole=whole_tables)
         self._state.copy_(torch.from_numpy(self._host))
 
     def step(self, batch: DecodeBatch) -> Inputs:
         """The inputs of a decode step, in its static buffers, padding included. IndexError for a sequence that owns too
         few pages."""
         self.seat(batch.sequences, batch.ends)
-        self._kernels.read(self._state, self._rows, self._page_size, self._into)
-        count, seats = len(batch.sequences), self._seats
-        tokens, positions, slots = (buffer[:count] for buffer in self._into)
-        width = PAGES + int(self._owned[seats].max())
-        own = torch.from_numpy(self._host[seats, :width]) if self._plans_on_host else self._state[:, :width][self._rows]
-        metadata = Metadata(slots, own[:, PAGES:], own[:, LENGTH], self._starts[: count + 1])
+        self._kernels.read(self._state, self._rows, self._page_size, self._into, whole=self._whole_tables)
+        count = len(batch.sequences)
+        tokens, positions, slots, lengths, tables = (buffer[:count] for buffer in self._into)
+        metadata = Metadata(slots, tables, lengths, self._starts[: count + 1])
         return Inputs(Phase.Decode, tokens, positions, metadata, tuple(range(count)))
 
     def seat(self, sequences: tuple[Sequence, ...], ends: List[int], *, new: bool = False) -> None:

@@ -68,7 +68,10 @@ class Limits:
     @classmethod
     def of(cls, config: EngineConfig, max_queue: int) -> "Limits":
         """Those of requests that are all known: no prefix outlives them, and nothing depends on a clock."""
-        return cls(config.max_model_len, config.max_batch, config.prefill_chunk, config.page_size, max_queue)
+        context, batch = config.max_model_len, config.max_batch
+        assert context is not None, "a start has derived it"
+        assert batch is not None, "a start has derived it"
+        return cls(context, batch, config.prefill_chunk, config.page_size, max_queue)
 
     @classmethod
     def serving(cls, config: EngineConfig) -> "Limits":

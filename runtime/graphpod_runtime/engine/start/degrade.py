@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from graphpod_policy import EngineConfig, OnCaptureFailure, Phase, Plan, Policy, shorten, uncompiled, weaken
+from graphpod_policy.start.selfcheck import LONG_ROW
 from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.compiled.cache import CompileCache
@@ -136,6 +137,7 @@ class DegradingCapture:
                 cache=cache,
                 vocab=self._device_state.model.shape.vocab,
                 max_model_len=self._config.max_model_len,
+                long_row=LONG_ROW[self._config.features.device],
             )
             try:
                 for checked, _ in enumerate(checker.sizes(), 1):
@@ -187,7 +189,7 @@ class DegradingCapture:
                 f"{words}; the engine's log has the compiler's whole output; set spec.graph.compile: None, or "
                 "spec.graph.onCaptureFailure: Degrade to run uncompiled",
             ) from error
-        self._capturer.traced.forgo_compiling()
+        self._capturer.piecewise.forgo_compiling()
         self.plan = uncompiled(self.plan, phases, words)
         self._report.decisions = self.plan.decisions
         self._tell()

@@ -10,8 +10,8 @@ from graphpod_policy.start.can_start import Obstacle
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.start import memory
 from graphpod_runtime.graphs.segments.addresses import Addresses
+from graphpod_runtime.graphs.segments.cpu import RecorderPool
 from graphpod_runtime.graphs.segments.cuda import CudaPool
-from graphpod_runtime.graphs.segments.recording import RecorderPool
 from graphpod_runtime.graphs.segments.segment import Pool
 
 

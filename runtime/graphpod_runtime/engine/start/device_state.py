@@ -19,17 +19,17 @@ from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.compiled.entries import folder_of
+from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.passes import DecodePass, Pass, PrefillPass
 from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.break_arena import BreakArena
 from graphpod_runtime.graphs.breaks import BreakPoint, surrounded
-from graphpod_runtime.graphs.piecewise.traced import Traced, traced_in
+from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation, compilation_in
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.segment import Pool
-from graphpod_runtime.kernels.seat_kernels import StepRows
+from graphpod_runtime.kernels.seat_rows_contract import StepRows
 from graphpod_runtime.models.model import Model
 
 SCRATCH_VALUE = 100.0
@@ -87,7 +87,10 @@ class DeviceState:
                 addresses.register(f"{phase}.{name}", tensor)
         for name, tensor in breaks.tensors().items():
             addresses.register(name, tensor)
-        into = StepRows(*passes[Phase.Decode].arguments(rows[Phase.Decode]), static["slots"])
+        into = StepRows(
+            *passes[Phase.Decode].arguments(rows[Phase.Decode]),
+            *(static[name] for name in ("slots", "lengths", "tables")),
+        )
         device_state = cls(
             place=place,
             model=model,
@@ -96,7 +99,7 @@ class DeviceState:
             addresses=addresses,
             passes=passes,
             breaks=breaks,
-            seats=Seats(pages, config.page_size, into, plans_on_host=attention.plans_on_host),
+            seats=Seats(config.page_size, into, whole_tables=attention.reads_whole_tables),
             attention_layers=layers,
         )
         device_state.bind(attention.cache)
@@ -124,10 +127,10 @@ class DeviceState:
         """An empty pool for one phase's graphs."""
         return self.place.pool(self.addresses)
 
-    def traced(self, cache: CompileCache | None) -> Traced:
+    def piecewise(self, cache: CompileCache | None) -> PiecewiseCompilation:
         """The model's body, to be traced for Piecewise; traces are kept on disk, pieces compiled in `cache`."""
         shape, hidden = self.model.shape, self.passes[Phase.Prefill].buffers.view("hidden", 0)
-        return traced_in(folder_of(), self.model.body, str(shape), hidden, cache)
+        return compilation_in(folder_of(), self.model.body, str(shape), hidden, cache)
 
     def new_cache(self, config: EngineConfig, pages: int) -> KvCache:
         """Of `pages` pages, scratch included."""
@@ -167,6 +170,9 @@ def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, de
         for phase, passing in passes.items():
             inputs = dummy_inputs(phase, REHEARSED_ROWS, page_size, device)
             passing.reserve(passing.eager(inputs, attend, REHEARSED_ROWS))
+        if device.type == "cuda":
+            # Products of one row have a kernel of their own, which this compiles: no request is to wait for it.
+            passes[Phase.Decode].eager(dummy_inputs(Phase.Decode, 1, page_size, device), attend, 1)
     return len(layers)
 
 
@@ -177,6 +183,13 @@ def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
         return attention_for(work, config.features.attention)
     except AttentionUnavailable as error:
         raise StartFailure.by(Obstacle.of(ExitCode.AttentionUnavailable, str(error))) from error
+
+
+def weights_bytes(model: Model) -> int:
+    """Bytes of the model's parameters and buffers; memory that several of them share counts once."""
+    module = model.module()
+    storages = (tensor.untyped_storage() for tensor in (*module.parameters(), *module.buffers()))
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def loaded(config: EngineConfig, place: Place, read_model: LoadModel, read: OnProgress) -> Model:

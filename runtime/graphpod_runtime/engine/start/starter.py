@@ -41,24 +41,24 @@ from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.kv import cache_dtype, quantises
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.compiled.entries import folder_of
+from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
-from graphpod_runtime.engine.forward.dispatch import Ladder, gates_of
+from graphpod_runtime.engine.forward.graph_choice import Ladder, gates_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.logprobs import of_hidden, rows_at_once
 from graphpod_runtime.engine.forward.passes import Pass
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
-from graphpod_runtime.engine.forward.sampler import draws_of
+from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.schedule.sequence import Sampling
-from graphpod_runtime.engine.start import derived, duties, kv_sizing
+from graphpod_runtime.engine.start import derived_limits, kv_sizing, rule_duties
 from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
-from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded
-from graphpod_runtime.engine.start.facts import facts_of, known_of
+from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, weights_bytes
 from graphpod_runtime.engine.start.node import model_of, node_of
-from graphpod_runtime.engine.start.pace import LEAST_BUDGET, prefill_budget, seconds_of
+from graphpod_runtime.engine.start.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
+from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
 from graphpod_runtime.kernels.draw import draw
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
@@ -106,9 +106,10 @@ class Starter:
         self.counters = counters
         self._started_at = started_at
         self._send = report
-        self._told = 0.0
+        self._reported = 0.0
         """When it was reported last (time.monotonic)."""
         self._read_model = load
+        self._compile_cache: CompileCache | None = None
         # The engine's own resolution starts from the operator's plan as an explicit request.
         self._plan: Plan = config.resolved()
         self.config = replace(config, prefill_chunk=self._plan.prefill_chunk)
@@ -166,25 +167,26 @@ class Starter:
         with self._stage(StartStage.Load):
             model = loaded(asked, place, self._read_model, self._alive)
             self._warn(self._unscaled(model))
-            report.vocabulary = model.shape.vocab
+            report.vocabulary, report.weights_bytes = model.shape.vocab, weights_bytes(model)
         with self._stage(StartStage.Buffers):
             chosen = attention_of(asked, place, model)
             known = known_of(model.shape, place, chosen)
             there = refine(self._plan, known)
-            config = replace(derived.widest(asked, known, there), prefill_chunk=chunk_there(self._plan, known))
-            device_state = DeviceState.made(config, place, model, chosen, derived.rows(config, there))
+            config = replace(derived_limits.widest(asked, known, there), prefill_chunk=chunk_there(self._plan, known))
+            device_state = DeviceState.made(config, place, model, chosen, derived_limits.rows(config, there))
             report.attention = Attention(device_state.attention.name, device_state.attention_because)
             plan = self._refined(facts_of(asked, device_state, known))
-            config = replace(config, max_batch=derived.batch(asked, known, plan))
+            config = replace(config, max_batch=derived_limits.batch(asked, known, plan))
         cache = None
         if plan.compile is not CompileMode.Nothing:
             cache = CompileCache(folder_of(), device_state.device, partial(self._compiled, switches))
+            self._compile_cache = cache
         capturer = Capturer(
             model=config.model.name,
             backend=plan.backend,
             attention=device_state.attention,
             breaks=device_state.breaks,
-            traced=device_state.traced(cache),
+            piecewise=device_state.piecewise(cache),
             page_size=config.page_size,
             counters=self.counters,
             switches=switches,
@@ -206,8 +208,8 @@ class Starter:
             kv_tokens = self._allocate_cache(
                 config, least_context(asked.feature_set(), known), device_state, decode_bytes, captures.plan
             )
-            self.config = replace(config, max_model_len=derived.context(asked, known, kv_tokens))
-            report.limits = derived.served(asked, self.config)
+            self.config = replace(config, max_model_len=derived_limits.context(asked, known, kv_tokens))
+            report.limits = derived_limits.served(asked, self.config)
         with self._stage(StartStage.DecodeCapture):
             captures.capture(Phase.Decode)
         report.state = State.SelfChecking
@@ -250,7 +252,7 @@ class Starter:
         self.report.decisions = plan.decisions
         if (refused := plan.refused) is not None:
             raise StartFailure.by(policy_refused(refused))
-        duties.accept(plan)
+        rule_duties.accept(plan)
         for phase, planned in plan.phases.items():
             self.report.phases[phase].effective = planned.planned
         return plan
@@ -278,16 +280,24 @@ class Starter:
             logits = model.head(hidden[-config.max_batch :])
             scored = hidden[-rows_at_once(model.shape.vocab) :]
             of_hidden(model, scored, scored.new_zeros(scored.shape[0], dtype=torch.int64), 1)
-            rows = logits.shape[0]
-            draws = draws_of([Sampling(1.0, 0.9, seed=0, top_k=50, min_p=0.01)] * rows, device_state.device)
-            return logits, draw(logits, inputs.positions[-rows:], draws)
+            rows, chosen = logits.shape[0], greedy(logits)
+            # Without filters, too: each way has kernels of its own, and none is compiled while requests wait.
+            return logits, [
+                draw(
+                    logits,
+                    chosen,
+                    inputs.positions[-rows:],
+                    sampling_tensors_of([sampling] * rows, device_state.device),
+                )
+                for sampling in (Sampling(1.0, seed=0), Sampling(1.0, 0.9, seed=0, top_k=50, min_p=0.01))
+            ]
 
         allocate = partial(device_state.new_cache, config)
         largest = largest_sizes(plan)
         cache = kv_sizing.cache(
             config, least, model.shape, device_state.place, allocate, prefill, decode_bytes, largest
         )
-        self.report.kv_pages = cache.pages - 1
+        self.report.kv_pages, self.report.kv_bytes = cache.pages - 1, cache.keys.nbytes + cache.values.nbytes
         device_state.bind(cache)
         return self.report.kv_pages * config.page_size
 
@@ -328,10 +338,12 @@ class Starter:
         self._tell()
 
     def _tell(self) -> None:
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
+        if self._compile_cache is not None:
+            self.report.compiled = self._compile_cache.compiles, self._compile_cache.loads
         self._send(self.report)
 
     def _alive(self) -> None:
         """A stage has made progress: that is reported, too, but at most once a second."""
-        if time.monotonic() - self._told >= ALIVE_SECONDS:
+        if time.monotonic() - self._reported >= ALIVE_SECONDS:
             self._tell()

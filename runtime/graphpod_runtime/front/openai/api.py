@@ -11,12 +11,16 @@ from graphpod_runtime.front.openai.reply import ModelCard, ModelList
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
-from graphpod_runtime.front.requests.errors import ApiError, our_mistake, shown, unknown_model
+from graphpod_runtime.front.refusals import CODE
+from graphpod_runtime.front.requests.errors import ApiError, our_mistake, unknown_model, unknown_url, wrong_method
+
+ENDPOINTS = ("POST /v1/chat/completions", "POST /v1/completions", "GET /v1/models", "GET /v1/models/{model}")
+"""What the application serves."""
 
 
 def openai_app(service: Service) -> FastAPI:
-    """POST /v1/chat/completions, POST /v1/completions, GET /v1/models and /v1/models/{model}."""
-    app = FastAPI(title="graphpod", openapi_url=None)
+    """The application that serves ENDPOINTS."""
+    app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
     parser = Parser()
 
     @app.post("/v1/chat/completions")
@@ -39,12 +43,16 @@ def openai_app(service: Service) -> FastAPI:
 
     @app.exception_handler(ApiError)
     async def api_error(request: Request, error: ApiError) -> Response:
+        request.scope[CODE] = error.code
         return Response(error.encoded(), error.status, error.headers())
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        message = f"{request.method} {shown(request.url.path)}: {error.detail}"
-        return await api_error(request, ApiError(error.status_code, message))
+        method, path = request.method, request.url.path
+        # FastAPI raises these two by itself: no route for the path, or none for the method.
+        if error.status_code == 405 and error.headers:
+            return await api_error(request, wrong_method(method, path, error.headers["Allow"]))
+        return await api_error(request, unknown_url(method, path, ", ".join(ENDPOINTS)))
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:

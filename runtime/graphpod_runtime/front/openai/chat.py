@@ -19,11 +19,13 @@ from graphpod_runtime.front.openai.reply import (
     ChatReply,
 )
 from graphpod_runtime.front.openai.request import ChatRequest
-from graphpod_runtime.front.openai.service import Service, new_id, usage
+from graphpod_runtime.front.openai.service import Service, usage
 from graphpod_runtime.front.openai.stream import EventStream, answer
+from graphpod_runtime.front.request_id import answer_id
 from graphpod_runtime.front.requests.errors import invalid
+from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Piece
-from graphpod_runtime.front.text.tokenizer import TemplateError
+from graphpod_runtime.front.text.chat_template import TemplateError
 
 
 async def chat(service: Service, request: Request, body: ChatRequest) -> Response:
@@ -42,7 +44,8 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
     generation = service.generation(
         body, [prompt], max_tokens, param="messages", received=received, logprobs=alternatives
     )
-    id, created = new_id("chatcmpl"), int(time.time())
+    id, created = answer_id(request.scope, "chatcmpl"), int(time.time())
+    generation.names = names_of(id, request.headers.get("traceparent"))
 
     def logprobs(*pieces: Piece) -> ChatLogprobs | None:
         said = (one for piece in pieces for one in piece.said)

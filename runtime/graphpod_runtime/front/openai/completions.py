@@ -11,9 +11,11 @@ from starlette.responses import Response
 from graphpod_runtime.front.openai.logprobs import text_logprobs
 from graphpod_runtime.front.openai.reply import TextChoice, TextLogprobs, TextReply
 from graphpod_runtime.front.openai.request import CompletionRequest
-from graphpod_runtime.front.openai.service import Service, new_id, usage
+from graphpod_runtime.front.openai.service import Service, usage
 from graphpod_runtime.front.openai.stream import EventStream, answer
+from graphpod_runtime.front.request_id import answer_id
 from graphpod_runtime.front.requests.errors import invalid
+from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Piece
 
 DEFAULT_MAX_TOKENS = 16
@@ -52,7 +54,8 @@ async def _answer(
     )  # fmt: skip
     if body.echo and alternatives is not None:
         service.admit_prompt_logprobs(prompts, alternatives, until)
-    id, created = new_id("cmpl"), int(time.time())
+    id, created = answer_id(request.scope, "cmpl"), int(time.time())
+    generation.names = names_of(id, request.headers.get("traceparent"))
 
     def logprobs(*pieces: Piece) -> TextLogprobs | None:
         said = (one for piece in pieces for one in piece.said)

@@ -8,12 +8,13 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
+from graphpod_runtime.front.requests.errors import ApiError, Code, invalid, shown, unrecognized
 
 LARGE_BODY = 64 << 10
 """Bytes. Smaller ones are parsed at once."""
@@ -39,7 +40,8 @@ class Parser:
         a compressed one.
         """
         if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
-            raise ApiError(415, f"content-encoding {shown(encoding)} is not supported; send the body uncompressed")
+            message = f"content-encoding {shown(encoding)} is not supported; send the body uncompressed"
+            raise ApiError(415, message, code="unsupported_content_encoding")
         if not _says_json(request.headers.get("content-type", "")):
             raise not_an_object()
         data = b"".join([part async for part in request.stream()])
@@ -65,7 +67,8 @@ def parsed(data: bytes, model: type[Body]) -> Body:
         message = f"The body is not JSON: byte {error.start} is not {error.encoding.upper()}"
         raise invalid(message, code="invalid_json") from error
     except RecursionError as error:
-        raise invalid("The body is nested too deeply; send lists and objects in fewer levels") from error
+        message = "The body is nested too deeply; send lists and objects in fewer levels"
+        raise invalid(message, code="invalid_json") from error
     except ValueError as error:
         raise invalid("The body holds an integer of too many digits", code="invalid_json") from error
     try:
@@ -76,7 +79,7 @@ def parsed(data: bytes, model: type[Body]) -> Body:
 
 def not_an_object() -> ApiError:
     """400: the body is no JSON object, or does not say that it is."""
-    return invalid("The body must be a JSON object, sent as content-type application/json")
+    return invalid("The body must be a JSON object, sent as content-type application/json", code="invalid_json")
 
 
 def _says_json(content_type: str) -> bool:
@@ -107,11 +110,26 @@ def _too_many(what: str) -> ApiError:
 def _first_wrong(errors: list[Any]) -> ApiError:
     """The first field that is wrong. Of a union's branches the one that got furthest shows what was meant."""
     first = max((entry for entry in errors if entry["loc"][:1] == errors[0]["loc"][:1]), key=_distance)
-    names = [shown(str(part)) for part in first["loc"] if not _is_branch(part)]
-    if not names:
+    param = path(part for part in first["loc"] if not _is_branch(part))
+    if not param:
         return not_an_object()
-    param = ".".join(names)
-    return invalid(f"{param}: {first['msg']}", param=param, code=first["type"])
+    code = _code(first["type"])
+    wrong = unrecognized(param) if code == "unknown_parameter" else f"{param}: {first['msg']}"
+    return invalid(wrong, param=param, code=code)
+
+
+def path(parts: Iterable[str | int]) -> str:
+    """A field as OpenAI writes it: `messages[0].content`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{shown(part)}" for part in parts).removeprefix(".")
+
+
+def _code(kind: str) -> Code:
+    """Our word for pydantic's kind of error."""
+    if kind == "missing":
+        return "missing_required_parameter"
+    if kind == "extra_forbidden":
+        return "unknown_parameter"
+    return "invalid_type" if kind.endswith(("_type", "_from_float")) else "invalid_value"
 
 
 def _distance(entry: Any) -> tuple[int, list[int], bool]:
@@ -120,6 +138,11 @@ def _distance(entry: Any) -> tuple[int, list[int], bool]:
     return len(loc), [part for part in loc if isinstance(part, int)], not entry["type"].endswith("_type")
 
 
+BRANCHES = ("list[", "constrained-", "function-", "dict[")
+
+
 def _is_branch(part: object) -> bool:
-    """pydantic puts the branch of a union ("list[str]", "str", "constrained-str") into the path; clients know none."""
-    return isinstance(part, str) and (part in ("str", "int") or part.startswith(("list[", "constrained-", "function-")))
+    """pydantic puts the branch of a union ("list[str]", "str", "constrained-str") into the path, and "[key]" after an
+    object's wrong name; clients know none of these.
+    """
+    return isinstance(part, str) and (part in ("str", "int", "[key]") or part.startswith(BRANCHES))

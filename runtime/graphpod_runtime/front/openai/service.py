@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -124,7 +123,7 @@ class Service:
             try:
                 return await asyncio.get_running_loop().run_in_executor(threads, work, limit - 1)
             except TextTooLong as error:
-                raise text_too_long(limit, param) from error
+                raise text_too_long(limit, error.found, param) from error
 
     def generation(
         self,
@@ -182,8 +181,3 @@ def usage(generation: Generation) -> Usage:
     """The token counts of an ended generation."""
     prompt, completion = generation.prompt_tokens, generation.completion_tokens
     return Usage(prompt, completion, prompt + completion, PromptTokensDetails(generation.cached_tokens))
-
-
-def new_id(prefix: str) -> str:
-    """An id as OpenAI's look."""
-    return f"{prefix}-{uuid.uuid4().hex}"

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from graphpod_runtime.front.connection import ABORT
+from graphpod_runtime.front.request_id import request_id
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, our_mistake, slow_reader
 from graphpod_runtime.front.requests.generation import Generation, Piece
@@ -96,8 +97,11 @@ class EventStream(Response):
         """Loop time of what was sent last, or is being sent."""
         self._sending = 0
         self._begun = self._ended = False
+        self._id = ""
+        """The request's, for the log."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._id = request_id(scope)
         try:
             with self._until:
                 await self._answer(receive, send)
@@ -106,7 +110,7 @@ class EventStream(Response):
         except SlowReader as why:
             # The request has ended, and others have its place.
             error = slow_reader(str(why))
-            log.info("a stream was given up: %s", error.message)
+            log.info("stream %s was given up: %s", self._id, error.message)
             await self._say_farewell(error, scope, receive, send)
 
     async def _answer(self, receive: Receive, send: Send) -> None:
@@ -143,9 +147,10 @@ class EventStream(Response):
             return _events(self._tail()) + _event(b"[DONE]")
         # The status line has gone out: clients find an error event in the stream, and no [DONE].
         except ApiError as error:
+            log.info("stream %s ended with an error: code=%s %s", self._id, error.code, error.message)
             return _event(error.encoded())
         except Exception as error:
-            log.exception("a stream failed")
+            log.exception("stream %s failed", self._id)
             return _event(our_mistake(error).encoded())
 
     async def _say_farewell(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import zmq
 
 from graphpod_policy import ExitCode
-from graphpod_runtime.front.requests.ending import Ending
 from graphpod_runtime.front.requests.engine_stream import EngineStream
-from graphpod_runtime.front.requests.frames import Frames
+from graphpod_runtime.front.requests.frame_receiver import FrameReceiver
+from graphpod_runtime.front.requests.termination import Ending
 from graphpod_runtime.wire.messages import (
     Abort,
     Command,
@@ -58,7 +58,7 @@ class EngineClient:
         self._closed: str | None = None
         """Why no request is taken any more."""
         self._process: asyncio.subprocess.Process | None = None
-        self._frames: Frames | None = None
+        self._frames: FrameReceiver | None = None
         folder = Path(self._folder.name)
         self._wire = self._bind(folder, WIRE)
         self._beat = self._bind(folder, BEAT)
@@ -80,8 +80,8 @@ class EngineClient:
             *self._command, "--config", str(config_path), "--wire", self._folder.name,
             stdin=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
-        self._frames = Frames(self._wire, self._read)
-        beats = Frames(self._beat, self._read)
+        self._frames = FrameReceiver(self._wire, self._read)
+        beats = FrameReceiver(self._beat, self._read)
         exited = asyncio.create_task(self._process.wait())
         try:
             # Unread frames would leave every request waiting for ever.

@@ -1,22 +1,45 @@
 """Errors as OpenAI's clients know them: {"error": {"message", "type", "param", "code"}} with the fitting status."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 SHOWN = 60
 """Characters of a client's own words that an answer repeats."""
 
 
-def shown(value: object) -> str:
-    """The beginning of a field's name or value, for a message. A list or an object is not written out."""
-    match value:
-        case list():
-            return f"[{len(value)} items]"
-        case dict():
-            return f"{{{len(value)} fields}}"
-        case str():
-            return value if len(value) <= SHOWN else f"{value[:SHOWN]}…"
-    return shown(repr(value)) if not isinstance(value, int) or -(2**63) <= value < 2**64 else "a huge number"
+def shown(text: str) -> str:
+    """The beginning of a field's name or text, for a message."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+Code = Literal[
+    "invalid_json",
+    "invalid_type",
+    "invalid_value",
+    "missing_required_parameter",
+    "unknown_parameter",
+    "unsupported_parameter",
+    "context_length_exceeded",
+    "invalid_api_key",
+    "model_not_found",
+    "unknown_url",
+    "method_not_supported",
+    "request_timeout",
+    "slow_reader",
+    "request_too_large",
+    "unsupported_content_encoding",
+    "invalid_http",
+    "header_too_large",
+    "engine_error",
+    "not_ready",
+    "draining",
+    "queue_full",
+    "bodies_full",
+    "too_many_connections",
+]
+"""The machine's words for what went wrong, by status; docs/reference/http.md explains each."""
 
 
 CLIENT_GONE = 499
@@ -27,13 +50,16 @@ RETRY_AFTER_SECONDS = 1
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An answer that is no answer. `param` names the request's field, `code` is the machine's word."""
+    """An answer that is no answer. `param` names the request's field as a path (`messages[0].content`), `code` is the
+    machine's word.
+    """
 
     status: int
     message: str
+    code: Code
     type: str = "invalid_request_error"
     param: str | None = None
-    code: str | None = None
+    more_headers: Mapping[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, dict[str, str | None]]:
         """The JSON object."""
@@ -45,7 +71,7 @@ class ApiError(Exception):
 
     def headers(self) -> dict[str, str]:
         """Content type; when to come back for a 503, and how to ask for a 401."""
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", **self.more_headers}
         if self.status == 503:
             headers["retry-after"] = str(RETRY_AFTER_SECONDS)
         if self.status == 401:
@@ -53,9 +79,14 @@ class ApiError(Exception):
         return headers
 
 
-def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+def invalid(message: str, param: str | None = None, code: Code = "invalid_value") -> ApiError:
     """400: the request is wrong."""
     return ApiError(400, message, param=param, code=code)
+
+
+def unrecognized(name: str) -> str:
+    """The message for a field that does not exist, in OpenAI's words."""
+    return f"Unrecognized request argument supplied: {name}"
 
 
 def unknown_model(asked: str, served: str) -> ApiError:
@@ -82,10 +113,13 @@ def too_long(limit: int, prompt: int, completion: int, param: str) -> ApiError:
     )
 
 
-def text_too_long(limit: int, param: str) -> ApiError:
-    """400: the prompt alone is longer than the context. It was not tokenized in full, so its length is not known."""
+def text_too_long(limit: int, found: str, param: str) -> ApiError:
+    """400: the prompt alone is longer than the context. It was not tokenized in full; `found` says what is known of its
+    length.
+    """
     return invalid(
-        f"This model's maximum context length is {limit} tokens. However, the {param} alone has more; shorten it.",
+        f"This model's maximum context length is {limit} tokens. However, the text of your {param} has {found}. "
+        f"Shorten the {param}.",
         param=param,
         code="context_length_exceeded",
     )
@@ -99,6 +133,17 @@ def too_large(limit: int) -> ApiError:
     )  # fmt: skip
 
 
+def unknown_url(method: str, path: str, endpoints: str) -> ApiError:
+    """404: a path that is not served; `endpoints` are those that are."""
+    return ApiError(404, f"{method} {shown(path)} is not served. Use one of: {endpoints}.", code="unknown_url")
+
+
+def wrong_method(method: str, path: str, allowed: str) -> ApiError:
+    """405: a path that is served for the methods `allowed`."""
+    message = f"{method} {shown(path)} is not supported; send {allowed} instead."
+    return ApiError(405, message, code="method_not_supported", more_headers={"allow": allowed})
+
+
 def unauthorized() -> ApiError:
     """401: no key, or a wrong one. It says no more than that."""
     return ApiError(
@@ -108,7 +153,7 @@ def unauthorized() -> ApiError:
     )
 
 
-def unavailable(message: str, code: str) -> ApiError:
+def unavailable(message: str, code: Code) -> ApiError:
     """503: right request, wrong moment."""
     return ApiError(503, message, type="service_unavailable", code=code)
 

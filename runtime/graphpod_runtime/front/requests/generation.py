@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -85,6 +85,8 @@ class Generation:
     """Called when `pieces` is asked too seldom for what comes; set it before `pieces` begins."""
     abandoned: FinishReason = field(default=FinishReason.Abort, init=False)
     """What counts for choices that have not ended when the iterator is closed."""
+    names: Mapping[str, str] = field(default_factory=dict, init=False)
+    """By which exemplars name the request; set it before `pieces` begins."""
     _choices: list[_Choice] = field(default_factory=list, init=False)
 
     @property
@@ -201,7 +203,7 @@ class Generation:
         now = time.perf_counter()
         later = tokens
         if choice.tokens == 0:
-            self.metrics.first_token(now - self.received)
+            self.metrics.first_token(now - self.received, self.names)
             choice.first = choice.latest = now
             later = tokens - 1
         if later:
@@ -229,7 +231,8 @@ class Generation:
         self.metrics.finished(reason)
         if reason in (FinishReason.Stop, FinishReason.Length):
             seconds = time.perf_counter() - self.received
-            self.metrics.answered(seconds, choice.prompt_tokens, choice.tokens, choice.latest - choice.first)
+            decoding = choice.latest - choice.first
+            self.metrics.answered(seconds, choice.prompt_tokens, choice.tokens, decoding, self.names)
 
 
 def _drop_answer(arrived: Arrived) -> None:

@@ -6,28 +6,34 @@ policy, sizes, memory) is read from it, so metrics and GET /warmup cannot differ
 """
 
 import importlib.metadata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
-from graphpod_policy.metrics import METRICS, Kind, Process
+from graphpod_policy.metrics import BY_NAME, Kind, Process
 from graphpod_policy.metrics import Metric as Row
 from graphpod_policy.metrics import of as rows_of
+from graphpod_runtime.front.requests.exemplars import Exemplars
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import FinishReason
 from graphpod_runtime.wire.report import State
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
-
 HANDLERS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
 OTHER = "other"
 _METHOD = {"/v1/chat/completions": "POST", "/v1/completions": "POST", "/v1/models": "GET"}
 _CODES = ("200", "400", "404", "500", "503")
+
+
+Bucket = tuple[str, float] | tuple[str, float, Exemplar]
+"""Upper bound, cumulative count, and one request of those that the bucket counts."""
+
+FIRST_TOKEN, WHOLE_REQUEST = "graphpod_time_to_first_token_seconds", "graphpod_e2e_request_latency_seconds"
 
 
 class FrontMetrics:
@@ -36,6 +42,7 @@ class FrontMetrics:
     def __init__(self, model: str) -> None:
         self._model = model
         self._counters = Counters()
+        self.exemplars = {name: Exemplars(BY_NAME[name].buckets) for name in (FIRST_TOKEN, WHOLE_REQUEST)}
         for reason in FinishReason:
             self._counters.add("graphpod_requests_total", 0, model_name=model, finish_reason=reason.value)
         self._counters.add("graphpod_prompt_tokens_total", 0, model_name=model)
@@ -43,6 +50,16 @@ class FrontMetrics:
         """So many tokens have come."""
         self.next_tokens = self._counters.observer("graphpod_inter_token_latency_seconds", model_name=model)
         """So many tokens have come, each so many seconds after the one before it: (seconds, tokens)."""
+        self._first_token, self._whole, self._of_prompts, self._of_answers, self._per_token = (
+            self._counters.observer(name, model_name=model)
+            for name in (
+                FIRST_TOKEN,
+                WHOLE_REQUEST,
+                "graphpod_request_prompt_tokens",
+                "graphpod_request_generation_tokens",
+                "graphpod_time_per_output_token_seconds",
+            )
+        )
         for handler in HANDLERS:
             for code in _CODES:
                 self.http(handler, _METHOD[handler], code, 0)
@@ -61,24 +78,27 @@ class FrontMetrics:
         """A request goes to the engine."""
         self._counters.add("graphpod_prompt_tokens_total", prompt_tokens, model_name=self._model)
 
-    def first_token(self, seconds: float) -> None:
-        """The first token has come, `seconds` after the request."""
-        self._counters.observe("graphpod_time_to_first_token_seconds", seconds, model_name=self._model)
+    def first_token(self, seconds: float, names: Mapping[str, str]) -> None:
+        """The first token of the request of these `names` has come, `seconds` after the request."""
+        self._first_token(seconds)
+        self.exemplars[FIRST_TOKEN].keep(seconds, names)
 
     def finished(self, reason: FinishReason) -> None:
         """A request has ended."""
         self._counters.add("graphpod_requests_total", model_name=self._model, finish_reason=reason.value)
 
-    def answered(self, seconds: float, prompt_tokens: int, tokens: int, decoding: float) -> None:
-        """A request was answered in full, `seconds` after it came: `tokens`, the last of them `decoding` seconds after
-        the first.
+    def answered(
+        self, seconds: float, prompt_tokens: int, tokens: int, decoding: float, names: Mapping[str, str]
+    ) -> None:
+        """The request of these `names` was answered in full, `seconds` after it came: `tokens`, the last of them
+        `decoding` seconds after the first.
         """
-        observe, model = self._counters.observe, self._model
-        observe("graphpod_e2e_request_latency_seconds", seconds, model_name=model)
-        observe("graphpod_request_prompt_tokens", prompt_tokens, model_name=model)
-        observe("graphpod_request_generation_tokens", tokens, model_name=model)
+        self._whole(seconds)
+        self.exemplars[WHOLE_REQUEST].keep(seconds, names)
+        self._of_prompts(prompt_tokens)
+        self._of_answers(tokens)
         if tokens > 1:
-            observe("graphpod_time_per_output_token_seconds", decoding / (tokens - 1), model_name=model)
+            self._per_token(decoding / (tokens - 1))
 
     def value(self, name: str, **labels: str) -> float:
         """The sum of the front's series of `name` with these labels."""
@@ -86,13 +106,7 @@ class FrontMetrics:
 
     def snapshot(self) -> list[Sample]:
         """Every series of the front; a histogram without an observation is all zeros."""
-        samples = self._counters.snapshot()
-        seen = {sample.name for sample in samples}
-        return samples + [
-            Sample(row.name, {"model_name": self._model}, 0.0, (0,) * (len(row.buckets) + 1))
-            for row in METRICS
-            if row.kind is Kind.Histogram and row.labels == ("model_name",) and row.name not in seen
-        ]
+        return self._counters.snapshot()
 
 
 class Exporter(Collector):
@@ -101,27 +115,30 @@ class Exporter(Collector):
     def __init__(self, front: FrontMetrics, status: Status) -> None:
         self._front = front
         self._status = status
-        self._engine: list[Sample] = []
+        self._engine: dict[tuple[str, tuple[str, ...]], Sample] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
     def update(self, samples: list[Sample]) -> None:
-        """The engine's counters have come."""
-        self._engine = samples
+        """Series of the engine that have changed."""
+        self._engine.update({(sample.name, tuple(sample.labels.values())): sample for sample in samples})
 
-    def render(self) -> bytes:
-        """The body of GET /metrics."""
-        return generate_latest(self._registry)
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The body of GET /metrics and its type, as the header `accept` asks: only OpenMetrics has exemplars."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
 
     def collect(self) -> Iterator[Metric]:
         """One family a row of the table."""
         by_name: dict[str, list[Sample]] = {}
-        for sample in (*self._front.snapshot(), *self._engine, *_reported(self._status.report)):
+        # The engine's thread may add series meanwhile.
+        for sample in (*self._front.snapshot(), *list(self._engine.values()), *_reported(self._status.report)):
             by_name.setdefault(sample.name, []).append(sample)
         for row in rows_of(Process.Engine):
-            yield _family(row, by_name.get(row.name, ()))
+            exemplars = self._front.exemplars.get(row.name)
+            yield _family(row, by_name.get(row.name, ()), exemplars.latest if exemplars else None)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing before the first scrape."""
@@ -139,6 +156,15 @@ def _reported(report: Mapping[str, Any]) -> list[Sample]:
         series.set("graphpod_startup_stage_duration_seconds", stage["seconds"], stage=stage["name"])
     kv = report["kv"]
     series.set("graphpod_kv_cache_info", 1, page_size=str(kv["pageSize"]), pages=str(kv["pages"]))
+    series.set("graphpod_memory_bytes", report["weightsBytes"], kind="weights")
+    series.set("graphpod_memory_bytes", kv["bytes"], kind="kv_cache")
+    for source, functions in report["compiled"].items():
+        series.set("graphpod_compiled_functions", functions, source=source)
+    if report["attention"] is not None:
+        series.set("graphpod_attention_info", 1, kernels=report["attention"]["kernels"])
+    for decision in report["decisions"]:
+        words = {name: decision[name] for name in ("phase", "rule", "stage", "outcome")}
+        series.set("graphpod_graph_decision_info", 1, backend=backend, **words)
     planned = captured = 0
     for phase, graph in report["graph"].items():
         words = {name: graph[name] for name in ("requested", "planned", "effective")}
@@ -147,6 +173,14 @@ def _reported(report: Mapping[str, Any]) -> list[Sample]:
         series.set("graphpod_graph_sizes_planned", graph["sizes"]["planned"], **labels)
         series.set("graphpod_graphs", graph["sizes"]["captured"], **labels)
         series.set("graphpod_graph_segments", graph["segments"], **labels)
+        series.set(
+            "graphpod_graph_max_size_tokens", max((cost["size"] for cost in graph["costs"]), default=0), **labels
+        )
+        for cost in graph["costs"]:
+            of_size = {**labels, "size": str(cost["size"])}
+            series.set("graphpod_graph_size_capture_seconds", cost["seconds"], **of_size)
+            for kind in ("pool", "driver"):
+                series.set("graphpod_graph_size_memory_bytes", cost[f"{kind}Bytes"], kind=kind, **of_size)
         for kind in ("pool", "driver"):
             series.set("graphpod_graph_memory_bytes", graph[f"{kind}Bytes"], kind=kind, **labels)
         planned += graph["sizes"]["planned"]
@@ -167,11 +201,11 @@ def _torch_version() -> str:
 TORCH_VERSION = _torch_version()
 
 
-def _family(row: Row, samples: Iterable[Sample]) -> Metric:
+def _family(row: Row, samples: Iterable[Sample], exemplars: Sequence[Exemplar | None] | None = None) -> Metric:
     if row.kind is Kind.Histogram:
         histogram = HistogramMetricFamily(row.name, row.help, labels=row.labels)
         for sample in samples:
-            histogram.add_metric(_values(row, sample.labels), _buckets(row, sample), sum_value=sample.value)
+            histogram.add_metric(_values(row, sample.labels), _buckets(row, sample, exemplars), sum_value=sample.value)
         return histogram
     kind = CounterMetricFamily if row.kind is Kind.Counter else GaugeMetricFamily
     family = kind(row.name, row.help, labels=row.labels)
@@ -184,10 +218,12 @@ def _values(row: Row, labels: Mapping[str, str]) -> list[str]:
     return [labels[name] for name in row.labels]
 
 
-def _buckets(row: Row, sample: Sample) -> list[tuple[str, float]]:
-    """Cumulative counts by upper bound, as Prometheus writes them."""
-    total, buckets = 0, []
-    for bound, count in zip((*row.buckets, float("inf")), sample.buckets, strict=True):
+def _buckets(row: Row, sample: Sample, exemplars: Sequence[Exemplar | None] | None) -> list[Bucket]:
+    """Cumulative counts by upper bound, as Prometheus writes them, each with its exemplar."""
+    total, buckets = 0, list[Bucket]()
+    latest = exemplars or (None,) * len(sample.buckets)
+    for bound, count, exemplar in zip((*row.buckets, float("inf")), sample.buckets, latest, strict=True):
         total += count
-        buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), float(total)))
+        plain = ("+Inf" if bound == float("inf") else str(float(bound)), float(total))
+        buckets.append(plain if exemplar is None else (*plain, exemplar))
     return buckets

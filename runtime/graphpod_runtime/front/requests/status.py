@@ -1,6 +1,7 @@
-"""What the front knows about itself: one object that the probes, the gate and the drain read and write."""
+"""What the front knows about itself: one object that the probes, the middleware and the drain read and write."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphpod_policy import EngineConfig, Phase, config_hash, limits
@@ -23,6 +24,9 @@ class Status:
     """SIGTERM has come: not ready, but still answering."""
     refusing: bool = False
     """The time to accept requests during a drain is over."""
+    began: float = field(default_factory=time.monotonic)
+    scraped_at: float | None = None
+    """When a Prometheus read /metrics last, on the clock of `began`: time.monotonic."""
 
     @classmethod
     def of(cls, data: bytes, pod_uid: str) -> "Status":
@@ -78,9 +82,23 @@ class Status:
         engine has loaded the model."""
         return int(self.report["vocabulary"])
 
+    def scraped(self) -> None:
+        """A Prometheus reads /metrics."""
+        self.scraped_at = time.monotonic()
+
     def warmup(self) -> dict[str, Any]:
         """The body of GET /warmup."""
-        return {"podUID": self.pod_uid, "configHash": self.config_hash, **self.report}
+        graph = {
+            phase: {name: value for name, value in said.items() if name != "costs"}  # one a size: for metrics only
+            for phase, said in self.report["graph"].items()
+        }
+        now = time.monotonic()
+        scrapes = {
+            "listeningSeconds": round(now - self.began, 1),
+            "lastSecondsAgo": None if self.scraped_at is None else round(now - self.scraped_at, 1),
+        }
+        about = {"podUID": self.pod_uid, "configHash": self.config_hash}
+        return {**about, **self.report, "graph": graph, "scrapes": scrapes}
 
     def _latch(self) -> None:
         self.started = self.started or (self.app_loaded and self.state is State.Ready)

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,12 @@ class TokenizerInvalid(Exception):
 
 class TextTooLong(ValueError):
     """The text has more tokens than `limit`, or so many characters that it is taken to have; it was not tokenized in
-    full.
+    full. `found` says what is known of its length.
     """
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"more than {limit} tokens")
-        self.limit = limit
+    def __init__(self, limit: int, found: str) -> None:
+        super().__init__(f"more than {limit} tokens: {found}")
+        self.limit, self.found = limit, found
 
 
 def _ids(tokenizer: tokenizers.Tokenizer, text: str, *, specials: bool) -> list[int]:
@@ -66,7 +66,7 @@ class Tokenizer:
     def __init__(self, folder: Path) -> None:
         """TokenizerInvalid for a missing or broken tokenizer.json, tokenizer_config.json or chat template."""
         if not folder.is_dir():
-            raise TokenizerInvalid(f"{folder} is not a folder; correct the model's path, or copy the model there")
+            raise TokenizerInvalid(f"{folder} is not a folder; correct the model's path")
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise TokenizerInvalid(f"{path} is missing; the model folder needs the tokenizer in tokenizers' own format")
@@ -129,13 +129,14 @@ class Tokenizer:
         if limit is None:
             return
         if len(text) > CHARACTERS * limit + self._unsettled:
-            raise TextTooLong(limit)
+            raise TextTooLong(limit, f"{len(text)} characters, more than {CHARACTERS} for each token of the context")
         cut = 2 * limit + self._unsettled
         while cut < len(text):
             [found] = tokenizer.encode_batch([text[:cut]], add_special_tokens=False)
             place = found.token_to_chars(limit) if len(found) > limit else None
             if place is not None and place[1] <= cut - self._unsettled:
-                raise TextTooLong(limit)
+                counted = f"the first {cut} alone have {len(found)} tokens, and the rest was not counted"
+                raise TextTooLong(limit, f"{len(text)} characters; {counted}")
             cut *= 2
 
     def token(self, id: int) -> str:
@@ -152,7 +153,7 @@ class Tokenizer:
             return bytes.fromhex(found[1])
         return _spelled(letters)
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids` without special tokens; U+FFFD where bytes are no character."""
         return self._tokenizer.decode(ids, skip_special_tokens=True)
 

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from graphpod_runtime.compiled.cache import machine
-from graphpod_runtime.compiled.entries import Entries, Unusable
-from graphpod_runtime.graphs.piecewise.split_graph import SplitGraph, members
+from graphpod_runtime.compiled.cache_folder import Entries, Unusable
+from graphpod_runtime.graphs.piecewise.pieces import SplitGraph, members
 
 
 class SplitGraphStore:
     """Entries of one model in `folder`. A graph is Python: like compiled code it is code that runs in the engine, and
-    `entries.py` says whose is used.
+    `compiled/cache_folder.py` says whose is used.
     """
 
     def __init__(self, folder: Path, device: torch.device, model: str) -> None:

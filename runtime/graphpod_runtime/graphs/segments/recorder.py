@@ -1,7 +1,7 @@
 """The CPU twin of stream capture: notes the ops of a stretch of code, so that they can run again without its Python.
 
 Like a captured stream it freezes addresses, shapes and host values, and re-runs nothing but device work. Ops run for
-real while they are noted, because later ops need their shapes; `recording.py` overwrites their results when the capture
+real while they are noted, because later ops need their shapes; `cpu.py` overwrites their results when the capture
 ends, since a CUDA capture would not have computed them.
 
 What is noted for replay:

@@ -1,6 +1,6 @@
 """A segment: one captured stretch. A pool: the memory that the segments of a phase share.
 
-Two kinds exist behind these protocols: `recording.py` and `cuda.py`.
+Two kinds exist behind these protocols: `cpu.py` and `cuda.py`.
 """
 
 from collections.abc import Callable

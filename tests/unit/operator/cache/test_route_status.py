@@ -15,9 +15,9 @@ from graphpod_operator.install.installation import Installation
 from graphpod_operator.install.network_access import Access
 from graphpod_operator.kube.absent_kinds import Absent, not_served
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from graphpod_operator.status.status import status
 from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service, planned
 from tests.unit.operator.told import NOW, READY, the, words

@@ -6,9 +6,9 @@ import pytest
 
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.kube.resources import CHILDREN, Resource
-from graphpod_operator.observe import warmups
+from graphpod_operator.observe import warmup_poller
+from graphpod_operator.observe.warmup_poller import Warmups
 from graphpod_operator.observe.warmup_report import BORNE_SECONDS, MISSES_BORNE
-from graphpod_operator.observe.warmups import Warmups
 from tests.unit.operator.objects import pod, report
 from tests.unit.operator.world import HASH, KEY, Ports, World
 
@@ -98,7 +98,7 @@ async def test_an_operator_that_restarts_hears_the_pods_that_serve_before_it_tel
             await answer.wait()
             return await world.ports.warmup(pod)
 
-    monkeypatch.setattr(warmups, "PATIENCE", 0.0)
+    monkeypatch.setattr(warmup_poller, "PATIENCE", 0.0)
     restarted = World()
     restarted.cluster, restarted.warmups = world.cluster, Warmups(Slow(), lambda key: told.set())
     restarted.reconciler = restarted.make_reconciler()

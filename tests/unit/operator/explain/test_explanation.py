@@ -5,12 +5,13 @@ import importlib
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-import graphpod_operator.plan.planner as planner
+import graphpod_operator.plan.desired_children as planner
 import graphpod_policy
 from graphpod_operator import cli
 from graphpod_operator.explain import explanation, manifest
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[4]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 GOLDENS = Path(__file__).parents[1].joinpath("goldens") / "explain"
 
-LESS = "Graphs: less than requested. The lines below name the rules."
+LESS = "Graphs: less than requested; the lines below name the rules."
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -74,7 +75,7 @@ def test_the_exit_code_says_how_the_plan_compares_with_what_was_asked(
     ended, told, complained = run(text)
     assert (ended, complained) == (code, "")
     first, *rest = told.splitlines()
-    assert first == "can start" if code != 4 else first.startswith(verdict)
+    assert first.startswith("can start by its spec; not checked: the model" if code != 4 else verdict)
     assert code == 4 or rest[0] == verdict
 
 
@@ -149,7 +150,7 @@ def test_several_services_begin_with_a_line_for_each(run: Explain) -> None:
     assert code == 4
     assert told.splitlines()[:4] == [
         "2 services, 1 cannot start",
-        "  default/demo   can start",
+        "  default/demo   can start by its spec",
         "  default/other  cannot start: FeatureNotBuilt",
         "",
     ]
@@ -295,3 +296,63 @@ def test_operator_explain_and_engine_call_the_same_resolver() -> None:
         imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "graphpod_policy"]
         assert names <= {alias.name for node in imports for alias in node.names}
     assert "config.resolved()" in (engine / "starter.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kernels", "because"), [("A100", None, "Fa3 cannot be served"), ("H200", "fa3", "the fastest there is")]
+)
+def test_the_kernels_of_attention_are_named_or_why_there_are_none(
+    run: Explain, model: Path, gpu: str, kernels: str | None, because: str
+) -> None:
+    asked = GPU + "  engine: {attention: Fa3}\n"
+    told = run(asked, "-o", "json", "--node", f"gpu={gpu},count=1", "--model-config", str(model))[1]
+    attention = json.loads(told)["attention"]
+    assert attention["kernels"] == kernels
+    assert because in attention["because"]
+
+
+def test_a_verdict_says_what_it_does_not_rest_on_and_how_to_check_it(run: Explain, model: Path) -> None:
+    checks = {
+        (PLAIN, ()): "can start by its spec; not checked: the model. Check with --model-config FILE",
+        (GPU, ()): "can start by its spec; not checked: the model and the GPU. Check with --model-config FILE --node "
+        "gpu=KIND",
+        (GPU, ("--node", "gpu=H200")): "can start by its spec; not checked: the model. Check with --model-config FILE",
+        (GPU, ("--node", "gpu=H200", "--model-config", str(model))): "can start",
+    }
+    for (text, given), first in checks.items():
+        assert run(text, *given)[1].splitlines()[0] == first
+    assert json.loads(run(GPU, "-o", "json")[1])["unchecked"] == ["model", "node"]
+
+
+def test_a_memory_error_says_how_much_is_enough_and_on_a_cpu_speaks_of_no_gpu(run: Explain, model: Path) -> None:
+    given = ("--model-config", str(model))
+    limited = PLAIN + "  resources: {limits: {memory: 513Mi}}\n"
+    step = json.loads(run(limited, "-o", "json", *given)[1])["obstacles"][0]["step"]
+    match = re.fullmatch(r"raise spec\.resources\.limits\.memory to at least (\d+Mi|\d+Gi)", step)
+    assert match is not None
+    assert run(limited.replace("513Mi", match[1]), *given)[0] == 0
+    tiny = PLAIN + "  engine: {kvCacheMemory: 1Mi, maxModelLen: 32768}\n"
+    step = json.loads(run(tiny, "-o", "json", *given)[1])["obstacles"][0]["step"]
+    match = re.fullmatch(r"raise spec\.engine\.kvCacheMemory to at least (\d+Mi|\d+Gi)", step)
+    assert match is not None
+    assert run(tiny.replace("1Mi", match[1]), *given)[0] == 0
+
+
+def test_a_container_without_room_for_any_weights_cannot_start(run: Explain) -> None:
+    code, told, _ = run(PLAIN + "  resources: {limits: {memory: 50Mi}}\n")
+    assert code == 4
+    assert told.startswith("cannot start: WeightsTooLarge: the memory limit leaves nothing for weights: ")
+    assert run(PLAIN + "  resources: {limits: {memory: 600Mi}}\n")[0] == 0
+
+
+def test_without_lists_it_judges_by_those_of_the_chart(run: Explain) -> None:
+    volume = PLAIN + "  podTemplate: {volumes: [{name: host, hostPath: {path: /data}}]}\n"
+    code, told, _ = run(volume)
+    assert code == 4
+    assert told.startswith("cannot start: NotAllowed: ")
+    assert run(volume, "--allowed", "{}")[0] == 0
+
+
+def test_what_is_said_of_both_phases_is_said_once(run: Explain) -> None:
+    assert run(PLAIN)[1].count("NoCuda") == 1
+    assert run(PLAIN + "  graph: {prefill: Disabled}\n")[1].count("NoCuda") == 1

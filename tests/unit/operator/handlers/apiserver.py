@@ -39,6 +39,8 @@ class ApiServer:
         self.items: list[dict[str, Any]] = []
         self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.asked: list[str] = []
+        self.since: list[str] = []
+        """The versions that were watched from."""
         self.refuses: int | None = None
         self.url = ""
 
@@ -95,6 +97,7 @@ class ApiServer:
         return web.json_response({"kind": "Status", "code": 404}, status=404)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
+        self.since.append(request.query["resourceVersion"])
         response = web.StreamResponse()
         await response.prepare(request)
         while True:

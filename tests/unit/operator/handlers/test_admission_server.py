@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -101,8 +102,8 @@ def watch() -> ServiceWatch:
     async def served() -> bool:
         return True
 
-    nothing: Any = None
-    watch = ServiceWatch(nothing, listed=lambda: None, failed=lambda: None, served=served)
+    nothing: Any = SimpleNamespace(since=lambda kind, namespace: 1)
+    watch = ServiceWatch(nothing, (), listed=lambda: None, failed=lambda: None, served=served)
     watch.begin()
     return watch
 

@@ -13,9 +13,9 @@ from graphpod_operator.explain.admission import warnings_of
 from graphpod_operator.install.allow_lists import DEFAULT, RESTRICTED_VOLUMES, AllowLists, AllowListsInvalid
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from tests.unit.operator.objects import IMAGES, inference_service
 from tests.unit.operator.world import World
 
@@ -188,7 +188,7 @@ def test_what_is_no_set_of_lists_is_refused_with_an_example(text: str) -> None:
 def test_explain_refuses_it_when_the_lists_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "service.yaml"
     file.write_text(yaml.safe_dump(inference_service(**volumes(HOST))))
-    assert main(["explain", "-f", str(file)]) != 4
+    assert main(["explain", "-f", str(file), "--allowed", "{}"]) != 4
     assert "NotAllowed" not in capsys.readouterr().out
     assert main(["explain", "-f", str(file), "--allowed", '{"volumeTypes": ["emptyDir"]}']) == 4
     told = capsys.readouterr().out

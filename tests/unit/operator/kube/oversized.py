@@ -67,7 +67,9 @@ async def serving() -> AsyncIterator[Server]:
     app.router.add_route("*", "/{rest:.*}", made.answer)
     async with TestServer(app) as far:
         made.url = str(far.make_url("")).rstrip("/")
-        made.wire = Connection(client.ApiClient(client.Configuration(host=made.url)), lambda code, method: None)
+        made.wire = Connection(
+            client.ApiClient(client.Configuration(host=made.url)), lambda code, method, seconds: None
+        )
         yield made
         await made.wire.close()
 

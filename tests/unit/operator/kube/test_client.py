@@ -1,8 +1,10 @@
 """The port over pages and over lines: what is kept of a list, and what a watch tells."""
 
+import contextlib
 import gc
 import json
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +13,7 @@ from graphpod_operator.kube.bounds import Page, PageMetadata
 from graphpod_operator.kube.client import OWN_PAGE, PAGE, KubernetesCluster, KubernetesWatches
 from graphpod_operator.kube.cluster import ApiError, Conflict, Expired, Raw, ServerRefused, Terminating, Unavailable
 from graphpod_operator.kube.connection import server_error
+from graphpod_operator.kube.field_ownership import FIELD_MANAGER
 from graphpod_operator.kube.resources import Resource
 
 PAGES = 3
@@ -59,6 +62,50 @@ async def test_services_are_listed_in_large_pages() -> None:
     wire = Paged()
     await KubernetesCluster(wire).list(Resource.InferenceService, None, "", lambda raw: raw["name"])  # type: ignore[arg-type]
     assert wire.asked[0] == {"limit": str(OWN_PAGE)}
+
+
+class Requests:
+    """A wire that keeps what it is asked, and answers so or refuses with a status."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.status = status
+        self.asked: list[tuple[str, str, Raw | None, dict[str, str] | None]] = []
+
+    async def request(self, method: str, path: str, *, body: Raw | None = None, **how: Any) -> Raw:
+        self.asked.append((method, path, body, how.get("query")))
+        if self.status != 200:
+            raise server_error(self.status, f"{method} {path}", {})
+        return {"metadata": {"name": "stored"}}
+
+
+async def test_each_request_names_its_object_and_says_how_it_writes() -> None:
+    wire = Requests()
+    cluster = KubernetesCluster(wire)  # type: ignore[arg-type]
+    body = {"metadata": {"namespace": "ns", "name": "demo"}}
+    deployment, service = "/apis/apps/v1/namespaces/ns/deployments", "/apis/graphpod.dev/v1alpha1/namespaces/ns"
+    assert await cluster.get(Resource.Deployment, "ns", "demo") == {"metadata": {"name": "stored"}}
+    await cluster.apply(Resource.Deployment, body, force=True)
+    await cluster.apply_status(body)
+    await cluster.delete(Resource.Deployment, "ns", "demo", "a-uid")
+    await cluster.event(body)
+    ours = {"fieldManager": FIELD_MANAGER, "force": "true"}
+    exactly = {"preconditions": {"uid": "a-uid"}, "propagationPolicy": "Background"}
+    assert wire.asked == [
+        ("GET", f"{deployment}/demo", None, None),
+        ("PATCH", f"{deployment}/demo", body, ours),
+        ("PATCH", f"{service}/inferenceservices/demo/status", body, ours),
+        ("DELETE", f"{deployment}/demo", exactly, None),
+        ("POST", "/api/v1/namespaces/ns/events", body, None),
+    ]
+
+
+@pytest.mark.parametrize(("status", "raises"), [(404, False), (403, True)])
+async def test_an_object_that_is_gone_is_none_and_needs_no_delete(status: int, raises: bool) -> None:
+    cluster = KubernetesCluster(Requests(status))  # type: ignore[arg-type]
+    with pytest.raises(ServerRefused) if raises else contextlib.nullcontext():
+        assert await cluster.get(Resource.Deployment, "ns", "demo") is None
+    with pytest.raises(ServerRefused) if raises else contextlib.nullcontext():
+        await cluster.delete(Resource.Deployment, "ns", "demo", "a-uid")
 
 
 class Lines:

@@ -47,7 +47,7 @@ async def far() -> AsyncIterator[Far]:
     async with TestServer(app) as server:
         configuration = client.Configuration(host=str(server.make_url("")).rstrip("/"))
         made.wire = Connection(
-            client.ApiClient(configuration), lambda code, method: made.counted.append((code, method))
+            client.ApiClient(configuration), lambda code, method, _: made.counted.append((code, method))
         )
         yield made
         await made.wire.close()
@@ -99,7 +99,7 @@ async def test_an_answer_that_says_no_is_told_by_its_status(far: Far) -> None:
 
 async def test_a_server_that_is_away_counts_as_an_error(far: Far) -> None:
     api = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
-    far.wire = Connection(api, lambda *told: far.counted.append(told))
+    far.wire = Connection(api, lambda code, method, _: far.counted.append((code, method)))
     with pytest.raises(Unavailable):
         await far.lines()
     assert far.counted == [("<error>", "GET")]

@@ -34,8 +34,13 @@ class Seeing:
         self.served: list[bool] = []
         """Answers to whether the kind is served; the last stays. Empty: an error."""
         self.trouble: str | None = None
-        informer: Any = SimpleNamespace(changed=partial(self.note, "changed"), deleted=partial(self.note, "deleted"))
-        self.watch = ServiceWatch(informer, partial(self.note, "listed"), partial(self.note, "failed"), self._served)
+        informer: Any = SimpleNamespace(
+            changed=partial(self.note, "changed"),
+            deleted=partial(self.note, "deleted"),
+            since=lambda kind, namespace: 5,
+        )
+        listed, failed = partial(self.note, "listed"), partial(self.note, "failed")
+        self.watch = ServiceWatch(informer, (), listed, failed, self._served)
         self.liveness = Liveness(host, free_port())
         operating = partial(operate, Serving(liveness=self.liveness), ())
         self.kopf = KopfThread(operating, self.watch, lambda: self.trouble)
@@ -91,14 +96,27 @@ async def until(check: Callable[[], object]) -> None:
 
 
 async def test_what_kopf_sees_comes_to_the_main_loop_in_its_order(seeing: Seeing, server: ApiServer) -> None:
-    server.items = [inference_service("one")]
     seeing.watch.begin()
-    await until(lambda: len(seeing.seen) == 2)
-    for event in ("MODIFIED", "DELETED"):
+    for event in ("ADDED", "MODIFIED", "DELETED"):
         server.events.put_nowait({"type": event, "object": inference_service("one")})
-    await until(lambda: len(seeing.seen) == 4)
-    assert [what for what, *_ in seeing.seen] == ["listed", "changed", "changed", "deleted"]
+    await until(lambda: len(seeing.seen) == 3)
+    assert [what for what, *_ in seeing.seen] == ["changed", "changed", "deleted"]
     assert seeing.threads == {threading.get_ident()}
+
+
+async def test_the_first_watch_goes_on_from_our_list_and_reports_no_service_twice(
+    seeing: Seeing, server: ApiServer
+) -> None:
+    """One that the API server does not remember the version of lists by itself."""
+    server.items = [inference_service("known")]
+    seeing.watch.begin()
+    server.events.put_nowait({"type": "MODIFIED", "object": inference_service("known")})
+    await until(lambda: seeing.seen)
+    assert (server.since, seeing.seen) == (["5"], [("changed", "known")])
+    server.events.put_nowait({"type": "ERROR", "object": {"code": 410}})
+    await until(lambda: len(server.since) == 2)
+    await until(lambda: len(seeing.seen) == 3)
+    assert (server.since, seeing.seen[1:]) == (["5", "7"], [("listed",), ("changed", "known")])
 
 
 async def test_nothing_is_asked_before_the_store_is_filled_and_the_probe_answers_meanwhile(

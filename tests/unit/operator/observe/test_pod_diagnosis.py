@@ -8,7 +8,7 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.conditions.message import sentence
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import UPDATES, ConditionType
-from graphpod_operator.observe.pod_diagnosis import BY_EXIT, BY_WAITING, PRECEDENCE, Diagnosis, diagnose
+from graphpod_operator.observe.pod_diagnosis import BY_EXIT, BY_WAITING, PRECEDENCE, Diagnosis, Expected, diagnose
 from graphpod_operator.observe.warmup_report import Reading
 from graphpod_policy import ExitCode
 from tests.unit.operator.objects import pod, report
@@ -107,6 +107,15 @@ def test_the_engine_tells_its_end_before_it_ends() -> None:
     found = diagnose([dying], {dying.uid: reading})
     assert found is not None
     assert (found.reason, found.what, found.exit_code) == (Reason.ModelInvalid, "no weights", None)
+
+
+def test_a_fault_that_the_engine_reports_names_the_model_as_the_spec_does() -> None:
+    failure = {"reason": "ModelInvalid", "message": "/model/torn/model.safetensors: not whole; copy it again"}
+    reading = Reading.model_validate(report(state="Failed", failure=failure))
+    dying = Pod.of(pod())
+    found = diagnose([dying], {dying.uid: reading}, Expected("2026-11-23T00:00:00Z", "", 60, "pvc://weights/torn"))
+    assert found is not None
+    assert found.what == "pvc://weights/torn/model.safetensors: not whole; copy it again"
 
 
 def test_of_several_failures_the_most_specific_is_told() -> None:

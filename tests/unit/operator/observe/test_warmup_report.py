@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_operator.cache.pod import Pod
+from graphpod_operator.observe.warmup_poller import Warmups
 from graphpod_operator.observe.warmup_report import Answer, NoReading, Reading
-from graphpod_operator.observe.warmups import Warmups
 from graphpod_operator.telemetry.label_values import Missing
 from tests.unit.operator.objects import pod, report
 from tests.unit.operator.told import HASH, SERVING, UID, seen, the, words

@@ -7,8 +7,8 @@ import pytest
 
 from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION, HASH_ANNOTATION, TEMPLATE_ANNOTATION
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan import capture_failures
-from graphpod_operator.plan.capture_failures import CaptureFailures, recall
+from graphpod_operator.plan import capture_failure_annotation
+from graphpod_operator.plan.capture_failure_annotation import CaptureFailures, recall
 from graphpod_operator.render import deployment as render_deployment
 from tests.unit.operator.hour import LOOK_SECONDS, Hour
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod
@@ -152,7 +152,7 @@ async def test_a_newer_operator_finds_the_weaker_plan_and_restarts_nobody(
     await hour.pass_by(AN_HOUR)
     before = hour.deployment["spec"]
     monkeypatch.setattr(render_deployment, "EXIT_SECONDS", 11)
-    monkeypatch.setattr(capture_failures, "weaken", lambda plan, *_: plan)
+    monkeypatch.setattr(capture_failure_annotation, "weaken", lambda plan, *_: plan)
     world.cluster.objects[SERVICE].pop("status")
     hour.world = World(world.cluster, clock=world.clock)
     await hour.pass_by(AN_HOUR)

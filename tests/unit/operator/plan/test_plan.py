@@ -12,16 +12,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphpod_operator.cache.child import Child, ControllerRef
-from graphpod_operator.cache.controller_revision import StoredRevision
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.resources import CHILDREN, Resource
-from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
+from graphpod_operator.plan import desired_children
+from graphpod_operator.plan.desired_children import desire
+from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from graphpod_operator.plan.writes import Create, Delete, Look, Update, writes
-from tests.unit.operator.objects import INSTALLED, UID, inference_service, outcome, planned, pod
+from graphpod_policy import EngineConfig
+from tests.unit.operator.objects import INSTALLED, UID, as_live, inference_service, outcome, planned, pod, remembered
 
 GOLDENS = Path(__file__).parents[1].joinpath("goldens")
 SPECS = sorted(path.name.removesuffix(".in.yaml") for path in GOLDENS.glob("*.in.yaml"))
@@ -40,36 +41,26 @@ def test_a_spec_gives_the_children_of_its_golden(name: str) -> None:
     assert list(yaml.safe_load_all(golden.read_text())) == children
 
 
-def as_live(wanted: DesiredChild, **changes: Any) -> Child:
-    """The child as the cluster has it after we applied it."""
-    return Child(
-        **{
-            "resource": wanted.resource,
-            "namespace": wanted.namespace,
-            "name": wanted.name,
-            "uid": f"uid-{wanted.resource.kind}",
-            "version": 1,
-            "key": None,
-            "controller": ControllerRef("graphpod.dev", "InferenceService", "demo", UID),
-            "deleting": False,
-            "owned": wanted.owned,
-            "applied": wanted.owned,
-            "rollout": None,
-            **changes,
-        }
-    )
+@pytest.mark.parametrize(("owner", "name"), [(desired_children, "made_from"), (EngineConfig, "of")])
+def test_a_look_at_a_service_makes_a_fingerprint_and_a_configuration_of_its_spec_once(
+    owner: object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart looks at every service."""
+    make, calls = getattr(owner, name), []
+
+    def counted(*given: Any, **named: Any) -> Any:
+        calls.append(name)
+        return make(*given, **named)
+
+    monkeypatch.setattr(owner, name, counted)
+    planned()
+    assert calls == [name]
 
 
 def look_at(*children: Child) -> Look:
     """What finds these children, and no other."""
     known = {(child.resource, child.namespace, child.name): child for child in children}
     return lambda resource, namespace, name: known.get((resource, namespace, name))
-
-
-def remembered(wanted: Desired, number: int = 1) -> Child:
-    """The ControllerRevision of a plan, as the cluster has it."""
-    (memory,) = [child for child in wanted.children if child.resource is Resource.ControllerRevision]
-    return as_live(memory, kept=StoredRevision.of({**memory.body, "revision": number}))
 
 
 policies = {
@@ -214,7 +205,9 @@ def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch)
     }
     monkeypatch.setattr(table, "BY_CANDIDATE", shouted)
     monkeypatch.setattr(resolver, "RESOLVER_REVISION", "another")
-    monkeypatch.setattr("graphpod_operator.plan.planner._resolved", resolver.resolve)  # which remembers no plan
+    monkeypatch.setattr(
+        "graphpod_operator.plan.desired_children._resolved", resolver.resolve
+    )  # which remembers no plan
     assert {decision.because for decision in planned().policy.decisions} == {"OTHER"}
     after = desire(PlanInput(Service.of(inference_service()), INSTALLED, [memory]))
     assert isinstance(after, Desired)

@@ -9,9 +9,9 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.install.network_access import Access, AccessInvalid
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from tests.unit.operator.objects import IMAGES, inference_service
 from tests.unit.operator.world import World
 

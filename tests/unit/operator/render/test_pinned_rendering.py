@@ -13,10 +13,10 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan import planner
+from graphpod_operator.plan import desired_children
+from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired, Refused
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.plan.planner import desire
 from graphpod_operator.render import deployment as render_deployment
 from graphpod_operator.render.pinned_rendering import ELSEWHERE, made_from
 from graphpod_operator.revisions.garbage_collection import Lists, named_by, overgrown, superfluous
@@ -86,14 +86,14 @@ def cluster() -> Cluster:
 @pytest.fixture
 def next_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """From now on the operator has other rules and makes pods otherwise."""
-    resolve = planner._resolved
+    resolve = desired_children._resolved
 
     def upgrade() -> None:
         def other_rules(features: Any, request: Any) -> Any:
             made = resolve(features, dataclasses.replace(request, decode_sizes=(1, 2, 3)))
             return dataclasses.replace(made, resolver_revision="next")
 
-        monkeypatch.setattr(planner, "_resolved", other_rules)
+        monkeypatch.setattr(desired_children, "_resolved", other_rules)
         monkeypatch.setattr(render_deployment, "EXIT_SECONDS", 11)
 
     return upgrade
@@ -124,13 +124,13 @@ def test_the_same_operator_has_no_news(cluster: Cluster) -> None:
 
 def test_another_start_budget_is_news_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     before = cluster.sees()
-    resolve = planner._resolved
+    resolve = desired_children._resolved
 
     def patient(features: Any, request: Any) -> Any:
         made = resolve(features, request)
         return dataclasses.replace(made, budget=dataclasses.replace(made.budget, start_seconds=3600))
 
-    monkeypatch.setattr(planner, "_resolved", patient)
+    monkeypatch.setattr(desired_children, "_resolved", patient)
     after = cluster.sees()
     assert runs(after) == runs(before)
     what = news(after)[Reason.NewPolicy]
@@ -200,7 +200,7 @@ def test_what_no_pod_is_made_from_leaves_the_rendering(
 def test_a_spec_that_newer_rules_refuse_runs_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     before = cluster.sees()
     lost = (Refused, type("Row", (), {"message": "spec.engine: not built any more"}))[1]
-    monkeypatch.setattr(planner, "missing", lambda spec: (lost,))
+    monkeypatch.setattr(desired_children, "missing", lambda spec: (lost,))
     after = cluster.sees()
     assert runs(after) == runs(before)
     assert news(after) == {

@@ -185,7 +185,7 @@ def test_a_restart_names_the_failure_it_follows_and_keeps_it_as_the_last_one() -
     told = the(observed)
     message = next(condition.message for condition in told.conditions if condition.type == "Ready")
     assert message.startswith(
-        "pod demo-abc-1: start 2 after EngineDied: segmentation fault; for the failure: kubectl logs"
+        "pod demo-abc-1: start 2 after EngineDied: segmentation fault; for the failure: kubectl -n ns logs"
     )
     assert told.last_failure is not None
     assert (told.last_failure.reason, told.last_failure.exit_code) == ("EngineDied", 15)
@@ -304,7 +304,63 @@ def test_a_refused_spec_says_so_everywhere_and_tells_what_still_serves() -> None
     assert words(told)["Accepted"] == ("False", "FeatureNotBuilt")
     assert words(told)["Ready"] == ("False", "FeatureNotBuilt")
     assert words(told)["GraphsCaptured"] == ("Unknown", "NotAccepted")
-    assert "1 earlier pods still serve" in told.conditions[1].message
+    assert "earlier pods keep serving (1/1)" in told.conditions[1].message
+
+
+def test_a_refused_edit_keeps_showing_the_policies_graphs_and_replicas_of_the_pods_that_serve() -> None:
+    told = the(READY, graph={"prefill": "Full"})
+    assert words(told)["Ready"] == ("False", "FeatureNotBuilt")
+    assert words(told)["Available"] == ("True", "Serving")
+    for kind in ("Ready", "Stalled"):
+        message = next(row.message for row in told.conditions if row.type == kind)
+        assert message.endswith("; earlier pods keep serving (1/1)")
+    before = the(READY)
+    assert (told.pods, told.engine) == ("1/1", before.engine)
+    assert told.graph is not None
+    assert before.graph is not None
+    assert (told.graph.captured, told.graph.config_hash) == ("26/26", None)
+    for now, then in ((told.graph.prefill, before.graph.prefill), (told.graph.decode, before.graph.decode)):
+        assert (now.display, now.effective, now.sizes) == (then.display, then.effective, then.sizes)
+
+
+def test_an_edit_that_the_api_server_refuses_keeps_showing_the_pods_that_serve() -> None:
+    stop = Refused(Reason.ApplyRefused, "the API server refuses the Deployment")
+    told = the(READY, stop, engine={"maxBatch": 2})
+    assert next(row.message for row in told.conditions if row.type == "Ready").endswith("keep serving (1/1)")
+    assert told.graph is not None
+    assert (told.pods, told.graph.captured, told.graph.decode.effective) == ("1/1", "26/26", "Full")
+
+
+@pytest.mark.parametrize(
+    ("started", "ready", "reason"),
+    [
+        ("2025-12-31T23:59:31Z", False, "CapturePending"),
+        ("2025-12-31T23:59:30Z", False, "EngineUnreachable"),
+        ("2025-12-31T23:59:31Z", True, "EngineUnreachable"),
+    ],
+)
+def test_a_silent_admin_port_is_no_sign_of_a_closed_network_while_the_container_is_young(
+    started: str, ready: bool, reason: str
+) -> None:
+    young = pod(config_hash=HASH, ready=ready, engine={"state": {"running": {"startedAt": started}}})
+    silent = NoReading(Missing.Unreachable, "pod demo-abc-1: no answer", misses=9, seconds=20)
+    assert words(the(seen([young], {UID: silent}, STARTING)))["GraphsCaptured"] == ("Unknown", reason)
+
+
+def test_the_note_about_earlier_pods_survives_a_long_message() -> None:
+    told = the(READY, Refused(Reason.ApplyRefused, "long " * 100))
+    message = next(row.message for row in told.conditions if row.type == "Ready")
+    assert len(message) <= 256
+    assert message.endswith("earlier pods keep serving (1/1)")
+
+
+def test_the_columns_show_the_plan_until_a_warm_up_ended_and_nothing_for_a_refused_new_service() -> None:
+    graph = the(seen()).graph
+    assert graph is not None
+    assert (graph.prefill.display, graph.decode.display) == ("Breakable (planned)", "Full (planned)")
+    refused = the(seen(), graph={"prefill": "Full"})
+    assert refused.graph is not None
+    assert (refused.graph.prefill.display, refused.graph.captured, refused.pods) == (None, None, None)
 
 
 def test_a_refused_spec_without_a_workload_has_no_replicas() -> None:

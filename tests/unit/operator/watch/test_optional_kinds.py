@@ -41,7 +41,7 @@ async def test_a_kind_that_comes_is_watched_and_made_without_a_restart(monitored
     await asyncio.wait_for(monitored.optional.present(Resource.PodMonitor), 1)
     assert monitored.optional.watched == (*WATCHED, Resource.PodMonitor)
     await monitored.reconcile()
-    assert monitored.condition("MonitorReady") == ("True", "MonitorMade")
+    assert monitored.condition("MonitorReady") == ("Unknown", "ScrapePending")
     monitored.cluster.writes.clear()
     assert not await monitored.optional.look()
     await monitored.reconcile()

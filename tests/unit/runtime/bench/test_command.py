@@ -8,8 +8,8 @@ import pytest
 
 from graphpod_policy import CompileMode, ExitCode, Phase, Policy
 from graphpod_runtime.bench import graphs
-from graphpod_runtime.bench.figures.kept import write
 from graphpod_runtime.bench.figures.result import Cache, read
+from graphpod_runtime.bench.figures.result_file import write
 from graphpod_runtime.bench.output import plot
 from graphpod_runtime.cli import main
 
@@ -101,7 +101,7 @@ def test_a_word_about_measuring_is_refused_beside_a_file(capsys: pytest.CaptureF
 def test_a_variant_that_the_engine_does_not_have_is_refused_by_its_name(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("graphpod_policy.built.BUILT_COMPILE", (CompileMode.Nothing,))
+    monkeypatch.setattr("graphpod_policy.engine_features.BUILT_COMPILE", (CompileMode.Nothing,))
     with pytest.raises(SystemExit) as caught:
         main(["bench", "graphs", "--random", str(tiny), "--device", "cpu", "--variant", "eager-inductor"])
     assert caught.value.code == 2

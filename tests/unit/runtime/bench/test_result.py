@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.bench.figures.kept import write
 from graphpod_runtime.bench.figures.meter import Samples
 from graphpod_runtime.bench.figures.result import Found, Result, Row, read, step_seconds
+from graphpod_runtime.bench.figures.result_file import write
 from graphpod_runtime.bench.figures.variants import REFERENCE, VARIANTS
 
 from .samples import WORK, found, made_up, samples

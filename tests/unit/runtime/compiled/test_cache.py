@@ -13,10 +13,10 @@ from torch import Tensor
 
 from graphpod_runtime.base.errors import CompileFailed
 from graphpod_runtime.compiled import cache as cache_module
-from graphpod_runtime.compiled import entries as entries_module
+from graphpod_runtime.compiled import cache_folder as entries_module
 from graphpod_runtime.compiled import jit
 from graphpod_runtime.compiled.cache import CompileCache, CompiledCode
-from graphpod_runtime.compiled.entries import Entries, folder_of
+from graphpod_runtime.compiled.cache_folder import Entries, folder_of
 
 HOST = torch.device("cpu")
 

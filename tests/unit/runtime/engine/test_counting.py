@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy import Batch, FallbackReason, Phase, Policy
-from graphpod_runtime.engine.forward.dispatch import Ladder, dispatch, gates_of
+from graphpod_policy import Backend, Batch, FallbackReason, Phase, Policy
+from graphpod_runtime.engine.forward.graph_choice import Ladder, dispatch, gates_of
+from graphpod_runtime.engine.pass_metrics import PassMetrics
 from graphpod_runtime.wire.counters import Counters
 
 EAGER = "graphpod_eager_passes_total"
@@ -83,3 +84,46 @@ def test_counters_know_the_metric_table() -> None:
     assert sample.value == pytest.approx(100.305)
     assert sum(sample.buckets) == 3
     assert (sample.buckets[0], sample.buckets[5], sample.buckets[-1]) == (1, 1, 1)
+
+
+def test_changes_are_what_was_counted_since_the_last_call() -> None:
+    counters = Counters()
+    counters.start_at_zero(Backend.Recorder)
+    assert len(counters.changes()) == len(counters.snapshot())
+    assert counters.changes() == []
+    counters.add(EAGER, phase="prefill")
+    counters.set("graphpod_requests_running", 3)
+    counters.observe("graphpod_forward_duration_seconds", 0.1, phase="decode", policy="Full")
+    names = ["graphpod_eager_passes_total", "graphpod_forward_duration_seconds", "graphpod_requests_running"]
+    assert sorted(sample.name for sample in counters.changes()) == names
+    counters.set("graphpod_requests_running", 3)
+    assert counters.changes() == [], "the same value is no change"
+
+
+def test_a_pass_looks_up_no_series_by_name_after_the_first_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checking a name and its labels takes longer than counting: it would be paid by every pass."""
+    counters = Counters()
+    metrics = PassMetrics(counters, Backend.Recorder)
+    looked_up: list[str] = []
+    key = Counters._key
+    monkeypatch.setattr(Counters, "_key", staticmethod(lambda name, *rest: looked_up.append(name) or key(name, *rest)))
+
+    def passes() -> None:
+        for phase, policy in ((Phase.Decode, Policy.Full), (Phase.Prefill, Policy.Breakable)):
+            metrics.replayed(phase, policy, 3, 4)
+            metrics.fell_back(phase, FallbackReason.SizeAboveLadder)
+            metrics.ran_eagerly(phase)
+            for ran in (policy, Policy.Disabled):
+                metrics.launched(phase, ran, 0.001)
+                metrics.landed(phase, ran, 0.002)
+
+    passes()
+    assert looked_up
+    looked_up.clear()
+    for _ in range(10):
+        passes()
+    assert looked_up == []
+    assert counters.value("graphpod_graph_replays_total", phase="decode", policy="Full") == 11
+    assert counters.value("graphpod_graph_tokens_total", phase="decode", kind="padding") == 11
+    assert counters.value("graphpod_graph_fallbacks_total") == counters.value(EAGER) == 22
+    assert counters.value("graphpod_forward_passes_total") == 44

@@ -37,7 +37,7 @@ class Engine:
         self.computed = 0
         """Rows of all passes."""
         self._ahead = ahead
-        self._flight: Flight | None = None
+        self._flight: LaunchedPass | None = None
         self._text: dict[int, list[int]] = {}
         """The tokens of each sequence as the device has them, by identity."""
         self._slots: dict[tuple[int, int], object] = {}
@@ -81,7 +81,7 @@ class Engine:
         assert self.scheduler.running + len(self.scheduler._leaving) >= len(self.kv._held) >= self.scheduler.running
         assert 0 <= self.scheduler.usage <= 1
 
-    def _launched(self, token: Any) -> "Flight | None":
+    def _launched(self, token: Any) -> "LaunchedPass | None":
         batch = self.scheduler.next()
         if batch is None:
             assert self._flight is not None or not self.scheduler.busy
@@ -90,7 +90,7 @@ class Engine:
             rows = [(one, end - 1, end, True) for one, end in zip(batch.sequences, batch.ends, strict=True)]
         else:
             rows = [(chunk.sequence, chunk.start, chunk.end, chunk.last) for chunk in batch.chunks]
-        flight = Flight(batch, [], {id_of(row[0]): set(row[0].pages) for row in rows})
+        flight = LaunchedPass(batch, [], {id_of(row[0]): set(row[0].pages) for row in rows})
         for sequence, start, end, _ in rows:
             text, pages = self._text[id_of(sequence)], sequence.pages
             for at in range(start):
@@ -109,7 +109,7 @@ class Engine:
                 text.append(flight.tokens[-1])
         return flight
 
-    def _land(self, flight: "Flight | None") -> dict[str, FinishReason]:
+    def _land(self, flight: "LaunchedPass | None") -> dict[str, FinishReason]:
         ended = {}
         for progress in self.scheduler.advance(flight.batch, Yielded(flight.tokens)) if flight else ():
             if progress.finish:
@@ -119,7 +119,7 @@ class Engine:
         return ended
 
 
-class Flight(NamedTuple):
+class LaunchedPass(NamedTuple):
     """A pass that runs, and the pages of each of its sequences."""
 
     batch: Batch

@@ -9,7 +9,7 @@ from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, P
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.loop import Loop
 from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, Yielded
-from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import (
     Abort,
     Command,
@@ -28,11 +28,11 @@ END = 99
 class CountingRunner:
     """The next token is the number of tokens so far; the end token comes after ten."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, pages: int = 40, **settings: Any) -> None:
         self.config = replace(config(), **settings)
         self.counters = Counters()
         self.eos_ids, self.vocabulary = (END,), 100
-        self.pages = PageAllocator(41)
+        self.pages = PageAllocator(pages + 1)
 
     def start(self) -> None:
         """Nothing to start."""
@@ -64,6 +64,11 @@ class ListLink:
         """The events of one request."""
         sent = [event for frame in self.frames for event in frame]
         return [event for event in sent if isinstance(event, Tokens | Finished) and event.id == id]
+
+    def samples(self) -> list[Sample]:
+        """Every sample that was sent, in the order of time."""
+        sent = [event for frame in self.frames for event in frame if isinstance(event, CounterSnapshot)]
+        return [sample for snapshot in sent for sample in snapshot.values]
 
 
 def config() -> EngineConfig:
@@ -119,7 +124,7 @@ def test_every_turn_beats_and_the_counters_arrive_before_the_end_they_count() ->
     counters, token, finished = link.frames[-1]
     assert (token, finished) == (Tokens("a", [3]), Finished("a", FinishReason.Length))
     assert isinstance(counters, CounterSnapshot)
-    values = {sample.name: sample.value for sample in counters.values}
+    values = {sample.name: sample.value for sample in link.samples()}
     assert values["graphpod_requests_running"] == values["graphpod_kv_cache_usage_ratio"] == 0
     assert values["graphpod_kv_cache_capacity_tokens"] == 40 * 4
     assert values["graphpod_preemptions_total"] == 0
@@ -131,7 +136,56 @@ def test_an_idle_engine_has_said_that_no_page_is_in_use(prefix_cache: PrefixCach
     can be taken: they are not in use.
     """
     link, runner, _ = run([Submit("a", [1] * 7, 20), Drain()], prefix_cache=prefix_cache)
-    told = [event for frame in link.frames for event in frame if isinstance(event, CounterSnapshot)]
-    usage = [sample.value for one in told for sample in one.values if sample.name == "graphpod_kv_cache_usage_ratio"]
+    usage = [sample.value for sample in link.samples() if sample.name == "graphpod_kv_cache_usage_ratio"]
     assert usage[-2] > usage[-1] == 0
     assert runner.pages.available == runner.pages.capacity - cached
+
+
+TIMES = ("queue_time", "prefill_time", "decode_time")
+
+
+def timed(link: ListLink) -> list[int]:
+    """How many requests each of TIMES has, as the loop said last."""
+    latest = {sample.name: sum(sample.buckets) for sample in link.samples()}
+    return [latest[f"graphpod_request_{name}_seconds"] for name in TIMES]
+
+
+def test_a_request_is_timed_in_the_queue_in_prefill_and_while_it_decodes() -> None:
+    link, _, _ = run([Submit("a", [1], 3), Submit("b", [1] * 7, 2), Drain()])
+    assert timed(link) == [2, 2, 2]
+
+
+def test_a_request_that_is_aborted_or_refused_counts_only_for_what_it_went_through() -> None:
+    waits: list[Command] = [Submit(id, [1], 8) for id in "abc"]
+    link, _, _ = run([*waits, Submit("d", [1], 8)], [], [], [Abort("c"), Abort("b")], [Drain()])
+    assert timed(link) == [2, 2, 1]  # c never left the queue, d was refused, b ended without an answer
+
+
+def test_a_preempted_request_was_in_the_queue_once() -> None:
+    link, _, _ = run([Submit("a", [1], 9), Submit("b", [1], 9), Drain()], pages=4)
+    preempted = [sample.value for sample in link.samples() if sample.name == "graphpod_preemptions_total"]
+    assert preempted[-1] >= 1
+    assert timed(link) == [2, 2, 2]
+
+
+def test_a_frame_has_only_the_series_that_have_changed() -> None:
+    link, _, _ = run([Submit("a", [1], 2)], [], [], [], [Submit("b", [1], 2), Drain()])
+    first, *_, last = [event for frame in link.frames for event in frame if isinstance(event, CounterSnapshot)]
+    capacity = "graphpod_kv_cache_capacity_tokens"
+    assert capacity in {sample.name for sample in first.values}
+    assert capacity not in {sample.name for sample in last.values}
+    assert len(last.values) < len(first.values)
+
+
+def test_the_queue_ends_before_the_pass_is_launched() -> None:
+    """A launch takes as long as the pass where there is no device."""
+    queued: list[int] = []
+
+    class Launching(CountingRunner):
+        def launch(self, batch: Batch) -> Yielded:
+            samples = {sample.name: sample for sample in self.counters.snapshot()}
+            queued.append(sum(samples["graphpod_request_queue_time_seconds"].buckets))
+            return super().launch(batch)
+
+    Loop(Launching(), ListLink([Submit("a", [1], 2), Drain()]), lambda: None).run()
+    assert queued == [1, 1]

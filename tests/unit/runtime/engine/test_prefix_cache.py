@@ -7,7 +7,7 @@ import pytest
 
 from graphpod_policy import Policy
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.pipeline import Pipeline
+from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
@@ -36,12 +36,12 @@ def conversations(runner: Runner, *, caching: bool) -> tuple[list[Sequence], Sch
     """Three turns of six conversations; each turn begins with all of the one before it."""
     limits = replace(Limits.of(runner.config, 20), prefix_cache=caching)
     scheduler = Scheduler(runner.pages, limits, runner.eos_ids)
-    pipeline, asked, turn = Pipeline(scheduler, runner), list[Sequence](), first_turn()
+    run_ahead, asked, turn = RunAhead(scheduler, runner), list[Sequence](), first_turn()
     for number in range(1, TURNS + 1):
         for sequence in turn:
             scheduler.submit(sequence)
-        while pipeline.busy:
-            pipeline.turn()
+        while run_ahead.busy:
+            run_ahead.turn()
         asked += turn
         turn = [
             Sequence(f"{number}.{index}", [*one.tokens, 5 + index], len(one.tokens) + 1, TOKENS, one.sampling,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.pipeline import Pipeline
+from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, Sequence, Yielded
 from graphpod_runtime.wire.messages import FinishReason
@@ -104,7 +104,7 @@ class Device:
 
 @dataclass
 class Run:
-    """A pipeline over a cache of `pages`, and what it said of each request."""
+    """A run_ahead over a cache of `pages`, and what it said of each request."""
 
     text: Text
     pages: int
@@ -115,7 +115,7 @@ class Run:
         self.allocator = PageAllocator(self.pages + 1)
         self.device = Device(self.text, self.allocator, self.ahead)
         self.scheduler = Scheduler(self.allocator, replace(LIMITS, prefix_cache=self.prefix_cache), (END,))
-        self.pipeline = Pipeline(self.scheduler, self.device)
+        self.run_ahead = RunAhead(self.scheduler, self.device)
         self.got: dict[str, list[int]] = {}
         self.ends: dict[str, FinishReason] = {}
         self.sequences: dict[str, Sequence] = {}
@@ -136,7 +136,7 @@ class Run:
             self.ends.setdefault(id, FinishReason.Abort)
 
     def turn(self) -> None:
-        for progress in self.pipeline.turn():
+        for progress in self.run_ahead.turn():
             id = progress.sequence.id
             assert id not in self.ends, "a token after the end"
             if progress.finish is not FinishReason.Error:
@@ -147,7 +147,7 @@ class Run:
 
     def drain(self) -> None:
         turns = 0
-        while self.pipeline.busy:
+        while self.run_ahead.busy:
             self.turn()
             turns += 1
             assert turns < 3000, "it does not advance"
@@ -242,12 +242,12 @@ def test_pages_of_an_aborted_request_are_kept_until_its_pass_has_landed_and_may_
     owned = sorted(run.sequences["a"].pages)
     assert len(run.got["a"]) == 2
     run.abort("a")
-    assert (run.scheduler.busy, run.pipeline.busy) == (False, True)
+    assert (run.scheduler.busy, run.run_ahead.busy) == (False, True)
     assert not set(owned) & set(run.allocator.free_pages)
     run.turn()
     assert run.allocator.available == run.allocator.capacity
     assert run.allocator.take_unclean() == owned
-    assert not run.pipeline.busy
+    assert not run.run_ahead.busy
 
 
 def test_preemption_waits_for_the_pass_in_flight_and_loses_no_token() -> None:

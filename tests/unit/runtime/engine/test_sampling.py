@@ -12,7 +12,7 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.forward import sampler
 from graphpod_runtime.engine.forward.sampler import SamplingBatch, greedy
 from graphpod_runtime.engine.offline import generate
-from graphpod_runtime.engine.pipeline import Pipeline
+from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import (
@@ -54,11 +54,11 @@ def requests(count: int = REQUESTS, tokens: int = TOKENS) -> list[Sequence]:
 def texts(runner: Runner, sequences: list[Sequence]) -> dict[str, list[int]]:
     """What each request is answered when all are submitted at once; preemptions are in the runner's `preempted`."""
     scheduler = Scheduler(runner.pages, Limits.of(runner.config, len(sequences)), runner.eos_ids)
-    pipeline = Pipeline(scheduler, runner)
+    run_ahead = RunAhead(scheduler, runner)
     for sequence in sequences:
         scheduler.submit(sequence)
-    while pipeline.busy:
-        pipeline.turn()
+    while run_ahead.busy:
+        run_ahead.turn()
     runner.preempted = scheduler.preemptions  # type: ignore[attr-defined]
     return {sequence.id: sequence.tokens[sequence.prompt_len :] for sequence in sequences}
 
@@ -193,13 +193,13 @@ def test_parameters_travel_only_when_the_members_change(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    right = sampler.draws_of
+    right = sampler.sampling_tensors_of
 
     def noting(samplings: list[Sampling], device: torch.device) -> object:
         made.append(len(samplings))
         return right(samplings, device)
 
-    monkeypatch.setattr(sampler, "draws_of", noting)
+    monkeypatch.setattr(sampler, "sampling_tensors_of", noting)
     runner = started(Policy.Disabled, Policy.Disabled)
     short = Sequence("short", [5, 6], 2, 5, Sampling(1.0, seed=1), ignore_eos=True)
     long = Sequence("long", [7, 8], 2, 12, Sampling(1.0, seed=2), ignore_eos=True)
@@ -231,3 +231,10 @@ def test_log_probabilities_are_of_the_rows_that_want_them(started: Callable[...,
     assert mixed[0] == mixed[2] == []
     for index in (1, 3):
         assert mixed[index] == pytest.approx(run(index, wishes={index: wanted})[index], abs=1e-4)
+
+
+def test_a_seed_that_the_server_draws_is_one_that_a_client_could_give() -> None:
+    seeds = [Sampling(temperature=1).seeded().seed for _ in range(64)]
+    assert all(seed is not None and 0 <= seed < 2**63 for seed in seeds)
+    assert len(set(seeds)) == len(seeds)
+    assert Sampling(temperature=1, seed=7).seeded().seed == 7

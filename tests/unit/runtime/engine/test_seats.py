@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.schedule.sequence import DecodeBatch, Sequence
-from graphpod_runtime.kernels.seat_kernels import StepRows
+from graphpod_runtime.kernels.seat_rows_contract import StepRows
 
 PAGE, ROWS, PAGES = 4, 3, 8
 
 
-def seats(*, plans_on_host: bool = True) -> Seats:
-    return Seats(PAGES, PAGE, StepRows(*(torch.full((ROWS,), 77) for _ in range(3))), plans_on_host=plans_on_host)
+def seats() -> Seats:
+    return Seats(
+        PAGE, StepRows(*(torch.full((ROWS,), 77) for _ in range(4)), torch.full((ROWS, PAGES), 77)), whole_tables=True
+    )
 
 
 def check(subject: Seats, batch: DecodeBatch) -> None:
@@ -25,17 +27,19 @@ def check(subject: Seats, batch: DecodeBatch) -> None:
     assert got.tokens.tolist() == expected.tokens.tolist()
     assert got.positions.tolist() == expected.positions.tolist()
     assert got.yields == expected.yields
-    for name in ("slots", "tables", "lengths", "starts"):
+    for name in ("slots", "lengths", "starts"):
         assert getattr(got.metadata, name).tolist() == getattr(expected.metadata, name).tolist(), name
-    count = len(batch.sequences)
-    assert [buffer[count:].tolist() for buffer in subject._into] == [[0] * (ROWS - count)] * 3, "rows that pad the step"
+    for one, table in zip(batch.sequences, got.metadata.tables.tolist(), strict=True):
+        assert table[: len(one.pages)] == one.pages
+    padding = [buffer[len(batch.sequences) :] for buffer in subject._into]
+    assert [rows.unique().tolist() for rows in padding if rows.numel()] in ([], [[0], [0], [0], [1], [0]])
 
 
 class World:
     """Sequences on a cache, and the seats of those that decode."""
 
-    def __init__(self, *, plans_on_host: bool) -> None:
-        self.seats = seats(plans_on_host=plans_on_host)
+    def __init__(self) -> None:
+        self.seats = seats()
         self.live: list[Sequence] = []
         self._made = 0
 
@@ -96,9 +100,9 @@ EVENTS = st.one_of(
 
 
 @settings(max_examples=200)
-@given(st.lists(EVENTS, max_size=40), st.booleans())
-def test_every_step_reads_what_the_host_would_have_sent(events: list[Any], plans_on_host: bool) -> None:
-    world = World(plans_on_host=plans_on_host)
+@given(st.lists(EVENTS, max_size=40))
+def test_every_step_reads_what_the_host_would_have_sent(events: list[Any]) -> None:
+    world = World()
     for kind, *arguments in events:
         getattr(world, kind)(*arguments)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from graphpod_runtime.front.incoming import BODIES_LIMIT, BODY_LIMIT
+from graphpod_runtime.front.request_body import BODIES_LIMIT, BODY_LIMIT
 
 from .conftest import Front
 from .test_openai import CHAT, TEXT, say

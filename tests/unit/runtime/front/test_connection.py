@@ -12,8 +12,8 @@ import uvicorn
 
 from graphpod_runtime.front import connection
 from graphpod_runtime.front.connection import FREE_PIECES, HEADER_BYTES, MAX_AHEAD, PIECE_BYTES, room_for_connections
-from graphpod_runtime.front.incoming import BODY_LIMIT, DISCARD_LIMIT
 from graphpod_runtime.front.listen import listen, server
+from graphpod_runtime.front.request_body import BODY_LIMIT, DISCARD_LIMIT
 
 from .conftest import Front
 
@@ -162,8 +162,9 @@ def test_one_connection_too_many_is_told_and_closed(monkeypatch: pytest.MonkeyPa
             for reader, _ in open_ones:
                 await reader.readuntil(b"ok")
             reader, writer = await serving.connect()
-            status, message = told(await reader.read())
-            assert (status, "Too many connections" in message) == (503, True)
+            answer = await reader.read()
+            status, message = told(answer)
+            assert (status, "Too many connections" in message, b"\r\nretry-after: 1\r\n" in answer) == (503, True, True)
             for _, one in (*open_ones, (reader, writer)):
                 one.close()
 

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from graphpod_runtime.front.drain import drain
-from graphpod_runtime.front.gate import Gate
+from graphpod_runtime.front.middleware import ApiMiddleware
 from graphpod_runtime.front.requests.engine_client import EngineClient
 from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.requests.status import Status
@@ -21,7 +21,7 @@ from graphpod_runtime.wire.socket import WIRE, EngineEnd
 from .conftest import ServingConfig, engine_json
 
 
-async def asked(gate: Gate) -> list[dict[str, Any]]:
+async def asked(gate: ApiMiddleware) -> list[dict[str, Any]]:
     """What the gate answers to a request that no application behind it could."""
     sent: list[dict[str, Any]] = []
 
@@ -64,7 +64,7 @@ def test_only_a_start_that_has_ended_is_ready(status: Status) -> None:
 
 def test_after_the_time_to_accept_the_gate_answers_draining_and_open_requests_are_aborted(status: Status) -> None:
     async def run() -> None:
-        engine, gate = EngineClient(lambda event: None), Gate(status, FrontMetrics("echo"))
+        engine, gate = EngineClient(lambda event: None), ApiMiddleware(status, FrontMetrics("echo"))
         engine_end = EngineEnd(Path(engine._folder.name), WIRE)
         engine_end.send([Heartbeat(0.0, "Ready")])
         assert engine._wire.poll(30_000), "the engine's end is not connected"

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from graphpod_policy import ExitCode
-from graphpod_runtime.front.requests.ending import Ending
 from graphpod_runtime.front.requests.engine_client import EngineClient
 from graphpod_runtime.front.requests.engine_stream import Arrived
+from graphpod_runtime.front.requests.termination import Ending
 from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
 
 BABBLE = """

@@ -98,6 +98,8 @@ def test_a_stream_opens_before_its_first_token_and_comments_keep_it_open(own_fro
     *_, last = stream.events()
     assert last["error"]["code"] == "engine_error"
     assert "SIGKILL" in last["error"]["message"]
+    id = stream.response.headers["x-request-id"]
+    assert f"stream {id} ended with an error: code=engine_error" in front.log.read_text()
 
 
 def test_ready_shows_everywhere_and_names_the_configuration(front: Front) -> None:

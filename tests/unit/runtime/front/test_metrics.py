@@ -3,18 +3,25 @@
 import re
 from pathlib import Path
 
+import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
-from graphpod_policy.metrics import BY_NAME, Kind, Process, of
+from graphpod_policy import RULES, Backend, Phase, Stage
+from graphpod_policy.metrics import BY_NAME, MOST_SERIES, Kind, Process, of
+from graphpod_runtime.front.health import admin_app
+from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
 from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.report import StartStage
 
 from .conftest import Front, engine_json
 
 CORE = re.compile(
-    r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens)|forward_|eager_)"
+    r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens|size_|requested_|decision_)"
+    r"|forward_|eager_|attention_)"
 )
 """Rows that only a runner with a model can move; its own tests look at them."""
 
@@ -36,7 +43,7 @@ def series(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
 
 def test_every_row_of_the_engine_appears_and_no_other_name_of_ours(tmp_path: Path) -> None:
     subject, _ = exporter(tmp_path)
-    text = subject.render().decode()
+    text = subject.render()[0].decode()
     families = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert {name for name in families if name.startswith("graphpod_")} == {row.name for row in of(Process.Engine)}
     assert "process_resident_memory_bytes" in families
@@ -44,7 +51,7 @@ def test_every_row_of_the_engine_appears_and_no_other_name_of_ours(tmp_path: Pat
 
 def test_the_fronts_series_begin_at_0(tmp_path: Path) -> None:
     subject, _ = exporter(tmp_path)
-    found = series(subject.render().decode())
+    found = series(subject.render()[0].decode())
     reasons = {dict(labels)["finish_reason"] for labels in found["graphpod_requests_total"]}
     assert reasons == {reason.value for reason in FinishReason}
     assert set(found["graphpod_requests_total"].values()) == {0}
@@ -58,10 +65,11 @@ def test_the_engines_snapshot_is_exported_with_its_buckets(tmp_path: Path) -> No
     counters = Counters()
     labels = {"phase": "prefill", "policy": "Breakable", "backend": "Recorder"}
     counters.add("graphpod_graph_replays_total", 3, **labels)
+    subject.update(counters.changes())
     for seconds in (0.02, 0.02, 100):
         counters.observe("graphpod_graph_capture_duration_seconds", seconds, **labels)
-    subject.update(counters.snapshot())
-    found = series(subject.render().decode())
+    subject.update(counters.changes())
+    found = series(subject.render()[0].decode())
     key = tuple(sorted(labels.items()))
     assert found["graphpod_graph_replays_total"][key] == 3
     name = "graphpod_graph_capture_duration_seconds"
@@ -75,7 +83,24 @@ def test_paths_nobody_serves_share_one_label(tmp_path: Path) -> None:
     for number in range(50):
         metrics.http(f"/scan/{number}", "GET", "404")
     other = (("code", "404"), ("handler", "other"), ("method", "GET"))
-    assert series(subject.render().decode())["graphpod_http_requests_total"][other] == 50
+    assert series(subject.render()[0].decode())["graphpod_http_requests_total"][other] == 50
+
+
+async def test_a_scrape_by_prometheus_is_reported_and_a_look_by_a_person_is_not(tmp_path: Path) -> None:
+    status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
+    app = admin_app(status, Watchdog(status.config.resolved()), Exporter(FrontMetrics("echo"), status))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://admin") as admin:
+
+        async def last() -> float | None:
+            seconds: float | None = (await admin.get("/warmup")).json()["scrapes"]["lastSecondsAgo"]
+            return seconds
+
+        await admin.get("/metrics")
+        assert await last() is None
+        await admin.get("/metrics", headers={"X-Prometheus-Scrape-Timeout-Seconds": "10"})
+        assert await last() is not None
+        status.scraped_at = status.began - 60.0
+        assert (await last() or 0.0) >= 60.0
 
 
 def test_a_run_moves_every_row_but_the_runners(front: Front) -> None:
@@ -120,3 +145,64 @@ def test_requests_and_tokens_are_counted_as_they_end(front: Front) -> None:
 
 def test_only_the_tables_names_can_be_counted() -> None:
     assert set(BY_NAME) >= {row.name for row in of(Process.Engine)}
+
+
+MAX_SIZES = 128
+"""Of a phase, by the API."""
+CODES = ("200", "400", "401", "404", "405", "408", "411", "413", "422", "499", "500", "503")
+METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE")
+
+
+def test_no_load_and_no_ladder_exceed_the_documented_bound_of_series(tmp_path: Path) -> None:
+    """Every value of every label at once: the longest ladders, every answer to every method on every path."""
+    subject, metrics = exporter(tmp_path)
+    counters = Counters()
+    counters.start_at_zero(Backend.Recorder)
+    costs = [{"size": size + 1, "seconds": 0.1, "poolBytes": 1, "driverBytes": 1} for size in range(MAX_SIZES)]
+    for phase in subject._status.report["graph"].values():
+        phase["costs"] = costs
+    for phase in Phase:
+        counters.observer("graphpod_graph_requested_rows", phase=phase, backend=Backend.Recorder)
+        for size in range(MAX_SIZES):
+            labels = {"phase": phase, "policy": "Full", "backend": Backend.Recorder, "size": str(size)}
+            counters.add("graphpod_graph_size_replays_total", 0, **labels)
+            counters.add("graphpod_graph_size_padding_tokens_total", 0, **labels)
+    subject._status.report["attention"] = {"kernels": "Torch", "because": ""}
+    subject._status.report["stages"] = [{"name": stage.value, "seconds": 1.0} for stage in StartStage]
+    subject._status.report["decisions"] = [
+        {"phase": phase.value, "rule": rule.id, "stage": stage.value, "outcome": "Adjust"}
+        for rule in RULES
+        for phase in Phase
+        for stage in Stage
+    ]
+    for handler in ("/v1/chat/completions", "/v1/completions", "/v1/models", "/elsewhere"):
+        for method in METHODS:
+            for code in CODES:
+                metrics.http(handler, method, code)
+    subject.update(counters.changes())
+    series = [line for line in subject.render()[0].decode().splitlines() if not line.startswith("#")]
+    assert 1500 < len(series) <= MOST_SERIES[Process.Engine]
+
+
+OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def test_openmetrics_has_the_request_in_the_bucket_of_its_latency(front: Front) -> None:
+    headers = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+    answered = front.client().completions.create(model="echo", prompt="abc", extra_headers=headers)
+    reply = httpx2.get(f"{front.admin}/metrics", headers={"accept": OPEN_METRICS})
+    assert reply.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    lines = [line.partition(" # ") for line in reply.text.splitlines()]
+    named = {line.split("{")[0] for line, _, exemplar in lines if exemplar}
+    ours = {line.split("{")[0] for line, _, exemplar in lines if answered.id in exemplar and TRACE in exemplar}
+    latencies = ("time_to_first_token", "e2e_request_latency")
+    assert named == ours == {f"graphpod_{name}_seconds_bucket" for name in latencies}
+    assert reply.text.endswith("# EOF\n")
+    assert "request_id" not in front.get("/metrics").text
+
+
+def test_a_client_cannot_write_an_exemplar() -> None:
+    for header in ("", "x" * 4096, f"00-{TRACE}-00f067aa0ba902b7", f"00-{'0' * 32}-00f067aa0ba902b7-01", TRACE):
+        assert names_of("cmpl-1", header) == {"request_id": "cmpl-1"}
+    assert names_of("cmpl-1", None) == {"request_id": "cmpl-1"}

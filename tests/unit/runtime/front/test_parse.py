@@ -57,7 +57,7 @@ def test_half_a_surrogate_pair_in_a_field_that_is_not_built_is_no_failure_of_the
         body.refuse_unbuilt()
     error = json.loads(caught.value.encoded())["error"]
     assert (caught.value.status, error["param"]) == (400, "suffix")
-    assert error["message"].startswith("suffix=?b is not supported")
+    assert error["message"].startswith('suffix "?b" is not built')
 
 
 def test_as_many_token_ids_as_a_context_has_are_taken() -> None:
@@ -103,7 +103,7 @@ def test_a_short_text_does_not_wait_for_long_ones() -> None:
 
 def test_nothing_of_a_conversation_is_kept_once_it_is_tokens() -> None:
     """An answer may take minutes; sixteen bodies of four megabytes are a gigabyte of objects."""
-    body = parsed(HEAD + b'"metadata":{"a":[[],[]]},"user":"u"}', ChatRequest)
+    body = parsed(HEAD + b'"metadata":{"a":"b"},"user":"u","tools":[]}', ChatRequest)
     body.refuse_unbuilt()
     assert asyncio.run(_prompt(Asked(), body)) == [1]  # type: ignore[arg-type]
-    assert (body.messages, body.model_extra) == ([], {})
+    assert (body.messages, body.model_extra, body.metadata, body.user) == ([], {}, None, None)

@@ -1,6 +1,7 @@
 """The whole pod on a random Llama: `graphpod-engine serve`, real engine process, real graphs on the recorder."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from graphpod_policy import ExitCode
+from graphpod_policy.metrics import MOST_SERIES, Process
 
 from .conftest import Front, byte_tokenizer, launch, write_model
 from .test_attacks import AT_ONCE, all_at_once, documented
@@ -138,6 +140,61 @@ def test_every_row_of_the_table_has_a_series_after_a_run(pod: Front) -> None:
         if (f"{row.name}_count" if row.kind is Kind.Histogram else row.name) not in names
     ]
     assert missing == []
+
+
+def test_a_request_moves_each_of_its_times_and_each_pass_its_launch(pod: Front) -> None:
+    names = [f"graphpod_request_{part}_time_seconds_count" for part in ("queue", "prefill", "decode")]
+
+    def counts() -> list[float]:
+        passes = ("graphpod_forward_launch_duration_seconds_count", "graphpod_forward_duration_seconds_count")
+        return [pod.metric(name) for name in (*names, *passes, "graphpod_forward_passes_total")]
+
+    before = counts()
+    pod.client().completions.create(
+        model="tiny", prompt=PROMPTS, max_tokens=6, temperature=0, extra_body={"ignore_eos": True}
+    )
+    queued, prefilled, decoded, launched, landed, passes = (
+        now - then for now, then in zip(counts(), before, strict=True)
+    )
+    assert queued == prefilled == decoded == len(PROMPTS)
+    assert launched == landed == passes > 5
+
+
+def test_the_cost_of_each_size_is_exported_and_adds_up(pod: Front) -> None:
+    for phase in ("prefill", "decode"):
+        sizes = pod.metric("graphpod_graphs", phase=phase)
+        text = pod.get("/metrics").text
+        told = re.findall(rf'graphpod_graph_size_capture_seconds{{.*phase="{phase}".*size="(\d+)"}} (\S+)', text)
+        assert len(told) == sizes > 0
+        assert max(int(size) for size, _ in told) == pod.metric("graphpod_graph_max_size_tokens", phase=phase)
+        captured = pod.metric("graphpod_graph_capture_duration_seconds_sum", phase=phase)
+        assert 0 < sum(float(seconds) for _, seconds in told) <= captured + 1e-3
+        of_sizes = pod.metric("graphpod_graph_size_memory_bytes", phase=phase, kind="pool")
+        assert 0 < of_sizes <= pod.metric("graphpod_graph_memory_bytes", phase=phase, kind="pool")
+    assert "costs" not in pod.get("/warmup").json()["graph"]["prefill"]
+
+
+def test_memory_is_that_of_weights_and_cache(pod: Front, llama: tuple[Path, LlamaForCausalLM]) -> None:
+    floats = sum(parameter.numel() for parameter in llama[1].parameters())
+    assert pod.metric("graphpod_memory_bytes", kind="weights") == pytest.approx(4 * floats, rel=0.1)
+    page = 2 * 2 * 2 * 8 * 4 * pod.get("/warmup").json()["kv"]["pageSize"]  # keys, values; layers; heads; floats
+    pages = pod.get("/warmup").json()["kv"]["pages"] + 1
+    assert pod.metric("graphpod_memory_bytes", kind="kv_cache") == page * pages
+    kernels = pod.get("/warmup").json()["attention"]["kernels"]
+    assert pod.metric("graphpod_attention_info", kernels=kernels) == 1
+    assert pod.metric("graphpod_graph_decision_info", rule="NoCuda") >= 1
+
+
+def test_the_series_of_a_pod_stay_within_the_documented_bound(pod: Front) -> None:
+    pod.client().completions.create(model="tiny", prompt=PROMPTS, max_tokens=6)
+    for number in range(40):
+        pod.post(f"/v1/{number}", {})
+    before = pod.get("/metrics").text.splitlines()
+    pod.client().completions.create(model="tiny", prompt=PROMPTS, max_tokens=6)
+    text = pod.get("/metrics").text
+    series = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(series) == sum(not line.startswith("#") for line in before), "a load adds none"
+    assert len(series) <= MOST_SERIES[Process.Engine] / 2, "with the default ladder"
 
 
 def test_a_seed_repeats_an_answer_and_a_temperature_changes_it(pod: Front) -> None:

@@ -107,7 +107,7 @@ class Wired:
         self._stream = EventStream(generation, encode, [], list, self.until)
 
     async def __aenter__(self) -> "Wired":
-        scope = {"extensions": {ABORT: {"now": self.dropped.set}}}
+        scope = {"headers": [], "extensions": {ABORT: {"now": self.dropped.set}}}
         self._answering = asyncio.create_task(self._stream(scope, self._receive, self._send))
         await self.eventually(lambda: self.client.open > 0)
         return self

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from graphpod_policy import CompileMode, OnCaptureFailure, Phase, Policy
-from graphpod_runtime.base.body import Attend
 from graphpod_runtime.base.errors import CaptureFailed
-from graphpod_runtime.base.opaque import Opaque
+from graphpod_runtime.base.model_body import Attend
+from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.compiled.cache import CompileCache, Compiled
-from graphpod_runtime.compiled.entries import FOLDER
+from graphpod_runtime.compiled.cache_folder import FOLDER
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.breaks import break_point
+from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation
 from graphpod_runtime.graphs.piecewise.store import SplitGraphStore
-from graphpod_runtime.graphs.piecewise.traced import Traced
 from graphpod_runtime.models.decoder import DecoderBody
 from tests.unit.runtime.conftest import random_prompts, write_llama
 
@@ -37,7 +37,7 @@ def test_one_trace_and_three_pieces_serve_a_whole_ladder_down_to_one_token(start
     prompts = random_prompts(12)
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
     runner = started(Policy.Piecewise, Policy.Full, prefill_sizes=EVERY)
-    traced = runner._engine.capturer.traced
+    traced = runner._engine.capturer.piecewise
     assert (traced.traces, traced.pieces) == (1, 3), "before the first layer's attention, between two, after the last"
     assert generate(runner, prompts, 8, ignore_eos=True) == expected
     assert traced.traces == 1
@@ -60,7 +60,7 @@ def test_a_ladder_that_is_captured_again_is_not_traced_again(
     runner = started(Policy.Piecewise, on_capture_failure=OnCaptureFailure.Degrade)
     assert runner.report.phases[Phase.Prefill].effective is Policy.Disabled
     assert runner.counters.value("graphpod_graph_captures_total", phase="prefill", result="error") == 2
-    assert runner._engine.capturer.traced.traces == 1
+    assert runner._engine.capturer.piecewise.traces == 1
 
 
 def test_a_body_that_cannot_be_traced_degrades_and_says_why(
@@ -91,10 +91,10 @@ def test_the_next_start_finds_the_trace_and_one_of_another_model_does_not(
     first = started(Policy.Piecewise)
     expected = generate(first, prompts, 6, ignore_eos=True)
     second = started(Policy.Piecewise)
-    assert [runner._engine.capturer.traced.traces for runner in (first, second)] == [1, 0]
+    assert [runner._engine.capturer.piecewise.traces for runner in (first, second)] == [1, 0]
     assert generate(second, prompts, 6, ignore_eos=True) == expected
     other = started(Policy.Piecewise, folder=write_llama(tmp_path / "other", heads=6))
-    assert other._engine.capturer.traced.traces == 1
+    assert other._engine.capturer.piecewise.traces == 1
     assert len(list(cache.iterdir())) == 2
 
 
@@ -107,7 +107,7 @@ def test_a_trace_is_not_used_for_a_model_that_differs_by_a_number_alone(
     prompts = random_prompts(6)
     expected = generate(started(Policy.Disabled, Policy.Disabled, folder=other), prompts, 6, ignore_eos=True)
     runner = started(Policy.Piecewise, folder=other)
-    assert runner._engine.capturer.traced.traces == 1
+    assert runner._engine.capturer.piecewise.traces == 1
     assert generate(runner, prompts, 6, ignore_eos=True) == expected
     assert len(list(cache.iterdir())) == 2
 
@@ -116,7 +116,7 @@ def test_a_kept_trace_that_is_not_whole_is_passed_over(started: Callable[..., Ru
     started(Policy.Piecewise)
     (entry,) = cache.iterdir()
     entry.write_bytes(entry.read_bytes()[:-1])
-    assert started(Policy.Piecewise)._engine.capturer.traced.traces == 1
+    assert started(Policy.Piecewise)._engine.capturer.piecewise.traces == 1
 
 
 @torch.no_grad()
@@ -132,7 +132,7 @@ def test_a_body_whose_code_differs_by_a_constant_has_a_trace_of_its_own(tmp_path
     Twice.__qualname__ = Thrice.__qualname__ = "Times"
     store = SplitGraphStore(tmp_path, torch.device("cpu"), "toy")
     for body, traces in ((Twice(), 1), (Thrice(), 1), (Twice(), 0)):
-        traced = Traced(body, torch.zeros(0, 8), store=store)
+        traced = PiecewiseCompilation(body, torch.zeros(0, 8), store=store)
         assert same(body, traced)
         assert traced.traces == traces
 
@@ -197,15 +197,15 @@ class Toy(nn.Module):
         return hidden
 
 
-def chained(body: nn.Module) -> Traced:
-    return Traced(body, torch.zeros(0, 8))
+def chained(body: nn.Module) -> PiecewiseCompilation:
+    return PiecewiseCompilation(body, torch.zeros(0, 8))
 
 
 def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q.cumsum(0) + k * v + layer).flatten(1)
 
 
-def same(body: nn.Module, traced: Traced) -> bool:
+def same(body: nn.Module, traced: PiecewiseCompilation) -> bool:
     """Whether the chain computes what the body computes, for many sizes."""
     generator = torch.Generator().manual_seed(2)
     for rows in EVERY:
@@ -241,7 +241,7 @@ def test_a_trace_sees_the_code_that_was_compiled_not_what_was_made_of_it() -> No
     def plus(x: Tensor, attended: Tensor) -> Tensor:
         return x + attended
 
-    traced = chained(Toy(Opaque(never, plus)))
+    traced = chained(Toy(OpaqueCall(never, plus)))
     given = torch.ones(3, 8), torch.arange(3)
     assert torch.equal(traced.body(*given, attention), Toy(plus)(*given, attention))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphpod_runtime.engine.forward.sampler import draws_of
+from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.sequence import Sampling
 from graphpod_runtime.kernels import draw as kernels
 from graphpod_runtime.kernels.draw import draw, exponentials
@@ -22,7 +22,7 @@ def sampled(logits: Tensor, *samplings: Sampling, positions: list[int] | None = 
     """A token for each of `samplings`, from the one row logits [vocab] or a row of its own of logits [rows, vocab]."""
     rows = logits.expand(len(samplings), -1)
     at = torch.tensor(positions if positions is not None else [0] * len(samplings))
-    tokens: list[int] = draw(rows, at, draws_of(list(samplings), HOST)).tolist()
+    tokens: list[int] = draw(rows, greedy(rows), at, sampling_tensors_of(list(samplings), HOST)).tolist()
     return tokens
 
 
@@ -149,7 +149,9 @@ def test_the_smallest_top_p_and_top_k_of_one_leave_the_likeliest() -> None:
 
 def test_the_edge_of_min_p_is_the_bits_of_a_float_that_is_not_negative() -> None:
     """Kernels compare bits, and those of -0 are negative: min_p 1 would cut every token."""
-    edges = draws_of([Sampling(1.0, seed=1, min_p=min_p) for min_p in (1.0, 0.5, 1e-300, 0.0)], HOST).farthest
+    edges = sampling_tensors_of(
+        [Sampling(1.0, seed=1, min_p=min_p) for min_p in (1.0, 0.5, 1e-300, 0.0)], HOST
+    ).farthest
     assert edges.tolist() == [0.0, pytest.approx(0.693147), pytest.approx(690.776), torch.inf]
     assert (edges.view(torch.int32) >= 0).all()
 

@@ -36,8 +36,10 @@ async def ask(base: str, key: str | None, name: str | None) -> Server:
             raise TargetInvalid(f"{base} does not answer: {error or 'timeout'}; start the server first") from error
         except (ValueError, KeyError, TypeError) as error:
             raise TargetInvalid(f"{base}/models is not OpenAI's list of models: {error!r}") from error
-        names = [model["id"] for model in models]
-        chosen = name or (names[0] if names else None)
+        names: list[str] = [model["id"] for model in models]
+        if not names:
+            raise TargetInvalid(f"{base}/models names no model; load one into the server first")
+        chosen = name or names[0]
         if chosen not in names:
             raise TargetInvalid(f"{base} has no model {chosen!r}; give one of these as --name: {', '.join(names)}")
         owner = next(model.get("owned_by") or UNKNOWN for model in models if model["id"] == chosen)

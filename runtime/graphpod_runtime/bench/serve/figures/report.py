@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphpod_runtime.bench.figures import kept
+from graphpod_runtime.bench.figures import result_file
 from graphpod_runtime.bench.serve.figures.summary import Struct, Summary
 from graphpod_runtime.bench.serve.load.prompts import Form
 
@@ -15,7 +15,7 @@ LATE = 0.005
 """Seconds behind its clock (p99) from which it is, too."""
 
 
-class Machine(Struct):
+class Machine(Struct, frozen=True):
     """Where the drivers ran, and where the server ran too if its URL is of this machine."""
 
     cpu: str
@@ -26,7 +26,7 @@ class Machine(Struct):
     versions: dict[str, str]
 
 
-class Server(Struct):
+class Server(Struct, frozen=True):
     """What was asked. `starts` are seconds from process start to ready, one for each start of our own engine."""
 
     url: str
@@ -38,7 +38,7 @@ class Server(Struct):
     starts: tuple[float, ...] = ()
 
 
-class Drivers(Struct):
+class Drivers(Struct, frozen=True):
     """What the load cost on the client's side. `busiest` and `mean` are shares of one core; `lag` is by how many
     seconds the event loops were late (p99 of the worst), and so the times of pieces.
     """
@@ -49,7 +49,7 @@ class Drivers(Struct):
     lag: float
 
 
-class Part(Struct):
+class Part(Struct, frozen=True):
     """One of the loads that ran at the same time: its words on the command line, what its prompts were made of, and
     what was seen.
     """
@@ -60,7 +60,7 @@ class Part(Struct):
     seen: Summary
 
 
-class Row(Struct):
+class Row(Struct, frozen=True):
     """One measurement; `words` and `date` say how to make it again."""
 
     name: str
@@ -108,7 +108,7 @@ class Row(Struct):
         return tuple(found)
 
 
-class Report(Struct):
+class Report(Struct, frozen=True):
     """All of it."""
 
     format: str
@@ -130,5 +130,5 @@ class Report(Struct):
 
 
 def read(path: Path) -> Report:
-    """The report in `path`; KeptInvalid without one."""
-    return kept.read(path, Report, FORMAT, "bench serve")
+    """The report in `path`; ResultFileInvalid without one."""
+    return result_file.read(path, Report, FORMAT, "bench serve")

@@ -18,7 +18,7 @@ class Struct(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     """A part of the JSON. Times are seconds."""
 
 
-class Failure(Struct):
+class Failure(Struct, frozen=True):
     """One kind of error: how often, and what the first of them said."""
 
     kind: str
@@ -26,7 +26,7 @@ class Failure(Struct):
     example: str
 
 
-class Goodput(Struct):
+class Goodput(Struct, frozen=True):
     """Requests within the objective: a second, and as a share of those that completed or failed."""
 
     slo: Slo
@@ -34,7 +34,7 @@ class Goodput(Struct):
     share: float
 
 
-class Timeline(Struct):
+class Timeline(Struct, frozen=True):
     """The load in intervals of `step` seconds: pieces of answers a second, and requests in flight at each start."""
 
     step: float
@@ -42,7 +42,7 @@ class Timeline(Struct):
     in_flight: tuple[int, ...]
 
 
-class Summary(Struct):
+class Summary(Struct, frozen=True):
     """Latencies are of requests that did not fail; TPOT and E2E of those that completed. Rates are over `seconds`, from
     the first request sent to the last end. A client that leaves gets no usage: its request counts with the pieces that
     came, and no input.

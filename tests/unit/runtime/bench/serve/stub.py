@@ -16,6 +16,7 @@ class Stub:
     """What it does, and what it was asked. `fail_every` n: each nth request gets `failure`; `pause` is seconds before
     each piece."""
 
+    models: tuple[str, ...] = ("tiny",)
     ids: bool = True
     usage: bool = True
     pause: float = 0.0
@@ -40,7 +41,7 @@ class Stub:
         return app
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "tiny", "owned_by": "stub"}]})
+        return web.json_response({"data": [{"id": model, "owned_by": "stub"} for model in self.models]})
 
     async def _version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": "1.2.3"})

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from graphpod_policy import ExitCode
-from graphpod_runtime.bench.figures.kept import write
+from graphpod_runtime.bench.figures.result_file import write
 from graphpod_runtime.bench.serve import command
 from graphpod_runtime.bench.serve.figures.report import Report, read
 from graphpod_runtime.bench.serve.figures.summary import Summary
@@ -253,6 +253,12 @@ def test_a_model_that_the_server_lacks_is_refused_with_those_it_has(
 ) -> None:
     assert bench(stub, "--name", "big") == command.INCOMPLETE
     assert "has no model 'big'; give one of these as --name: tiny" in capsys.readouterr().err
+
+
+def test_a_server_without_a_model_is_refused(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
+    stub.models = ()
+    assert bench(stub) == command.INCOMPLETE
+    assert "/models names no model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphpod_runtime.bench.figures.kept import write
+from graphpod_runtime.bench.figures.result_file import write
 from graphpod_runtime.bench.serve.figures.record import Outcome, Record
 from graphpod_runtime.bench.serve.figures.report import FORMAT, read
 from graphpod_runtime.bench.serve.figures.slo import Slo, slo_of

@@ -1,0 +1,1 @@
+"""Recording rules, alerts and dashboards: tables, and the files made from them."""

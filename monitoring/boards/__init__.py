@@ -1,0 +1,6 @@
+"""The dashboards, in the order of the pages."""
+
+from monitoring.boards import fleet, graphs, operator, serving, warmup
+from monitoring.boards.row import Board
+
+BOARDS: tuple[Board, ...] = (graphs.BOARD, serving.BOARD, operator.BOARD, fleet.BOARD, warmup.BOARD)

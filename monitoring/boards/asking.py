@@ -1,0 +1,89 @@
+"""What a dashboard asks of Prometheus, and what it gets: the queries as Grafana sends them, with All everywhere."""
+
+import json
+import math
+import re
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from monitoring.boards.row import Board, Panel, Query
+
+ALL = ".*"
+STEPS = 240
+"""Points of a line at most."""
+SCRAPES = 4
+"""Of an interval: Grafana's $__rate_interval is at least so many scrapes long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time: its end as Unix time, its length, and the scrape interval of the data source, in seconds."""
+
+    end: float
+    length: float
+    scrape: float
+
+    @property
+    def step(self) -> float:
+        """Between two points of a line."""
+        return max(self.length / STEPS, 1.0)
+
+    def variables(self, board: Board) -> dict[str, str]:
+        """Grafana's variables with All chosen."""
+        chosen = {variable.name: ALL for variable in board.variables}
+        interval = f"{math.ceil(max(self.step + self.scrape, SCRAPES * self.scrape))}s"
+        return {**chosen, "__rate_interval": interval, "__range": f"{math.ceil(self.length)}s"}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line: what it is called, its labels, and (Unix time, value) in the order of time; no value is NaN."""
+
+    name: str
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+    @property
+    def latest(self) -> float:
+        return self.points[-1][1]
+
+
+def substituted(expr: str, variables: Mapping[str, str]) -> str:
+    """PromQL without Grafana's variables. KeyError for one that the board does not have."""
+    return re.sub(r"\$(\w+)", lambda found: variables[found[1]], expr)
+
+
+def called(query: Query, labels: Mapping[str, str]) -> str:
+    """A series' name by the query's legend, or all its labels where it has none."""
+    if not query.legend:
+        return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), query.legend)
+
+
+def answer(prometheus: str, board: Board, panel: Panel, query: Query, span: Span) -> list[Series]:
+    """What a query of a panel returns. Series without any value are left out, as Grafana shows none of them."""
+    expr = substituted(query.expr, span.variables(board))
+    if panel.instant:
+        result = _get(prometheus, "query", query=expr, time=str(span.end))
+    else:
+        start = str(span.end - span.length)
+        result = _get(prometheus, "query_range", query=expr, start=start, end=str(span.end), step=str(span.step))
+    found = [_series(query, row) for row in result]
+    return [one for one in found if one.points]
+
+
+def _series(query: Query, row: Mapping[str, Any]) -> Series:
+    values = row.get("values") or [row["value"]]
+    points = tuple((float(at), float(value)) for at, value in values if not math.isnan(float(value)))
+    return Series(called(query, row["metric"]), row["metric"], points)
+
+
+def _get(prometheus: str, verb: str, **words: str) -> list[dict[str, Any]]:
+    body = urllib.parse.urlencode(words).encode()
+    request = urllib.request.Request(f"{prometheus.rstrip('/')}/api/v1/{verb}", body)
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        result: list[dict[str, Any]] = json.load(reply)["data"]["result"]
+    return result

@@ -1,0 +1,163 @@
+"""The board of fleet and GPUs: what each pod holds and does, next to what its GPU reports."""
+
+from monitoring.boards.row import OF_SERVICES, Board, Kind, Panel, Query, Section, Unit, rate, selected
+
+_IDLE = "Empty until a pass has run."
+_GPU = (
+    "Empty without dcgm-exporter, or if Prometheus renames its labels namespace and pod: set honorLabels on its "
+    "ServiceMonitor."
+)
+_MIB = 1 << 20
+"""DCGM counts memory in MiB."""
+
+
+def _gpu(metric: str) -> str:
+    """A metric of dcgm-exporter, of the GPUs of the pods that the board shows: it knows pods, and no services."""
+    here = f'{metric}{{namespace=~"$namespace",pod=~"$pod"}}'
+    return f"max by (namespace, pod, gpu) ({here} and on (namespace, pod) {selected('graphpod_build_info')})"
+
+
+FLEET = Section(
+    "Fleet",
+    (
+        Panel(
+            "Pods by state",
+            "Pods of each service by the state of their start. Good: all Ready.",
+            Kind.Bars,
+            Unit.Count,
+            (
+                Query(
+                    f"sum by (inferenceservice, state) ({selected('graphpod_warmup_state')}) > 0",
+                    "{{inferenceservice}} {{state}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Memory of each pod",
+            "Bytes that weights, KV cache and graphs hold: of the GPU, or of the host on a CPU.",
+            Kind.Bars,
+            Unit.Bytes,
+            (
+                Query(f"sum by (pod, kind) ({selected('graphpod_memory_bytes')})", "{{pod}} {{kind}}"),
+                Query(f"sum by (pod) ({selected('graphpod_graph_memory_bytes')})", "{{pod}} graphs"),
+            ),
+        ),
+        Panel(
+            "Backends and kernels",
+            "What captures graphs on each pod, and whose kernels compute attention. Recorder is a CPU.",
+            Kind.Table,
+            Unit.Count,
+            (
+                Query(
+                    f"max by (namespace, inferenceservice, pod, backend, version) ({selected('graphpod_build_info')})"
+                    " * on (namespace, pod) group_left (kernels) "
+                    f"max by (namespace, pod, kernels) ({selected('graphpod_attention_info')})",
+                    "",
+                ),
+            ),
+            "Empty until a pod has loaded its model.",
+        ),
+        Panel(
+            "Tokens of each pod",
+            "Tokens that each pod generates a second. Pods of one service should be alike.",
+            Kind.Lines,
+            Unit.TokensPerSecond,
+            (Query(f"sum by (pod) ({rate('graphpod_generation_tokens_total')})", "{{pod}}"),),
+        ),
+        Panel(
+            "Passes on a graph by pod",
+            "Share of forward passes that replay a graph. A pod below the others runs another policy.",
+            Kind.Lines,
+            Unit.Share,
+            (
+                Query(
+                    f"sum by (pod) ({rate('graphpod_graph_replays_total')})"
+                    f" / sum by (pod) ({rate('graphpod_forward_passes_total')})",
+                    "{{pod}}",
+                ),
+            ),
+            _IDLE,
+        ),
+        Panel(
+            "Requests of each pod",
+            "Requests that run, and those that wait. Far apart among pods: look at how they are routed.",
+            Kind.Lines,
+            Unit.Count,
+            (
+                Query(f"sum by (pod) ({selected('graphpod_requests_running')})", "{{pod}} running"),
+                Query(f"sum by (pod) ({selected('graphpod_requests_waiting')})", "{{pod}} waiting"),
+            ),
+        ),
+    ),
+)
+
+GPU = Section(
+    "GPU, by dcgm-exporter",
+    (
+        Panel(
+            "GPU memory in use",
+            "Bytes of each GPU that are in use, whoever uses them.",
+            Kind.Lines,
+            Unit.Bytes,
+            (Query(f"{_gpu('DCGM_FI_DEV_FB_USED')} * {_MIB}", "{{pod}} GPU {{gpu}}"),),
+            _GPU,
+        ),
+        Panel(
+            "Graphs' share of GPU memory",
+            "What graphs hold, of the GPU memory in use.",
+            Kind.Lines,
+            Unit.Share,
+            (
+                Query(
+                    f"sum by (namespace, pod) ({selected('graphpod_graph_memory_bytes')})"
+                    f" / sum by (namespace, pod) ({_gpu('DCGM_FI_DEV_FB_USED')} * {_MIB})",
+                    "{{pod}}",
+                ),
+            ),
+            _GPU,
+        ),
+        Panel(
+            "GPU busy",
+            "Share of the time in which the GPU computes or copies. Low under load: it waits for the host's launches.",
+            Kind.Lines,
+            Unit.Share,
+            (Query(_gpu("DCGM_FI_PROF_GR_ENGINE_ACTIVE"), "{{pod}} GPU {{gpu}}"),),
+            _GPU,
+        ),
+        Panel(
+            "Tensor cores and memory bus",
+            "Share of the time in which they are active. Decode is bound by the bus, prefill by tensor cores.",
+            Kind.Lines,
+            Unit.Share,
+            (
+                Query(_gpu("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"), "{{pod}} GPU {{gpu}} tensor cores"),
+                Query(_gpu("DCGM_FI_PROF_DRAM_ACTIVE"), "{{pod}} GPU {{gpu}} memory bus"),
+            ),
+            _GPU,
+        ),
+        Panel(
+            "Power",
+            "Watts of each GPU.",
+            Kind.Lines,
+            Unit.Watts,
+            (Query(_gpu("DCGM_FI_DEV_POWER_USAGE"), "{{pod}} GPU {{gpu}}"),),
+            _GPU,
+        ),
+        Panel(
+            "Faults of GPUs",
+            "The latest XID of each GPU. Good: 0; NVIDIA's documentation lists the others.",
+            Kind.Bars,
+            Unit.Count,
+            (Query(_gpu("DCGM_FI_DEV_XID_ERRORS"), "{{pod}} GPU {{gpu}}"),),
+            _GPU,
+        ),
+    ),
+)
+
+BOARD = Board(
+    "fleet",
+    "graphpod / Fleet and GPU",
+    "What each pod holds and does, next to what its GPU reports.",
+    OF_SERVICES,
+    (FLEET, GPU),
+)

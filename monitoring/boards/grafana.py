@@ -1,0 +1,137 @@
+"""The dashboards as Grafana reads them. The only file that imports Grafana's SDK."""
+
+import json
+from typing import Any
+
+from grafana_foundation_sdk.builders import (
+    bargauge,
+    common,
+    dashboard,
+    prometheus,
+    stat,
+    statetimeline,
+    table,
+    timeseries,
+)
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common as shown
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from monitoring.boards.row import Board, Kind, Panel, Variable
+
+SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+TAG = "graphpod"
+ALL = ".*"
+"""The value of All: series without the label count, too."""
+HIDDEN = {"Time": True, "Value": True, "__name__": True}
+"""Columns that a table of labels leaves out."""
+
+Built = Any
+"""A builder of the SDK: its panels have no common type but a protocol of one method."""
+
+
+def render(board: Board) -> str:
+    """The dashboard's JSON, ending with a newline. Its panels have the same ids each time."""
+    made = (
+        dashboard.Dashboard(board.title)
+        .uid(f"graphpod-{board.name}")
+        .description(board.description)
+        .tags([TAG])
+        .readonly()
+        .refresh("30s")
+        .time("now-1h", "now")
+        .timezone("browser")
+        .tooltip(model.DashboardCursorSync.CROSSHAIR)
+        .link(dashboard.DashboardLink("graphpod").type(model.DashboardLinkType.DASHBOARDS).tags([TAG]).keep_time(True))
+        .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+    )
+    for variable in board.variables:
+        made.with_variable(_variable(variable))
+    number = 0
+    for section in board.sections:
+        number += 1
+        made.with_row(dashboard.Row(section.title).id(number))
+        for panel in section.panels:
+            number += 1
+            made.with_panel(_panel(panel).id(number))
+    return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _variable(variable: Variable) -> dashboard.QueryVariable:
+    return (
+        dashboard.QueryVariable(variable.name)
+        .label(variable.name)
+        .datasource(SOURCE)
+        .query(f"label_values({variable.where})")
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(model.VariableSort.ALPHABETICAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .all_value(ALL)
+        .current(model.VariableOption(selected=True, text="All", value="$__all"))
+    )
+
+
+def _panel(panel: Panel) -> Built:
+    made = _KINDS[panel.kind]()
+    made.title(panel.title).description(panel.description).datasource(SOURCE)
+    made.unit(panel.unit.value).span(panel.width).height(panel.height)
+    if panel.quiet:
+        made.no_value(panel.quiet)
+    for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
+        made.with_target(_target(panel, query.expr, query.legend, letter))
+    return made
+
+
+def _target(panel: Panel, expr: str, legend: str, letter: str) -> prometheus.Dataquery:
+    target = prometheus.Dataquery().expr(expr).ref_id(letter).datasource(SOURCE)
+    if legend:
+        target.legend_format(legend)
+    if panel.kind is Kind.Table:
+        target.format(PromQueryFormat.TABLE)
+    return target.instant() if panel.instant else target.range()
+
+
+def _lines() -> Built:
+    legend = (
+        common.VizLegendOptions().display_mode(shown.LegendDisplayMode.LIST).placement(shown.LegendPlacement.BOTTOM)
+    )
+    tooltip = common.VizTooltipOptions().mode(shown.TooltipDisplayMode.MULTI).sort(shown.SortOrder.DESCENDING)
+    return timeseries.Panel().legend(legend.show_legend(True)).tooltip(tooltip).show_points(shown.VisibilityMode.AUTO)
+
+
+def _stacked() -> Built:
+    return _lines().fill_opacity(40).stacking(common.StackingConfig().mode(shown.StackingMode.NORMAL))
+
+
+def _latest() -> common.ReduceDataOptions:
+    return common.ReduceDataOptions().calcs(["lastNotNull"])
+
+
+def _number() -> Built:
+    return stat.Panel().reduce_options(_latest()).graph_mode(shown.BigValueGraphMode.NONE)
+
+
+def _bars() -> Built:
+    return (
+        bargauge.Panel()
+        .reduce_options(_latest())
+        .orientation(shown.VizOrientation.HORIZONTAL)
+        .display_mode(shown.BarGaugeDisplayMode.BASIC)
+    )
+
+
+def _table() -> Built:
+    hide = model.DataTransformerConfig(id_val="organize", options={"excludeByName": HIDDEN})
+    return table.Panel().with_transformation(hide)
+
+
+_KINDS = {
+    Kind.Lines: _lines,
+    Kind.Stacked: _stacked,
+    Kind.Number: _number,
+    Kind.Bars: _bars,
+    Kind.Table: _table,
+    Kind.Timeline: lambda: statetimeline.Panel().show_value(shown.VisibilityMode.NEVER),
+}

@@ -1,0 +1,133 @@
+"""The rows of the table of dashboards. Nothing here knows Grafana."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+COLUMNS = 24
+"""Of a row of panels, as in Grafana."""
+
+
+UNSCRAPED = "Empty only if Prometheus does not scrape what is chosen above."
+"""Of a panel whose series exist from the start."""
+
+
+class Kind(StrEnum):
+    """How a panel shows its series."""
+
+    Lines = "lines"
+    Stacked = "stacked"
+    Number = "number"
+    Bars = "bars"
+    """One bar a series, its latest value."""
+    Table = "table"
+    """One row a series: its labels, and no value."""
+    Timeline = "timeline"
+    """One band a series while it exists."""
+
+
+class Unit(StrEnum):
+    """Grafana's names of units."""
+
+    Count = "short"
+    PerSecond = "ops"
+    Share = "percentunit"
+    Seconds = "s"
+    Bytes = "bytes"
+    TokensPerSecond = "tok/s"
+    Tokens = "tok"
+    Watts = "watt"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """PromQL with Grafana's variables, and how each series is called: `{{label}}`."""
+
+    expr: str
+    legend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`means` says what is shown and what is good; `quiet` why it may show nothing though its pods are scraped."""
+
+    title: str
+    means: str
+    kind: Kind
+    unit: Unit
+    queries: tuple[Query, ...]
+    quiet: str = ""
+    width: int = 8
+    """Of COLUMNS."""
+    height: int = 8
+
+    @property
+    def description(self) -> str:
+        """As Grafana shows it at the panel's title."""
+        return f"{self.means} {self.quiet or UNSCRAPED}"
+
+    @property
+    def instant(self) -> bool:
+        """Whether only the latest values are shown."""
+        return self.kind in (Kind.Number, Kind.Bars, Kind.Table)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A choice of label values at the top of a board; `where` is the series and labels they are read from."""
+
+    name: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """`name`: of its file and ConfigMap; its uid is `graphpod-NAME`."""
+
+    name: str
+    title: str
+    description: str
+    variables: tuple[Variable, ...]
+    sections: tuple[Section, ...]
+
+    def panels(self) -> Iterator[Panel]:
+        """Every panel, in the board's order."""
+        for section in self.sections:
+            yield from section.panels
+
+
+SERVICE = 'namespace=~"$namespace",inferenceservice=~"$inferenceservice",pod=~"$pod"'
+"""Selects the pods of the services that a board shows."""
+OF_SERVICES = (
+    Variable("namespace", "graphpod_build_info, namespace"),
+    Variable("inferenceservice", 'graphpod_build_info{namespace=~"$namespace"}, inferenceservice'),
+    Variable("pod", 'graphpod_build_info{namespace=~"$namespace",inferenceservice=~"$inferenceservice"}, pod'),
+)
+
+
+def selected(metric: str, more: str = "") -> str:
+    """A metric of those pods."""
+    return f"{metric}{{{SERVICE}{',' + more if more else ''}}}"
+
+
+def rate(metric: str, more: str = "") -> str:
+    return f"rate({selected(metric, more)}[$__rate_interval])"
+
+
+def quantiles(histogram: str, by: str = "", shown: tuple[float, ...] = (0.5, 0.95, 0.99)) -> tuple[Query, ...]:
+    """Quantiles over the time of `$__rate_interval`."""
+    groups = f"le, {by}" if by else "le"
+    legend = " ".join(f"{{{{{label.strip()}}}}}" for label in by.split(",") if by)
+    return tuple(
+        Query(
+            f"histogram_quantile({share:g}, sum by ({groups}) ({rate(f'{histogram}_bucket')}))",
+            f"{legend} p{share * 100:g}".strip(),
+        )
+        for share in shown
+    )

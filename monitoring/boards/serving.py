@@ -1,0 +1,218 @@
+"""The board of serving: what clients get, against the objectives, and what holds them up."""
+
+from monitoring.boards.row import (
+    OF_SERVICES,
+    Board,
+    Kind,
+    Panel,
+    Query,
+    Section,
+    Unit,
+    quantiles,
+    rate,
+    selected,
+)
+from monitoring.rules.objectives import ITL_BOUND, TTFT_BOUND
+
+_IDLE = "Empty until a request was answered in this time."
+_TTFT, _ITL = "graphpod_time_to_first_token_seconds", "graphpod_inter_token_latency_seconds"
+_ERRORS = 'finish_reason=~"error|rejected"'
+
+
+def _within(histogram: str, bound: str, window: str = "$__rate_interval") -> str:
+    """Share of the observations up to a bound."""
+    part = selected(f"{histogram}_bucket", f'le="{bound}"')
+    return (
+        f"sum by (inferenceservice) (rate({part}[{window}]))"
+        f" / sum by (inferenceservice) (rate({selected(f'{histogram}_count')}[{window}]))"
+    )
+
+
+def _answered(window: str) -> str:
+    """Share of the requests that got an answer."""
+    bad = selected("graphpod_requests_total", _ERRORS)
+    return (
+        f"1 - sum by (inferenceservice) (rate({bad}[{window}]))"
+        f" / sum by (inferenceservice) (rate({selected('graphpod_requests_total')}[{window}]))"
+    )
+
+
+def _left(good: str, share: float) -> str:
+    """What is left of a budget when so much is good and `share` may be bad: 1 is all of it, below 0 is overspent."""
+    return f"1 - (1 - ({good})) / {share:g}"
+
+
+OBJECTIVES = Section(
+    "Objectives",
+    (
+        Panel(
+            "Within the objective",
+            "First tokens within 1 s (goal 99 %), gaps of at most 50 ms (99 %), requests with an answer (99.9 %).",
+            Kind.Lines,
+            Unit.Share,
+            (
+                Query(_within(_TTFT, TTFT_BOUND), "{{inferenceservice}} TTFT"),
+                Query(_within(_ITL, ITL_BOUND), "{{inferenceservice}} gaps"),
+                Query(_answered("$__rate_interval"), "{{inferenceservice}} answered"),
+            ),
+            _IDLE,
+            width=16,
+        ),
+        Panel(
+            "Budget left",
+            "Share of the error budget that is left over the time of the board. Below 0 the objective is missed.",
+            Kind.Number,
+            Unit.Share,
+            (
+                Query(_left(_within(_TTFT, TTFT_BOUND, "$__range"), 0.01), "{{inferenceservice}} TTFT"),
+                Query(_left(_within(_ITL, ITL_BOUND, "$__range"), 0.01), "{{inferenceservice}} gaps"),
+                Query(_left(_answered("$__range"), 0.001), "{{inferenceservice}} answered"),
+            ),
+            _IDLE,
+        ),
+    ),
+)
+
+LATENCY = Section(
+    "Latency",
+    (
+        Panel(
+            "Time to first token", "Request received to first token.", Kind.Lines, Unit.Seconds,
+            quantiles(_TTFT), _IDLE,
+        ),
+        Panel(
+            "Gaps between tokens", "Between two tokens of a request.", Kind.Lines, Unit.Seconds,
+            quantiles(_ITL), _IDLE,
+        ),
+        Panel(
+            "Whole requests", "Request received to last token.", Kind.Lines, Unit.Seconds,
+            quantiles("graphpod_e2e_request_latency_seconds"), _IDLE,
+        ),
+        Panel(
+            "Time of an output token", "Mean over a request, of requests answered in full.", Kind.Lines, Unit.Seconds,
+            quantiles("graphpod_time_per_output_token_seconds"), _IDLE,
+        ),
+        Panel(
+            "Time in the queue", "Received by the engine to first admitted to a pass. Long: add replicas.", Kind.Lines,
+            Unit.Seconds, quantiles("graphpod_request_queue_time_seconds"), _IDLE,
+        ),
+        Panel(
+            "Time of prefill", "Admitted to first token.", Kind.Lines, Unit.Seconds,
+            quantiles("graphpod_request_prefill_time_seconds"), _IDLE,
+        ),
+        Panel(
+            "Time of decode", "First token to last token.", Kind.Lines, Unit.Seconds,
+            quantiles("graphpod_request_decode_time_seconds"), _IDLE,
+        ),
+        Panel(
+            "Length of prompts", "Tokens of the prompt, of requests answered in full.", Kind.Lines, Unit.Tokens,
+            quantiles("graphpod_request_prompt_tokens"), _IDLE,
+        ),
+        Panel(
+            "Length of answers", "Tokens generated, of requests answered in full.", Kind.Lines, Unit.Tokens,
+            quantiles("graphpod_request_generation_tokens"), _IDLE,
+        ),
+    ),
+)  # fmt: skip
+
+LOAD = Section(
+    "Load",
+    (
+        Panel(
+            "Requests by how they ended",
+            "Requests a second. rejected: the queue was full. slow_reader: the client did not read its answer.",
+            Kind.Stacked,
+            Unit.PerSecond,
+            (Query(f"sum by (finish_reason) ({rate('graphpod_requests_total')})", "{{finish_reason}}"),),
+        ),
+        Panel(
+            "HTTP answers",
+            "Answers a second by status code.",
+            Kind.Stacked,
+            Unit.PerSecond,
+            (Query(f"sum by (code) ({rate('graphpod_http_requests_total')})", "{{code}}"),),
+        ),
+        Panel(
+            "Tokens",
+            "Tokens a second: prompts accepted, and answers generated.",
+            Kind.Lines,
+            Unit.TokensPerSecond,
+            (
+                Query(f"sum({rate('graphpod_prompt_tokens_total')})", "prompt"),
+                Query(f"sum({rate('graphpod_generation_tokens_total')})", "generated"),
+            ),
+        ),
+        Panel(
+            "Running and waiting",
+            "Requests that hold KV pages, and those in the queue. Waiting above running for long: add replicas.",
+            Kind.Lines,
+            Unit.Count,
+            (
+                Query(
+                    f"sum by (inferenceservice) ({selected('graphpod_requests_running')})",
+                    "{{inferenceservice}} running",
+                ),
+                Query(
+                    f"sum by (inferenceservice) ({selected('graphpod_requests_waiting')})",
+                    "{{inferenceservice}} waiting",
+                ),
+            ),
+        ),
+        Panel(
+            "KV cache in use",
+            "Share of the KV pages that requests hold.",
+            Kind.Lines,
+            Unit.Share,
+            (Query(f"max by (pod) ({selected('graphpod_kv_cache_usage_ratio')})", "{{pod}}"),),
+        ),
+        Panel(
+            "Prefix cache",
+            "Share of prompt tokens that the prefix cache had.",
+            Kind.Lines,
+            Unit.Share,
+            (
+                Query(
+                    f"sum by (inferenceservice) ({rate('graphpod_prefix_cache_hit_tokens_total')})"
+                    f" / sum by (inferenceservice) ({rate('graphpod_prefix_cache_queried_tokens_total')})",
+                    "{{inferenceservice}}",
+                ),
+            ),
+            _IDLE,
+        ),
+        Panel(
+            "Preemptions and bad logits",
+            "Requests set back because the KV cache was full, and requests ended by NaN or infinity. Good: 0.",
+            Kind.Lines,
+            Unit.PerSecond,
+            (
+                Query(f"sum by (pod) ({rate('graphpod_preemptions_total')})", "{{pod}} preempted"),
+                Query(f"sum by (pod) ({rate('graphpod_nonfinite_logits_total')})", "{{pod}} not finite"),
+            ),
+        ),
+        Panel(
+            "Tokens that the prefix cache evicts",
+            "Tokens a second that were evicted because their pages were needed.",
+            Kind.Lines,
+            Unit.TokensPerSecond,
+            (Query(f"sum by (pod) ({rate('graphpod_prefix_cache_evicted_tokens_total')})", "{{pod}}"),),
+        ),
+        Panel(
+            "KV capacity",
+            "Tokens that the KV cache of each pod can hold, and tokens of cached prefixes.",
+            Kind.Bars,
+            Unit.Tokens,
+            (
+                Query(f"max by (pod) ({selected('graphpod_kv_cache_capacity_tokens')})", "{{pod}} capacity"),
+                Query(f"max by (pod) ({selected('graphpod_prefix_cache_tokens')})", "{{pod}} prefixes"),
+            ),
+        ),
+    ),
+)
+
+BOARD = Board(
+    "serving",
+    "graphpod / Serving",
+    "What clients get, against the objectives, and what holds them up.",
+    OF_SERVICES,
+    (OBJECTIVES, LATENCY, LOAD),
+)

@@ -1,0 +1,157 @@
+"""Alerts about graphs: capture, replay and warm-up."""
+
+from graphpod_policy import FallbackReason
+from monitoring.rules.ratios import PADDED, REPLAYED
+from monitoring.rules.row import PHASE, POD, Alert, Severity, by
+
+UNEXPECTED = (
+    FallbackReason.ForcedEager,
+    FallbackReason.NotCaptured,
+    FallbackReason.Recompiled,
+    FallbackReason.WarmingUp,
+)
+"""Reasons that no batch of a healthy service has; the others follow from what the batch is."""
+
+_FAILURE = (*POD, "phase", "reason")
+_POLICY = (*POD, "phase", "planned", "effective")
+STARTING = ("Loading", "Capturing", "SelfChecking")
+"""States of a start that goes on."""
+
+DESCRIBE = "kubectl -n NAMESPACE describe gisvc NAME"
+LOG = "kubectl -n NAMESPACE logs POD"
+DECISIONS = (
+    "kubectl -n NAMESPACE get gisvc NAME -o jsonpath='"
+    '{range .status.graph.decisions[*]}{.phase}{" "}{.rule}{": "}{.because}{" → "}{.hint}{"\\n"}{end}\''
+)
+
+
+def pod_metrics(pattern: str) -> tuple[str, ...]:
+    """Shell lines that print a pod's own series."""
+    return ("kubectl -n NAMESPACE port-forward POD 8001 &", f"curl -s localhost:8001/metrics | grep -E '{pattern}'")
+
+
+ALERTS = (
+    Alert(
+        "GraphpodReplayRatioLow",
+        Severity.Warning,
+        "10m",
+        f'{REPLAYED}{{phase="decode"}} < 0.9\nand on ({", ".join(PHASE)})\n'
+        f'{by(PHASE, "max")} (graphpod_graph_policy_info{{effective!="Disabled"}}) == 1',
+        PHASE,
+        "{{ $value | humanizePercentage }} of the {{ $labels.phase }} passes of "
+        "{{ $labels.namespace }}/{{ $labels.inferenceservice }} run on a graph.",
+        "Less than 90 % of the decode passes run on a graph, though the service has graphs. Tokens are the same, "
+        "but slower.",
+        pod_metrics("^graphpod_graph_fallbacks_total.* [1-9]"),
+        "Find the reason with the highest count under Reading fallbacks in docs/performance.md, and do what its "
+        "row says.",
+    ),
+    Alert(
+        "GraphpodFallbacksUnexpected",
+        Severity.Warning,
+        "10m",
+        f"{by((*PHASE, 'reason'))} (\n"
+        f'  rate(graphpod_graph_fallbacks_total{{reason=~"{"|".join(UNEXPECTED)}"}}[5m])\n) > 0',
+        (*PHASE, "reason"),
+        "{{ $labels.phase }} passes of {{ $labels.namespace }}/{{ $labels.inferenceservice }} run eagerly: "
+        "{{ $labels.reason }}.",
+        "Passes run eagerly for a reason that a healthy service does not have. NotCaptured: a planned size has "
+        "no graph. "
+        "ForcedEager: a debug mode is on. Recompiled and WarmingUp are faults of the engine.",
+        (DECISIONS, "kubectl -n NAMESPACE get pod POD -o yaml | grep -A1 GRAPHPOD_DEBUG"),
+        "For NotCaptured do what the hint of the decision says. Remove GRAPHPOD_DEBUG from spec.podTemplate.env. "
+        "Report the other two.",
+    ),
+    Alert(
+        "GraphpodCaptureFailing",
+        Severity.Warning,
+        "0s",
+        f"{by(_FAILURE)} (\n"
+        "  increase(graphpod_graph_capture_failures_total[15m]) > 0\n"
+        "  or\n"
+        "  (graphpod_graph_capture_failures_total > 0\n"
+        "   unless graphpod_graph_capture_failures_total offset 15m)\n)",
+        _FAILURE,
+        "Captures of {{ $labels.phase }} fail in pod {{ $labels.namespace }}/{{ $labels.pod }}: {{ $labels.reason }}.",
+        "Captures or compilations failed in the last 15 minutes. The pod serves with a weaker policy, a shorter ladder "
+        "or uncompiled layers, or it ended.",
+        (DECISIONS, f"{LOG} --previous"),
+        "For CaptureOutOfMemory shorten spec.graph.sizes or lower spec.engine.maxBatch. For CaptureFailed choose the "
+        "policy that the decision names. For CompileFailed read the log, or set spec.graph.compile: None.",
+    ),
+    Alert(
+        "GraphpodPolicyDegraded",
+        Severity.Warning,
+        "30m",
+        f"{by(_POLICY, 'max')} (graphpod_graph_policy_info)\n"
+        "unless\n"
+        f"{by(_POLICY, 'max')} (\n"
+        '  label_replace(graphpod_graph_policy_info, "effective", "$1", "planned", "(.*)")\n)',
+        _POLICY,
+        "Pod {{ $labels.namespace }}/{{ $labels.pod }} runs {{ $labels.phase }} as {{ $labels.effective }}, "
+        "planned was {{ $labels.planned }}.",
+        "A pod runs a weaker policy than the plan. Answers are right, and slower than planned.",
+        (DESCRIBE, DECISIONS),
+        "Do what the hint of the decision says, or request the weaker policy in spec.graph.",
+    ),
+    Alert(
+        "GraphpodPaddingWasteHigh",
+        Severity.Info,
+        "1h",
+        f"{PADDED} > 0.4",
+        PHASE,
+        "{{ $value | humanizePercentage }} of the {{ $labels.phase }} rows of "
+        "{{ $labels.namespace }}/{{ $labels.inferenceservice }} are padding.",
+        "More than 40 % of the rows that graphs compute are padding, for an hour: the sizes of the ladder are far from "
+        "those of the load.",
+        (
+            ".venv/bin/graphpod advise gisvc/NAME -n NAMESPACE",
+            *pod_metrics("^graphpod_graph_size_padding_tokens_total"),
+        ),
+        "Apply the sizes that graphpod advise prints. Or add sizes near those of the load: spec.graph.sizes. Each "
+        "costs memory and capture time.",
+    ),
+    Alert(
+        "GraphpodRecapture",
+        Severity.Warning,
+        "0s",
+        f"{by((*POD, 'phase'), 'max')} (graphpod_graph_recaptures_total) > 0",
+        (*POD, "phase"),
+        "Pod {{ $labels.namespace }}/{{ $labels.pod }} captured a {{ $labels.phase }} graph after it was Ready.",
+        "A graph was captured after Ready, while requests waited. No load may cause that.",
+        (f"{LOG} > POD.log", "kubectl -n NAMESPACE delete pod POD"),
+        "Report it with the log. A new pod clears the alert.",
+    ),
+    Alert(
+        "GraphpodSelfCheckFailed",
+        Severity.Warning,
+        "0s",
+        f'{by((*POD, "phase", "policy"))} (graphpod_graph_selfchecks_total{{result="failed"}}) > 0',
+        (*POD, "phase", "policy"),
+        "{{ $value }} {{ $labels.policy }} graphs of {{ $labels.phase }} in pod "
+        "{{ $labels.namespace }}/{{ $labels.pod }} differ from the code they hold.",
+        "A captured graph did not give the result of the code it was captured from. The engine does not serve "
+        "with that "
+        "policy: it took the next weaker one, or the start failed.",
+        (DESCRIBE, f"{LOG} | grep -i check"),
+        "Report it with the model, the GPU and the log. The service is safe to use as it is.",
+    ),
+    Alert(
+        "GraphpodWarmupStuck",
+        Severity.Critical,
+        "20m",
+        f'{by(POD, "max")} (graphpod_warmup_state{{state=~"{"|".join(STARTING)}"}}) == 1\n'
+        f"and on ({', '.join(POD)})\n"
+        f"{by(POD)} (changes(graphpod_warmup_state[10m])) == 0\n"
+        f"and on ({', '.join(POD)})\n"
+        f"{by(POD)} (changes(graphpod_warmup_progress_ratio[10m])) == 0",
+        POD,
+        "Pod {{ $labels.namespace }}/{{ $labels.pod }} starts without progress for 20 minutes.",
+        "A start makes no progress: no new state, no further size. Weights may come from slow storage, or the engine "
+        "waits for a device.",
+        (DESCRIBE, LOG, "kubectl -n NAMESPACE exec POD -- ls -l /model"),
+        "If the log ends at loading, read the weights once on that node to see how fast the volume is. Otherwise "
+        "delete "
+        "the pod, and report the log if the next start stops at the same place.",
+    ),
+)

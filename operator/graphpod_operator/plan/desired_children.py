@@ -1,0 +1,280 @@
+"""The planner: from a service to the children it wants. Pure, as `writes` is, which looks at what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from pydantic import ValidationError
+
+from graphpod_operator.api import operator_features
+from graphpod_operator.api.lifecycle import ScalingProvider, Updates
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.cache.child import Child
+from graphpod_operator.cache.controller_revision import MADE_FROM, UNDEGRADED
+from graphpod_operator.cache.projections import is_ours
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.kube import bounds
+from graphpod_operator.kube.absent_kinds import Absent
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan import capture_failure_annotation, capture_fallback
+from graphpod_operator.plan.capture_failure_annotation import CaptureFailures
+from graphpod_operator.plan.desired_state import Desired, DesiredChild, PendingUpdate, Refused, Withheld
+from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.render import scaling
+from graphpod_operator.render.config_map import config_map
+from graphpod_operator.render.controller_revision import controller_revision
+from graphpod_operator.render.deployment import deployment, workload
+from graphpod_operator.render.disruption_budget import FLOOR, disruption_budget
+from graphpod_operator.render.http_route import gateway_namespaces, http_route
+from graphpod_operator.render.network_policy import network_policy
+from graphpod_operator.render.owner import Owner
+from graphpod_operator.render.pinned_rendering import Rendering, canonical, made_from
+from graphpod_operator.render.pod_monitor import pod_monitor
+from graphpod_operator.render.service import service
+from graphpod_operator.render.service_account import service_account
+from graphpod_operator.resolve.engine_config import EngineFile, engine_config
+from graphpod_operator.resolve.resolver_input import features, graph_request, missing
+from graphpod_operator.schema.validation_errors import field_path, mistakes
+from graphpod_policy import Features, GraphRequest, Phase, Plan, can_start, resolve
+
+REMEMBERED = 512
+"""Plans that are not made again: a service is looked at often, and many services ask for the same."""
+
+
+def desire(given: PlanInput) -> Desired | Refused:
+    """What a service wants, or why it cannot have it.
+
+    A rendering that was kept for the present spec is wanted as it is. A fresh one takes its place when the spec asks
+    for that always, or when its name stands in the annotation graphpod.dev/adopt. What the spec asks of the operator
+    itself stands in no rendering, so a feature that is not built is refused even where a rendering is kept.
+    """
+    found, installed = given.found, given.installed
+    if found.breach is not None:
+        return Refused(Reason.SpecTooLarge, found.breach)
+    try:
+        spec = Spec.model_validate(found.spec)
+    except ValidationError as error:
+        first = mistakes(error)[0]
+        field = field_path(("spec", *first.place))
+        reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
+        return Refused(reason, f"{field}: {first.what}")
+    owner = Owner(found.key.name, found.key.namespace, found.uid, spec, found.queue, installed)
+    mark = made_from(spec, found.queue)
+    fresh, policy = _render(owner, mark)
+    if (broken := installed.allowed.breach(spec, found.key.namespace)) is not None:
+        return Refused(Reason.NotAllowed, broken, policy)
+    if (refused := _without_keda(spec, given.absent, installed.prometheus)) is not None:
+        return replace(refused, policy=policy)
+    kept = _kept(found, given.revisions)
+    known = [one.data for one in kept if one.data is not None and one.data[MADE_FROM] == mark]
+    same = [data for data in known if UNDEGRADED not in data]
+    adopted = found.adopt is not None and isinstance(fresh, Rendering) and found.adopt == fresh.revision
+    news: tuple[PendingUpdate, ...] = ()
+    if not same or spec.updates is Updates.Auto or adopted or operator_features.lacking(spec):
+        if isinstance(fresh, Refused):
+            return fresh
+        pinned = fresh
+    else:
+        pinned = Rendering.read(same[-1], policy)
+        news = _news(owner, pinned, fresh)
+    before = capture_failure_annotation.recall(given.capture_failures, pinned.revision, found.adopt)
+    running = _weaker(owner, pinned, before, kept)
+    after = before
+    if not found.paused:
+        after = capture_fallback.noted(before, running, spec, given.pods)
+    if steps_down := after.steps != before.steps:
+        running = capture_fallback.degraded(pinned, after, owner)
+        after = replace(after, runs=running.revision)
+    desired = _desired(owner, pinned, running, kept, given, after.text())
+    for child in desired.children:
+        if (size := bounds.oversized(child.body)) is not None:
+            made = f"the {child.resource.kind} made from the spec has {size // 1024} KiB"
+            what = f"{bounds.largest(found.spec)}: {made}, more than {bounds.MADE_BYTES // 1024}"
+            return Refused(Reason.SpecTooLarge, what, policy)
+    return replace(
+        desired,
+        policy=replace(running.policy, phases=pinned.policy.phases),
+        news=news,
+        capture_failures=after,
+        steps_down=steps_down,
+        can_weaken=capture_fallback.can_weaken(running.policy, spec),
+    )
+
+
+def _weaker(owner: Owner, pinned: Rendering, memory: CaptureFailures, kept: list[_OwnRevision]) -> Rendering:
+    """The rendering that runs: the pinned one, or its weaker form, as it was made when it was decided."""
+    if not memory.steps:
+        return pinned
+    name = owner.revision_name(memory.runs)
+    made = next((one.data for one in kept if one.name == name), None)
+    return capture_fallback.degraded(pinned, memory, owner) if made is None else Rendering.read(made, pinned.policy)
+
+
+def _render(owner: Owner, mark: str) -> tuple[Rendering | Refused, Plan]:
+    """What this operator makes of a spec, whose fingerprint is `mark`, and its plan even where it refuses."""
+    spec = owner.spec
+    policy = _resolved(features(spec), graph_request(spec))
+    if lacking := missing(spec):
+        return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy), policy
+    config = engine_config(owner.name, spec, policy)
+    if obstacles := can_start(config, policy):
+        reason = obstacles[0].reason
+        what = "; ".join(one.what for one in obstacles if one.reason == reason)
+        return Refused(Reason[reason], what, policy), policy
+    file = EngineFile.of(config)
+    body = workload(owner, policy, file.hash)
+    return Rendering(mark, file.data, body, policy), policy
+
+
+@lru_cache(REMEMBERED)
+def _resolved(features: Features, request: GraphRequest) -> Plan:
+    return resolve(features, request)
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnRevision:
+    """A ControllerRevision that is ours to go by; without `data` it cannot be read."""
+
+    name: str
+    number: int
+    data: Mapping[str, str] | None
+
+
+def _kept(found: Service, revisions: Iterable[Child]) -> list[_OwnRevision]:
+    """This very service's memories, the newest last."""
+    ours = ((child.name, child.kept) for child in revisions if child.kept is not None and is_ours(found, child))
+    made = [_OwnRevision(name, kept.number, kept.data if kept.trouble is None else None) for name, kept in ours]
+    return sorted(made, key=lambda one: (one.number, one.name))
+
+
+def _memories(owner: Owner, pinned: Rendering, running: Rendering, kept: list[_OwnRevision]) -> Iterator[DesiredChild]:
+    """The memory of what runs, with the highest number of all, and of what that is a weaker form of, to go back to."""
+    numbers = {one.name: one.number for one in kept}
+    name, undegraded = (owner.revision_name(rendering.revision) for rendering in (running, pinned))
+    number = numbers.pop(name, 0)
+    if undegraded != name:
+        numbers.setdefault(undegraded, max(numbers.values(), default=0) + 1)
+        yield _memory(owner, pinned, numbers[undegraded], kept)
+    newest = max(numbers.values(), default=0)
+    yield _memory(owner, running, number if number > newest else newest + 1, kept)
+
+
+def _memory(owner: Owner, rendering: Rendering, number: int, kept: list[_OwnRevision]) -> DesiredChild:
+    name = owner.revision_name(rendering.revision)
+    # a memory cannot be changed, and the words of its plan may be others than today's
+    data = next((one.data for one in kept if one.name == name), None) or rendering.data()
+    return DesiredChild.of(Resource.ControllerRevision, controller_revision(owner, rendering.revision, data, number))
+
+
+def _desired(
+    owner: Owner,
+    pinned: Rendering,
+    rendering: Rendering,
+    kept: list[_OwnRevision],
+    given: PlanInput,
+    deaths: str | None,
+) -> Desired:
+    """The children around a rendering, which is the pinned one or a weaker form of it."""
+    budget = (DesiredChild.of(Resource.PodDisruptionBudget, disruption_budget(owner, given.failed_start)),)
+    file = EngineFile(rendering.engine, rendering.config_hash)
+    policy, shut = _guarded(owner, given.absent)
+    optional = tuple(_optional(owner))
+    return Desired(
+        policy=rendering.policy,
+        config_hash=file.hash,
+        template=rendering.template,
+        revision=rendering.revision,
+        replicas=scaling.replicas(owner.spec),
+        fewest=scaling.fewest(owner.spec),
+        scaled_by=scaling.decided_by(owner.spec),
+        children=(
+            DesiredChild.of(Resource.ServiceAccount, service_account(owner)),
+            DesiredChild.of(Resource.ConfigMap, config_map(owner, file)),
+            DesiredChild.of(Resource.Service, service(owner)),
+            *_memories(owner, pinned, rendering, kept),
+            *(budget if scaling.fewest(owner.spec) >= FLOOR else ()),
+            *policy,
+            DesiredChild.of(Resource.Deployment, deployment(owner, rendering.workload, rendering.revision, deaths)),
+            *_autoscaler(owner),
+            *(child for child in optional if child.resource not in given.absent),
+        ),
+        withheld=tuple(
+            Withheld(child.resource, given.absent[child.resource])
+            for child in optional
+            if child.resource in given.absent
+        ),
+        shut=shut,
+    )
+
+
+def _guarded(owner: Owner, absent: Absent) -> tuple[tuple[DesiredChild, ...], tuple[str, ...]]:
+    """The NetworkPolicy, where somebody says who may reach the pods, and the namespaces of Gateways it keeps out."""
+    if (access := owner.installed.access) is None:
+        return (), ()
+    through = () if Resource.HTTPRoute in absent else gateway_namespaces(owner)
+    # whoever may write a service names any Gateway, but who reaches pods is the installer's to say
+    opened = tuple(namespace for namespace in through if namespace in access.routes)
+    policy = DesiredChild.of(Resource.NetworkPolicy, network_policy(owner, access, opened))
+    # where the installer has said which pods ask from elsewhere, the proxies are taken to be among them
+    return (policy,), () if access.http else tuple(namespace for namespace in through if namespace not in opened)
+
+
+def _optional(owner: Owner) -> Iterator[DesiredChild]:
+    """The children of optional kinds that the spec asks for, whether or not their kinds are there."""
+    if owner.spec.monitoring.enabled:
+        yield DesiredChild.of(Resource.PodMonitor, pod_monitor(owner))
+    if (route := owner.spec.networking.route) is not None:
+        yield DesiredChild.of(Resource.HTTPRoute, http_route(owner, route))
+
+
+def _autoscaler(owner: Owner) -> Iterator[DesiredChild]:
+    """What decides on the number of pods; nothing while the spec does."""
+    asked = owner.spec.autoscaling
+    if asked is None or owner.spec.suspend:
+        return
+    if asked.provider is ScalingProvider.KEDA:
+        yield DesiredChild.of(Resource.ScaledObject, scaling.scaled_object(owner, asked))
+    else:
+        yield DesiredChild.of(Resource.HorizontalPodAutoscaler, scaling.horizontal_pod_autoscaler(owner, asked))
+
+
+def _without_keda(spec: Spec, absent: Absent, prometheus: str | None) -> Refused | None:
+    """Why KEDA cannot decide on the number of pods, if it is to."""
+    if spec.suspend or spec.autoscaling is None or spec.autoscaling.provider is not ScalingProvider.KEDA:
+        return None
+    if (absence := absent.get(Resource.ScaledObject)) is not None:
+        return Refused(Reason.KedaMissing, f"spec.autoscaling.provider: {absence.what}")
+    if prometheus == "":
+        return Refused(
+            Reason.PrometheusUnknown, "spec.autoscaling.provider: the operator has no address of a Prometheus for KEDA"
+        )
+    return None
+
+
+def _news(owner: Owner, pinned: Rendering, fresh: Rendering | Refused) -> tuple[PendingUpdate, ...]:
+    """What a fresh rendering would change: what the rules plan, and what the pods are made of."""
+    if isinstance(fresh, Refused):
+        return (PendingUpdate(Reason.RulesRefuse, f"this operator version rejects the spec: {fresh.what}"),)
+    if (pinned.engine, pinned.workload) == (fresh.engine, fresh.workload):
+        return ()
+    news = []
+    made = workload(owner, pinned.policy, pinned.config_hash)
+    if made != fresh.workload:  # the plan alone is another
+        plans = [
+            f"{phase} {pinned.policy.phases[phase].planned} becomes {fresh.policy.phases[phase].planned}"
+            for phase in Phase
+            if pinned.policy.phases[phase].planned is not fresh.policy.phases[phase].planned
+        ]
+        configured = fresh.config_hash != pinned.config_hash
+        start = f"the start budget becomes {fresh.policy.budget.start_seconds} s"
+        what = ", ".join(plans) or ("the engine's configuration changes" if configured else start)
+        news.append(PendingUpdate(Reason.NewPolicy, f"revision {fresh.revision}: {what}"))
+    if canonical(made) != canonical(pinned.workload):
+        image = (
+            f"image {pinned.image} becomes {fresh.image}" if pinned.image != fresh.image else "the pods' form changes"
+        )
+        news.append(PendingUpdate(Reason.NewEngine, f"revision {fresh.revision}: {image}"))
+    return tuple(news)

@@ -1,0 +1,83 @@
+"""Decode attention on a GPU by our own kernel, which reads page tables and lengths on the device: nothing is planned on
+the host, and a step's launch is the same for every batch."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.base.shapes import ModelShape
+from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.graphs.buffers import Buffers, Slot
+from graphpod_runtime.kernels.paged_decode_triton import FEW_ROWS, Rows, Scratch, Step
+
+
+class PagedDecode:
+    """Attention of passes in which every sequence has one row, for any model; a part of a backend."""
+
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> None:
+        self._shape, self._dtype, self._device = shape, dtype, device
+        self._scratch = self._scratch_of(0)
+
+    def bind(self, cache: KvCache) -> None:
+        """As AttentionBackend.bind."""
+        self._layers = [
+            (keys, values, scale, self._shape.window(layer))
+            for layer, (keys, values, scale) in enumerate(zip(cache.keys, cache.values, cache.scales, strict=True))
+        ]
+
+    def reserve(self, rows: int, pages: int) -> Iterable[tuple[str, Tensor]]:
+        """As AttentionBackend.reserve; compiles the kernels of both row counts."""
+        self._static = Buffers(
+            Slot("slots", rows, (), torch.int64, padding=SCRATCH_PAGE),
+            Slot("tables", rows, (pages,), torch.int64, padding=SCRATCH_PAGE),
+            # One token of the scratch page: attention over nothing would be NaN.
+            Slot("lengths", rows, (), torch.int64, padding=1),
+            device=self._device,
+        )
+        self._scratch = self._scratch_of(rows)
+        for count in (1, FEW_ROWS + 1):
+            self._compile(count)
+        return *self._static, *zip(("sums", "extremes", "ended"), self._scratch, strict=True)
+
+    def plan(self, metadata: Metadata) -> None:
+        """The next rows are those of `metadata`, uncaptured."""
+        parts = (metadata.slots, metadata.tables, metadata.lengths)
+        self._rows = Rows(*(part.to(self._device, non_blocking=True).contiguous() for part in parts))
+
+    def plan_step(self, metadata: Metadata, size: int) -> None:
+        """As AttentionBackend.plan_step."""
+        static = self._static
+        for name, live in (("slots", metadata.slots), ("tables", metadata.tables), ("lengths", metadata.lengths)):
+            static.load(name, live, size)
+        self._rows = Rows(*(static.view(name, size) for name in ("slots", "tables", "lengths")))
+
+    def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
+        """As AttentionBackend.over, of rows that were planned."""
+        count = q.shape[0]
+        scratch = self._scratch if count <= self._scratch.ended.shape[0] else self._scratch_of(count)
+        step = Step(q, k, v, out, self._rows, scratch)
+
+        def run(layer: int) -> Tensor:
+            keys, values, scale, window = self._layers[layer]
+            step.run(keys, values, scale, self._shape.softmax_scale, window)
+            return out
+
+        return run
+
+    def _scratch_of(self, rows: int) -> Scratch:
+        shape = self._shape
+        return Scratch.of(rows, shape.heads, shape.kv_heads, shape.head_dim, self._device)
+
+    def _compile(self, count: int) -> None:
+        """The kernel of `count` rows, on the scratch page: a capture cannot compile, and no request is to wait."""
+        shape = self._shape
+        heads = torch.zeros(
+            count, shape.heads + 2 * shape.kv_heads, shape.head_dim, dtype=self._dtype, device=self._device
+        )
+        q, k, v = heads.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
+        slots = torch.full((count,), SCRATCH_PAGE)
+        self.plan(Metadata(slots, slots[:, None], torch.ones_like(slots), torch.arange(count + 1)))
+        self.over(q, k, v, q.new_empty(count, shape.heads * shape.head_dim))(0)

@@ -1,0 +1,61 @@
+"""One pass ahead: while the device computes a pass, the host plans and launches the next; then it takes what the first
+gave.
+
+At most one pass is in flight when another is planned, so the device always has the next one in line and the host is
+never more than one token behind.
+"""
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
+from graphpod_runtime.engine.schedule.sequence import Batch, Yielded
+
+LaunchedPass = TypeVar("LaunchedPass")
+
+
+class Launching(Protocol[LaunchedPass]):
+    """What it needs of `engine.runner.Runner`."""
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a pass may be launched before the one before it has landed."""
+
+    def launch(self, batch: Batch) -> LaunchedPass: ...
+    def land(self, flight: LaunchedPass) -> Yielded: ...
+
+
+class RunAhead(Generic[LaunchedPass]):
+    """A scheduler and a runner, in turns."""
+
+    def __init__(
+        self, scheduler: Scheduler, runner: Launching[LaunchedPass], planned: Callable[[], None] = lambda: None
+    ) -> None:
+        """`planned` is called between the plan of a pass and its launch."""
+        self.scheduler = scheduler
+        self._planned = planned
+        self._runner = runner
+        self._flight: tuple[Batch, LaunchedPass] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is open or in flight: what ended in flight still owns its pages."""
+        return self.scheduler.busy or self._flight is not None
+
+    def turn(self) -> list[Progress]:
+        """Launches the next pass, if one can be planned, and lands the one before it. The first turn yields nothing."""
+        before, self._flight = self._flight, self._launch()
+        if before is None and not self._runner.ahead:
+            before, self._flight = self._flight, None
+        return self._land(before)
+
+    def _launch(self) -> tuple[Batch, LaunchedPass] | None:
+        batch = self.scheduler.next()
+        self._planned()
+        return None if batch is None else (batch, self._runner.launch(batch))
+
+    def _land(self, flight: tuple[Batch, LaunchedPass] | None) -> list[Progress]:
+        if flight is None:
+            return []
+        batch, launched = flight
+        return self.scheduler.advance(batch, self._runner.land(launched))

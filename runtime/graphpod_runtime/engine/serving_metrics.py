@@ -1,0 +1,93 @@
+"""What the loop measures: the state of queue and KV cache, and each request from its arrival to its last token."""
+
+import time
+from dataclasses import dataclass
+
+from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
+from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.messages import FinishReason
+
+
+@dataclass(slots=True)
+class _Times:
+    """Of one open request, by time.monotonic(). 0: it has not happened."""
+
+    arrived: float
+    admitted: float = 0.0
+    first: float = 0.0
+
+
+class ServingMetrics:
+    """Writes the series of serving. Names and labels are checked once, when this is made."""
+
+    def __init__(self, counters: Counters, scheduler: Scheduler, capacity_tokens: int, model: str) -> None:
+        """`capacity_tokens`: what the KV cache can hold; `model`: its name."""
+        self._counters, self._scheduler = counters, scheduler
+        self._open, self._queue = dict[str, _Times](), dict[str, Sequence]()
+        """Requests that have not ended, and those of them that were never admitted."""
+        self._asked_tokens = 0
+        """Of the scheduler when the queue was looked at last: it grows with each first admission."""
+        counters.set("graphpod_kv_cache_capacity_tokens", capacity_tokens)
+        counters.set("graphpod_prefill_budget_tokens", scheduler.limits.budget_while_decoding)
+        self._queued = counters.observer("graphpod_request_queue_time_seconds", model_name=model)
+        self._prefilled = counters.observer("graphpod_request_prefill_time_seconds", model_name=model)
+        self._decoded = counters.observer("graphpod_request_decode_time_seconds", model_name=model)
+        names = (
+            "graphpod_preemptions_total",
+            "graphpod_nonfinite_logits_total",
+            "graphpod_prefix_cache_queried_tokens_total",
+            "graphpod_prefix_cache_hit_tokens_total",
+            "graphpod_prefix_cache_evicted_tokens_total",
+        )
+        self._adders = [counters.adder(name) for name in names]
+        self._totals = [0] * len(names)
+
+    def arrived(self, sequence: Sequence) -> None:
+        """The scheduler has taken a request."""
+        self._open[sequence.id], self._queue[sequence.id] = _Times(time.monotonic()), sequence
+
+    def left(self, id: str) -> None:
+        """A request has ended without an answer."""
+        self._open.pop(id, None)
+        self._queue.pop(id, None)
+
+    def planned(self) -> None:
+        """A pass is planned, and not launched yet: requests may have been admitted to it."""
+        if self._scheduler.kv.asked_tokens == self._asked_tokens:
+            return
+        self._asked_tokens, now = self._scheduler.kv.asked_tokens, time.monotonic()
+        for id in [id for id, sequence in self._queue.items() if sequence.cached is not None]:
+            del self._queue[id]
+            times = self._open[id]
+            times.admitted = now
+            self._queued(now - times.arrived)
+
+    def progressed(self, progress: Progress) -> None:
+        """A pass has landed, and a request has one more token or has ended."""
+        id, times = progress.sequence.id, self._open.get(progress.sequence.id)
+        if times is None or progress.finish is FinishReason.Error:
+            self.left(id)
+            return
+        if not times.first or progress.finish is not None:
+            now = time.monotonic()
+            if not times.first:
+                times.first = now
+                self._prefilled(now - times.admitted)
+            if progress.finish is not None:
+                self._decoded(now - times.first)
+                self.left(id)
+
+    def update(self) -> None:
+        """Writes the gauges, and what the scheduler has counted, as they are now."""
+        counters, scheduler, kv = self._counters, self._scheduler, self._scheduler.kv
+        counters.set("graphpod_requests_running", scheduler.running)
+        counters.set("graphpod_requests_waiting", scheduler.waiting)
+        counters.set("graphpod_kv_cache_usage_ratio", scheduler.usage)
+        counters.set("graphpod_prefix_cache_tokens", kv.tree.size * scheduler.limits.page_size)
+        evicted = kv.tree.evicted * scheduler.limits.page_size
+        totals = [scheduler.preemptions, scheduler.nonfinite, kv.asked_tokens, kv.hit_tokens, evicted]
+        for add, total, before in zip(self._adders, totals, self._totals, strict=True):
+            if total != before:
+                add(total - before)
+        self._totals = totals

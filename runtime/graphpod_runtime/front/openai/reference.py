@@ -1,0 +1,158 @@
+"""The tables of docs/reference/http.md, from the request models, the limits and the codes of errors.
+
+`python -m graphpod_runtime.front.openai.reference PAGE` writes each table between its two marks in the page; a test
+compares.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphpod_runtime.front import connection, request_body
+from graphpod_runtime.front.openai import parse, request, service, stream
+from graphpod_runtime.front.openai.request import NEEDS, NOT_BUILT, UNUSED, ChatRequest, CompletionRequest
+from graphpod_runtime.front.request_id import MAX_LENGTH
+from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
+from graphpod_runtime.front.requests.errors import Code
+
+MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+FIRST_WORD = re.compile(r"(?<=\w)\b")
+"""Where the first word ends, and its plural's letter goes."""
+
+Rows = Iterable[tuple[str, ...]]
+
+CODES: dict[Code, tuple[int, str]] = {
+    "invalid_json": (400, "Send a JSON object in UTF-8, with `content-type: application/json`."),
+    "invalid_type": (400, "The field has another type than the tables above say."),
+    "invalid_value": (400, "The message names the bound or the values that the field may have."),
+    "missing_required_parameter": (400, "Send the field that `param` names."),
+    "unknown_parameter": (400, "The field does not exist. Correct its name, or leave it out."),
+    "unsupported_parameter": (400, "The field exists and is not built. Leave it out."),
+    "context_length_exceeded": (400, "Prompt and answer exceed the context. The message has the numbers."),
+    "invalid_http": (400, "The request is not HTTP/1.1, or breaks a limit of the connection. It was closed."),
+    "invalid_api_key": (401, "Send the service's key as `Authorization: Bearer KEY`."),
+    "model_not_found": (404, "The message names the model that is served."),
+    "unknown_url": (404, "The message lists the endpoints."),
+    "method_not_supported": (405, "Use the method in `Allow`."),
+    "request_timeout": (408, "The body stopped coming. Send the request again."),
+    "slow_reader": (408, "Only as an event: the client did not read its stream. Read faster, or ask for less."),
+    "request_too_large": (413, "The body has too many bytes or values. Shorten the prompt, or send fewer at once."),
+    "unsupported_content_encoding": (415, "Send the body uncompressed."),
+    "header_too_large": (431, "Send fewer or shorter header fields."),
+    "engine_error": (500, "The server or the engine failed on this request; the pod's log says why."),
+    "not_ready": (503, "The pod starts or restarts. Retry."),
+    "draining": (503, "The pod stops. Retry; another pod answers."),
+    "queue_full": (503, "Too many requests or prompt tokens are open. Retry later, or add replicas."),
+    "bodies_full": (503, "Open requests hold too many bytes of prompts. Retry later."),
+    "too_many_connections": (503, "Too many connections are open. Reuse connections, or retry later."),
+}
+"""Status, and what to do."""
+
+LIMITS: tuple[tuple[str, str], ...] = (
+    ("body", f"{request_body.BODY_LIMIT >> 20} MiB, and {request_body.BODY_SECONDS:.0f} s between two pieces of it"),
+    ("bodies that one pod reads at a time", f"{request_body.BODIES_LIMIT >> 20} MiB together"),
+    ("strings, lists and objects of one body", f"{parse.MAX_NODES}"),
+    ("items and fields of one body", f"{parse.MAX_ITEMS}"),
+    ("messages of a conversation, prompts of a completion", f"{request.MAX_MESSAGES}"),
+    ("open requests of one pod, each prompt counted", "`maxBatch` + `spec.serving.maxQueue`"),
+    ("stop strings", f"{request.MAX_STOPS}, each of at most {request.MAX_STOP_LENGTH} characters"),
+    ("stop tokens", f"{request.MAX_STOPS}"),
+    ("alternatives with log-probabilities", f"{request.MAX_ALTERNATIVES} for each token"),
+    ("log-probabilities of a prompt (`echo`)", f"{service.MAX_NAMED} = prompt tokens × (1 + alternatives)"),
+    ("`cache_salt`", f"{request.MAX_SALT} characters"),
+    ("`chat_template_kwargs`", f"{request.MAX_VARIABLES} bytes as JSON, {request.MAX_DEPTH} levels"),
+    ("tool calls of one earlier turn", f"{request.MAX_TOOL_CALLS}"),
+    ("address and header", f"{connection.HEADER_BYTES >> 10} KiB, within {connection.HEADER_SECONDS:.0f} s"),
+    ("`x-request-id`", f"{MAX_LENGTH} characters"),
+    ("connections of one pod", f"{connection.MAX_CONNECTIONS}, fewer where the limit of open files is low"),
+    ("requests sent ahead on one connection", f"{connection.MAX_AHEAD}"),
+    ("a stream's client reads nothing", f"{stream.STALLED_SECONDS:.0f} s, or {MOST_WAITING} tokens that wait"),
+)
+
+
+def tables() -> dict[str, str]:
+    """Every table, by the name in its mark."""
+    own = ("Field", "Type", "Required", "Meaning")
+    chat, text = list(_fields(ChatRequest.model_json_schema())), list(_fields(CompletionRequest.model_json_schema()))
+    both = [row for row in chat if row in text]
+    unused = [row for row in both if row[0].strip("`") in UNUSED]
+    return {
+        "shared": _table(own, (row for row in both if row not in unused)),
+        "chat": _table(own, (row for row in chat if row not in both)),
+        "completions": _table(own, (row for row in text if row not in both)),
+        "no-effect": _table(("Field", "Type", "Meaning"), ((name, kind, words) for name, kind, _, words in unused)),
+        "not-built": _table(("Field", "Accepted values"), _not_built()),
+        "limits": _table(("What", "At most"), LIMITS),
+        "codes": _table(
+            ("Code", "Status", "What to do"), ((f"`{code}`", str(status), do) for code, (status, do) in CODES.items())
+        ),
+    }
+
+
+def filled(page: str) -> str:
+    """The page with each table as it is now. KeyError for a mark that no table has."""
+    made = tables()
+    return MARKED.sub(lambda mark: f"{mark[1]}\n{made[mark[2]]}\n{mark[3]}", page)
+
+
+def _not_built() -> Iterator[tuple[str, str]]:
+    for name, neutral in NOT_BUILT.items():
+        needs = f"none; OpenAI, too, refuses it without `{NEEDS[name]}`" if name in NEEDS else "none"
+        yield f"`{name}`", ", ".join(f"`{json.dumps(word)}`" for word in neutral) or needs
+
+
+def _fields(
+    schema: Mapping[str, Any], path: str = "", defs: Mapping[str, Any] | None = None
+) -> Iterator[tuple[str, ...]]:
+    """Name, type, whether it is required, meaning: of each field, and of those of the objects below it."""
+    defs = schema.get("$defs", {}) if defs is None else defs
+    for name, field in schema["properties"].items():
+        required = "yes" if name in schema.get("required", ()) else ""
+        yield f"`{path}{name}`", _type(field), required, field.get("description", "")
+        for branch in field.get("anyOf", (field,)):
+            inner = branch.get("items", branch)
+            if "$ref" in inner:
+                within = f"{path}{name}{'[]' if 'items' in branch else ''}."
+                yield from _fields(defs[inner["$ref"].rpartition("/")[2]], within, defs)
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """In words, with bounds."""
+    if "anyOf" in schema:
+        return " or ".join(_type(branch) for branch in schema["anyOf"] if branch.get("type") != "null")
+    if "$ref" in schema:
+        return "object"
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
+    kind = schema["type"]
+    if kind == "array":
+        most = f"at most {schema['maxItems']} " if "maxItems" in schema else ""
+        return f"list of {most}{re.sub(FIRST_WORD, 's', _type(schema['items']), count=1)}"
+    if kind == "object":
+        return f"object of strings, at most {schema['maxProperties']}" if "maxProperties" in schema else "object"
+    if kind == "string":
+        return f"string of at most {schema['maxLength']} characters" if "maxLength" in schema else "string"
+    return f"{kind}{_range(schema)}"
+
+
+def _range(schema: Mapping[str, Any]) -> str:
+    """The bounds of a number; those of its 32 or 64 bits are none that a client meets."""
+    least, most = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum")
+    if least is None or least < -(2**30):
+        return ""
+    above = "above " if "exclusiveMinimum" in schema else ""
+    return f", {above}{least} to {most}" if most is not None else f", {above}{least} or more"
+
+
+def _table(head: tuple[str, ...], rows: Rows) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(filled(target.read_text()))

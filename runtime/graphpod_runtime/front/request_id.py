@@ -1,0 +1,35 @@
+"""The id of one HTTP request: `x-request-id` of its answer, and of the log line where it is refused.
+
+A client's own id is used when it is one word of bounded length. Otherwise a generated answer's id is (`chatcmpl-…`),
+and every other answer gets an id of its own (`req-…`).
+"""
+
+import re
+import uuid
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+HEADER = b"x-request-id"
+MAX_LENGTH = 128
+"""Characters of a client's own id."""
+WORD = re.compile(rb"[A-Za-z0-9._:/+=-]{1,%d}" % MAX_LENGTH)
+"""Such an id needs no escape in a log line."""
+ANSWER = "graphpod.answer_id"
+"""Where the application leaves its answer's id in a request's scope."""
+
+
+def request_id(scope: Mapping[str, Any]) -> str:
+    """The client's id if it is valid, else the answer's, else a new one."""
+    sent = next((value for name, value in scope["headers"] if name == HEADER), b"")
+    return sent.decode() if WORD.fullmatch(sent) else scope.get(ANSWER) or new_id("req")
+
+
+def answer_id(scope: MutableMapping[str, Any], prefix: str) -> str:
+    """A new id for the request's answer, as OpenAI's look."""
+    id = scope[ANSWER] = new_id(prefix)
+    return id
+
+
+def new_id(prefix: str) -> str:
+    """An id that no other request has."""
+    return f"{prefix}-{uuid.uuid4().hex}"

@@ -1,0 +1,83 @@
+"""A Prometheus that is configured only by our PodMonitor, ServiceMonitor and PrometheusRule scrapes and evaluates."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from monitoring.rules import ALERTS, RECORDINGS
+from tests.e2e.monitoring.stack import Stack, stack
+from tests.monitoring.kubelet import Part
+from tests.monitoring.scaled import EXCLUDED
+from tests.places import Place
+
+pytestmark = pytest.mark.slow
+MONITORED = {"monitoring": {"enabled": True}}
+STRANGE = {"monitoring": {"enabled": True, "labels": {"release": "another"}}}
+
+
+@pytest.fixture(scope="module")
+def watched(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Two services that a Prometheus selects, and one whose labels it does not."""
+    with stack(tmp_path_factory.mktemp("stack"), {name: Part() for name in ("one", "two", "strange")}) as made:
+        place = made.place("team")
+        place.apply("one", **MONITORED)
+        place.apply("two", **MONITORED)
+        place.apply("strange", **STRANGE)
+        for name in ("one", "two", "strange"):
+            made.eventually(place.reached("Ready", "True", "Ready", name), timeout=120)
+        yield made
+
+
+def test_only_the_objects_with_its_labels_are_selected_and_none_is_rejected(watched: Stack) -> None:
+    found = watched.eventually(lambda: (now := watched.select()).pod_monitors == ("team/one", "team/two") and now)
+    assert found.service_monitors == ("graphpod-system/graphpod-operator", "monitoring/kube-state-metrics")
+    assert found.rules == ("graphpod-system/graphpod-operator",)
+    assert found.rejected == ()
+
+
+def test_every_target_of_the_monitors_is_found_and_answers(watched: Stack) -> None:
+    def answers() -> bool:
+        found = watched.targets()
+        jobs = sorted(name.partition(" ")[0] for name in found)
+        assert jobs == ["graphpod-operator", "kube-state-metrics", "team/one", "team/two"], found
+        return set(found.values()) == {"up"}
+
+    watched.eventually(answers, timeout=60)
+
+
+def test_a_service_knows_whether_a_prometheus_scrapes_it(watched: Stack) -> None:
+    place = Place(watched.cluster, "team")
+    watched.eventually(place.reached("MonitorReady", "True", "Scraped", "one"), timeout=60)
+    watched.eventually(place.reached("MonitorReady", "True", "Scraped", "two"), timeout=60)
+    said = watched.eventually(place.reached("MonitorReady", "False", "NotScraped", "strange"), timeout=90)
+    assert "spec.monitoring.labels" in said
+
+    place.apply("strange", **MONITORED)
+    watched.eventually(lambda: "team/strange" in watched.select().pod_monitors)
+    watched.eventually(place.reached("MonitorReady", "True", "Scraped", "strange"), timeout=60)
+
+
+def test_series_carry_the_labels_that_the_rules_group_by(watched: Stack) -> None:
+    by = "count by (namespace, inferenceservice, pod) (graphpod_build_info)"
+    found = watched.eventually(lambda: watched.prometheus.query(by))
+    assert {(one["namespace"], one["inferenceservice"]) for one in found} >= {("team", "one"), ("team", "two")}
+    assert all(one["pod"].startswith(one["inferenceservice"]) for one in found)
+    (operator,) = watched.prometheus.query("count by (namespace, pod) (graphpod_operator_build_info)")
+    assert operator == {"namespace": "graphpod-system", "pod": "graphpod-operator-1"}
+
+
+def test_series_of_pods_join_those_of_kube_state_metrics(watched: Stack) -> None:
+    joined = "graphpod_build_info * on (namespace, pod) group_left () kube_pod_info"
+    found = watched.eventually(lambda: watched.prometheus.query(joined), timeout=60)
+    assert {one["inferenceservice"] for one in found} >= {"one", "two"}
+
+
+def test_every_rule_of_the_chart_is_evaluated(watched: Stack) -> None:
+    def evaluated() -> bool:
+        groups = watched.prometheus.get("rules")["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        names = {rule["name"] for rule in rules}
+        assert names == {row.name for row in (*ALERTS, *RECORDINGS)} - set(EXCLUDED)
+        return {rule["health"] for rule in rules} == {"ok"}
+
+    watched.eventually(evaluated, timeout=60)

@@ -1,0 +1,51 @@
+"""docs/reference/http.md: its tables are those of the code, and each field, code and endpoint stands in one."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from graphpod_runtime.front.openai.api import ENDPOINTS
+from graphpod_runtime.front.openai.reference import CODES, MARKED, filled, tables
+from graphpod_runtime.front.openai.request import NEEDS, NOT_BUILT, UNUSED, ChatRequest, CompletionRequest
+from graphpod_runtime.front.refusals import LINES_A_SECOND
+from graphpod_runtime.front.requests.errors import Code
+
+PAGE = (Path(__file__).parents[4] / "docs/reference/http.md").read_text()
+
+
+def named(table: str) -> set[str]:
+    """The first column of a table."""
+    return set(re.findall(r"^\| `([^`]+)` \|", tables()[table], re.MULTILINE))
+
+
+def test_the_page_holds_the_tables_as_they_are_now() -> None:
+    assert filled(PAGE) == PAGE, "make crd writes them again"
+    assert {name for _, name, _ in MARKED.findall(PAGE)} == set(tables())
+
+
+@pytest.mark.parametrize(("model", "own"), [(ChatRequest, "chat"), (CompletionRequest, "completions")])
+def test_every_field_of_a_request_stands_in_one_table(model: type[ChatRequest | CompletionRequest], own: str) -> None:
+    accepted, unused = named("shared") | named(own), named("no-effect")
+    assert {field for field in accepted | unused if "." not in field} == set(model.model_fields)
+    assert (unused, named("not-built"), accepted & unused) == (set(UNUSED), set(NOT_BUILT), set())
+    assert set(NOT_BUILT).isdisjoint(model.model_fields)
+    assert NEEDS.keys() <= NOT_BUILT.keys()
+
+
+def test_fields_of_objects_in_lists_are_named_as_in_errors() -> None:
+    inner = {"messages[].role", "messages[].content[].text", "messages[].tool_calls[].function.arguments"}
+    assert inner <= named("chat")
+
+
+def test_every_field_has_a_meaning() -> None:
+    rows = [line for name in ("shared", "chat", "completions", "no-effect") for line in tables()[name].splitlines()]
+    assert len(rows) > 40
+    assert [row for row in rows if re.search(r"\|\s+\|$", row)] == []
+
+
+def test_every_code_and_endpoint_stands_in_the_page() -> None:
+    assert set(CODES) == set(get_args(Code))
+    assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)` \|", PAGE, re.MULTILINE)) == set(ENDPOINTS)
+    assert f"at most {LINES_A_SECOND} a second" in PAGE

@@ -1,0 +1,277 @@
+"""Requests that are refused: status, code and field of each, and words that say what to send instead."""
+
+import gzip
+import json
+from collections.abc import Callable
+from typing import Any, get_args
+
+import httpx2
+import openai
+import pytest
+from pydantic import ValidationError
+from starlette.routing import Route
+
+from graphpod_runtime.front.openai.api import ENDPOINTS, openai_app
+from graphpod_runtime.front.openai.request import CompletionRequest
+from graphpod_runtime.front.request_body import BODY_LIMIT
+from graphpod_runtime.front.requests.errors import Code
+
+from .conftest import Front
+from .test_openai import CHAT, NESTED, TEXT, error_of, say
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("n", 2, "n 2 is not built; only 1 is"),
+        ("best_of", 2, "best_of 2 is not built; only 1 is"),
+        ("logit_bias", {"5": 1}, "logit_bias is not built; leave the field out"),
+        ("frequency_penalty", 0.5, "frequency_penalty 0.5 is not built; only 0 is"),
+        ("response_format", {"type": "json_schema"}, "response_format type json_schema is not built; only text is"),
+        ("response_format", "json", 'response_format "json" is not built; only {"type": "text"} is'),
+        ("tools", [{"type": "function"}], "tools is not built; leave the field out"),
+        ("tool_choice", "auto", "tool_choice is only allowed with tools, and tools is not built; leave both out"),
+        ("reasoning_effort", "low", 'reasoning_effort "low" is not built; leave the field out'),
+        ("add_generation_prompt", False, "add_generation_prompt false is not built; only true is"),
+        ("store", True, "store true is not built; only false is"),
+        ("service_tier", "flex", 'service_tier "flex" is not built; only "auto" or "default" is'),
+    ],
+)
+def test_a_field_that_is_not_built_is_refused_by_name_with_what_is(
+    front: Front, field: str, value: Any, message: str
+) -> None:
+    response = front.post(CHAT, say("x", **{field: value}))
+    error = error_of(response)
+    assert (response.status_code, error["param"], error["code"]) == (400, field, "unsupported_parameter")
+    assert error["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"model": "echo"}, "missing_required_parameter"),
+        (say("x", top_k=2.5), "invalid_type"),
+        (say("x", seed="5"), "invalid_type"),
+        (say("x", n="1"), "invalid_type"),
+        (say("x", temperature=3), "invalid_value"),
+        (say("x", stream=True, stream_options={"a": 1}), "unknown_parameter"),
+        (say("x", stream_options={}), "invalid_value"),
+        (say("x", a=1), "unknown_parameter"),
+        (say([{"type": "text", "text": "", "a": 1}]), "unknown_parameter"),
+        (b"{", "invalid_json"),
+        (b"[]", "invalid_json"),
+    ],
+)
+def test_the_code_says_what_kind_of_mistake_it_is(front: Front, body: Any, code: str) -> None:
+    assert error_of(front.post(CHAT, body))["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", CHAT, "POST"), ("POST", "/v1/models", "GET"), ("PUT", "/v1/models/a", "GET")],
+)
+def test_another_method_is_answered_with_the_one_to_send(front: Front, method: str, path: str, allowed: str) -> None:
+    response = httpx2.request(method, front.http + path)
+    error = error_of(response)
+    assert (response.status_code, response.headers["allow"], error["code"]) == (405, allowed, "method_not_supported")
+    assert error["message"] == f"{method} {path} is not supported; send {allowed} instead."
+
+
+def test_the_endpoints_that_a_404_names_are_those_that_are_served(front: Front) -> None:
+    served = {
+        f"{method} {route.path.replace(':path', '')}"
+        for route in openai_app(None).routes  # type: ignore[arg-type]
+        if isinstance(route, Route)
+        for method in route.methods or ()
+    }
+    assert served == set(ENDPOINTS)
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_a_slash_at_the_end_of_a_path_changes_nothing(front: Front, path: str) -> None:
+    """A redirect would name the address of this server, not that of a gateway in front of it."""
+    body = say("x") if path == CHAT else {"model": "echo", "prompt": "x"}
+    assert front.post(path + "/", body).status_code == 200
+    models = httpx2.get(front.http + "/v1/models/")
+    assert (models.status_code, models.json()["object"]) == (200, "list")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param", "words"),
+    [
+        (CHAT, b'{"model": "echo", ', 400, None, "not JSON"),
+        (CHAT, [1], 400, None, "JSON object"),
+        (CHAT, {"model": "echo"}, 400, "messages", "required"),
+        (CHAT, {"model": "echo", "messages": []}, 400, "messages", "at least 1"),
+        (CHAT, {"model": "echo", "messages": [{"role": "robot", "content": "x"}]}, 400, "messages[0].role", "user"),
+        (CHAT, say("x", temperature=3), 400, "temperature", "less than or equal to 2"),
+        (CHAT, say("x", top_k=-2), 400, "top_k", "greater than or equal to -1"),
+        (CHAT, say("x", top_k=2.5), 400, "top_k", "valid integer"),
+        (CHAT, say("x", min_p=1.5), 400, "min_p", "less than or equal to 1"),
+        (TEXT, {"model": "echo", "prompt": "x", "min_p": -0.1}, 400, "min_p", "greater than or equal to 0"),
+        (CHAT, say("x", temperature=float("nan")), 400, "temperature", "finite number"),
+        (CHAT, say("x", top_p=float("-inf")), 400, "top_p", "finite number"),
+        (CHAT, say("x", temperature=True), 400, "temperature", "valid number"),
+        (CHAT, say("x", max_tokens=True), 400, "max_tokens", "valid integer"),
+        (CHAT, say("x", seed="5"), 400, "seed", "valid integer"),
+        (CHAT, say("x", stream="yes"), 400, "stream", "valid boolean"),
+        (CHAT, say("x", stop=["a" * 100_000] * 16), 400, "stop[0]", "at most 1024 characters"),
+        (CHAT, say("x", stop=["a"] * 17), 400, "stop", "at most 16 items"),
+        (
+            CHAT,
+            {"model": "echo", "messages": [{"role": "user", "content": "x"}] * 8193},
+            400,
+            "messages",
+            "at most 8192",
+        ),
+        (CHAT, {"model": "echo", "messages": [{"role": "user", "content": None}]}, 400, "messages[0].content", "null"),
+        (CHAT, {"model": "echo", "messages": [{"role": "tool"}]}, 400, "messages[0].content", "missing"),
+        (
+            CHAT,
+            say("x", chat_template_kwargs={"a": 1}),
+            400,
+            "chat_template_kwargs",
+            "does not read 'a'; it reads: none",
+        ),
+        (CHAT, say("x", chat_template_kwargs={"a": "x" * 20_000}), 400, "chat_template_kwargs", "at most 16384"),
+        (CHAT, say("x", chat_template_kwargs={"a": NESTED}), 400, "chat_template_kwargs", "16 levels"),
+        (CHAT, say("x", chat_template_kwargs={"a": float("nan")}), 400, "chat_template_kwargs", "not JSON"),
+        (CHAT, say("x", logit_bias=NESTED), 400, "logit_bias", "logit_bias is not built; leave the field out"),
+        (CHAT, say("x", max_tokens=0), 400, "max_tokens", "greater than or equal to 1"),
+        (TEXT, {"model": "echo", "prompt": "x", "max_tokens": 0}, 400, "max_tokens", "would be empty; ask for 1"),
+        (TEXT, {"model": "echo", "prompt": "x", "max_tokens": -1}, 400, "max_tokens", "greater than or equal to 0"),
+        (TEXT, {"model": "echo", "prompt": [1] * 200_000, "max_tokens": 0, "echo": True}, 400, "prompt", "by 1"),
+        (CHAT, say("x", n="1"), 400, "n", 'n must be a number, not "1"'),
+        (CHAT, say("x", n=True), 400, "n", "n must be a number, not true"),
+        (CHAT, say("x", presence_penalty="0"), 400, "presence_penalty", 'must be a number, not "0"'),
+        (TEXT, {"model": "echo", "prompt": "x", "max_tokens": 10**4300 - 1}, 400, "max_tokens", "less than"),
+        (CHAT, say("x", stop_token_ids=[5, 2**70]), 400, "stop_token_ids[1]", "less than 2147483648"),
+        (CHAT, say("x", stop_token_ids=[-1]), 400, "stop_token_ids[0]", "greater than or equal to 0"),
+        (CHAT, say("x", stop_token_ids=[1] * 17), 400, "stop_token_ids", "at most 16 items"),
+        (CHAT, say("x", stop=[""]), 400, "stop[0]", "at least 1 character"),
+        (CHAT, say("x", stream_options={"include_usage": True}), 400, "stream_options", "stream is true"),
+        (CHAT, say("x", top_logprobs=2), 400, "top_logprobs", "only allowed when logprobs is true"),
+        (CHAT, say("x", logprobs=True, top_logprobs=21), 400, "top_logprobs", "less than or equal to 20"),
+        (CHAT, say("x", logprobs=1), 400, "logprobs", "boolean"),
+        (TEXT, {"model": "echo", "prompt": "x", "logprobs": 21}, 400, "logprobs", "less than or equal to 20"),
+        (TEXT, {"model": "echo", "prompt": "x", "logprobs": True}, 400, "logprobs", "valid integer"),
+        (TEXT, {"model": "echo", "prompt": "x", "logprobs": -1}, 400, "logprobs", "greater than or equal to 0"),
+        (CHAT, say("x", brand_new=1), 400, "brand_new", "Unrecognized"),
+        (CHAT, say("x", model="gpt-5"), 404, "model", "'gpt-5' does not exist here; this service serves 'echo'"),
+        (TEXT, {"model": "echo", "prompt": ""}, 400, "prompt", "empty"),
+        (TEXT, {"model": "echo", "prompt": []}, 400, "prompt", "empty list"),
+        (TEXT, {"model": "echo", "prompt": [999]}, 400, "prompt", "0 to 259"),
+        (TEXT, {"model": "echo", "prompt": [260]}, 400, "prompt", "token id 260 at position 0"),
+        (TEXT, {"model": "echo", "prompt": [1, -1]}, 400, "prompt", "token id -1 at position 1"),
+        (TEXT, {"model": "echo", "prompt": [[1], [999]]}, 400, "prompt", "token id 999"),
+        (TEXT, {"model": "echo", "prompt": [1, None]}, 400, "prompt[1]", "valid integer"),
+        (TEXT, {"model": "echo", "prompt": [True]}, 400, "prompt[0]", "valid"),
+        (TEXT, {"model": "echo", "prompt": "a\ud800"}, 400, "prompt", "half a surrogate pair (\\ud800) at character 1"),
+        (TEXT, {"model": "echo", "prompt": ["a"] * 9}, 400, "prompt", "9 prompts; this service takes 8 at a time"),
+        (CHAT, say("a\ud800"), 400, "messages[0].content", "half a surrogate pair (\\ud800) at character 1"),
+        (CHAT, b'{"model": "\xff"}', 400, None, "byte 11 is not UTF-8"),
+        (CHAT, b"[" * 60_000, 400, None, "nested too deeply"),
+        (CHAT, b'{"model": ' + b"9" * 5000 + b"}", 400, None, "an integer of too many digits"),
+        (CHAT, b"", 400, None, "not JSON"),
+        ("/v1/embeddings", {}, 404, None, "POST /v1/embeddings is not served. Use one of: POST /v1/chat/completions"),
+        (CHAT, say("x", metadata=5), 400, "metadata", "valid dictionary"),
+        (CHAT, say("x", metadata={"a": 5}), 400, "metadata.a", "valid string"),
+        (CHAT, say("x", metadata={"a" * 65: ""}), 400, f"metadata.{'a' * 60}…", "at most 64 characters"),
+        (CHAT, say("x", metadata={"a": "b" * 513}), 400, "metadata.a", "at most 512 characters"),
+        (CHAT, say("x", metadata={str(number): "" for number in range(17)}), 400, "metadata", "at most 16 items"),
+        (CHAT, say("x", user=5), 400, "user", "valid string"),
+        (CHAT, say("x", chat_template_kwargs={"a": "\ud800"}), 400, "chat_template_kwargs", "half a surrogate pair"),
+    ],
+)
+def test_a_wrong_request_is_told_what_is_wrong(
+    front: Front, path: str, body: Any, status: int, param: str | None, words: str
+) -> None:
+    response = front.post(path, body)
+    error = error_of(response)
+    assert (response.status_code, error["param"], error["type"]) == (status, param, "invalid_request_error")
+    assert words in error["message"]
+    assert error["code"] in get_args(Code)
+
+
+def test_a_prompt_longer_than_the_model_is_refused_with_both_numbers(front: Front) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        front.client().chat.completions.create(**say("x" * 200_000), max_tokens=5)
+    error = caught.value.body
+    assert isinstance(error, dict)
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+    for number in ("200000 tokens", "200005 tokens", "5 in the completion", "shorten the messages by 1"):
+        assert number in error["message"]
+
+
+def test_a_text_that_was_not_counted_in_full_is_refused_with_what_is_known(own_front: Callable[..., Front]) -> None:
+    front = own_front(max_model_len=2048)
+    for size, known in ((20_000, "the first 4350 alone have 4350 tokens"), (90_000, "more than 32 for each token")):
+        error = error_of(front.post(CHAT, say("x" * size)))
+        assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+        for words in ("maximum context length is 2048 tokens", f"{size} characters", known, "Shorten the messages."):
+            assert words in error["message"]
+
+
+def test_an_answer_longer_than_the_model_blames_its_own_field(front: Front) -> None:
+    error = error_of(front.post(CHAT, say("hi", max_tokens=10_000_000)))
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "max_tokens")
+    assert "ask for at most 199998 tokens, or leave max_tokens out" in error["message"]
+
+
+def test_a_refusal_repeats_no_more_than_the_beginning_of_what_was_sent(front: Front) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "description": "x" * 5000}}] * 50
+    bodies: list[dict[str, Any]] = [
+        say("x", tools=tools),
+        say("x", **{"y" * 100_000: 1}),
+        say("x", reasoning_effort="z" * 100_000),
+        say("x", n=10**4000),
+        say("x", model="m" * 100_000),
+        {"model": "echo", "messages": [{"role": "user", "content": "x", "k" * 100_000: 1}]},
+        {"model": "echo", "messages": [{"role": "user", "content": [{"type": "text", "text": "", "k" * 100_000: 1}]}]},
+    ]
+    for body in bodies:
+        response = front.post(CHAT, body)
+        assert (response.status_code in (400, 404), len(response.content) < 500) == (True, True), response.text[:900]
+
+
+def test_a_body_beyond_the_limit_is_refused_whether_it_says_its_length_or_not(front: Front) -> None:
+    body = json.dumps(say("x" * BODY_LIMIT)).encode()
+    declared = front.post(CHAT, body)
+    assert (declared.status_code, error_of(declared)["code"]) == (413, "request_too_large")
+    pieces = (body[at : at + 65536] for at in range(0, len(body), 65536))
+    chunked = httpx2.post(front.http + CHAT, content=pieces, headers={"content-type": "application/json"})
+    assert chunked.status_code == 413
+    assert f"larger than {BODY_LIMIT} bytes" in error_of(chunked)["message"]
+    assert front.post(CHAT, say("x")).status_code == 200
+
+
+def test_a_list_of_wrong_items_gives_one_error(front: Front) -> None:
+    with pytest.raises(ValidationError) as caught:
+        CompletionRequest.model_validate({"model": "echo", "prompt": [1] * 1000 + [None] * 1000})
+    assert caught.value.error_count() <= 4  # one for each form that a prompt can have
+
+
+def test_a_body_of_another_type_is_told_the_type(front: Front) -> None:
+    response = httpx2.post(front.http + CHAT, content=json.dumps(say("x")), headers={"content-type": "text/plain"})
+    assert response.status_code == 400
+    assert "content-type application/json" in error_of(response)["message"]
+
+
+def test_a_compressed_body_is_told_so(front: Front) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = httpx2.post(front.http + CHAT, content=gzip.compress(json.dumps(say("x")).encode()), headers=headers)
+    assert response.status_code == 415
+    assert "content-encoding gzip is not supported" in error_of(response)["message"]
+
+
+def test_a_part_that_is_no_text_is_refused(front: Front) -> None:
+    content = [{"type": "image_url", "image_url": {"url": "data:,"}}]
+    response = front.post(CHAT, {"model": "echo", "messages": [{"role": "user", "content": content}]})
+    assert response.status_code == 400
+    assert error_of(response)["param"] == "messages[0].content[0].type"
+
+
+@pytest.mark.parametrize(("field", "value"), [("cache_salt", ""), ("cache_salt", "x" * 257), ("priority", "high")])
+def test_a_salt_or_priority_that_cannot_be_is_refused(front: Front, field: str, value: object) -> None:
+    refused = front.post("/v1/completions", {"model": "echo", "prompt": "a", field: value})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)

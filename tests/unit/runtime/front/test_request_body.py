@@ -1,0 +1,110 @@
+"""The way in of one body: what is kept of it, for how long, and what is read of one that is refused."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import chain, repeat
+from typing import Any
+
+import pytest
+
+from graphpod_runtime.front import request_body as limits
+from graphpod_runtime.front.request_body import (
+    BODIES_LIMIT,
+    BODY_LIMIT,
+    DISCARD_LIMIT,
+    HeldBytes,
+    Interrupted,
+    RequestBody,
+)
+
+PIECE = b"x" * 65536
+GONE = {"type": "http.disconnect"}
+
+
+class Client:
+    """A client that sends these messages, and counts what is read of them."""
+
+    def __init__(self, *messages: Any, then: Any = GONE) -> None:
+        self._messages: Iterator[Any] = chain(messages, repeat(then))
+        self.bytes = 0
+
+    async def __call__(self) -> Any:
+        message = next(self._messages)
+        self.bytes += len(message.get("body", b""))
+        return message
+
+
+def piece(body: bytes, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def body_of(client: Client, room: HeldBytes | None = None, *headers: tuple[bytes, bytes]) -> RequestBody:
+    return RequestBody({"headers": [(b"transfer-encoding", b"chunked"), *headers]}, client, room or HeldBytes())
+
+
+def test_a_body_comes_whole_and_its_room_is_given_back_once_it_has_been_read() -> None:
+    async def run() -> None:
+        room = HeldBytes()
+        incoming = body_of(Client(piece(b"ab"), piece(b"c", more=False)), room)
+        assert await incoming.read() is None
+        assert await incoming.receive() == piece(b"abc", more=False)
+        assert room.held == 3
+        assert await incoming.receive() == GONE
+        assert room.held == 0
+        incoming.release()
+        assert room.held == 0
+
+    asyncio.run(run())
+
+
+def test_a_body_beyond_a_limit_is_refused_and_given_back() -> None:
+    async def run() -> None:
+        room = HeldBytes()
+        endless = body_of(Client(then=piece(PIECE)), room)
+        refusal = await endless.read()
+        assert refusal is not None
+        assert (refusal.status, refusal.code) == (413, "request_too_large")
+        assert room.held <= BODY_LIMIT + len(PIECE)
+        endless.release()
+        room.held = BODIES_LIMIT
+        refusal = await body_of(Client(piece(b"x")), room).read()
+        assert refusal is not None
+        assert (refusal.status, refusal.code) == (503, "bodies_full")
+
+    asyncio.run(run())
+
+
+def test_of_a_refused_body_a_bounded_part_is_read_and_nothing_kept() -> None:
+    async def run() -> None:
+        client, room = Client(then=piece(PIECE)), HeldBytes()
+        endless = body_of(client, room)
+        await endless.discard()
+        assert (endless.complete, room.held) == (False, 0)
+        assert DISCARD_LIMIT <= client.bytes <= DISCARD_LIMIT + len(PIECE)
+        short = body_of(Client(piece(PIECE), piece(PIECE, more=False)))
+        await short.discard()
+        assert short.complete
+
+    asyncio.run(run())
+
+
+def test_a_client_that_waits_for_a_word_is_not_asked_for_a_body_that_is_refused() -> None:
+    client = Client(then=piece(PIECE))
+    incoming = body_of(client, None, (b"expect", b"100-continue"))
+    asyncio.run(incoming.discard())
+    assert (client.bytes, incoming.complete) == (0, False)
+
+
+def test_a_body_that_stops_coming_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.01)
+    refusal = asyncio.run(RequestBody({"headers": [(b"content-length", b"5")]}, never, HeldBytes()).read())
+    assert refusal is not None
+    assert refusal.status == 408
+
+
+def test_a_client_that_goes_is_noticed() -> None:
+    with pytest.raises(Interrupted):
+        asyncio.run(body_of(Client(piece(b"x"))).read())
