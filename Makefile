@@ -52,7 +52,7 @@ demo-down: venv ## take away what demo made, there or (CLUSTER=current) in your 
 	@$(RUN) -m demo down $(DEMO_CLUSTER)
 
 test: lint tools images ## every check: lint, unit, and on clusters api, sim and e2e
-	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 3 --no-loadscope-reorder --durations 10
+	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 4 --no-loadscope-reorder --durations 10
 
 check: lint ## the inner loop: lint and the tests that your changes touch; ALL=1: all that need no cluster
 	@$(RUN) -m tests.touched $(if $(ALL),--all) $(if $(BASE),--base='$(BASE)')

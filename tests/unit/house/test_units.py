@@ -11,10 +11,18 @@ from tests.units import unit_of
 TESTS = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("level", ["api", "sim", "e2e"])
+@pytest.mark.parametrize("level", ["sim", "e2e"])
 def test_tests_that_share_a_cluster_are_one_unit(level: str) -> None:
     tests = f"tests/{level}/test_a.py::test_x", f"tests/{level}/stubs/test_b.py::test_y[a/b]"
     assert {unit_of(test) for test in tests} == {f"tests/{level}"}
+
+
+def test_the_level_that_takes_longest_is_three_units_of_which_two_halve_the_operators_tests() -> None:
+    operator = sorted((TESTS / "api" / "operator").glob("test_*.py"))
+    units = [unit_of(f"tests/api/operator/{file.name}::test_x") for file in operator]
+    assert len(set(units)) == 2
+    assert 0.4 < units.count(units[0]) / len(units) < 0.6
+    assert {unit_of(f"tests/api/{folder}/test_x.py::test_y") for folder in ("chart", "demo", "stubs")} == {"tests/api"}
 
 
 def test_elsewhere_a_file_is_one_whose_fixtures_are_made_once() -> None:
