@@ -20,8 +20,8 @@ closed-32          --concurrency 32 --requests 320 --input 512 --output 128 {goo
 closed-64          --concurrency 64 --requests 256 --input 128 --output 256 {goodput}
 poisson-mix        --rate {rate} --requests 1000 --input 32-1023 --output 16-255 {goodput}
 shared-prefix      --concurrency 8 --requests 240 --prefix 1536 --input 64 --output 32
-greedy-32          --concurrency 32 --requests 128 --input 128 --output 128
-sampled-32         --concurrency 32 --requests 128 --input 128 --output 128 --temperature 0.8 --top-p 0.95
+greedy-32          --concurrency 32 --requests 512 --input 128 --output 128
+sampled-32         --concurrency 32 --requests 512 --input 128 --output 128 --temperature 0.8 --top-p 0.95
 """
 H200_LARGE = """
 long-prompts       --concurrency 16 --requests 16 --input 512 --output 2048 --also '--rate 0.5 --arrivals constant --input 8192 --output 1'
