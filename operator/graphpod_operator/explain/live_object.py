@@ -16,6 +16,15 @@ from graphpod_operator.kube.cluster import ApiError, Raw
 from graphpod_operator.kube.resources import Resource
 
 
+def namespace() -> str | None:
+    """That of the kubeconfig's context; None where it names none, or the Kubernetes client is missing."""
+    try:
+        from graphpod_operator.kube.connection import namespace_of
+    except ImportError:
+        return None
+    return namespace_of()
+
+
 def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:
     """The InferenceService as the API server has it, and the ControllerRevisions with its label. Raises Mistake when
     they cannot be had.
