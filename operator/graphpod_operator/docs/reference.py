@@ -64,8 +64,8 @@ def conditions() -> str:
         "`kubectl describe gisvc NAME` shows the conditions of a service. `Unknown` means that the operator could not "
         "check, `False` that it checked and the condition does not hold. Messages have at most 256 characters and end "
         "with the next step. `observedGeneration` is the generation of the spec that a condition is about.\n\n"
-        "The column STATUS of `kubectl get gisvc` is the reason of Ready. `status.phase`, which `graphpod top` shows as "
-        "STATUS, has one word for all conditions:\n\n",
+        "The column STATUS of `kubectl get gisvc` is the reason of Ready. `status.phase`, which `graphpod top` shows "
+        "as STATUS, has one word for all conditions:\n\n",
         table(("Phase", "Meaning"), [(phase.value, PHASES[phase]) for phase in ServicePhase]),
         "\n"
         "Tools that know kstatus (Flux, Helm 4) read `Reconciling` as in progress, `Stalled` as failed, "
