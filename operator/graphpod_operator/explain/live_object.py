@@ -34,7 +34,7 @@ def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:
         from graphpod_operator.kube.client import KubernetesCluster
     except ImportError as error:
         raise InputError(
-            f"{error}: to read a cluster install graphpod[operator], "
+            f"{error}: to read a cluster run in a clone: pip install '.[operator]', "
             f"or use: kubectl get {SHORT_NAME} {name} -n {namespace} -o json | graphpod explain -f -"
         ) from error
 
