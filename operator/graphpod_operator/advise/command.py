@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from graphpod_operator.advise import reader, text
         from graphpod_operator.kube import connection
     except ImportError as error:
-        raise InputError(f"{error}: to read a cluster install graphpod[operator]") from error
+        raise InputError(f"{error}: to read a cluster run in a clone: pip install '.[operator]'") from error
     namespace = arguments.namespace or connection.namespace_of(arguments.context) or DEFAULT_NAMESPACE
     if arguments.prometheus is not None:
         read = reader.of_prometheus(arguments.prometheus, namespace, name, seconds)

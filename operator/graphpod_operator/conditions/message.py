@@ -14,6 +14,8 @@ _NAMED = re.compile(r"\b[a-z]+(?:\.[a-zA-Z]+)+")
 
 _REVISION = re.compile(r"revision ([0-9a-f]+)")
 _NAME = re.compile(r"\bNAME\b")
+SERVING = "earlier pods keep serving"
+"""How a message begins what it says after the next step."""
 LEAST_WHAT = 60
 """Characters of what happened that a long next step leaves."""
 _POD = re.compile(r"^pod ([a-z0-9][a-z0-9.-]*)[: ]")
@@ -57,6 +59,12 @@ def step(todo: str, name: str, pod: str, what: str, namespace: str = "") -> str:
         todo = todo.replace("REVISION", revision[1])
     todo = _NAME.sub(name, todo) if name else todo
     return todo.replace("NAMESPACE", namespace) if namespace else todo
+
+
+def own_step(reason: Reason, message: str) -> str:
+    """The step with which the words of what happened ended, in a condition's `message`; empty where there is none."""
+    parts = [part for part in message.split("; ") if not part.startswith(SERVING)]
+    return parts[-1] if reason.row.own_step and len(parts) > 1 else ""
 
 
 def _named(text: str) -> list[str]:

@@ -31,8 +31,9 @@ MEANING: dict[ConditionType, str] = {
     ConditionType.Scheduled: "Every pod of the current spec has a node.",
     ConditionType.WorkloadAvailable: "As many pods of the current spec serve as requested.",
     ConditionType.GraphsCaptured: "Every serving pod runs the planned configuration and has proved its graphs.",
-    ConditionType.Ready: "Accepted, ModelAvailable, WorkloadAvailable and GraphsCaptured are True.",
-    ConditionType.Available: "At least one proved pod serves, of whatever generation.",
+    ConditionType.Ready: "Accepted, ModelAvailable, WorkloadAvailable and GraphsCaptured are True. Otherwise the "
+    "reason and message are those of the condition that explains most: look the reason up below that condition.",
+    ConditionType.Available: "At least one pod that has proved its graphs serves, also one of an earlier generation.",
     ConditionType.Degraded: "A pod runs a weaker policy than planned.",
     ConditionType.PolicyUpdateAvailable: "The rules of this operator would plan the spec differently; the pods keep "
     "their earlier plan.",

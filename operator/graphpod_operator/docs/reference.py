@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graphpod_operator.api.names import ADOPT_ANNOTATION, API_VERSION, KIND, PAUSED_ANNOTATION, QUEUE_LABEL
+from graphpod_operator.api.status import ServicePhase
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import MEANING, ConditionType
 from graphpod_operator.docs import feature_matrix, model_fit, rule_table
@@ -33,6 +34,15 @@ METADATA = (
 )
 """What the operator reads besides the spec."""
 
+PHASES: dict[ServicePhase, str] = {
+    ServicePhase.Refused: "Accepted is False: the operator does not apply the spec. Earlier pods keep running.",
+    ServicePhase.Suspended: "spec.suspend is true, or spec.replicas is 0.",
+    ServicePhase.Starting: "Ready is not True yet. Its reason names what the service waits for.",
+    ServicePhase.Stalled: "Ready is not True, and waiting does not help. Its message ends with the next step.",
+    ServicePhase.Degraded: "Ready is True, and a pod runs a weaker policy than planned.",
+    ServicePhase.Ready: "Ready is True, with the planned policies.",
+}
+
 
 def pages() -> dict[str, str]:
     """Every page, by file name."""
@@ -51,9 +61,13 @@ def conditions() -> str:
     parts = [
         "# Conditions\n\n",
         NOTE,
-        "`Unknown`: the operator could not check. `False`: it checked, and the condition does not hold. `Ready` takes "
-        "over the reason that explains most. Messages have at most 256 characters and end with the next step. Every "
-        "condition names the generation it is about.\n\n"
+        "`kubectl describe gisvc NAME` shows the conditions of a service. `Unknown` means that the operator could not "
+        "check, `False` that it checked and the condition does not hold. Messages have at most 256 characters and end "
+        "with the next step. `observedGeneration` is the generation of the spec that a condition is about.\n\n"
+        "The column STATUS of `kubectl get gisvc` is the reason of Ready. `status.phase`, which `graphpod top` shows "
+        "as STATUS, has one word for all conditions:\n\n",
+        table(("Phase", "Meaning"), [(phase.value, PHASES[phase]) for phase in ServicePhase]),
+        "\n"
         "Tools that know kstatus (Flux, Helm 4) read `Reconciling` as in progress, `Stalled` as failed, "
         "and `Ready` otherwise; `kubectl wait --for=condition=Ready gisvc/NAME` waits for the same.\n",
     ]

@@ -50,7 +50,12 @@ def add(commands: Any, images: Images) -> None:
     )
     parser.add_argument("live", nargs="?", metavar=f"{SHORT_NAME}/NAME", help="a service in the current cluster")
     parser.add_argument("-f", "--file", help="a file with InferenceServices; - is standard input")
-    parser.add_argument("-n", "--namespace", default=None, help="namespace of the live service (default: default)")
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default=None,
+        help="namespace of the live service (default: that of the kubeconfig's context)",
+    )
     parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text")
     parser.add_argument(
         "--node", metavar="gpu=KIND,count=N", help=f"the node it would run on; kinds: {', '.join(GPUS)}; or memory=80Gi"
@@ -109,7 +114,8 @@ def _manifests(arguments: argparse.Namespace) -> tuple[list[manifest.Manifest], 
         raise InputError(f"{arguments.live}: expected {SHORT_NAME}/NAME of a live service; for a file use -f FILE")
     from graphpod_operator.explain import live_object
 
-    raw, revisions = live_object.fetch(arguments.namespace or manifest.DEFAULT_NAMESPACE, name)
+    namespace = arguments.namespace or live_object.namespace() or manifest.DEFAULT_NAMESPACE
+    raw, revisions = live_object.fetch(namespace, name)
     return manifest.read(arguments.live, json.dumps(raw).encode()), revisions
 
 

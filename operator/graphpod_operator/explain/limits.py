@@ -11,6 +11,12 @@ from graphpod_policy.resolve import chunk_there
 from graphpod_policy.start.footprint import kv_tokens
 from graphpod_policy.units import count
 
+SHORT_CACHE = (
+    "less than one such context by this estimate, and the start may end with KvCacheTooSmall: lower "
+    "spec.engine.maxModelLen"
+)
+"""The obstacles to a start count no graphs, and this estimate does: near the limit only the start shows which holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -82,7 +88,7 @@ class Limits:
     def _kept(self) -> Iterator[str]:
         if self.kv_tokens is not None and self.context:
             whole = self.kv_tokens // self.context
-            times = "one such context" if whole == 1 else f"{whole} such contexts"
+            times = {0: SHORT_CACHE, 1: "one such context"}.get(whole, f"{whole} such contexts")
             yield f"KV cache of about {count(self.kv_tokens)} tokens: {times}"
 
     def _asked(self) -> Iterator[str]:

@@ -16,6 +16,15 @@ from graphpod_operator.kube.cluster import ApiError, Raw
 from graphpod_operator.kube.resources import Resource
 
 
+def namespace() -> str | None:
+    """That of the kubeconfig's context; None where it names none, or the Kubernetes client is missing."""
+    try:
+        from graphpod_operator.kube.connection import namespace_of
+    except ImportError:
+        return None
+    return namespace_of()
+
+
 def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:
     """The InferenceService as the API server has it, and the ControllerRevisions with its label. Raises Mistake when
     they cannot be had.
@@ -25,7 +34,7 @@ def fetch(namespace: str, name: str) -> tuple[Raw, tuple[Child, ...]]:
         from graphpod_operator.kube.client import KubernetesCluster
     except ImportError as error:
         raise InputError(
-            f"{error}: to read a cluster install graphpod[operator], "
+            f"{error}: to read a cluster run in a clone: pip install '.[operator]', "
             f"or use: kubectl get {SHORT_NAME} {name} -n {namespace} -o json | graphpod explain -f -"
         ) from error
 

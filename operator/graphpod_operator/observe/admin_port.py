@@ -60,7 +60,12 @@ class HttpAdminPort:
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(f"pod {pod.name}: no answer from {url}: {_cause(error)}") from error
         if status != 200:
-            raise Unreachable(f"pod {pod.name}: {url} answered {status}")
+            raise Unreachable(f"pod {pod.name}: {url} answered {status}; {_logs(pod)}")
         if len(body) > most:
-            raise Unreachable(f"pod {pod.name}: {url} answered more than {most} bytes")
+            raise Unreachable(f"pod {pod.name}: {url} answered more than {most} bytes; {_logs(pod)}")
         return body
+
+
+def _logs(pod: Pod) -> str:
+    """The next step for a pod that answers: no NetworkPolicy is in the way."""
+    return f"for the cause: kubectl -n {pod.namespace} logs {pod.name}"

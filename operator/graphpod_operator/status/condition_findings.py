@@ -7,6 +7,7 @@ from datetime import datetime
 
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.message import SERVING
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ROOTS, UPDATES, ConditionType
 from graphpod_operator.observe.observed_state import Observed
@@ -58,7 +59,7 @@ def still_serving(seen: Observed) -> str:
     """How many pods serve while the spec is refused, in words; empty when none does."""
     serving = len(_ready(seen))
     asked = seen.rollout.asked if seen.rollout is not None else serving
-    return f"earlier pods keep serving ({serving}/{asked})" if serving else ""
+    return f"{SERVING} ({serving}/{asked})" if serving else ""
 
 
 def earlier_hash(seen: Observed) -> str | None:

@@ -99,7 +99,7 @@ def _prepare(arguments: argparse.Namespace) -> None:
     try:
         from graphpod_operator.kube.connection import namespace_of
     except ImportError as error:
-        raise InputError(f"{error}: to read a cluster install graphpod[operator]") from error
+        raise InputError(f"{error}: to read a cluster run in a clone: pip install '.[operator]'") from error
     arguments.namespace = arguments.namespace or namespace_of(arguments.context) or DEFAULT_NAMESPACE
 
 

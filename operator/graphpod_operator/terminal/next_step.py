@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpod_operator.api.names import OWNER_LABEL, PAUSED_ANNOTATION
-from graphpod_operator.conditions.message import step
+from graphpod_operator.conditions.message import own_step, step
 from graphpod_operator.conditions.reasons import Reason
 
 R = Reason
@@ -78,7 +78,7 @@ COMMANDS: dict[Reason, str] = {
     # Ready, Scheduled, Available, Degraded
     R.Ready: NOTHING, R.Scheduled: NOTHING, R.PodsPending: WAIT, R.Serving: NOTHING,
     R.NothingServes: DESCRIBE, R.Unproved: DESCRIBE,
-    R.StartsDied: f"{_K}annotate gisvc NAME --overwrite graphpod.dev/adopt=again-1", R.AsPlanned: NOTHING,
+    R.StartsDied: f"{_K}annotate gisvc NAME --overwrite graphpod.dev/adopt=again-$(date +%s)", R.AsPlanned: NOTHING,
     # PolicyUpdateAvailable, EngineUpdateAvailable
     R.UpToDate: NOTHING, R.NewPolicy: ADOPT, R.RulesRefuse: EDIT, R.NewEngine: ADOPT,
     # conditions about optional kinds
@@ -111,10 +111,12 @@ class NextStep:
 
 
 def next_step(reason: Reason, namespace: str, name: str, pod: str = "", message: str = "") -> NextStep:
-    """The step for a reason, with names in it; `message` is the condition's, which may name a revision."""
-    row = reason.row
-    what = step(row.todo or row.step, name, pod, message, namespace)
+    """The step for a reason, with names in it; `message` is the condition's: it may name a revision, or end with a step
+    and a command of its own, which are more exact than the table's.
+    """
     if not COMMANDS[reason]:
         return NextStep("", "")
-    command = step(COMMANDS[reason], name, pod, message, namespace)
-    return NextStep(what, command)
+    own = own_step(reason, message)
+    what = own or step(reason.row.todo or reason.row.step, name, pod, message, namespace)
+    _, found, rest = own.partition("kubectl ")
+    return NextStep(what, found + rest or step(COMMANDS[reason], name, pod, message, namespace))

@@ -43,7 +43,7 @@ class Trust:
     def judge(self, contradiction: str | None) -> None:
         """A look at what the watches delivered ended; looks after a contradiction are DOUBT_SECONDS later."""
         if contradiction is not None and self.doubt is not None:
-            self.sickness = f"the watches do not tell what is: {contradiction}"
+            self.sickness = f"the watch cache is stale: {contradiction}"
         self.doubt = contradiction
         if contradiction is None:
             self.sickness = None
@@ -90,7 +90,7 @@ class Relist:
                 self._done()
             if self.trust.doubt is not None:
                 extra = {"why": self.trust.doubt, "seconds": DOUBT_SECONDS}
-                log.warning("the watches are in doubt; looking again", extra=extra)
+                log.warning("the watch cache may be stale; listing again", extra=extra)
                 due_at = now() + DOUBT_SECONDS
 
     async def look(self, kinds: Iterable[Resource]) -> str | None:

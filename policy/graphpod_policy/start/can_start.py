@@ -199,15 +199,19 @@ def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> st
     return f"raise spec.resources.limits.memory to at least {amount}"
 
 
-def _room_for_cache(config: EngineConfig, room: int, needed: int) -> str:
-    """The next step where `room` bytes for the KV cache are fewer than `needed`."""
+def _room_for_cache(config: EngineConfig, room: int, needed: int, page: int) -> str:
+    """The next step where `room` bytes for the KV cache are fewer than `needed`, in pages of `page` bytes."""
     if config.kv_cache_bytes is not None:
         return f"raise spec.engine.kvCacheMemory to at least {as_quantity(_whole_mebibytes(needed))}"
     if config.features.device is Device.Cpu:
         missing = _whole_mebibytes(int((needed - room) / (1 - MARGIN)))
         return f"raise spec.resources.limits.memory by at least {as_quantity(missing)}"
-    # with no room at all neither a shorter context nor smaller elements help
-    return "" if room > 0 else "use a larger GPU or a smaller model"
+    if not (fits := _tokens(config, room, page)):
+        # with no room at all neither a shorter context nor smaller elements help
+        return "use a larger GPU or a smaller model"
+    fp8 = config.features.kv_cache_dtype is KvCacheDtype.Fp8
+    smaller = "" if fp8 else " or spec.engine.kvCacheDtype to Fp8"
+    return f"set spec.engine.maxModelLen to at most {fits}{smaller}, or use a larger GPU"
 
 
 def _whole_mebibytes(amount: int) -> int:
@@ -222,12 +226,17 @@ def policy_refused(refused: Decision) -> Obstacle:
 
 def kv_cache_too_small(config: EngineConfig, context: int, room: int, page: int) -> Obstacle:
     """`room` bytes do not hold one sequence of `context` tokens, in pages of `page` bytes."""
-    least = pages_of(config, context)
+    needed = pages_of(config, context) * page
     what = (
-        f"the KV cache has room for {max(0, room // page)} pages ({size(max(0, room))}), and one sequence of "
-        f"spec.engine.maxModelLen {context} needs {least} of {size(page)} each ({size(least * page)})"
+        f"the KV cache has room for {_tokens(config, room, page)} tokens ({size(max(0, room))}), and one sequence of "
+        f"spec.engine.maxModelLen {context} needs {size(needed)}"
     )
-    return Obstacle.of(ExitCode.KvCacheTooSmall, what, _room_for_cache(config, room, least * page))
+    return Obstacle.of(ExitCode.KvCacheTooSmall, what, _room_for_cache(config, room, needed, page))
+
+
+def _tokens(config: EngineConfig, room: int, page: int) -> int:
+    """Tokens that `room` bytes hold, in whole pages of `page` bytes."""
+    return max(0, room // page) * config.page_size
 
 
 def kv_cache_too_large(given: int | None, why: str) -> Obstacle:

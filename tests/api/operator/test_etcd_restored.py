@@ -88,7 +88,7 @@ def test_etcd_restored_under_a_running_operator_is_told_and_a_restart_makes_all_
             return said if status == 503 else None
 
         told = eventually(sick, timeout=90)
-        assert told.startswith("the watches do not tell what is: "), "versions or deletions: which is seen first varies"
+        assert told.startswith("the watch cache is stale: "), "versions or deletions: which is seen first varies"
         assert operator.stop() == 0  # as the kubelet does it
         operator.start()
         eventually(operator.idle)

@@ -61,7 +61,7 @@ def test_watches_that_freeze_are_found_out_and_the_operator_asks_for_a_restart(
         status, said = believing.ask("/healthz")
         return said if status == 503 else None
 
-    assert "the watches do not tell what is: " in eventually(sick)
+    assert "the watch cache is stale: " in eventually(sick)
 
 
 def test_watches_that_live_are_believed(believing: Operator, proxy: Proxy, place: Place, eventually) -> None:

@@ -21,7 +21,7 @@ ROWS = {
     # Accepted
     "Accepted": ReasonRow(_A, _T, "the spec has a plan and its objects are applied", "a later spec is refused"),
     "Paused": ReasonRow(
-        _A, _T, "the annotation graphpod.dev/paused is true: only the status is written", "it is not",
+        _A, _T, "the annotation graphpod.dev/paused is true: only the status is written", "the annotation is removed",
         "to apply changes again: kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME "
         "graphpod.dev/paused-",
         notice=Notice.Normal,
@@ -33,7 +33,7 @@ ROWS = {
     ),
     "SpecTooLarge": stalls(
         _A, _F, "the object, or one made from it, is larger or nested deeper than the operator reads: 512 KiB, and of "
-        "the spec 4096 values and 32 levels", "the object is within that",
+        "the spec 4096 values and 32 levels", "the object is within these limits",
         "shorten or remove that field, or delete the object",
     ),
     "FeatureNotBuilt": stalls(
@@ -57,12 +57,13 @@ ROWS = {
         "correct spec.podTemplate: kubectl -n NAMESPACE edit gisvc NAME; running pods stay",
     ),
     "NameCollision": stalls(
-        _A, _F, "an object of a name we need exists and is not ours; nothing is written", "that object is gone",
+        _A, _F, "an object with a name that the operator needs belongs to another owner; nothing is written",
+        "that object is gone",
         "rename the InferenceService, or delete that object; the operator retries every minute",
     ),
     "KedaMissing": stalls(
         _A, _F, "spec.autoscaling.provider is KEDA, and the operator cannot use the kind ScaledObject",
-        "it can; retried every minute", "install KEDA, or set spec.autoscaling.provider: HPA",
+        "the operator can use the kind; it retries every minute", "install KEDA, or set spec.autoscaling.provider: HPA",
     ),
     "PrometheusUnknown": stalls(
         _A, _F, "spec.autoscaling.provider is KEDA, and the operator has no Prometheus address",
@@ -74,7 +75,7 @@ ROWS = {
         "fix the field that the server names; running pods stay, and the operator retries, at most every 5 min",
     ),
     "PreviousDeleting": ReasonRow(
-        _A, _U, "objects of a deleted InferenceService of this name are still being removed", "they are gone",
+        _A, _U, "objects of a deleted InferenceService of this name are still being removed", "these objects are gone",
         "wait for garbage collection",
     ),
     # every condition below Accepted

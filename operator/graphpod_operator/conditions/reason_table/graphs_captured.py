@@ -32,13 +32,16 @@ ROWS = {
         _G, _F, "a pod of an earlier configuration still serves", "only the planned configuration serves",
     ),
     "EngineUnreachable": warns(
-        _G, _U, "a running pod's admin port does not answer the operator", "it answers",
-        "let every NetworkPolicy admit the operator's pods to port 8001, as the chart's networkPolicy does",
+        _G, _U, "a running pod's admin port does not answer the operator", "the port answers",
+        "let every NetworkPolicy admit the operator's pods to port 8001: kubectl -n NAMESPACE describe "
+        "networkpolicies",
+        own_step=True,
     ),
     "EngineMisreports": warns(
         _G, _U, "a running pod's admin port answers without a warm-up report, or with that of another pod or "
         "configuration",
-        "it reports what it runs", "set spec.engine.image to an image of this operator's version, and let no other "
+        "the pod reports its own configuration",
+        "set spec.engine.image to an image of this operator's version, and let no other "
         "process of the pod use port 8001",
     ),
     "PolicyUnsupported": stalls(

@@ -17,7 +17,8 @@ ROWS = {
         _M, _T, "a pod of the planned configuration has loaded the weights", "the configuration changes",
     ),
     "Loading": ReasonRow(
-        _M, _F, "a pod is loading the weights, and none has loaded them", "a pod has loaded them", consequence=True,
+        _M, _F, "a pod is loading the weights, and none has loaded them", "a pod has loaded the weights",
+        consequence=True,
     ),
     "ModelPending": ReasonRow(_M, _U, "no pod has reported about the weights yet", "a pod reports", consequence=True),
     "ClaimNotFound": stalls(

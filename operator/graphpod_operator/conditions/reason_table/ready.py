@@ -18,20 +18,25 @@ _T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknow
 # fmt: off
 ROWS = {
     # Ready
-    "Ready": ReasonRow(_R, _T, "all conditions are True and nothing is degraded", "one is not", notice=Notice.Normal),
+    "Ready": ReasonRow(
+        _R, _T, "all four conditions are True and nothing is degraded", "one of them is not True", notice=Notice.Normal,
+    ),
     # Scheduled
-    "Scheduled": ReasonRow(_S, _T, "every pod of the current spec has a node", "a pod waits for one"),
+    "Scheduled": ReasonRow(_S, _T, "every pod of the current spec has a node", "a pod has no node"),
     "PodsPending": ReasonRow(
-        _S, _U, "a pod of the current spec does not exist yet, or the scheduler has not processed it", "it has a node",
+        _S, _U, "a pod of the current spec does not exist yet, or the scheduler has not processed it",
+        "every pod has a node",
         consequence=True,
     ),
     # Available
-    "Serving": ReasonRow(_V, _T, "a pod that has proved its graphs serves, of whatever generation", "none does"),
+    "Serving": ReasonRow(
+        _V, _T, "a pod that has proved its graphs serves, also one of an earlier generation", "no such pod serves",
+    ),
     "NothingServes": ReasonRow(
-        _V, _F, "no pod is ready", "one is", "see the condition Ready", consequence=True,
+        _V, _F, "no pod is ready", "a pod is ready", "see the condition Ready", consequence=True,
     ),
     "Unproved": ReasonRow(
-        _V, _U, "pods are ready, and none of them has reported its graphs to the operator", "one has",
+        _V, _U, "pods are ready, and none has reported its graphs to the operator", "a pod has reported its graphs",
         "see the condition GraphsCaptured", consequence=True,
     ),
     # Degraded
@@ -40,16 +45,16 @@ ROWS = {
         "policy",
         "the spec, the image or the annotation graphpod.dev/adopt changes",
         "to try again: kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME --overwrite "
-        "graphpod.dev/adopt=again-1",
+        "graphpod.dev/adopt=again-$(date +%s)",
     ),
-    "AsPlanned": ReasonRow(_D, _F, "no pod has reported a weaker policy than planned", "one has"),
+    "AsPlanned": ReasonRow(_D, _F, "no pod has reported a weaker policy than planned", "a pod reports a weaker policy"),
     # PolicyUpdateAvailable, EngineUpdateAvailable
     "UpToDate": ReasonRow(
-        (*_P, *_E), _F, "this operator would plan and create the same pods", "a newer operator would not",
+        (*_P, *_E), _F, "this operator would plan and create the same pods", "a newer operator would create other pods",
     ),
     "NewPolicy": ReasonRow(
         _P, _T, "this operator's rules would give the engine another configuration or start budget",
-        "it is adopted, or the spec changes",
+        "the revision is adopted, or the spec changes",
         "kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME --overwrite graphpod.dev/adopt=REVISION",
     ),
     "RulesRefuse": ReasonRow(
@@ -57,7 +62,8 @@ ROWS = {
         "the pods keep running, but correct the spec before any other change",
     ),
     "NewEngine": ReasonRow(
-        _E, _T, "this operator's default image or form of the pods is another", "it is adopted, or the spec changes",
+        _E, _T, "this operator has another default image or pod template",
+        "the revision is adopted, or the spec changes",
         "kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME --overwrite graphpod.dev/adopt=REVISION",
     ),
     # Reconciling

@@ -16,10 +16,11 @@ _T, _F = ConditionStatus.true, ConditionStatus.false
 ROWS = {
     "Available": ReasonRow(_W, _T, "as many pods of the current spec serve as requested", "a pod stops serving"),
     "Starting": ReasonRow(
-        _W, _F, "fewer pods of the current spec serve than requested", "enough serve", consequence=True
+        _W, _F, "fewer pods of the current spec serve than requested", "enough pods serve", consequence=True
     ),
     "Suspended": ReasonRow(
-        (*_W, *_S), _F, "spec.suspend is true, or spec.replicas is 0 without autoscaling", "neither is so",
+        (*_W, *_S), _F, "spec.suspend is true, or spec.replicas is 0 without autoscaling",
+        "the spec requests pods again",
         "set spec.suspend: false and spec.replicas to 1 or more", notice=Notice.Normal,
     ),
     "Unschedulable": warns(
@@ -117,7 +118,7 @@ ROWS = {
         "set spec.engine.image to an image of the operator's version, or remove it",
     ),
     "OutOfMemory": warns(
-        _W, _F, "the kernel ended the engine for its memory", "the pod serves",
+        _W, _F, "the engine exceeded the container's memory limit, and the kernel killed it", "the pod serves",
         "raise spec.resources.limits.memory, or lower spec.engine.maxBatch",
     ),
     "EngineDied": warns(

@@ -68,8 +68,8 @@ def available() -> None:
     """NoMatplotlib where it is not installed: raised before minutes of measuring."""
     if find_spec("matplotlib") is None:
         raise NoMatplotlib(
-            "--png needs matplotlib, which is not installed: pip install 'graphpod[bench]', or write --json here and "
-            "draw it elsewhere with --from FILE --png FILE"
+            "--png needs matplotlib, which is not installed; in a clone: pip install '.[bench]', or write --json "
+            "here and draw it elsewhere with --from FILE --png FILE"
         )
 
 

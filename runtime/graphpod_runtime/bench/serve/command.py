@@ -95,7 +95,7 @@ class Unmeasured(Exception):
 
 def _measured(options: argparse.Namespace, load_options: list[argparse.Action], arguments: Sequence[str]) -> Report:
     if find_spec("aiohttp") is None:
-        raise NoAiohttp("bench serve needs aiohttp, which is not installed: pip install 'graphpod[bench]'")
+        raise NoAiohttp("bench serve needs aiohttp, which is not installed; in a clone: pip install '.[bench]'")
     from graphpod_runtime.bench.serve.drive.drivers import DriverFailed
     from graphpod_runtime.bench.serve.drive.messages import Target
     from graphpod_runtime.bench.serve.drive.own_engine import EngineEnded, OwnEngine

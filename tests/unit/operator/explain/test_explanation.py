@@ -356,3 +356,30 @@ def test_without_lists_it_judges_by_those_of_the_chart(run: Explain) -> None:
 def test_what_is_said_of_both_phases_is_said_once(run: Explain) -> None:
     assert run(PLAIN)[1].count("NoCuda") == 1
     assert run(PLAIN + "  graph: {prefill: Disabled}\n")[1].count("NoCuda") == 1
+
+
+# the KV cache near its limit
+
+
+def test_a_context_that_no_kv_cache_holds_is_refused_with_the_longest_one_that_fits(run: Explain, model: Path) -> None:
+    spec = GPU + "  engine:\n    maxModelLen: {}\n"
+    there = ("--node", "gpu=A10", "--model-config", str(model))
+    code, told, _ = run(spec.format(40000), *there)
+    words = " ".join(told.split())
+    fits = re.search(r"maxModelLen to at most (\d+) or spec.engine.kvCacheDtype to Fp8, or use a larger GPU", words)
+    assert code == 4
+    assert fits is not None
+    assert run(spec.format(fits[1]), *there)[0] == 0
+    assert run(spec.format(int(fits[1]) + 16), *there)[0] == 4
+    fp8 = run(spec.format(40960) + "    kvCacheDtype: Fp8\n    kvCacheMemory: 1Mi\n", *there)[1]
+    assert "raise spec.engine.kvCacheMemory to at least" in " ".join(fp8.split())
+
+
+def test_a_context_that_fits_without_graphs_alone_is_explained(run: Explain, model: Path) -> None:
+    text = GPU + "  engine:\n    maxModelLen: 39440\n"
+    code, told, _ = run(text, "--node", "gpu=A10", "--model-config", str(model))
+    assert code == 0
+    assert "less than one such context by this estimate, and the start may end with KvCacheTooSmall" in " ".join(
+        told.split()
+    )
+    assert "0 such contexts" not in told

@@ -122,6 +122,10 @@ def test_a_live_service_is_fetched_from_the_cluster(
         assert cli.main(["explain", f"{kind}/demo", "-n", "ns"]) == 0
     assert asked == [("ns", "demo")] * len(kinds)
     assert "In the cluster" in capsys.readouterr().out
+    for context in ("team-a", None):
+        monkeypatch.setattr(live_object, "namespace", lambda context=context: context)
+        assert cli.main(["explain", "gisvc/demo"]) == 0
+    assert asked[-2:] == [("team-a", "demo"), ("default", "demo")]
 
 
 def test_a_live_service_tells_what_its_pods_serve(run: Explain) -> None:

@@ -241,7 +241,7 @@ async def test_a_redirect_is_not_followed(ask: Ask) -> None:
     async def answer(_: web.Request) -> web.Response:
         raise web.HTTPFound("http://127.0.0.1:1/elsewhere")
 
-    with pytest.raises(Unreachable, match="answered 302"):
+    with pytest.raises(Unreachable, match=f"answered 302; for the cause: kubectl -n {ONE.namespace} logs {ONE.name}$"):
         await ask(answer)
 
 

@@ -129,6 +129,20 @@ def test_every_reason_that_needs_action_has_a_command_to_copy(reason: Reason) ->
         assert step.what
 
 
+def test_a_step_in_the_conditions_own_words_wins_over_the_tables() -> None:
+    network = (
+        "let every NetworkPolicy admit the operator's pods to port 8001: kubectl -n team-a describe networkpolicies"
+    )
+    logs = "for the cause: kubectl -n team-a logs demo-1"
+    for own, command in ((network, network.partition(": ")[2]), (logs, logs.partition(": ")[2])):
+        message = f"pod demo-1: http://10.0.0.1:8001/warmup; {own}; earlier pods keep serving (1/1)"
+        found = next_step(Reason.EngineUnreachable, "team-a", "demo", "demo-1", message)
+        assert (found.what, found.command) == (own, command)
+    fits = "set spec.engine.maxModelLen to at most 512, or use a larger GPU"
+    found = next_step(Reason.KvCacheTooSmall, "team-a", "demo", "demo-1", f"pod demo-1: too small; {fits}")
+    assert (found.what, found.command) == (fits, "kubectl -n team-a edit gisvc demo")
+
+
 @pytest.mark.parametrize("command", sorted({command for command in COMMANDS.values() if " patch " in command}))
 def test_a_patch_sets_a_field_of_the_api(command: str) -> None:
     found = re.search(r"-p '(.*)'", command)

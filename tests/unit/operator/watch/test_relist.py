@@ -155,4 +155,4 @@ def test_one_contradiction_is_a_doubt_and_two_in_a_row_are_a_reason_to_restart()
     trust.judge("a pod has changed")
     assert sickness(queue, trust) is None
     trust.judge("another has changed")
-    assert sickness(queue, trust) == "the watches do not tell what is: another has changed"
+    assert sickness(queue, trust) == "the watch cache is stale: another has changed"

@@ -228,6 +228,8 @@ def test_the_self_check_takes_what_its_largest_graphs_need(
 def test_a_cache_too_small_for_any_useful_context_ends_the_start(
     llama_folder: Path, on_gpu: Callable[..., Runner]
 ) -> None:
-    with pytest.raises(StartFailure, match=r"one sequence of spec.engine.maxModelLen 64 needs 16") as caught:
+    with pytest.raises(
+        StartFailure, match=r"one sequence of spec.engine.maxModelLen 64 needs 72.0 KiB; use a larger GPU"
+    ) as caught:
         on_gpu(llama_folder, 150_000, Policy.Disabled, Policy.Disabled).start()
     assert caught.value.code is ExitCode.KvCacheTooSmall

@@ -32,7 +32,11 @@ def test_gradients_stay_as_they_were(started: Callable[..., Runner]) -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ({"kv_cache_bytes": 10_000}, ExitCode.KvCacheTooSmall, "one sequence of spec.engine.maxModelLen 128 needs 32"),
+        (
+            {"kv_cache_bytes": 10_000},
+            ExitCode.KvCacheTooSmall,
+            "one sequence of spec.engine.maxModelLen 128 needs 144 KiB; raise spec.engine.kvCacheMemory",
+        ),
         ({"max_model_len": 4096}, ExitCode.ContextTooLong, "512 positions"),
         ({"folder": Path("/nowhere")}, ExitCode.ModelInvalid, "no such folder"),
     ],

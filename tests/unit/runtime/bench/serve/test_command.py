@@ -291,7 +291,7 @@ def test_a_missing_aiohttp_is_named_with_its_remedy(
 ) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert main(["bench", "serve", "--url", "http://127.0.0.1:9"]) == ExitCode.ConfigInvalid
-    assert "pip install 'graphpod[bench]'" in capsys.readouterr().err
+    assert "pip install '.[bench]'" in capsys.readouterr().err
 
 
 def test_the_help_names_every_suite_and_both_benchmarks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
