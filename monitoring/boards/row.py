@@ -31,6 +31,8 @@ class Unit(StrEnum):
 
     Count = "short"
     PerSecond = "ops"
+    RequestsPerSecond = "reqps"
+    RowsPerSecond = "rowsps"
     Share = "percentunit"
     Seconds = "s"
     Bytes = "bytes"

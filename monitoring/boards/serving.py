@@ -14,7 +14,7 @@ from monitoring.boards.row import (
 )
 from monitoring.rules.objectives import ITL_BOUND, TTFT_BOUND
 
-_IDLE = "Empty until a request was answered in this time."
+_IDLE = "Empty while no request is answered."
 _TTFT, _ITL = "graphpod_time_to_first_token_seconds", "graphpod_inter_token_latency_seconds"
 _ERRORS = 'finish_reason=~"error|rejected"'
 
@@ -77,31 +77,31 @@ LATENCY = Section(
     "Latency",
     (
         Panel(
-            "Time to first token", "Request received to first token.", Kind.Lines, Unit.Seconds,
+            "Time to first token", "Seconds from receiving a request to its first token.", Kind.Lines, Unit.Seconds,
             quantiles(_TTFT), _IDLE,
         ),
         Panel(
-            "Gaps between tokens", "Between two tokens of a request.", Kind.Lines, Unit.Seconds,
+            "Gaps between tokens", "Seconds between two tokens of a request.", Kind.Lines, Unit.Seconds,
             quantiles(_ITL), _IDLE,
         ),
         Panel(
-            "Whole requests", "Request received to last token.", Kind.Lines, Unit.Seconds,
+            "Whole requests", "Seconds from receiving a request to its last token.", Kind.Lines, Unit.Seconds,
             quantiles("graphpod_e2e_request_latency_seconds"), _IDLE,
         ),
         Panel(
-            "Time of an output token", "Mean over a request, of requests answered in full.", Kind.Lines, Unit.Seconds,
-            quantiles("graphpod_time_per_output_token_seconds"), _IDLE,
+            "Time of an output token", "Seconds for a token after the first: the mean of a request.", Kind.Lines,
+            Unit.Seconds, quantiles("graphpod_time_per_output_token_seconds"), _IDLE,
         ),
         Panel(
-            "Time in the queue", "Received by the engine to first admitted to a pass. Long: add replicas.", Kind.Lines,
+            "Time in the queue", "Seconds until a pass admits a request. Long: raise spec.replicas.", Kind.Lines,
             Unit.Seconds, quantiles("graphpod_request_queue_time_seconds"), _IDLE,
         ),
         Panel(
-            "Time of prefill", "Admitted to first token.", Kind.Lines, Unit.Seconds,
+            "Time of prefill", "Seconds from admission to the first token.", Kind.Lines, Unit.Seconds,
             quantiles("graphpod_request_prefill_time_seconds"), _IDLE,
         ),
         Panel(
-            "Time of decode", "First token to last token.", Kind.Lines, Unit.Seconds,
+            "Time of decode", "Seconds from the first token to the last.", Kind.Lines, Unit.Seconds,
             quantiles("graphpod_request_decode_time_seconds"), _IDLE,
         ),
         Panel(
@@ -120,16 +120,18 @@ LOAD = Section(
     (
         Panel(
             "Requests by how they ended",
-            "Requests a second. rejected: the queue was full. slow_reader: the client did not read its answer.",
+            "Requests a second. stop and length got their answer. rejected: the queue was full. abort: the "
+            "client left. "
+            "slow_reader: the client did not read its answer.",
             Kind.Stacked,
-            Unit.PerSecond,
+            Unit.RequestsPerSecond,
             (Query(f"sum by (finish_reason) ({rate('graphpod_requests_total')})", "{{finish_reason}}"),),
         ),
         Panel(
             "HTTP answers",
-            "Answers a second by status code.",
+            "HTTP answers a second by status code. Good: 200. 503: the queue is full, or the pod is not Ready.",
             Kind.Stacked,
-            Unit.PerSecond,
+            Unit.RequestsPerSecond,
             (Query(f"sum by (code) ({rate('graphpod_http_requests_total')})", "{{code}}"),),
         ),
         Panel(
@@ -160,7 +162,7 @@ LOAD = Section(
         ),
         Panel(
             "KV cache in use",
-            "Share of the KV pages that requests hold.",
+            "Share of the KV pages that requests hold. At 100 % requests wait or are preempted.",
             Kind.Lines,
             Unit.Share,
             (Query(f"max by (pod) ({selected('graphpod_kv_cache_usage_ratio')})", "{{pod}}"),),
@@ -183,7 +185,7 @@ LOAD = Section(
             "Preemptions and bad logits",
             "Requests set back because the KV cache was full, and requests ended by NaN or infinity. Good: 0.",
             Kind.Lines,
-            Unit.PerSecond,
+            Unit.RequestsPerSecond,
             (
                 Query(f"sum by (pod) ({rate('graphpod_preemptions_total')})", "{{pod}} preempted"),
                 Query(f"sum by (pod) ({rate('graphpod_nonfinite_logits_total')})", "{{pod}} not finite"),

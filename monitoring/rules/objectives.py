@@ -7,7 +7,7 @@ workbook, "Alerting on SLOs").
 
 from dataclasses import dataclass
 
-from monitoring.rules.graphs import pod_metrics
+from monitoring.rules.commands import WIDE, service_metrics
 from monitoring.rules.row import SERVICE, Alert, Recording, Severity, by
 
 WINDOWS = ("5m", "30m", "1h", "6h", "3d")
@@ -46,8 +46,9 @@ OBJECTIVES = (
         "99 % of the first tokens come within 1 s",
         _slower("graphpod_time_to_first_token_seconds", TTFT_BOUND),
         "^graphpod_(time_to_first_token_seconds|requests_waiting)",
-        "If requests wait, add replicas. Otherwise raise spec.engine.prefillBudget, which makes the gaps between "
-        "tokens longer, or use faster GPUs.",
+        "If requests wait, raise spec.replicas. Otherwise raise spec.engine.prefillBudget, which makes the gaps "
+        "between "
+        "tokens longer.",
     ),
     Objective(
         "ITL",
@@ -56,7 +57,8 @@ OBJECTIVES = (
         "99 % of the gaps between tokens are at most 50 ms",
         _slower("graphpod_inter_token_latency_seconds", ITL_BOUND),
         "^graphpod_(inter_token_latency_seconds|graph_fallbacks_total.* [1-9])",
-        "Look for fallbacks first. Then lower spec.engine.maxBatch or spec.engine.prefillBudget.",
+        "If fallbacks are counted, see GraphpodReplayRatioLow. Otherwise lower spec.engine.prefillBudget, then "
+        "spec.engine.maxBatch.",
     ),
     Objective(
         "Error",
@@ -66,7 +68,7 @@ OBJECTIVES = (
         f'{by(SERVICE)} (rate(graphpod_requests_total{{finish_reason=~"error|rejected"}}[WINDOW]))\n'
         f"/\n{by(SERVICE)} (rate(graphpod_requests_total[WINDOW]))",
         "^graphpod_requests_total",
-        "For rejected requests add replicas. For errors read the pod's log.",
+        "If finish_reason is rejected, raise spec.replicas. If it is error, read the pod's log.",
     ),
 )
 
@@ -89,7 +91,7 @@ def _over(one: Objective, factor: float, *windows: str) -> str:
 
 def _alerts(one: Objective) -> tuple[Alert, Alert]:
     whose = "{{ $labels.namespace }}/{{ $labels.inferenceservice }}"
-    commands = ("kubectl -n NAMESPACE get gisvc NAME -o wide", *pod_metrics(one.pattern))
+    commands = (WIDE, *service_metrics(one.pattern))
     fast = Alert(
         f"Graphpod{one.word}BudgetBurn",
         Severity.Critical,

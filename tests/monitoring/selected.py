@@ -88,6 +88,25 @@ def configure(cluster: Cluster, folder: Path, seconds: int, alertmanager: str = 
     return Selected(*(tuple(each) for each in names))
 
 
+def plain(folder: Path, documented: str, seconds: int) -> str:
+    """A configuration of scrape jobs as a page documents it, for a Prometheus outside the cluster that `configure` has
+    given its credentials in the folder.
+    """
+    found = yaml.safe_load(documented)
+    every = f"{seconds}s"
+    api = {
+        "api_server": yaml.safe_load((folder / "prometheus.yaml").read_text())["scrape_configs"][0][
+            "kubernetes_sd_configs"
+        ][0]["api_server"],
+        "authorization": {"credentials_file": str(folder / "token")},
+        "tls_config": {"ca_file": str(folder / "authority.crt")},
+    }
+    for job in found["scrape_configs"]:
+        for discovery in job["kubernetes_sd_configs"]:
+            discovery |= api
+    return yaml.safe_dump({"global": {"scrape_interval": every, "scrape_timeout": every}, **found})
+
+
 @contextmanager
 def process(log: Path, *words: str | Path, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs during the block, and ends by SIGTERM."""

@@ -1,13 +1,17 @@
 """A Prometheus that is configured only by our PodMonitor, ServiceMonitor and PrometheusRule scrapes and evaluates."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from monitoring.__main__ import ROOT
 from monitoring.rules import ALERTS, RECORDINGS
 from tests.e2e.monitoring.stack import Stack, stack
+from tests.monitoring import selected
 from tests.monitoring.kubelet import Part
-from tests.monitoring.scaled import EXCLUDED
+from tests.monitoring.prometheus import Prometheus
+from tests.monitoring.scaled import EXCLUDED, SCRAPE_SECONDS
 from tests.places import Place
 
 pytestmark = pytest.mark.slow
@@ -64,6 +68,24 @@ def test_series_carry_the_labels_that_the_rules_group_by(watched: Stack) -> None
     assert all(one["pod"].startswith(one["inferenceservice"]) for one in found)
     (operator,) = watched.prometheus.query("count by (namespace, pod) (graphpod_operator_build_info)")
     assert operator == {"namespace": "graphpod-system", "pod": "graphpod-operator-1"}
+
+
+def test_a_plain_prometheus_with_the_documented_jobs_scrapes_the_same_pods(watched: Stack, tmp_path: Path) -> None:
+    watched.select()
+    documented = (ROOT / "charts/graphpod/files/scrape.yaml").read_text()
+    (tmp_path / "prometheus.yaml").write_text(selected.plain(watched.folder, documented, SCRAPE_SECONDS))
+    engines = "count by (namespace, inferenceservice, pod, container) (graphpod_build_info)"
+    operators = "count by (namespace, pod, container) (graphpod_operator_build_info)"
+
+    def named(prometheus: Prometheus, expr: str) -> set[tuple[tuple[str, str], ...]]:
+        return {tuple(sorted(one.items())) for one in prometheus.query(expr)}
+
+    with selected.prometheus(tmp_path) as plain:
+        found = watched.eventually(lambda: len(seen := named(plain, engines)) == 3 and seen, timeout=60)
+        assert {dict(one)["inferenceservice"] for one in found} == {"one", "two", "strange"}
+        watched.eventually(lambda: found >= named(watched.prometheus, engines) != set())
+        assert named(plain, operators) == named(watched.prometheus, operators) != set()
+        assert {one["health"] for one in plain.get("targets")["activeTargets"]} == {"up"}
 
 
 def test_series_of_pods_join_those_of_kube_state_metrics(watched: Stack) -> None:
