@@ -12,28 +12,26 @@ from monitoring.boards.row import (
     rate,
     selected,
 )
-from monitoring.rules.objectives import ITL_BOUND, TTFT_BOUND
+from monitoring.rules.objectives import ITL_BOUND, TTFT_BOUND, within
+from monitoring.rules.row import SERVICE, by
 
 _IDLE = "Empty while no request is answered."
 _TTFT, _ITL = "graphpod_time_to_first_token_seconds", "graphpod_inter_token_latency_seconds"
 _ERRORS = 'finish_reason=~"error|rejected"'
 
 
-def _within(histogram: str, bound: str, window: str = "$__rate_interval") -> str:
-    """Share of the observations up to a bound."""
-    part = selected(f"{histogram}_bucket", f'le="{bound}"')
-    return (
-        f"sum by (inferenceservice) (rate({part}[{window}]))"
-        f" / sum by (inferenceservice) (rate({selected(f'{histogram}_count')}[{window}]))"
-    )
+def _within(objective: str, histogram: str, bound: str, window: str = "$__rate_interval") -> str:
+    """Share of the observations within each service's objective."""
+    good = within(objective, lambda which: f"rate({selected(f'{histogram}_bucket', which)}[{window}])", bound)
+    return f"{good} / {by(SERVICE)} (rate({selected(f'{histogram}_count')}[{window}]))"
 
 
 def _answered(window: str) -> str:
     """Share of the requests that got an answer."""
     bad = selected("graphpod_requests_total", _ERRORS)
     return (
-        f"1 - sum by (inferenceservice) (rate({bad}[{window}]))"
-        f" / sum by (inferenceservice) (rate({selected('graphpod_requests_total')}[{window}]))"
+        f"1 - {by(SERVICE)} (rate({bad}[{window}]))"
+        f" / {by(SERVICE)} (rate({selected('graphpod_requests_total')}[{window}]))"
     )
 
 
@@ -47,12 +45,13 @@ OBJECTIVES = Section(
     (
         Panel(
             "Within the objective",
-            "First tokens within 1 s (goal 99 %), gaps of at most 50 ms (99 %), requests with an answer (99.9 %).",
+            "First tokens and gaps within spec.slo (without it: 1 s and 50 ms; goal 99 %), requests with an answer "
+            "(99.9 %). spec.slo counts if the recording rules are installed.",
             Kind.Lines,
             Unit.Share,
             (
-                Query(_within(_TTFT, TTFT_BOUND), "{{inferenceservice}} TTFT"),
-                Query(_within(_ITL, ITL_BOUND), "{{inferenceservice}} gaps"),
+                Query(_within("ttft", _TTFT, TTFT_BOUND), "{{inferenceservice}} TTFT"),
+                Query(_within("itl", _ITL, ITL_BOUND), "{{inferenceservice}} gaps"),
                 Query(_answered("$__rate_interval"), "{{inferenceservice}} answered"),
             ),
             _IDLE,
@@ -64,8 +63,8 @@ OBJECTIVES = Section(
             Kind.Number,
             Unit.Share,
             (
-                Query(_left(_within(_TTFT, TTFT_BOUND, "$__range"), 0.01), "{{inferenceservice}} TTFT"),
-                Query(_left(_within(_ITL, ITL_BOUND, "$__range"), 0.01), "{{inferenceservice}} gaps"),
+                Query(_left(_within("ttft", _TTFT, TTFT_BOUND, "$__range"), 0.01), "{{inferenceservice}} TTFT"),
+                Query(_left(_within("itl", _ITL, ITL_BOUND, "$__range"), 0.01), "{{inferenceservice}} gaps"),
                 Query(_left(_answered("$__range"), 0.001), "{{inferenceservice}} answered"),
             ),
             _IDLE,

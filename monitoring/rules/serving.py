@@ -35,6 +35,19 @@ ALERTS = (
         "Raise spec.replicas. Without more GPUs set spec.engine.kvCacheDtype: Fp8, or lower spec.engine.maxBatch.",
     ),
     Alert(
+        "GraphpodPreemptionsHigh",
+        Severity.Warning,
+        "10m",
+        f"{by(POD)} (rate(graphpod_preemptions_total[10m]))\n/\n{by(POD)} (rate(graphpod_requests_total[10m]))\n> 0.1",
+        POD,
+        "Pod {{ $labels.namespace }}/{{ $labels.pod }} sets back {{ $value | humanizePercentage }} of its requests.",
+        "More than one preemption for ten requests: the KV cache runs out again and again, and the tokens of those "
+        "requests are computed twice. Between preemptions the cache may look less than full.",
+        pod_metrics("^graphpod_(preemptions_total|requests_(running|waiting)|kv_cache_(usage_ratio|capacity_tokens))"),
+        "Raise spec.replicas. Without more GPUs lower spec.engine.maxBatch to about the requests that run between "
+        "preemptions.",
+    ),
+    Alert(
         "GraphpodNonfiniteLogits",
         Severity.Warning,
         "0s",

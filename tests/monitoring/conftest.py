@@ -78,7 +78,7 @@ def watched(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Ite
         )
         with prometheus.running(binary("prometheus"), folder, targets) as running:
             began = time.time()
-            Place(operator.cluster, "demo").apply("another")
+            Place(operator.cluster, "demo").apply("another", slo={"ttft": "2s", "itl": "30ms"})
             engines.load(engine)
             eventually = Eventually(logs=[operator.log])
             eventually(lambda: running.value("sum(graphpod_generation_tokens_total)") == engines.ALL_TOKENS)
