@@ -222,7 +222,7 @@ REPLAY = Section(
             "Rows a second that replays computed: real ones, and padding up to the size of the graph. Good: "
             "little padding.",
             Kind.Stacked,
-            Unit.RowsPerSecond,
+            Unit.PerSecond,
             (Query(f"sum by (phase, kind) ({rate('graphpod_graph_tokens_total')})", "{{phase}} {{kind}}"),),
             width=12,
         ),

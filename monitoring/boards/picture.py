@@ -38,7 +38,6 @@ LABELS = (
 SUFFIXES = {
     Unit.PerSecond: "/s",
     Unit.RequestsPerSecond: " req/s",
-    Unit.RowsPerSecond: " rows/s",
     Unit.TokensPerSecond: " tok/s",
     Unit.Tokens: " tok",
 }

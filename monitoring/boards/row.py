@@ -32,7 +32,6 @@ class Unit(StrEnum):
     Count = "short"
     PerSecond = "ops"
     RequestsPerSecond = "reqps"
-    RowsPerSecond = "rowsps"
     Share = "percentunit"
     Seconds = "s"
     Bytes = "bytes"

@@ -58,7 +58,7 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
         place.create()
         place.apply()
         eventually(place.reached("WorkloadAvailable", "False", "Starting"))
-        (pod,) = place.pods()
+        (pod,) = eventually(place.pods)  # the condition may be there before the ReplicaSet's pod
         ports.tell(pod, report(pod))
         set_status(cluster, pod, running(ready=True))
         eventually(place.reached("Ready", "True", "Ready"))

@@ -43,4 +43,5 @@ def _seconds(text: object) -> float | None:
 
 def _bound(name: str, seconds: float) -> str:
     bounds = (*BOUNDS[name], math.inf)
-    return floatToGoString(bounds[bisect_left(bounds, seconds)])
+    bound = bounds[bisect_left(bounds, seconds)]
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # as the client library has it
