@@ -2,9 +2,10 @@
 
 from monitoring.boards.row import OF_SERVICES, Board, Kind, Panel, Query, Section, Unit, rate, selected
 
-_IDLE = "Empty until a pass has run."
+_IDLE = "Empty while no pass runs."
 _GPU = (
-    "Empty without dcgm-exporter, or if Prometheus renames its labels namespace and pod: set honorLabels on its "
+    "Empty on a CPU, without dcgm-exporter, or if Prometheus renames its labels namespace and pod: set "
+    "honorLabels on its "
     "ServiceMonitor."
 )
 _MIB = 1 << 20
@@ -104,7 +105,7 @@ GPU = Section(
         ),
         Panel(
             "Graphs' share of GPU memory",
-            "What graphs hold, of the GPU memory in use.",
+            "Share of the GPU memory in use that captured graphs hold.",
             Kind.Lines,
             Unit.Share,
             (
@@ -137,7 +138,7 @@ GPU = Section(
         ),
         Panel(
             "Power",
-            "Watts of each GPU.",
+            "Watts that each GPU draws.",
             Kind.Lines,
             Unit.Watts,
             (Query(_gpu("DCGM_FI_DEV_POWER_USAGE"), "{{pod}} GPU {{gpu}}"),),

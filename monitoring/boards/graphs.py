@@ -14,7 +14,7 @@ from monitoring.boards.row import (
 )
 
 PADDING = 'kind="padding"'
-_IDLE = "Empty until a pass has run."
+_IDLE = "Empty while no pass runs."
 _DECISION = "namespace, inferenceservice, pod, phase, rule, stage, outcome"
 _POLICY = "namespace, inferenceservice, pod, phase, requested, planned, effective, backend"
 
@@ -23,7 +23,8 @@ STATE = Section(
     (
         Panel(
             "Policies by pod",
-            "What was requested, planned and what runs. Effective weaker than planned: see the alert "
+            "The policy requested, the one planned, and the one that runs (effective). Effective weaker than "
+            "planned: see the alert "
             "GraphpodPolicyDegraded. Backend Recorder is a CPU and brings no speed-up.",
             Kind.Table,
             Unit.Count,
@@ -32,7 +33,7 @@ STATE = Section(
         ),
         Panel(
             "Warm-up",
-            "The state of each pod's start. Good: Ready.",
+            "The state of each pod's start over time: Loading, Capturing, SelfChecking, then Ready. Good: Ready.",
             Kind.Timeline,
             Unit.Count,
             (Query(f"max by (pod, state) ({selected('graphpod_warmup_state')}) > 0", "{{pod}}: {{state}}"),),
@@ -91,7 +92,7 @@ CAPTURE = Section(
     (
         Panel(
             "Time to capture a size",
-            "Mean and p95 over all captures of the pods that run.",
+            "Seconds to capture one size: mean, and what 95 % of the captures stay below, of the pods that run.",
             Kind.Bars,
             Unit.Seconds,
             (
@@ -110,7 +111,7 @@ CAPTURE = Section(
         ),
         Panel(
             "Start by stage",
-            "Seconds of each stage of a start, the mean over the pods.",
+            "Seconds of each stage of a start: the mean over the pods.",
             Kind.Bars,
             Unit.Seconds,
             (Query(f"avg by (stage) ({selected('graphpod_startup_stage_duration_seconds')})", "{{stage}}"),),
@@ -118,7 +119,7 @@ CAPTURE = Section(
         ),
         Panel(
             "Memory of graphs",
-            "Bytes of the pools, and of the driver (a GPU only).",
+            "Bytes that captured graphs hold: in the allocator's pool, and in the driver (GPU only).",
             Kind.Bars,
             Unit.Bytes,
             (
@@ -186,14 +187,16 @@ REPLAY = Section(
         ),
         Panel(
             "Passes by policy",
-            "Forward passes a second. Disabled ran eagerly.",
+            "Forward passes a second by the policy that ran them. Disabled ran eagerly, without a graph.",
             Kind.Stacked,
             Unit.PerSecond,
             (Query(f"sum by (phase, policy) ({rate('graphpod_forward_passes_total')})", "{{phase}} {{policy}}"),),
         ),
         Panel(
             "Fallbacks by reason",
-            "Passes a second that ran eagerly. docs/performance.md, Reading fallbacks: what to do for each reason.",
+            "Forward passes a second that ran eagerly. Good: 0 for NotCaptured, ForcedEager, Recompiled and "
+            "WarmingUp. What to "
+            "do for each reason: docs/performance.md, Reading fallbacks.",
             Kind.Stacked,
             Unit.PerSecond,
             (Query(f"sum by (phase, reason) ({rate('graphpod_graph_fallbacks_total')})", "{{phase}} {{reason}}"),),
@@ -216,7 +219,8 @@ REPLAY = Section(
         ),
         Panel(
             "Rows of replays",
-            "Rows a second that replays computed, real and padding.",
+            "Rows a second that replays computed: real ones, and padding up to the size of the graph. Good: "
+            "little padding.",
             Kind.Stacked,
             Unit.PerSecond,
             (Query(f"sum by (phase, kind) ({rate('graphpod_graph_tokens_total')})", "{{phase}} {{kind}}"),),

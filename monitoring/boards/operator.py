@@ -8,7 +8,7 @@ _NAMED = f'{_HERE},name="{CONTROLLER}"'
 _OURS = f'{_HERE},controller="{CONTROLLER}"'
 _LEADS = f'and on (job, instance) leader_election_master_status{{name="{LEASE}"}} == 1'
 _MINE = "and on (job, instance) graphpod_operator_build_info"
-_IDLE = "Empty until a reconcile has run in this time."
+_IDLE = "Empty while nothing is reconciled."
 
 
 def _rate(series: str) -> str:
@@ -51,7 +51,7 @@ SERVICES = Section(
         ),
         Panel(
             "Replica that leads",
-            "Operators: version, and 1 for the one that holds the Lease. Good: exactly one leads.",
+            "1 for the replica that holds the Lease and writes, 0 for those that wait. Good: exactly one 1.",
             Kind.Bars,
             Unit.Count,
             (
@@ -75,7 +75,7 @@ SERVICES = Section(
         ),
         Panel(
             "Drift and conflicts",
-            "Objects put back, and applies refused because another writer owns a field. Good: 0.",
+            "Objects a second that were put back, and applies refused because another writer owns a field. Good: 0.",
             Kind.Lines,
             Unit.PerSecond,
             (
@@ -91,7 +91,8 @@ SERVICES = Section(
         ),
         Panel(
             "Readings of warm-up",
-            "Readings of pods' warm-up by result. unreachable for long: a NetworkPolicy keeps the operator out.",
+            "Readings a second of pods' warm-up by result. unreachable for long: a NetworkPolicy keeps the "
+            "operator out.",
             Kind.Lines,
             Unit.PerSecond,
             (Query(f"sum by (result) ({_rate(f'graphpod_operator_warmup_reads_total{{{_HERE}}}')})", "{{result}}"),),
@@ -112,7 +113,8 @@ SERVICES = Section(
         ),
         Panel(
             "From a change to Ready",
-            "Seconds until a new or changed service is Ready: half of them, and 95 %, since the operator started.",
+            "Seconds until a new or changed service is Ready: what 50 % and 95 % of them stay below, since the "
+            "operator started.",
             Kind.Bars,
             Unit.Seconds,
             tuple(
@@ -193,9 +195,9 @@ API = Section(
     (
         Panel(
             "Requests by answer",
-            "Requests a second by status code; <error> got no answer.",
+            "Requests a second by status code. 409 is a conflict that is tried again. <error> got no answer.",
             Kind.Stacked,
-            Unit.PerSecond,
+            Unit.RequestsPerSecond,
             (Query(f"sum by (code) ({_rate(f'rest_client_requests_total{{{_HERE}}}')} {_MINE})", "{{code}}"),),
         ),
         Panel(
@@ -214,7 +216,7 @@ API = Section(
         ),
         Panel(
             "Time of a request",
-            "Seconds until the API server began to answer, 99 % of them.",
+            "Seconds until the API server began to answer: what 99 % of the requests stay below.",
             Kind.Lines,
             Unit.Seconds,
             (
@@ -224,7 +226,7 @@ API = Section(
                     "{{verb}}",
                 ),
             ),
-            "Empty until a request was answered in this time.",
+            "Empty while no request is answered.",
         ),
         Panel(
             "Memory of the operator",

@@ -35,6 +35,14 @@ LABELS = (
 )
 """Columns of a table, where the series have them."""
 
+SUFFIXES = {
+    Unit.PerSecond: "/s",
+    Unit.RequestsPerSecond: " req/s",
+    Unit.TokensPerSecond: " tok/s",
+    Unit.Tokens: " tok",
+}
+"""After a number of so many."""
+
 Data = dict[Panel, list[Series]]
 
 
@@ -177,4 +185,4 @@ def text(value: float, unit: Unit) -> str:
         return f"{value / 2**30:.4g} GiB" if abs(value) >= 2**30 else f"{value / 2**20:.4g} MiB"
     if unit is Unit.Watts:
         return f"{value:.4g} W"
-    return f"{value:.4g}{ {Unit.PerSecond: '/s', Unit.TokensPerSecond: ' tok/s', Unit.Tokens: ' tok'}.get(unit, '') }"
+    return f"{value:.4g}{SUFFIXES.get(unit, '')}"

@@ -31,6 +31,7 @@ class Unit(StrEnum):
 
     Count = "short"
     PerSecond = "ops"
+    RequestsPerSecond = "reqps"
     Share = "percentunit"
     Seconds = "s"
     Bytes = "bytes"

@@ -12,28 +12,26 @@ from monitoring.boards.row import (
     rate,
     selected,
 )
-from monitoring.rules.objectives import ITL_BOUND, TTFT_BOUND
+from monitoring.rules.objectives import ITL_BOUND, TTFT_BOUND, within
+from monitoring.rules.row import SERVICE, by
 
-_IDLE = "Empty until a request was answered in this time."
+_IDLE = "Empty while no request is answered."
 _TTFT, _ITL = "graphpod_time_to_first_token_seconds", "graphpod_inter_token_latency_seconds"
 _ERRORS = 'finish_reason=~"error|rejected"'
 
 
-def _within(histogram: str, bound: str, window: str = "$__rate_interval") -> str:
-    """Share of the observations up to a bound."""
-    part = selected(f"{histogram}_bucket", f'le="{bound}"')
-    return (
-        f"sum by (inferenceservice) (rate({part}[{window}]))"
-        f" / sum by (inferenceservice) (rate({selected(f'{histogram}_count')}[{window}]))"
-    )
+def _within(objective: str, histogram: str, bound: str, window: str = "$__rate_interval") -> str:
+    """Share of the observations within each service's objective."""
+    good = within(objective, lambda which: f"rate({selected(f'{histogram}_bucket', which)}[{window}])", bound)
+    return f"{good} / {by(SERVICE)} (rate({selected(f'{histogram}_count')}[{window}]))"
 
 
 def _answered(window: str) -> str:
     """Share of the requests that got an answer."""
     bad = selected("graphpod_requests_total", _ERRORS)
     return (
-        f"1 - sum by (inferenceservice) (rate({bad}[{window}]))"
-        f" / sum by (inferenceservice) (rate({selected('graphpod_requests_total')}[{window}]))"
+        f"1 - {by(SERVICE)} (rate({bad}[{window}]))"
+        f" / {by(SERVICE)} (rate({selected('graphpod_requests_total')}[{window}]))"
     )
 
 
@@ -47,12 +45,13 @@ OBJECTIVES = Section(
     (
         Panel(
             "Within the objective",
-            "First tokens within 1 s (goal 99 %), gaps of at most 50 ms (99 %), requests with an answer (99.9 %).",
+            "First tokens and gaps within spec.slo (without it: 1 s and 50 ms; goal 99 %), requests with an answer "
+            "(99.9 %). spec.slo counts if the recording rules are installed.",
             Kind.Lines,
             Unit.Share,
             (
-                Query(_within(_TTFT, TTFT_BOUND), "{{inferenceservice}} TTFT"),
-                Query(_within(_ITL, ITL_BOUND), "{{inferenceservice}} gaps"),
+                Query(_within("ttft", _TTFT, TTFT_BOUND), "{{inferenceservice}} TTFT"),
+                Query(_within("itl", _ITL, ITL_BOUND), "{{inferenceservice}} gaps"),
                 Query(_answered("$__rate_interval"), "{{inferenceservice}} answered"),
             ),
             _IDLE,
@@ -64,8 +63,8 @@ OBJECTIVES = Section(
             Kind.Number,
             Unit.Share,
             (
-                Query(_left(_within(_TTFT, TTFT_BOUND, "$__range"), 0.01), "{{inferenceservice}} TTFT"),
-                Query(_left(_within(_ITL, ITL_BOUND, "$__range"), 0.01), "{{inferenceservice}} gaps"),
+                Query(_left(_within("ttft", _TTFT, TTFT_BOUND, "$__range"), 0.01), "{{inferenceservice}} TTFT"),
+                Query(_left(_within("itl", _ITL, ITL_BOUND, "$__range"), 0.01), "{{inferenceservice}} gaps"),
                 Query(_left(_answered("$__range"), 0.001), "{{inferenceservice}} answered"),
             ),
             _IDLE,
@@ -77,31 +76,31 @@ LATENCY = Section(
     "Latency",
     (
         Panel(
-            "Time to first token", "Request received to first token.", Kind.Lines, Unit.Seconds,
+            "Time to first token", "Seconds from receiving a request to its first token.", Kind.Lines, Unit.Seconds,
             quantiles(_TTFT), _IDLE,
         ),
         Panel(
-            "Gaps between tokens", "Between two tokens of a request.", Kind.Lines, Unit.Seconds,
+            "Gaps between tokens", "Seconds between two tokens of a request.", Kind.Lines, Unit.Seconds,
             quantiles(_ITL), _IDLE,
         ),
         Panel(
-            "Whole requests", "Request received to last token.", Kind.Lines, Unit.Seconds,
+            "Whole requests", "Seconds from receiving a request to its last token.", Kind.Lines, Unit.Seconds,
             quantiles("graphpod_e2e_request_latency_seconds"), _IDLE,
         ),
         Panel(
-            "Time of an output token", "Mean over a request, of requests answered in full.", Kind.Lines, Unit.Seconds,
-            quantiles("graphpod_time_per_output_token_seconds"), _IDLE,
+            "Time of an output token", "Seconds for a token after the first: the mean of a request.", Kind.Lines,
+            Unit.Seconds, quantiles("graphpod_time_per_output_token_seconds"), _IDLE,
         ),
         Panel(
-            "Time in the queue", "Received by the engine to first admitted to a pass. Long: add replicas.", Kind.Lines,
+            "Time in the queue", "Seconds until a pass admits a request. Long: raise spec.replicas.", Kind.Lines,
             Unit.Seconds, quantiles("graphpod_request_queue_time_seconds"), _IDLE,
         ),
         Panel(
-            "Time of prefill", "Admitted to first token.", Kind.Lines, Unit.Seconds,
+            "Time of prefill", "Seconds from admission to the first token.", Kind.Lines, Unit.Seconds,
             quantiles("graphpod_request_prefill_time_seconds"), _IDLE,
         ),
         Panel(
-            "Time of decode", "First token to last token.", Kind.Lines, Unit.Seconds,
+            "Time of decode", "Seconds from the first token to the last.", Kind.Lines, Unit.Seconds,
             quantiles("graphpod_request_decode_time_seconds"), _IDLE,
         ),
         Panel(
@@ -120,16 +119,18 @@ LOAD = Section(
     (
         Panel(
             "Requests by how they ended",
-            "Requests a second. rejected: the queue was full. slow_reader: the client did not read its answer.",
+            "Requests a second. stop and length got their answer. rejected: the queue was full. abort: the "
+            "client left. "
+            "slow_reader: the client did not read its answer.",
             Kind.Stacked,
-            Unit.PerSecond,
+            Unit.RequestsPerSecond,
             (Query(f"sum by (finish_reason) ({rate('graphpod_requests_total')})", "{{finish_reason}}"),),
         ),
         Panel(
             "HTTP answers",
-            "Answers a second by status code.",
+            "HTTP answers a second by status code. Good: 200. 503: the queue is full, or the pod is not Ready.",
             Kind.Stacked,
-            Unit.PerSecond,
+            Unit.RequestsPerSecond,
             (Query(f"sum by (code) ({rate('graphpod_http_requests_total')})", "{{code}}"),),
         ),
         Panel(
@@ -160,7 +161,7 @@ LOAD = Section(
         ),
         Panel(
             "KV cache in use",
-            "Share of the KV pages that requests hold.",
+            "Share of the KV pages that requests hold. At 100 % requests wait or are preempted.",
             Kind.Lines,
             Unit.Share,
             (Query(f"max by (pod) ({selected('graphpod_kv_cache_usage_ratio')})", "{{pod}}"),),
@@ -183,7 +184,7 @@ LOAD = Section(
             "Preemptions and bad logits",
             "Requests set back because the KV cache was full, and requests ended by NaN or infinity. Good: 0.",
             Kind.Lines,
-            Unit.PerSecond,
+            Unit.RequestsPerSecond,
             (
                 Query(f"sum by (pod) ({rate('graphpod_preemptions_total')})", "{{pod}} preempted"),
                 Query(f"sum by (pod) ({rate('graphpod_nonfinite_logits_total')})", "{{pod}} not finite"),

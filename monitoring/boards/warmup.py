@@ -61,7 +61,8 @@ START = Section(
         ),
         Panel(
             "From a change to Ready",
-            "Seconds until a new or changed service is Ready: half of them, and 95 %, since the operator started.",
+            "Seconds until a new or changed service is Ready: what 50 % and 95 % of them stay below, since the "
+            "operator started.",
             Kind.Bars,
             Unit.Seconds,
             tuple(

@@ -1,6 +1,7 @@
 """Alerts about graphs: capture, replay and warm-up."""
 
-from graphpod_policy import FallbackReason
+from graphpod_policy import FallbackReason, Phase
+from monitoring.rules.commands import DECISIONS, DESCRIBE, LOG, service_metrics
 from monitoring.rules.ratios import PADDED, REPLAYED
 from monitoring.rules.row import PHASE, POD, Alert, Severity, by
 
@@ -17,19 +18,6 @@ _POLICY = (*POD, "phase", "planned", "effective")
 STARTING = ("Loading", "Capturing", "SelfChecking")
 """States of a start that goes on."""
 
-DESCRIBE = "kubectl -n NAMESPACE describe gisvc NAME"
-LOG = "kubectl -n NAMESPACE logs POD"
-DECISIONS = (
-    "kubectl -n NAMESPACE get gisvc NAME -o jsonpath='"
-    '{range .status.graph.decisions[*]}{.phase}{" "}{.rule}{": "}{.because}{" → "}{.hint}{"\\n"}{end}\''
-)
-
-
-def pod_metrics(pattern: str) -> tuple[str, ...]:
-    """Shell lines that print a pod's own series."""
-    return ("kubectl -n NAMESPACE port-forward POD 8001 &", f"curl -s localhost:8001/metrics | grep -E '{pattern}'")
-
-
 ALERTS = (
     Alert(
         "GraphpodReplayRatioLow",
@@ -42,9 +30,9 @@ ALERTS = (
         "{{ $labels.namespace }}/{{ $labels.inferenceservice }} run on a graph.",
         "Less than 90 % of the decode passes run on a graph, though the service has graphs. Tokens are the same, "
         "but slower.",
-        pod_metrics("^graphpod_graph_fallbacks_total.* [1-9]"),
-        "Find the reason with the highest count under Reading fallbacks in docs/performance.md, and do what its "
-        "row says.",
+        service_metrics(f'^graphpod_graph_fallbacks_total.*phase="{Phase.Decode}".* [1-9]'),
+        "Take the reason with the highest count, and do what its row under Reading fallbacks in docs/performance.md "
+        "says.",
     ),
     Alert(
         "GraphpodFallbacksUnexpected",
@@ -58,9 +46,13 @@ ALERTS = (
         "Passes run eagerly for a reason that a healthy service does not have. NotCaptured: a planned size has "
         "no graph. "
         "ForcedEager: a debug mode is on. Recompiled and WarmingUp are faults of the engine.",
-        (DECISIONS, "kubectl -n NAMESPACE get pod POD -o yaml | grep -A1 GRAPHPOD_DEBUG"),
-        "For NotCaptured do what the hint of the decision says. Remove GRAPHPOD_DEBUG from spec.podTemplate.env. "
-        "Report the other two.",
+        (
+            DECISIONS,
+            'kubectl -n "$NAMESPACE" get deployment "$NAME" -o yaml | grep -A1 GRAPHPOD_DEBUG',
+            'kubectl -n "$NAMESPACE" logs "deployment/$NAME" | tail -n 100',
+        ),
+        "For NotCaptured do what the text after the arrow says. For ForcedEager remove GRAPHPOD_DEBUG from "
+        "spec.podTemplate.env. For the other two report the log.",
     ),
     Alert(
         "GraphpodCaptureFailing",
@@ -75,9 +67,10 @@ ALERTS = (
         "Captures of {{ $labels.phase }} fail in pod {{ $labels.namespace }}/{{ $labels.pod }}: {{ $labels.reason }}.",
         "Captures or compilations failed in the last 15 minutes. The pod serves with a weaker policy, a shorter ladder "
         "or uncompiled layers, or it ended.",
-        (DECISIONS, f"{LOG} --previous"),
-        "For CaptureOutOfMemory shorten spec.graph.sizes or lower spec.engine.maxBatch. For CaptureFailed choose the "
-        "policy that the decision names. For CompileFailed read the log, or set spec.graph.compile: None.",
+        (DECISIONS, f"{LOG} | grep -i -E 'capture|compile'", f"{LOG} --previous | tail -n 100"),
+        "For CaptureOutOfMemory lower spec.engine.maxBatch. For CaptureFailed request the policy that the "
+        "decision names. "
+        "For CompileFailed set spec.graph.compile: None. The last command fails if the container never restarted.",
     ),
     Alert(
         "GraphpodPolicyDegraded",
@@ -92,7 +85,7 @@ ALERTS = (
         "planned was {{ $labels.planned }}.",
         "A pod runs a weaker policy than the plan. Answers are right, and slower than planned.",
         (DESCRIBE, DECISIONS),
-        "Do what the hint of the decision says, or request the weaker policy in spec.graph.",
+        "Do what the text after the arrow says. If the weaker policy is fine, request it in spec.graph.",
     ),
     Alert(
         "GraphpodPaddingWasteHigh",
@@ -105,11 +98,12 @@ ALERTS = (
         "More than 40 % of the rows that graphs compute are padding, for an hour: the sizes of the ladder are far from "
         "those of the load.",
         (
-            ".venv/bin/graphpod advise gisvc/NAME -n NAMESPACE",
-            *pod_metrics("^graphpod_graph_size_padding_tokens_total"),
+            '.venv/bin/graphpod advise "gisvc/$NAME" -n "$NAMESPACE"',
+            *service_metrics("^graphpod_graph_size_padding_tokens_total.* [1-9]"),
         ),
-        "Apply the sizes that graphpod advise prints. Or add sizes near those of the load: spec.graph.sizes. Each "
-        "costs memory and capture time.",
+        "Set spec.graph.sizes to the sizes that graphpod advise prints. Without a clone of graphpod, add sizes "
+        "below those "
+        "with the highest counts: each costs memory and capture time.",
     ),
     Alert(
         "GraphpodRecapture",
@@ -119,8 +113,8 @@ ALERTS = (
         (*POD, "phase"),
         "Pod {{ $labels.namespace }}/{{ $labels.pod }} captured a {{ $labels.phase }} graph after it was Ready.",
         "A graph was captured after Ready, while requests waited. No load may cause that.",
-        (f"{LOG} > POD.log", "kubectl -n NAMESPACE delete pod POD"),
-        "Report it with the log. A new pod clears the alert.",
+        (f'{LOG} > "$POD.log"', 'kubectl -n "$NAMESPACE" delete pod "$POD"'),
+        "Report the log that the first command wrote. The new pod clears the alert.",
     ),
     Alert(
         "GraphpodSelfCheckFailed",
@@ -133,8 +127,10 @@ ALERTS = (
         "A captured graph did not give the result of the code it was captured from. The engine does not serve "
         "with that "
         "policy: it took the next weaker one, or the start failed.",
-        (DESCRIBE, f"{LOG} | grep -i check"),
-        "Report it with the model, the GPU and the log. The service is safe to use as it is.",
+        (DESCRIBE, f"{LOG} | grep -i check", f"{LOG} --previous | grep -i check"),
+        "Report the output with the model and the GPU. The service is safe to use as it is. The last command "
+        "fails if the "
+        "container never restarted.",
     ),
     Alert(
         "GraphpodWarmupStuck",
@@ -149,9 +145,9 @@ ALERTS = (
         "Pod {{ $labels.namespace }}/{{ $labels.pod }} starts without progress for 20 minutes.",
         "A start makes no progress: no new state, no further size. Weights may come from slow storage, or the engine "
         "waits for a device.",
-        (DESCRIBE, LOG, "kubectl -n NAMESPACE exec POD -- ls -l /model"),
-        "If the log ends at loading, read the weights once on that node to see how fast the volume is. Otherwise "
-        "delete "
-        "the pod, and report the log if the next start stops at the same place.",
+        (DESCRIBE, f"{LOG} | tail -n 50", 'kubectl -n "$NAMESPACE" exec "$POD" -- ls -l /model'),
+        "If ls hangs or the log ends at loading, the volume is slow: look at its storage. Otherwise delete the "
+        "pod, and "
+        "report the log if the next start stops at the same place.",
     ),
 )

@@ -2,17 +2,20 @@
 
 An objective allows a small share of bad events. A burn rate of 1 spends exactly that share over the objective's period.
 Alerts look at two windows: the long one shows that it matters, the short one that it still goes on (Google's SRE
-workbook, "Alerting on SLOs").
+workbook, "Alerting on SLOs"). A service's own bounds come from `spec.slo`, through the operator's series.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from monitoring.rules.graphs import pod_metrics
+from monitoring.rules.commands import WIDE, service_metrics
 from monitoring.rules.row import SERVICE, Alert, Recording, Severity, by
 
 WINDOWS = ("5m", "30m", "1h", "6h", "3d")
 TTFT_BOUND, ITL_BOUND = "1.0", "0.05"
-"""Seconds; each is a bound of its histogram, as Prometheus writes it."""
+"""Seconds, for a service without `spec.slo`; each is a bound of its histogram, as Prometheus writes it."""
+PROMISED = "service:graphpod_objective:seconds"
+"""The objectives of `spec.slo`, with the label `le` of the bucket that holds what is good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,24 @@ class Objective:
     step: str
 
 
-def _slower(histogram: str, bound: str) -> str:
-    """The share of observations above a bound."""
+def within(objective: str, bucket: Callable[[str], str], bound: str) -> str:
+    """Rate of the observations within each service's own objective, or within `bound` if it has none.
+
+    `bucket` gives the rates of the histogram's buckets, with a further matcher. While an objective changes there are
+    two for some minutes: the larger one counts.
+    """
+    default = f'le="{bound}"'
     return (
-        f'1 -\n{by(SERVICE)} (rate({histogram}_bucket{{le="{bound}"}}[WINDOW]))\n'
-        f"/\n{by(SERVICE)} (rate({histogram}_count[WINDOW]))"
+        f"(\n  {by(SERVICE, 'max')} (\n    {by((*SERVICE, 'le'))} ({bucket('')})\n"
+        f'    and on ({", ".join((*SERVICE, "le"))}) {PROMISED}{{objective="{objective}"}}\n  )\n'
+        f"  or\n  {by(SERVICE)} ({bucket(default)})\n)"
     )
+
+
+def _slower(objective: str, histogram: str, bound: str) -> str:
+    """The share of observations above the objective."""
+    good = within(objective, lambda which: f"rate({histogram}_bucket{{{which}}}[WINDOW])", bound)
+    return f"1 -\n{good}\n/\n{by(SERVICE)} (rate({histogram}_count[WINDOW]))"
 
 
 OBJECTIVES = (
@@ -43,20 +58,22 @@ OBJECTIVES = (
         "TTFT",
         "service:graphpod_ttft_slow:ratio_rate",
         0.01,
-        "99 % of the first tokens come within 1 s",
-        _slower("graphpod_time_to_first_token_seconds", TTFT_BOUND),
+        "99 % of the first tokens come within spec.slo.ttft, by default 1 s",
+        _slower("ttft", "graphpod_time_to_first_token_seconds", TTFT_BOUND),
         "^graphpod_(time_to_first_token_seconds|requests_waiting)",
-        "If requests wait, add replicas. Otherwise raise spec.engine.prefillBudget, which makes the gaps between "
-        "tokens longer, or use faster GPUs.",
+        "If requests wait, raise spec.replicas. Otherwise raise spec.engine.prefillBudget, which makes the gaps "
+        "between "
+        "tokens longer.",
     ),
     Objective(
         "ITL",
         "service:graphpod_itl_slow:ratio_rate",
         0.01,
-        "99 % of the gaps between tokens are at most 50 ms",
-        _slower("graphpod_inter_token_latency_seconds", ITL_BOUND),
+        "99 % of the gaps between tokens are at most spec.slo.itl, by default 50 ms",
+        _slower("itl", "graphpod_inter_token_latency_seconds", ITL_BOUND),
         "^graphpod_(inter_token_latency_seconds|graph_fallbacks_total.* [1-9])",
-        "Look for fallbacks first. Then lower spec.engine.maxBatch or spec.engine.prefillBudget.",
+        "If fallbacks are counted, see GraphpodReplayRatioLow. Otherwise lower spec.engine.prefillBudget, then "
+        "spec.engine.maxBatch.",
     ),
     Objective(
         "Error",
@@ -66,19 +83,29 @@ OBJECTIVES = (
         f'{by(SERVICE)} (rate(graphpod_requests_total{{finish_reason=~"error|rejected"}}[WINDOW]))\n'
         f"/\n{by(SERVICE)} (rate(graphpod_requests_total[WINDOW]))",
         "^graphpod_requests_total",
-        "For rejected requests add replicas. For errors read the pod's log.",
+        "If finish_reason is rejected, raise spec.replicas. If it is error, read the pod's log.",
     ),
 )
 
-RECORDINGS = tuple(
-    Recording(
-        f"{one.bad}{window}",
-        one.ratio.replace("WINDOW", window),
-        SERVICE,
-        f"Share of bad events over {window}; the objective: {one.promise}.",
-    )
-    for one in OBJECTIVES
-    for window in WINDOWS
+_RECORDED = Recording(
+    PROMISED,
+    f"{by((*SERVICE, 'objective', 'le'), 'max')} (\n  label_replace(\n"
+    '    last_over_time(graphpod_operator_objective_seconds[10m]), "le", "$1", "bound", "(.*)"\n  )\n)',
+    (*SERVICE, "objective", "le"),
+    "Objectives of spec.slo. A restart of the operator leaves no gap.",
+)
+RECORDINGS = (
+    _RECORDED,
+    *(
+        Recording(
+            f"{one.bad}{window}",
+            one.ratio.replace("WINDOW", window),
+            SERVICE,
+            f"Share of bad events over {window}; the objective: {one.promise}.",
+        )
+        for one in OBJECTIVES
+        for window in WINDOWS
+    ),
 )
 
 
@@ -89,7 +116,7 @@ def _over(one: Objective, factor: float, *windows: str) -> str:
 
 def _alerts(one: Objective) -> tuple[Alert, Alert]:
     whose = "{{ $labels.namespace }}/{{ $labels.inferenceservice }}"
-    commands = ("kubectl -n NAMESPACE get gisvc NAME -o wide", *pod_metrics(one.pattern))
+    commands = (WIDE, *service_metrics(one.pattern))
     fast = Alert(
         f"Graphpod{one.word}BudgetBurn",
         Severity.Critical,

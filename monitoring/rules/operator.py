@@ -4,21 +4,14 @@ Other controllers export series of the same names (`workqueue_*`, `controller_ru
 replica waits with its own queue. So every expression takes the replica that holds our Lease.
 """
 
+from monitoring.rules.commands import LEASE as LEASE_YAML
+from monitoring.rules.commands import OPERATORS, SERVICE_MONITORS, managers, operator_log, operator_metrics
 from monitoring.rules.row import Alert, Severity, by
 
 LEASE = "graphpod-operator"
 CONTROLLER = "inferenceservice"
 LEADS = f'and on (job, instance) leader_election_master_status{{name="{LEASE}"}} == 1'
 _POD = ("namespace", "pod")
-
-LOG = "kubectl -n graphpod-system logs deployment/graphpod-operator"
-PODS = "kubectl -n graphpod-system get pods -l app.kubernetes.io/name=graphpod-operator"
-LEADER = "kubectl -n graphpod-system get lease graphpod-operator -o yaml"
-METRICS = "kubectl -n graphpod-system port-forward deployment/graphpod-operator 8080 &"
-
-
-def _metrics(pattern: str) -> tuple[str, ...]:
-    return (METRICS, f"curl -s localhost:8080/metrics | grep -E '{pattern}'")
 
 
 def _share(part: str, whole: str, window: str, over: float) -> str:
@@ -35,11 +28,10 @@ ALERTS = (
         ("namespace", "ready"),
         "{{ $value }} InferenceServices have Ready={{ $labels.ready }}.",
         "Services do not serve as their spec says. A service that is suspended or starts for a long time counts, too.",
-        (
-            "kubectl get gisvc --all-namespaces",
-            "kubectl -n NAMESPACE describe gisvc NAME",
-        ),
-        "Follow docs/troubleshooting.md by the symptom. Silence the alert while services are suspended on purpose.",
+        ("kubectl get gisvc --all-namespaces -o wide | grep -v ' True '",),
+        "Run kubectl describe gisvc for a service of the list, and follow docs/troubleshooting.md by its "
+        "symptom. Silence the "
+        "alert while services are suspended on purpose.",
     ),
     Alert(
         "GraphpodReconcileErrors",
@@ -54,7 +46,7 @@ ALERTS = (
         _POD,
         "{{ $value | humanizePercentage }} of the reconciles of {{ $labels.namespace }}/{{ $labels.pod }} fail.",
         "More than 10 % of the reconciles end in an error, so changes of services do not reach their pods.",
-        (f"{LOG} | grep 'reconcile failed'",),
+        (operator_log("reconcile failed"),),
         "The field error of the log line names the object and the refusal. Correct what it names.",
     ),
     Alert(
@@ -70,9 +62,10 @@ ALERTS = (
         "{{ $value | humanizeDuration }}.",
         "There are services, and none was reconciled for 15 minutes. The operator looks at each at least every "
         "10 minutes.",
-        (LOG, LEADER, *_metrics("^(workqueue|controller_runtime)")),
-        "If the log shows errors of the API server, fix that first. Otherwise delete the operator's pod: services keep "
-        "running. Report the log.",
+        (operator_log(), LEASE_YAML, *operator_metrics("^(workqueue|controller_runtime).* [1-9]")),
+        "If the log shows errors of the API server, see GraphpodAPIErrors. Otherwise report the log and delete "
+        "the operator's "
+        "pod: services keep running.",
     ),
     Alert(
         "GraphpodOperatorDown",
@@ -82,9 +75,13 @@ ALERTS = (
         ("name",),
         "No operator of graphpod is scraped.",
         "No operator runs, or Prometheus does not scrape it. Services keep answering, but no change reaches them.",
-        (PODS, "kubectl -n graphpod-system describe deployment graphpod-operator"),
-        "If a pod is Ready, check that Prometheus selects the ServiceMonitor. Otherwise read why the pod does "
-        "not start.",
+        (
+            OPERATORS,
+            "kubectl describe deployments --all-namespaces -l app.kubernetes.io/name=graphpod-operator",
+            SERVICE_MONITORS,
+        ),
+        "If a pod is Ready, give the ServiceMonitor the labels that your Prometheus selects: docs/how-to/monitor.md. "
+        "Otherwise the Deployment's conditions and events name why no pod starts.",
     ),
     Alert(
         "GraphpodNoLeader",
@@ -94,8 +91,15 @@ ALERTS = (
         ("namespace",),
         "No operator in {{ $labels.namespace }} holds the Lease.",
         "Operators run and none holds the Lease, so none writes. Services keep answering.",
-        (LEADER, f"{LOG} | grep -i lease"),
-        "Check that the API server answers and that the ServiceAccount may update the Lease.",
+        (
+            LEASE_YAML,
+            operator_log("Lease"),
+            'kubectl -n "$NAMESPACE" auth can-i update leases '
+            '--as "system:serviceaccount:$NAMESPACE:graphpod-operator"',
+        ),
+        "If the last command says no, run helm upgrade with the chart's own RBAC. If the Lease names a holder "
+        "that is gone, "
+        "delete the Lease.",
     ),
     Alert(
         "GraphpodQueueBacklog",
@@ -105,20 +109,23 @@ ALERTS = (
         _POD,
         "{{ $value }} services wait for the operator {{ $labels.namespace }}/{{ $labels.pod }}.",
         "More than 100 services wait to be reconciled for 10 minutes. The operator does not keep up.",
-        _metrics("^(workqueue_depth|rest_client_requests_total)"),
-        "If answers are 429 or slow, the API server limits the operator. Otherwise raise --workers by extraArgs.",
+        operator_metrics("^(workqueue_depth|rest_client_requests_total)"),
+        "If answers are 429, see GraphpodAPIErrors. Otherwise run more workers: set the chart's value extraArgs to "
+        '["--workers=32"].',
     ),
     Alert(
         "GraphpodReconcileStuck",
         Severity.Warning,
-        "5m",
+        "2m",  # a restart of the operator takes less, and the liveness probe ends it after 5 minutes
         f'{by(_POD, "max")} (\n  workqueue_longest_running_processor_seconds{{name="{CONTROLLER}"}} {LEADS}\n) > 60',
         _POD,
         "One reconcile of {{ $labels.namespace }}/{{ $labels.pod }} takes {{ $value | humanizeDuration }}.",
         "One service has held a worker for more than a minute. After 5 minutes the liveness probe restarts the "
         "operator.",
-        (LOG, *_metrics("^rest_client_requests_total")),
-        "Report the service's YAML and the log.",
+        (operator_log(), *operator_metrics("^rest_client_requests_total")),
+        "If the codes show errors of the API server, see GraphpodAPIErrors. Otherwise report the log: the field "
+        "object of "
+        "its last lines names the service.",
     ),
     Alert(
         "GraphpodApplyConflicts",
@@ -128,8 +135,9 @@ ALERTS = (
         ("namespace", "kind"),
         "Another writer owns fields of {{ $labels.kind }} objects that the operator applies.",
         "The API server refuses applies for half an hour, because another writer owns a field of the object.",
-        (f"{LOG} | grep 'another writer'", "kubectl -n NAMESPACE get deployment NAME -o yaml --show-managed-fields"),
-        "Find the manager of the field in managedFields, and stop it from writing that field.",
+        (operator_log("another writer\\|reconcile failed"), managers()),
+        "The field object of the log names the service. Stop the manager that is not graphpod from writing to "
+        "the object.",
     ),
     Alert(
         "GraphpodDrift",
@@ -140,8 +148,9 @@ ALERTS = (
         "Something changes {{ $labels.kind }} objects again and again, and the operator puts them back.",
         "The operator has corrected the same kind of object for half an hour: another writer changes it again "
         "and again.",
-        (f"{LOG} | grep 'child put back'", "kubectl -n NAMESPACE get deployment NAME -o yaml --show-managed-fields"),
-        "Find the writer in managedFields and stop it, or make its change in the InferenceService.",
+        (operator_log("child put back"), managers()),
+        "The field child of the log names the object. Stop the manager that is not graphpod, or make its change in the "
+        "InferenceService.",
     ),
     Alert(
         "GraphpodAPIErrors",
@@ -154,8 +163,10 @@ ALERTS = (
         "server.",
         "More than 5 % of the operator's requests get 429, 5xx or no answer from the API server. It retries and "
         "is slower.",
-        (*_metrics("^rest_client_requests_total"), "kubectl get --raw '/readyz?verbose'"),
-        "For 429 look at the API server's priority levels. For 5xx look at etcd and at admission webhooks.",
+        (*operator_metrics("^rest_client_requests_total"), "kubectl get --raw '/readyz?verbose'"),
+        "For 429 give the operator's ServiceAccount a FlowSchema with more shares. For 5xx fix the check that "
+        "readyz reports "
+        "as failed, or the admission webhook that the operator's log names.",
     ),
     Alert(
         "GraphpodObjectSkipped",
@@ -166,7 +177,7 @@ ALERTS = (
         "{{ $labels.kind }} {{ $labels.namespace }}/{{ $labels.name }} is too large for the operator to read.",
         "An object is larger or nested deeper than the operator reads. It is left alone, and so is a service of "
         "that name.",
-        ("kubectl -n NAMESPACE get KIND NAME -o json | wc -c",),
+        ('kubectl -n "$NAMESPACE" get "$KIND" "$NAME" -o json | wc -c',),
         "Make the object smaller, or delete it.",
     ),
 )

@@ -1,5 +1,6 @@
 """The page of alerts: what each means, the commands to run, the next step."""
 
+import re
 from collections.abc import Iterator
 
 from graphpod_operator.docs.markdown import table
@@ -11,8 +12,11 @@ HEAD = """# Alerts
 <!-- Made by `python -m monitoring`. Do not edit. -->
 
 Each alert of [the rules](../../charts/graphpod/files/rules.yaml): what it means, what to run, and the next step.
-[Monitoring](../how-to/monitor.md#alerts) explains how to install them. NAMESPACE, NAME and POD stand for the labels
-`namespace`, `inferenceservice` and `pod` of the alert. The operator is assumed in namespace `graphpod-system`.
+[Monitoring](../how-to/monitor.md#alerts) explains how to install them.
+
+Each block of commands starts with a line of variables. Replace the words in angle brackets by the alert's labels, then
+copy the block. The commands need `kubectl`, `curl` and a shell. They work with any Helm release and namespace: alerts
+about the operator carry its namespace and pod as labels.
 
 """
 
@@ -38,11 +42,18 @@ def _recordings(group: Group) -> Iterator[str]:
 
 
 def _alert(row: Alert) -> str:
-    commands = "\n".join(row.commands)
+    filled = " ".join(f"{word}='<{label}>'" for word, label in row.variables.items())
+    commands = "\n".join(filter(None, (filled, *row.commands)))
     return (
         f"\n### {row.name}\n\n{row.means}\n\n```promql\n{row.expr}\n```\n\nRun:\n\n```\n{commands}\n```\n\n"
-        f"Next step: {row.step}\n"
+        f"Next step: {_linked(row.step)}\n"
     )
+
+
+def _linked(text: str) -> str:
+    """Pages and alerts that the text names, as links."""
+    text = re.sub(r"\bdocs/([\w/-]+\.md)", r"[\g<0>](../\1)", text)
+    return re.sub(r"\bGraphpod[A-Z]\w+", lambda found: f"[{found[0]}](#{found[0].lower()})", text)
 
 
 def _lasts(row: Alert) -> str:

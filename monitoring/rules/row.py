@@ -1,5 +1,6 @@
 """The rows of the table of rules."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,6 +14,16 @@ class Severity(StrEnum):
     """Today."""
     Info = "info"
     """When there is time."""
+
+
+VARIABLES = {
+    "namespace": "NAMESPACE",
+    "inferenceservice": "NAME",
+    "pod": "POD",
+    "kind": "KIND",
+    "name": "NAME",
+}
+"""Shell variable of the commands by the alert's label that it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +42,7 @@ class Alert:
     """An alert, and its part of the page of alerts.
 
     `summary` may use `$labels` of `labels`, and `$value`. `means` and `step` are whole sentences, the same for every
-    series: the alert's description, and text of the page. `commands` are shell lines, with NAMESPACE, NAME and POD.
+    series: the alert's description, and text of the page. `commands` are shell lines with VARIABLES of `labels`.
     """
 
     name: str
@@ -45,6 +56,12 @@ class Alert:
     means: str
     commands: tuple[str, ...]
     step: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Labels that its commands use, by their shell variable."""
+        used = set(re.findall(r"\$([A-Z]+)", "\n".join(self.commands)))
+        return {word: label for label, word in VARIABLES.items() if label in self.labels and word in used}
 
     @property
     def anchor(self) -> str:

@@ -1,6 +1,6 @@
 """Alerts about queue, KV cache and results of a service."""
 
-from monitoring.rules.graphs import LOG, pod_metrics
+from monitoring.rules.commands import LOG, WIDE, pod_metrics, service_metrics
 from monitoring.rules.row import POD, SERVICE, Alert, Severity, by
 
 ALERTS = (
@@ -14,10 +14,11 @@ ALERTS = (
         "More than twice as many requests wait as run. The pods do not keep up, and new requests wait longer and "
         "longer.",
         (
-            "kubectl -n NAMESPACE get gisvc NAME -o wide",
-            *pod_metrics("^graphpod_(requests_(running|waiting)|kv_cache_usage_ratio)"),
+            WIDE,
+            *service_metrics("^graphpod_(requests_(running|waiting)|kv_cache_usage_ratio)"),
         ),
-        "Add replicas, or set spec.autoscaling. If the KV cache is nearly full, see GraphpodKVCacheSaturated.",
+        "Raise spec.replicas, or set spec.autoscaling. If the KV cache is above 0.95, see "
+        "GraphpodKVCacheSaturated first.",
     ),
     Alert(
         "GraphpodKVCacheSaturated",
@@ -31,7 +32,20 @@ ALERTS = (
         "requests are set back.",
         "The KV cache is full and requests are preempted: their tokens are computed again.",
         pod_metrics("^graphpod_(kv_cache|preemptions)"),
-        "Lower spec.engine.maxBatch or spec.engine.maxModelLen, set spec.engine.kvCacheDtype: Fp8, or add replicas.",
+        "Raise spec.replicas. Without more GPUs set spec.engine.kvCacheDtype: Fp8, or lower spec.engine.maxBatch.",
+    ),
+    Alert(
+        "GraphpodPreemptionsHigh",
+        Severity.Warning,
+        "10m",
+        f"{by(POD)} (rate(graphpod_preemptions_total[10m]))\n/\n{by(POD)} (rate(graphpod_requests_total[10m]))\n> 0.1",
+        POD,
+        "Pod {{ $labels.namespace }}/{{ $labels.pod }} sets back {{ $value | humanizePercentage }} of its requests.",
+        "More than one preemption for ten requests: the KV cache runs out again and again, and the tokens of those "
+        "requests are computed twice. Between preemptions the cache may look less than full.",
+        pod_metrics("^graphpod_(preemptions_total|requests_(running|waiting)|kv_cache_(usage_ratio|capacity_tokens))"),
+        "Raise spec.replicas. Without more GPUs lower spec.engine.maxBatch to about the requests that run between "
+        "preemptions.",
     ),
     Alert(
         "GraphpodNonfiniteLogits",
@@ -42,8 +56,8 @@ ALERTS = (
         "The model of pod {{ $labels.namespace }}/{{ $labels.pod }} produces NaN or infinity.",
         "Requests ended with an error because the model's logits were NaN or infinite. Other requests are not "
         "affected.",
-        (LOG, *pod_metrics("^graphpod_nonfinite_logits_total")),
-        "Check the checkpoint's files, and try spec.engine.dtype: bfloat16 or float32. If both give NaN, report the "
-        "model and the request.",
+        (f"{LOG} | grep -i -E 'nan|finite'", *pod_metrics("^graphpod_nonfinite_logits_total")),
+        "Set spec.engine.dtype: float32. If NaN appears again, the checkpoint is damaged or the engine is at fault: "
+        "compare the checksums of its files, then report the model.",
     ),
 )

@@ -132,6 +132,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_operator_policy_degradations_total", _C, _O, ("phase", "planned", "effective"), "Times that a service's effective policy became weaker than the planned one."),
     Metric("graphpod_operator_time_to_ready_seconds", _H, _O, (), "From the first look at a new generation of a service to Ready.", READY_SECONDS),
     Metric("graphpod_operator_object_skipped", _G, _O, ("kind", "namespace", "name"), "1 for each object that is larger or nested deeper than the operator reads; at most 64 of them are named."),
+    Metric("graphpod_operator_objective_seconds", _G, _O, ("namespace", "inferenceservice", "objective", "bound"), "Objective of a service from spec.slo (objective=ttft or itl), and the histogram's bound that alerts count it by; at most 500 services are named."),
     Metric("graphpod_operator_drift_corrections_total", _C, _O, ("kind",), "Children found different from the plan and put back."),
     Metric("graphpod_operator_apply_conflicts_total", _C, _O, ("kind",), "Applies refused because another writer owns a field."),
     Metric("graphpod_operator_warmup_reads_total", _C, _O, ("result",), "Readings of the warm-up endpoint of a pod: ok, mismatch, unreachable."),
@@ -155,7 +156,9 @@ METRICS: tuple[Metric, ...] = (
 )
 # fmt: on
 
-MOST_SERIES: dict[Process, int] = {Process.Engine: 3000, Process.Operator: 600}
+OBJECTIVES_NAMED = 500
+"""Services whose objectives the operator exports at most, the first by namespace and name."""
+MOST_SERIES: dict[Process, int] = {Process.Engine: 3000, Process.Operator: 1600}
 """Series of one process at most, those of `process_*` and `python_*` included: with ladders as long as the API allows and
 whatever clients send, and with any number of services.
 """

@@ -110,6 +110,12 @@ def cache(usage: float, preemptions: str) -> dict[str, str]:
     }
 
 
+def preempted(usage: float, preemptions: int, requests: int) -> dict[str, str]:
+    """Preemptions and requests a minute."""
+    ended = f'graphpod_requests_total{{{POD},model_name="m",finish_reason="stop"}}'
+    return {**cache(usage, f"0+{preemptions}x40"), ended: f"0+{requests}x40"}
+
+
 # fmt: off
 GRAPHS = (
     Case(
@@ -196,6 +202,16 @@ SERVING = (
     Case("GraphpodKVCacheSaturated", "full, and no request is set back", cache(0.99, "3x40"), 30),
     Case("GraphpodKVCacheSaturated", "requests were set back, with room now", cache(0.5, "0+1x40"), 30),
     Case(
+        "GraphpodPreemptionsHigh", "one preemption for five requests, with room in between", preempted(0.8, 2, 10), 30,
+        Fired(OF_POD, "Pod team/demo-1 sets back 20% of its requests."),
+    ),
+    Case(
+        "GraphpodPreemptionsHigh", "preemptions, and no request ends", preempted(0.8, 2, 0), 30,
+        Fired(OF_POD, "Pod team/demo-1 sets back +Inf% of its requests."),
+    ),
+    Case("GraphpodPreemptionsHigh", "one for twenty", preempted(0.99, 1, 20), 30),
+    Case("GraphpodPreemptionsHigh", "neither requests nor preemptions", preempted(0.1, 0, 0), 30),
+    Case(
         "GraphpodNonfiniteLogits", "one request", {f"graphpod_nonfinite_logits_total{{{POD}}}": "0 0 1x20"}, 10,
         Fired(OF_POD, "The model of pod team/demo-1 produces NaN or infinity."),
     ),
@@ -226,6 +242,20 @@ def errors(bad: float, minutes: int, well: int = 0) -> dict[str, str]:
     }
 
 
+def promised(objective: str, seconds: float, values: str = "") -> dict[str, str]:
+    """`spec.slo` of the service, as the operator exports it."""
+    labels = f'{SERVICE},objective="{objective}",bound="{seconds}"'
+    return {f"graphpod_operator_objective_seconds{{{labels}}}": values or f"{seconds}x200"}
+
+
+def buckets(histogram: str, shares: dict[str, float]) -> dict[str, str]:
+    """1000 observations a minute, so many of them up to each bound."""
+    return {
+        f'{histogram}_count{{{POD},model_name="m"}}': "0+1000x200",
+        **{f'{histogram}_bucket{{{POD},model_name="m",le="{le}"}}': f"0+{n:g}x200" for le, n in shares.items()},
+    }
+
+
 def ttft(bad: float, minutes: int, well: int = 0) -> dict[str, str]:
     return slow("graphpod_time_to_first_token_seconds", "1.0", bad, minutes, well)
 
@@ -252,7 +282,58 @@ def burning(
     )
 
 
+TTFT, ITL = "graphpod_time_to_first_token_seconds", "graphpod_inter_token_latency_seconds"
+
+
+def own(word: str, objective: str, histogram: str, default: float, strict: float, lax: float) -> tuple[Case, ...]:
+    """Objectives of `spec.slo` around the default."""
+    name = f"Graphpod{word}BudgetBurn"
+    fast = f"team/demo spends its {word} budget fast: 20% of the events are bad."
+    slow_by_default = buckets(histogram, {f"{strict}": 500, f"{default}": 800, f"{lax}": 1000})
+    good_by_default = buckets(histogram, {f"{strict}": 800, f"{default}": 1000, f"{lax}": 1000})
+    another = {
+        f'graphpod_operator_objective_seconds{{namespace="team",inferenceservice="other",objective="{objective}",'
+        f'bound="{lax}"}}': f"{lax}x200"
+    }
+    return (
+        Case(name, "a laxer objective of its own is kept", {**slow_by_default, **promised(objective, lax)}, 75),
+        Case(
+            name,
+            "a stricter objective of its own is missed",
+            {**good_by_default, **promised(objective, strict)},
+            75,
+            Fired(OF_SERVICE, fast),
+        ),
+        Case(name, "another service has an objective", {**slow_by_default, **another}, 75, Fired(OF_SERVICE, fast)),
+        Case(
+            name,
+            "the operator restarts and the objective stays",
+            {**slow_by_default, **promised(objective, lax, f"{lax}x70 _x3 {lax}x100")},
+            73,
+        ),
+        Case(
+            name,
+            "the objective was made laxer a moment ago",
+            {
+                **slow_by_default,
+                **promised(objective, default, f"{default}x70 stale"),
+                **promised(objective, lax, f"_x71 {lax}x100"),
+            },
+            75,
+        ),
+        Case(
+            name,
+            "the service lost its objective an hour ago",
+            {**slow_by_default, **promised(objective, lax, f"{lax}x10 stale")},
+            75,
+            Fired(OF_SERVICE, fast),
+        ),
+    )
+
+
 OBJECTIVES = (
+    *own("TTFT", "ttft", TTFT, 1.0, 0.5, 5.0),
+    *own("ITL", "itl", ITL, 0.05, 0.02, 0.2),
     *burning("TTFT", ttft, 200, 50, 5),
     *burning("ITL", itl, 200, 50, 5),
     *burning("Error", errors, 20, 5, 0.5),

@@ -58,7 +58,7 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
         place.create()
         place.apply()
         eventually(place.reached("WorkloadAvailable", "False", "Starting"))
-        (pod,) = place.pods()
+        (pod,) = eventually(place.pods)  # the condition may be there before the ReplicaSet's pod
         ports.tell(pod, report(pod))
         set_status(cluster, pod, running(ready=True))
         eventually(place.reached("Ready", "True", "Ready"))
@@ -78,7 +78,7 @@ def watched(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Ite
         )
         with prometheus.running(binary("prometheus"), folder, targets) as running:
             began = time.time()
-            Place(operator.cluster, "demo").apply("another")
+            Place(operator.cluster, "demo").apply("another", slo={"ttft": "2s", "itl": "30ms"})
             engines.load(engine)
             eventually = Eventually(logs=[operator.log])
             eventually(lambda: running.value("sum(graphpod_generation_tokens_total)") == engines.ALL_TOKENS)

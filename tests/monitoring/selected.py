@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from monitoring.__main__ import ROOT
 from stubs.kubeconfig import Kubeconfig
 from testbed import Cluster
 from testbed.binaries.golang import PROMETHEUS, binary
@@ -24,6 +25,7 @@ from tests.monitoring.prometheus import Prometheus
 LABELS = {"release": "stack"}
 """By which our Prometheus selects, as one of kube-prometheus-stack does."""
 NAMESPACE = "monitoring"
+CUSTOM = ROOT / "charts/graphpod/files/kube-state-metrics.yaml"
 KINDS = "podmonitors,servicemonitors,prometheusrules"
 
 
@@ -86,6 +88,22 @@ def configure(cluster: Cluster, folder: Path, seconds: int, alertmanager: str = 
     report = json.loads(done.stdout)
     names = (report[key] for key in ("podMonitors", "serviceMonitors", "rules", "rejected"))
     return Selected(*(tuple(each) for each in names))
+
+
+def plain(cluster: Cluster, folder: Path, documented: str, seconds: int) -> str:
+    """A configuration of scrape jobs as a page documents it, for a Prometheus outside the cluster. Its credentials are
+    those that `configure` wrote into the folder.
+    """
+    found, every = yaml.safe_load(documented), f"{seconds}s"
+    api = {
+        "api_server": Kubeconfig.load(cluster.kubeconfig).server,
+        "authorization": {"credentials_file": str(folder / "token")},
+        "tls_config": {"ca_file": str(folder / "authority.crt")},
+    }
+    for job in found["scrape_configs"]:
+        for discovery in job["kubernetes_sd_configs"]:
+            discovery |= api
+    return yaml.safe_dump({"global": {"scrape_interval": every, "scrape_timeout": every}, **found})
 
 
 @contextmanager
@@ -153,11 +171,12 @@ def alerts(address: str) -> list[dict[str, str]]:
 
 @contextmanager
 def kube_state_metrics(cluster: Cluster, folder: Path, port: int) -> Iterator[None]:
-    """kube-state-metrics of a cluster, on every address of this machine."""
+    """kube-state-metrics of a cluster, on every address of this machine; of our kind as the documented file says."""
     log = folder / "kube-state-metrics.log"
     words = (f"--kubeconfig={cluster.kubeconfig}", f"--port={port}", f"--telemetry-port={free_port()}")
+    kinds = f"--custom-resource-state-config-file={CUSTOM}"
     hosts = ("--host=0.0.0.0", "--telemetry-host=127.0.0.1")
-    with process(log, binary("kube-state-metrics"), *words, *hosts, "--resources=pods,deployments") as started:
+    with process(log, binary("kube-state-metrics"), *words, *hosts, "--resources=pods,deployments", kinds) as started:
 
         def ready() -> bool:
             assert started.poll() is None, log.read_text()

@@ -1,7 +1,10 @@
 """What the end-to-end test of alerts stands on: rules whose durations alone differ, and engines that can fault."""
 
+import importlib
 import json
+import re
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,11 +17,23 @@ from prometheus_client.parser import text_string_to_metric_families
 from monitoring.rules import ALERTS
 from monitoring.rules.file import groups
 from tests.e2e.monitoring.faults import ENGINE, ENGINES_FOLLOW, OPERATOR
+from tests.e2e.monitoring.stack import QUICK
 from tests.monitoring import scaled
 from tests.monitoring.actor import ADMIN_PORT, Actor, Load
 from tests.unit.operator.objects import planned
 
 ADDRESS = "127.78.0.1"
+
+
+def test_the_operators_times_that_are_divided_exist() -> None:
+    """A name that is wrong would add a constant that nothing reads."""
+    for module, name in re.findall(
+        r"^(\w+)\.([A-Z_]+) = ", QUICK.replace(" = warmup_poller", " =\nwarmup_poller"), re.M
+    ):
+        (package,) = re.findall(rf"^from (\S+) import .*\b{module}\b", QUICK, re.MULTILINE)
+        assert hasattr(importlib.import_module(f"{package}.{module}"), name), f"{module}.{name}"
+    done = subprocess.run([sys.executable, "-c", QUICK], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def rule(name: str, made: list[dict]) -> dict:

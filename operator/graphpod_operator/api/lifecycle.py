@@ -107,12 +107,18 @@ class Updates(StrEnum):
 
 
 class Slo(ApiModel):
-    """What is promised to clients; alerts and histogram buckets follow from it."""
+    """What is promised to clients; the alerts about objectives follow from it."""
 
     ttft: PositiveDuration | None = Field(
-        None, description="Time to the first token (300ms, 2s). Default: not promised."
+        None,
+        description="99 % of the first tokens come within this time (500ms, 2s). Alerts count by the bounds of the "
+        "histogram, so another value counts as the next larger one. Default: the alerts use 1s.",
     )
-    itl: PositiveDuration | None = Field(None, description="Time between tokens (50ms). Default: not promised.")
+    itl: PositiveDuration | None = Field(
+        None,
+        description="99 % of the gaps between tokens are at most this long (50ms). It counts as ttft does. Default: "
+        "the alerts use 50ms.",
+    )
 
 
 OWN_MONITOR_LABELS = ValidationRule(

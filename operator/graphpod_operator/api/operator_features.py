@@ -23,7 +23,6 @@ class OperatorFeature(NamedTuple):
 OPERATOR_FEATURES: tuple[OperatorFeature, ...] = (
     OperatorFeature("credentials of a model source", "spec.model.secretRef", False, lambda spec: spec.model.secret_ref),
     OperatorFeature("a cache of downloads", "spec.model.cache", False, lambda spec: spec.model.cache),
-    OperatorFeature("objectives", "spec.slo", False, lambda spec: spec.slo),
 )
 """Every feature that asks something of the operator alone and is not in every version."""
 

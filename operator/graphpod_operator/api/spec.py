@@ -62,5 +62,8 @@ class Spec(ApiModel):
         False,
         description="Keep the object and its Service, but run no pod, with or without autoscaling. Default: false.",
     )
-    slo: Slo | None = Field(None, description="What is promised to clients. Default: nothing.")
+    slo: Slo | None = Field(
+        None,
+        description="Latencies that alerts hold it to; a change restarts no pod. Default: those of the alerts.",
+    )
     monitoring: Monitoring = Field(Monitoring(), description="Objects for Prometheus. Default: none.")

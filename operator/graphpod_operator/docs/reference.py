@@ -12,7 +12,7 @@ from graphpod_operator.conditions.types import MEANING, ConditionType
 from graphpod_operator.docs import feature_matrix, model_fit, rule_table
 from graphpod_operator.docs.markdown import table
 from graphpod_operator.schema import crd
-from graphpod_policy.metrics import METRICS, MOST_SERIES, Process
+from graphpod_policy.metrics import METRICS, MOST_SERIES, OBJECTIVES_NAMED, Process
 
 NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
 
@@ -110,8 +110,9 @@ def pairs() -> str:
 
 METRICS_BOUND = f"""\
 A pod exports at most {MOST_SERIES[Process.Engine]} series, the operator {MOST_SERIES[Process.Operator]},
-`process_*` and `python_*` included. No label has the name of a service, pod or namespace. One metric names objects that
-the operator cannot read, at most 64. Series with a known set of labels begin at 0: a rate has its first increase.
+`process_*` and `python_*` included. Labels name no service, pod or namespace, with two exceptions: objects that the
+operator cannot read, at most 64, and services with objectives in `spec.slo`, at most {OBJECTIVES_NAMED}.
+Series with a known set of labels begin at 0: a rate has its first increase.
 
 The histograms of the first token and of whole requests have exemplars in the OpenMetrics format. `request_id` is the
 `id` of the answer; `trace_id` comes from the request's `traceparent` header. Prometheus keeps exemplars with

@@ -27,14 +27,16 @@ from graphpod_operator.cache.store import Store
 from graphpod_operator.kube import lease
 from graphpod_operator.kube.resources import CHILDREN
 from graphpod_operator.telemetry.label_values import Missing, Result
+from graphpod_operator.telemetry.service_objectives import objectives
 from graphpod_operator.watch.workqueue import KeyQueue
 from graphpod_policy import BUILT_POLICIES, RESOLVER_REVISION, __version__
-from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process, of
+from graphpod_policy.metrics import BY_NAME, OBJECTIVES_NAMED, Kind, Metric, Process, of
 
 CONTROLLER = "inferenceservice"
 """Value of the labels `controller` and `name`."""
 
 SERVICES = "graphpod_operator_inferenceservices"
+OBJECTIVES = "graphpod_operator_objective_seconds"
 SKIPPED = "graphpod_operator_object_skipped"
 SKIPPED_NAMED = 64
 """Series of it at most: whoever may write an object could make any number."""
@@ -47,7 +49,7 @@ DEGRADATIONS = "graphpod_operator_policy_degradations_total"
 TIME_TO_READY = "graphpod_operator_time_to_ready_seconds"
 METHODS = ("GET", "PATCH", "POST", "PUT", "DELETE")
 """Of requests to the API server."""
-COUNTED_ON_SCRAPE = (SERVICES, SKIPPED, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
+COUNTED_ON_SCRAPE = (SERVICES, OBJECTIVES, SKIPPED, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
 """Gauges that are counted from store, queue and Lease when asked for, so they cannot drift."""
 ZEROS: dict[str, tuple[dict[str, str], ...]] = {
     "controller_runtime_reconcile_total": tuple(
@@ -134,6 +136,7 @@ class _Counted(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One family for each of COUNTED_ON_SCRAPE."""
         yield self._family(SERVICES, self._services())
+        yield self._family(OBJECTIVES, self._objectives())
         yield self._family(SKIPPED, self._skipped())
         yield self._family(DEPTH, {(CONTROLLER,): self._queue.depth})
         yield self._family(WORKERS, {(CONTROLLER,): self._queue.active})
@@ -149,6 +152,18 @@ class _Counted(Collector):
                 known = service, _labels(service.status)
             self._counted[service.key] = known
         return Tally(labels for _, labels in self._counted.values())
+
+    def _objectives(self) -> dict[tuple[str, ...], float]:
+        promised = [
+            (key.namespace, key.name, found)
+            for key, (service, _) in self._counted.items()
+            if (found := objectives(service.spec))
+        ]
+        return {
+            (namespace, name, one.objective, one.bound): one.seconds
+            for namespace, name, found in sorted(promised)[:OBJECTIVES_NAMED]
+            for one in found
+        }
 
     def _skipped(self) -> dict[tuple[str, ...], float]:
         places = sorted((place[0].kind, *place[1:]) for place in self._store.all_skipped())

@@ -35,7 +35,7 @@ from graphpod_operator.status import optional_findings
 from graphpod_operator.watch import relist, workqueue
 relist.EVERY_SECONDS = 10.0
 workqueue.LONGEST_PAUSE = 5.0
-warmups.SCRAPE_POLL_SECONDS = warmups.SCRAPE_POLL_MOST = 1.0
+warmup_poller.SCRAPE_POLL_SECONDS = warmup_poller.SCRAPE_POLL_MOST = 1.0
 optional_findings.GRACE_SECONDS = 15.0
 """
 """The operator's own long times, divided like those of the rules."""

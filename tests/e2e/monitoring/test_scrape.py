@@ -1,13 +1,17 @@
 """A Prometheus that is configured only by our PodMonitor, ServiceMonitor and PrometheusRule scrapes and evaluates."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from monitoring.__main__ import ROOT
 from monitoring.rules import ALERTS, RECORDINGS
 from tests.e2e.monitoring.stack import Stack, stack
+from tests.monitoring import selected
 from tests.monitoring.kubelet import Part
-from tests.monitoring.scaled import EXCLUDED
+from tests.monitoring.prometheus import Prometheus
+from tests.monitoring.scaled import EXCLUDED, SCRAPE_SECONDS
 from tests.places import Place
 
 pytestmark = pytest.mark.slow
@@ -66,10 +70,52 @@ def test_series_carry_the_labels_that_the_rules_group_by(watched: Stack) -> None
     assert operator == {"namespace": "graphpod-system", "pod": "graphpod-operator-1"}
 
 
+def test_a_plain_prometheus_with_the_documented_jobs_scrapes_the_same_pods(watched: Stack, tmp_path: Path) -> None:
+    watched.select()
+    documented = (ROOT / "charts/graphpod/files/scrape.yaml").read_text()
+    config = selected.plain(watched.cluster, watched.folder, documented, SCRAPE_SECONDS)
+    (tmp_path / "prometheus.yaml").write_text(config)
+    engines = "count by (namespace, inferenceservice, pod, container) (graphpod_build_info)"
+    operators = "count by (namespace, pod, container) (graphpod_operator_build_info)"
+
+    def named(prometheus: Prometheus, expr: str) -> set[tuple[tuple[str, str], ...]]:
+        return {tuple(sorted(one.items())) for one in prometheus.query(expr)}
+
+    with selected.prometheus(tmp_path) as plain:
+        found = watched.eventually(lambda: len(seen := named(plain, engines)) == 3 and seen, timeout=60)
+        assert {dict(one)["inferenceservice"] for one in found} == {"one", "two", "strange"}
+        watched.eventually(lambda: found >= named(watched.prometheus, engines) != set())
+        assert named(plain, operators) == named(watched.prometheus, operators) != set()
+        assert {one["health"] for one in plain.get("targets")["activeTargets"]} == {"up"}
+
+
 def test_series_of_pods_join_those_of_kube_state_metrics(watched: Stack) -> None:
     joined = "graphpod_build_info * on (namespace, pod) group_left () kube_pod_info"
     found = watched.eventually(lambda: watched.prometheus.query(joined), timeout=60)
     assert {one["inferenceservice"] for one in found} >= {"one", "two"}
+
+
+def test_kube_state_metrics_exports_services_as_the_documented_file_says(watched: Stack) -> None:
+    of_one = '{namespace="team",inferenceservice="one"}'
+
+    def exported(name: str, value: int = 1) -> list[dict[str, str]]:
+        return watched.prometheus.query(f"kube_inferenceservice_{name}{of_one} == {value}")
+
+    (info,) = watched.eventually(lambda: exported("info"), timeout=60)
+    assert info["model"].startswith("pvc://")
+    assert (info["prefill"], info["decode"]) == ("Breakable", "Full")
+    watched.eventually(lambda: [one["phase"] for one in exported("status_phase")] == ["Ready"], timeout=60)
+    assert {one["phase"] for one in exported("status_phase", 0)} >= {"Refused", "Stalled", "Degraded"}
+    assert "Ready" in {one["condition"] for one in exported("status_condition")}
+    assert exported("status_replicas")
+    assert exported("status_ready_replicas")
+
+
+def test_the_objective_of_a_service_is_recorded(watched: Stack) -> None:
+    Place(watched.cluster, "team").apply("one", **MONITORED, slo={"ttft": "300ms"})
+    found = watched.eventually(lambda: watched.prometheus.query("service:graphpod_objective:seconds"), timeout=60)
+    (one,) = found
+    assert (one["namespace"], one["inferenceservice"], one["objective"], one["le"]) == ("team", "one", "ttft", "0.5")
 
 
 def test_every_rule_of_the_chart_is_evaluated(watched: Stack) -> None:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from graphpod_policy.metrics import BY_NAME, MOST_SERIES, Process
+from monitoring.rules import ALERTS
 from tests.unit.house.pages import ROOT
 
 PAGE = (ROOT / "docs/how-to/migrate.md").read_text()
@@ -19,6 +20,15 @@ def test_what_takes_the_place_of_a_series_is_exported(theirs: str, ours: str) ->
     assert named or "not built" in ours or "not exported" in ours, ours
     for name, labels in named:
         assert set(filter(None, labels.split(","))) <= set(BY_NAME[name].labels), name
+
+
+def test_the_table_of_alerts_names_each_of_both_sides_once() -> None:
+    table = PAGE.partition("## Alerts")[2].partition("## Metrics")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| ")][1:]
+    theirs = [name for row in rows for name in re.findall(r"LLMD\w+", row[0])]
+    ours = [name for row in rows for name in re.findall(r"Graphpod\w+", row[1])]
+    assert (len(theirs), len(set(theirs))) == (23, 23)
+    assert sorted(ours) == sorted(alert.name for alert in ALERTS)
 
 
 def test_every_meaning_that_an_inference_gateway_reads_has_a_row() -> None:

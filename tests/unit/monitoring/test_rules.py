@@ -1,6 +1,7 @@
 """The table of rules: what it names exists, and the files in the tree are made from it."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from graphpod_operator.kube import lease
 from graphpod_operator.telemetry import metrics as operator_metrics
 from graphpod_policy import POSSIBLE_FALLBACKS
-from graphpod_policy.metrics import ITL_SECONDS, TTFT_SECONDS
+from graphpod_policy.metrics import ITL_SECONDS, METRICS, TTFT_SECONDS
 from graphpod_runtime.wire.report import State
 from monitoring.__main__ import ROOT, files
 from monitoring.rules import ALERTS, GROUPS, RECORDINGS, graphs, objectives, operator
@@ -51,6 +52,33 @@ def test_an_alert_says_what_is_wrong_with_which_object_and_what_to_do(alert: Ale
         assert text.endswith(".")
     assert alert.commands
     assert set(re.findall(r"\bspec\.[\w.]*\w", alert.step)) <= FIELDS
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_the_commands_of_an_alert_run_with_its_labels_alone(alert: Alert) -> None:
+    text = "\n".join(alert.commands)
+    assert set(re.findall(r"\$([A-Z]+)", text)) == alert.variables.keys(), "a variable that no label of the alert fills"
+    assert not re.search(r"(?<!\$)\b(NAMESPACE|NAME|POD|KIND)\b", text)
+    assert "graphpod-system" not in text, "another namespace is as good"
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=10)
+    assert (done.returncode, done.stderr) == (0, "")
+    for pattern in re.findall(r"grep -i? ?-E '([^']*)'", text):
+        assert subprocess.run(["grep", "-E", pattern], input="", text=True, timeout=10).returncode == 1, pattern
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_a_forwarded_port_is_waited_for_and_closed(alert: Alert) -> None:
+    for at, line in enumerate(alert.commands):
+        if "port-forward" in line:
+            assert line.endswith("> /dev/null &")
+            assert "--retry-connrefused" in alert.commands[at + 1]
+            assert alert.commands[at + 2] == "kill $!"
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_the_series_that_the_commands_look_for_are_exported(alert: Alert) -> None:
+    for pattern in re.findall(r"/metrics \| grep -E '([^']*)'", "\n".join(alert.commands)):
+        assert any(re.search(pattern, f'{metric.name}{{phase="decode"}} 1') for metric in METRICS), pattern
 
 
 def test_every_alert_has_its_part_of_the_page() -> None:

@@ -212,7 +212,7 @@ def test_a_spec_that_newer_rules_refuse_runs_on(cluster: Cluster, monkeypatch: p
 
 @pytest.mark.parametrize(
     "asked",
-    [{"slo": {}}],
+    [{"model": {"uri": "pvc://weights/model", "secretRef": {"name": "hub-token"}}}],
     ids=lambda asked: next(iter(asked)),
 )
 def test_a_feature_of_the_operators_own_that_is_not_built_is_refused_beside_a_kept_rendering(

@@ -10,8 +10,16 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.service_memory import ServiceMemory
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.telemetry import service_progress
-from graphpod_operator.telemetry.metrics import DEGRADATIONS, METHODS, SKIPPED_NAMED, TIME_TO_READY, ZEROS, Meters
-from graphpod_policy.metrics import MOST_SERIES, Process
+from graphpod_operator.telemetry.metrics import (
+    DEGRADATIONS,
+    METHODS,
+    OBJECTIVES,
+    SKIPPED_NAMED,
+    TIME_TO_READY,
+    ZEROS,
+    Meters,
+)
+from graphpod_policy.metrics import MOST_SERIES, OBJECTIVES_NAMED, Process
 
 WEAKER = {"phase": "decode", "planned": "Full", "effective": "Disabled"}
 
@@ -72,7 +80,8 @@ def test_the_operators_series_stay_within_the_documented_bound(meters: Meters) -
     policies = ("", "Full", "Piecewise", "Breakable", "Disabled")
     found = [
         SimpleNamespace(
-            key=Key("ns", f"{ready}-{prefill}-{decode}".lower()),
+            key=Key("ns", f"{ready}-{prefill}-{decode}-{number}".lower()),
+            spec={"slo": {"ttft": "500ms", "itl": "50ms"}},
             status={
                 "conditions": [{"type": "Ready", "status": ready}],
                 "graph": {"prefill": {"effective": prefill}, "decode": {"effective": decode}},
@@ -81,7 +90,9 @@ def test_the_operators_series_stay_within_the_documented_bound(meters: Meters) -
         for ready in ("True", "False", "Unknown")
         for prefill in policies
         for decode in policies
+        for number in range(10)
     ]
+    assert len(found) > OBJECTIVES_NAMED
     skipped = [(Resource.Pod, "ns", f"pod-{number}") for number in range(SKIPPED_NAMED + 10)]
     store: Any = SimpleNamespace(services=lambda: found, all_skipped=lambda: skipped)
     queue: Any = SimpleNamespace(depth=0, active=0, busy_seconds=list, longest_busy=lambda: 0.0)
@@ -90,4 +101,5 @@ def test_the_operators_series_stay_within_the_documented_bound(meters: Meters) -
         for method in METHODS:
             meters.count("rest_client_requests_total", code=code, method=method)
     series = [line for line in meters.text().decode().splitlines() if not line.startswith("#")]
+    assert sum(line.startswith(f"{OBJECTIVES}{{") for line in series) == 2 * OBJECTIVES_NAMED
     assert 300 < len(series) <= MOST_SERIES[Process.Operator]
