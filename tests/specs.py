@@ -47,7 +47,7 @@ TEXTS = (
     "1P", "64Mi", "1048575", "64Ti", "65Ti", "/usr", "/usr/lib/x", "/usrx", "HTTP://///:::", "a b", "G G",
     "r.io:5000/a/b:t@sha256:" + "0" * 64, "[::1]:5000/a", "a" * 64, "a" * 63 + ".b",
 )  # fmt: skip
-OTHERS: tuple[Any, ...] = (None, True, 1, 1.5, [], [None], {}, {"a": "b"})
+OTHERS: tuple[Any, ...] = (None, True, False, 1, 1.5, [], [None], {}, {"a": "b"})
 KEYS = ("a", "a/b", "graphpod.dev/x", "stub.graphpod.dev/x", "pod-template-hash", "app.kubernetes.io/name", "k" * 318)
 
 

@@ -95,10 +95,15 @@ class FeatureConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServingConfig:
-    """Limits of the front: requests that may wait, and seconds that open ones get after SIGTERM."""
+    """Limits of the front: requests that may wait, and seconds that open ones get after SIGTERM; whether the API port
+    serves /metrics, too.
+    """
+
+    SPARSE: ClassVar[tuple[str, ...]] = ("http_metrics",)
 
     max_queue: int = 256
     drain_seconds: int = 30
+    http_metrics: bool = True
 
 
 @dataclass(frozen=True, slots=True)

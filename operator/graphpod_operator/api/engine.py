@@ -137,9 +137,9 @@ class Engine(ApiModel):
     )
     api_key_secret_ref: ApiKeySecretRef | None = Field(
         None,
-        description="Require this bearer token for requests to /v1/ (401 without it). The Secret is in this "
-        "namespace; the pod mounts it, and the operator never reads it. A new value takes effect without a restart. "
-        "The value may hold several keys, one a line. Default: every request is served.",
+        description="Require this bearer token on the API port, but for /health and /ping (401 without it). The Secret "
+        "is in this namespace; the pod mounts it, and the operator never reads it. A new value takes effect without a "
+        "restart. The value may hold several keys, one a line. Default: every request is served.",
     )
     dtype: Dtype | None = Field(
         None,
@@ -181,6 +181,11 @@ class Engine(ApiModel):
     prefix_cache: PrefixCache = Field(
         PrefixCache.Auto,
         description="Whether requests with the same beginning share its KV. Default: Auto (on).",
+    )
+    http_metrics: Boolean = Field(
+        True,
+        description="Serve /metrics on the API port, too, where the key of apiKeySecretRef guards it. The admin port "
+        "always has it. Default: true.",
     )
     page_size: Integer = Field(16, ge=1, le=256, description="Tokens held by one page of the KV cache. Default: 16.")
     kv_cache_memory: Bytes | None = Field(

@@ -25,6 +25,7 @@ from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, Engine
 from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.requests.termination import Ended, Ending, report
+from graphpod_runtime.front.server_info import ServerInfo
 from graphpod_runtime.front.server_thread import ServerThread
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Warmup
@@ -85,7 +86,8 @@ class Front:
         self._status = status
         self._metrics = FrontMetrics(status.config.model.name)
         self._exporter = Exporter(self._metrics, status)
-        self._middleware = ApiMiddleware(status, self._metrics, key)
+        self._info = ServerInfo(status, self._exporter)
+        self._middleware = ApiMiddleware(status, self._metrics, self._info, key)
         plan = status.config.resolved()
         self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
         self._began = time.monotonic()
@@ -157,7 +159,8 @@ class Front:
             tokenizer, defaults = Tokenizer(folder), SamplingDefaults.read(folder)
         except (TokenizerInvalid, DefaultsInvalid) as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
-        return openai_app(Service.of(self._status, self._engine, tokenizer, self._metrics, defaults))
+        service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults)
+        return openai_app(service, self._info.endpoints)
 
     async def _leave_when_asked(self) -> Ending:
         await self._asked.wait()

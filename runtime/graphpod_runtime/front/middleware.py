@@ -1,38 +1,39 @@
-"""The door of the API port: 401 without the key where there is one, 503 until Ready and after a drain,
-`Connection: close` during one, `x-request-id` on all answers, a count of them, and a log line for each refusal. The API
-behind it gets whole bodies of limited length.
+"""The door of the API port: 401 without the key where there is one, what the server says of itself, 503 until Ready and
+after a drain, `Connection: close` during one, `x-request-id` on all answers, the fields that were ignored, a count of
+answers, and a log line for each refusal. The API behind it gets whole bodies of limited length.
 """
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphpod_runtime.front.api_key import ApiKey
 from graphpod_runtime.front.refusals import CODE, REFUSALS
 from graphpod_runtime.front.request_body import BODY_LIMIT, HeldBytes, Interrupted, RequestBody
-from graphpod_runtime.front.request_id import HEADER, request_id
+from graphpod_runtime.front.request_id import HEADER, IGNORED, request_id
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, too_large, unauthorized, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.server_info import OPEN, PATHS, ServerInfo
 
-API = "/v1/"
-"""Where a key is asked for."""
+IGNORED_FIELDS = b"x-ignored-fields"
 CLOSE = (b"connection", b"close")
 
 
 class ApiMiddleware:
     """An ASGI application in front of the API; `app` is set once it has been imported."""
 
-    def __init__(self, status: Status, metrics: FrontMetrics, key: ApiKey | None = None) -> None:
+    def __init__(self, status: Status, metrics: FrontMetrics, info: ServerInfo, key: ApiKey | None = None) -> None:
         self.app: ASGIApp | None = None
         self._key = key
         self._status = status
         self._metrics = metrics
+        self._info = info
         self._room = HeldBytes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = RequestBody(scope, receive, self._room)
         # A redirect would name this server's own address, which clients of a gateway cannot reach.
-        if scope["path"].startswith(API):
-            scope["path"] = API + scope["path"].removeprefix(API).rstrip("/")
+        scope["path"] = scope["path"].rstrip("/") or "/"
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -41,27 +42,43 @@ class ApiMiddleware:
                 if status >= 400 and status != CLIENT_GONE:
                     REFUSALS.line(id, scope["method"], scope["path"], status, scope.get(CODE))
                 message["headers"] = [*message.get("headers", ()), (HEADER, id.encode())]
+                if ignored := scope.get(IGNORED):
+                    message["headers"].append((IGNORED_FIELDS, ignored.encode()))
                 if self._status.draining or not incoming.complete:
                     message["headers"].append(CLOSE)
             await send(message)
 
         try:
-            refusal = self._unknown(scope) or self._refusal() or _declared_too_large(scope)
+            refusal = self._unknown(scope)
+            if refusal is None and scope["path"] in PATHS:
+                await incoming.discard()
+                said = await self._info.answer(scope)
+                if isinstance(said, Response):
+                    await said(scope, incoming.receive, counted)
+                else:
+                    await _refuse(said, scope, counted)
+                return
+            refusal = refusal or self._refusal() or _declared_too_large(scope)
             if refusal is None and (refusal := await incoming.read()) is None and self.app is not None:
-                await self.app(scope, incoming.receive, counted)
+                await self._call(self.app, scope, incoming.receive, counted)
             else:
                 await incoming.discard()
-                refusal = refusal or _not_ready(self._status)
-                scope[CODE] = refusal.code
-                await _answer(refusal, counted)
+                await _refuse(refusal or _not_ready(self._status), scope, counted)
         except Interrupted:
             self._metrics.http(scope["path"], scope["method"], str(CLIENT_GONE))
         finally:
             incoming.release()
 
+    async def _call(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        self._info.load += 1
+        try:
+            await app(scope, receive, send)
+        finally:
+            self._info.load -= 1
+
     def _unknown(self, scope: Scope) -> ApiError | None:
         """401 without the key: before anything else about the server is disclosed."""
-        if self._key is None or not scope["path"].startswith(API):
+        if self._key is None or scope["path"] in OPEN:
             return None
         sent = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         return None if self._key.admits(sent.decode("latin-1")) else unauthorized()
@@ -86,7 +103,8 @@ def _not_ready(status: Status) -> ApiError:
     return unavailable(f"The model is not ready yet (warm-up: {status.state}); send the request again.", "not_ready")
 
 
-async def _answer(error: ApiError, send: Send) -> None:
+async def _refuse(error: ApiError, scope: Scope, send: Send) -> None:
+    scope[CODE] = error.code
     headers = [(name.encode(), value.encode()) for name, value in error.headers().items()]
     body = error.encoded()
     headers.append((b"content-length", str(len(body)).encode()))

@@ -14,6 +14,8 @@ MAX_LENGTH = 128
 """Characters of a client's own id."""
 WORD = re.compile(rb"[A-Za-z0-9._:/+=-]{1,%d}" % MAX_LENGTH)
 """Such an id needs no escape in a log line."""
+IGNORED = "graphpod.ignored_fields"
+"""Where the application leaves the value of the answer's `x-ignored-fields` in a request's scope."""
 ANSWER = "graphpod.answer_id"
 """Where the application leaves its answer's id in a request's scope."""
 

@@ -1,5 +1,7 @@
 """The FastAPI application of the API port, and its errors in OpenAI's shape."""
 
+from collections.abc import Callable
+
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -8,18 +10,26 @@ from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
 from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.reply import ModelCard, ModelList
-from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
+from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
+from graphpod_runtime.front.openai.tokens import detokenize, tokenize
 from graphpod_runtime.front.refusals import CODE
 from graphpod_runtime.front.requests.errors import ApiError, our_mistake, unknown_model, unknown_url, wrong_method
 
-ENDPOINTS = ("POST /v1/chat/completions", "POST /v1/completions", "GET /v1/models", "GET /v1/models/{model}")
+ENDPOINTS = (
+    "POST /v1/chat/completions",
+    "POST /v1/completions",
+    "GET /v1/models",
+    "GET /v1/models/{model}",
+    "POST /tokenize",
+    "POST /detokenize",
+)
 """What the application serves."""
 
 
-def openai_app(service: Service) -> FastAPI:
-    """The application that serves ENDPOINTS."""
+def openai_app(service: Service, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
+    """The application that serves ENDPOINTS; `served` adds what else the port serves, for a 404."""
     app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
     parser = Parser()
 
@@ -30,6 +40,14 @@ def openai_app(service: Service) -> FastAPI:
     @app.post("/v1/completions")
     async def text_completions(request: Request) -> Response:
         return await completions(service, request, await parser.read(request, CompletionRequest))
+
+    @app.post("/tokenize")
+    async def tokens_of_text(request: Request) -> Response:
+        return await tokenize(service, request, await parser.read(request, TokenizeRequest))
+
+    @app.post("/detokenize")
+    async def text_of_tokens(request: Request) -> Response:
+        return await detokenize(service, request, await parser.read(request, DetokenizeRequest))
 
     @app.get("/v1/models")
     async def models() -> Response:
@@ -52,7 +70,7 @@ def openai_app(service: Service) -> FastAPI:
         # FastAPI raises these two by itself: no route for the path, or none for the method.
         if error.status_code == 405 and error.headers:
             return await api_error(request, wrong_method(method, path, error.headers["Allow"]))
-        return await api_error(request, unknown_url(method, path, ", ".join(ENDPOINTS)))
+        return await api_error(request, unknown_url(method, path, served(ENDPOINTS)))
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:

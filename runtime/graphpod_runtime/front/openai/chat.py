@@ -4,11 +4,12 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-import msgspec
+from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
+from graphpod_runtime.front.openai.messages import Conversation
 from graphpod_runtime.front.openai.reply import (
     ChatChoice,
     ChatChunk,
@@ -19,9 +20,10 @@ from graphpod_runtime.front.openai.reply import (
     ChatReply,
 )
 from graphpod_runtime.front.openai.request import ChatRequest
-from graphpod_runtime.front.openai.service import Service, usage
+from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
-from graphpod_runtime.front.request_id import answer_id
+from graphpod_runtime.front.openai.unbuilt import header_of
+from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Piece
@@ -32,13 +34,13 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
     """One assistant's turn, whole or as a stream. ApiError says what is wrong with the request."""
     received = time.perf_counter()
     with ExitStack() as until:
-        service.admit(body, 1, until)
+        request.scope[IGNORED] = header_of(service.admit(body, 1, until))
         return await _answer(service, request, body, received, until)
 
 
 async def _answer(service: Service, request: Request, body: ChatRequest, received: float, until: ExitStack) -> Response:
     alternatives = body.alternatives
-    prompt = await _prompt(service, body)
+    prompt = await chat_prompt(service, body)
     service.admit_tokens([prompt], until)
     max_tokens = body.max_completion_tokens or body.max_tokens
     generation = service.generation(
@@ -51,40 +53,46 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
         said = (one for piece in pieces for one in piece.said)
         return None if alternatives is None else chat_logprobs(service.tokenizer, said)
 
+    def token_ids(*pieces: Piece) -> list[int] | UnsetType:
+        return [id for piece in pieces for id in piece.ids] if body.return_token_ids else UNSET
+
+    prompt_ids = prompt if body.return_token_ids else UNSET
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> ChatReply:
             message = ChatMessage("".join(piece.text for piece in pieces))
-            choice = ChatChoice(0, message, str(pieces[-1].finish), logprobs(*pieces))
-            return ChatReply(id, created, service.model, [choice], usage(generation))
+            choice = ChatChoice(0, message, str(pieces[-1].finish), logprobs(*pieces), token_ids(*pieces))
+            return ChatReply(id, created, service.model, [choice], usage(generation), prompt_ids)
 
         return await answer(request.receive, generation, reply)
 
-    none_yet = None if body.include_usage else msgspec.UNSET
-
-    def chunk(delta: ChatDelta, finish: str | None = None, scores: ChatLogprobs | None = None) -> ChatChunk:
-        return ChatChunk(id, created, service.model, [ChatChunkChoice(0, delta, finish, scores)], none_yet)
+    so_far = usage_so_far(body, generation)
 
     def encode(piece: Piece) -> ChatChunk:
-        return chunk(ChatDelta(content=piece.text), piece.finish, logprobs(piece))
+        delta = ChatDelta(content=piece.text)
+        choice = ChatChunkChoice(0, delta, piece.finish, logprobs(piece), token_ids(piece))
+        return ChatChunk(id, created, service.model, [choice], so_far())
 
     def tail() -> list[ChatChunk]:
         return [ChatChunk(id, created, service.model, [], usage(generation))] if body.include_usage else []
 
-    head: list[msgspec.Struct] = [chunk(ChatDelta(role="assistant", content=""))]
-    return EventStream(generation, encode, head, tail, until.pop_all())
+    first = ChatChunkChoice(0, ChatDelta(role="assistant", content=""))
+    head: list[Struct] = [ChatChunk(id, created, service.model, [first], so_far(), prompt_ids)]
+    return EventStream(generation, encode, head, tail, until.pop_all(), varies=body.varies)
 
 
-async def _prompt(service: Service, body: ChatRequest) -> list[int]:
+async def chat_prompt(service: Service, body: Conversation) -> list[int]:
     """The conversation as token ids. `body` has no messages afterwards: an answer may take minutes, and they are
     megabytes.
     """
-    variables = body.variables
+    variables, ending = body.variables, body.ending
     messages = [message.plain(at) for at, message in enumerate(body.messages)]
     body.messages.clear()
     try:
         return await service.tokenized(
-            lambda limit: service.tokenizer.encode_chat(messages, variables, limit), _characters(messages), "messages"
+            lambda limit: service.tokenizer.encode_chat(messages, variables, limit, ending),
+            _characters(messages),
+            "messages",
         )
     except TemplateError as error:
         raise invalid(str(error), param=error.param) from error

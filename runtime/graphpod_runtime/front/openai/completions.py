@@ -4,16 +4,17 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from graphpod_runtime.front.openai.logprobs import text_logprobs
 from graphpod_runtime.front.openai.reply import TextChoice, TextLogprobs, TextReply
 from graphpod_runtime.front.openai.request import CompletionRequest
-from graphpod_runtime.front.openai.service import Service, usage
+from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
-from graphpod_runtime.front.request_id import answer_id
+from graphpod_runtime.front.openai.unbuilt import header_of
+from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Piece
@@ -32,7 +33,7 @@ async def completions(service: Service, request: Request, body: CompletionReques
         message = "max_tokens is 0: the answer would be empty; ask for 1 or more, or set echo to have the prompt back"
         raise invalid(message, param="max_tokens")
     with ExitStack() as until:
-        service.admit(body, len(entries), until)
+        request.scope[IGNORED] = header_of(service.admit(body, len(entries), until))
         return await _answer(service, request, body, entries, received, until)
 
 
@@ -61,6 +62,12 @@ async def _answer(
         said = (one for piece in pieces for one in piece.said)
         return None if alternatives is None else text_logprobs(service.tokenizer, said, alternatives)
 
+    def token_ids(*pieces: Piece) -> list[int] | UnsetType:
+        return [id for piece in pieces for id in piece.ids] if body.return_token_ids else UNSET
+
+    def prompt_ids(index: int) -> list[int] | UnsetType:
+        return prompts[index] if body.return_token_ids else UNSET
+
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> TextReply:
@@ -68,23 +75,34 @@ async def _answer(
             for piece in pieces:
                 own[piece.index].append(piece)
             choices = [
-                TextChoice(index, "".join(piece.text for piece in parts), parts[-1].finish, logprobs(*parts))
+                TextChoice(
+                    index,
+                    "".join(piece.text for piece in parts),
+                    parts[-1].finish,
+                    logprobs(*parts),
+                    token_ids(*parts),
+                    prompt_ids(index),
+                )
                 for index, parts in enumerate(own)
             ]
             return TextReply(id, created, service.model, choices, usage(generation))
 
         return await answer(request.receive, generation, reply)
 
-    none_yet = None if body.include_usage else msgspec.UNSET
+    so_far = usage_so_far(body, generation)
+    begun = set[int]()
 
     def encode(piece: Piece) -> TextReply:
-        choice = TextChoice(piece.index, piece.text, piece.finish, logprobs(piece))
-        return TextReply(id, created, service.model, [choice], none_yet)
+        first = piece.index not in begun
+        begun.add(piece.index)
+        own = prompt_ids(piece.index) if first else UNSET
+        choice = TextChoice(piece.index, piece.text, piece.finish, logprobs(piece), token_ids(piece), own)
+        return TextReply(id, created, service.model, [choice], so_far())
 
     def tail() -> list[TextReply]:
         return [TextReply(id, created, service.model, [], usage(generation))] if body.include_usage else []
 
-    return EventStream(generation, encode, [], tail, until.pop_all())
+    return EventStream(generation, encode, [], tail, until.pop_all(), varies=body.varies)
 
 
 def _entries(body: CompletionRequest) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from graphpod_runtime.front.requests.errors import ApiError, Code, invalid, shown, unrecognized
+from graphpod_runtime.front.requests.errors import ApiError, Code, invalid, shown
 
 LARGE_BODY = 64 << 10
 """Bytes. Smaller ones are parsed at once."""
@@ -114,8 +114,7 @@ def _first_wrong(errors: list[Any]) -> ApiError:
     if not param:
         return not_an_object()
     code = _code(first["type"])
-    wrong = unrecognized(param) if code == "unknown_parameter" else f"{param}: {first['msg']}"
-    return invalid(wrong, param=param, code=code)
+    return invalid(f"{param}: {first['msg']}", param=param, code=code)
 
 
 def path(parts: Iterable[str | int]) -> str:
@@ -127,8 +126,8 @@ def _code(kind: str) -> Code:
     """Our word for pydantic's kind of error."""
     if kind == "missing":
         return "missing_required_parameter"
-    if kind == "extra_forbidden":
-        return "unknown_parameter"
+    if kind == "not_built":
+        return "unsupported_parameter"
     return "invalid_type" if kind.endswith(("_type", "_from_float")) else "invalid_value"
 
 

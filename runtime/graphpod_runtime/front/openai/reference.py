@@ -12,11 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_runtime.front import connection, request_body
-from graphpod_runtime.front.openai import parse, request, service, stream
-from graphpod_runtime.front.openai.request import NEEDS, NOT_BUILT, UNUSED, ChatRequest, CompletionRequest
+from graphpod_runtime.front.openai import fields, parse, service, stream, unbuilt
+from graphpod_runtime.front.openai.request import (
+    UNUSED,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
 from graphpod_runtime.front.request_id import MAX_LENGTH
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
-from graphpod_runtime.front.requests.errors import Code
+from graphpod_runtime.front.requests.errors import SHOWN, Code
 
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -30,7 +36,6 @@ CODES: dict[Code, tuple[int, str]] = {
     "invalid_type": (400, "The field has another type than the tables above say."),
     "invalid_value": (400, "The message names the bound or the values that the field may have."),
     "missing_required_parameter": (400, "Send the field that `param` names."),
-    "unknown_parameter": (400, "The field does not exist. Correct its name, or leave it out."),
     "unsupported_parameter": (400, "The field exists and is not built. Leave it out."),
     "context_length_exceeded": (400, "Prompt and answer exceed the context. The message has the numbers."),
     "invalid_http": (400, "The request is not HTTP/1.1, or breaks a limit of the connection. It was closed."),
@@ -57,17 +62,19 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("bodies that one pod reads at a time", f"{request_body.BODIES_LIMIT >> 20} MiB together"),
     ("strings, lists and objects of one body", f"{parse.MAX_NODES}"),
     ("items and fields of one body", f"{parse.MAX_ITEMS}"),
-    ("messages of a conversation, prompts of a completion", f"{request.MAX_MESSAGES}"),
+    ("messages of a conversation, prompts of a completion", f"{fields.MAX_MESSAGES}"),
     ("open requests of one pod, each prompt counted", "`maxBatch` + `spec.serving.maxQueue`"),
-    ("stop strings", f"{request.MAX_STOPS}, each of at most {request.MAX_STOP_LENGTH} characters"),
-    ("stop tokens", f"{request.MAX_STOPS}"),
-    ("alternatives with log-probabilities", f"{request.MAX_ALTERNATIVES} for each token"),
+    ("stop strings", f"{fields.MAX_STOPS}, each of at most {fields.MAX_STOP_LENGTH} characters"),
+    ("stop tokens", f"{fields.MAX_STOPS}"),
+    ("alternatives with log-probabilities", f"{fields.MAX_ALTERNATIVES} for each token"),
     ("log-probabilities of a prompt (`echo`)", f"{service.MAX_NAMED} = prompt tokens × (1 + alternatives)"),
-    ("`cache_salt`", f"{request.MAX_SALT} characters"),
-    ("`chat_template_kwargs`", f"{request.MAX_VARIABLES} bytes as JSON, {request.MAX_DEPTH} levels"),
-    ("tool calls of one earlier turn", f"{request.MAX_TOOL_CALLS}"),
+    ("`cache_salt`", f"{fields.MAX_SALT} characters"),
+    ("`chat_template_kwargs`", f"{fields.MAX_VARIABLES} bytes as JSON, {fields.MAX_DEPTH} levels"),
+    ("tool calls of one earlier turn", f"{fields.MAX_TOOL_CALLS}"),
     ("address and header", f"{connection.HEADER_BYTES >> 10} KiB, within {connection.HEADER_SECONDS:.0f} s"),
     ("`x-request-id`", f"{MAX_LENGTH} characters"),
+    ("names in `x-ignored-fields`", f"{unbuilt.MAX_IGNORED}, each of {SHOWN} characters; more are counted"),
+    ("tokens of `/detokenize`", "the model's context"),
     ("connections of one pod", f"{connection.MAX_CONNECTIONS}, fewer where the limit of open files is low"),
     ("requests sent ahead on one connection", f"{connection.MAX_AHEAD}"),
     ("a stream's client reads nothing", f"{stream.STALLED_SECONDS:.0f} s, or {MOST_WAITING} tokens that wait"),
@@ -85,7 +92,9 @@ def tables() -> dict[str, str]:
         "chat": _table(own, (row for row in chat if row not in both)),
         "completions": _table(own, (row for row in text if row not in both)),
         "no-effect": _table(("Field", "Type", "Meaning"), ((name, kind, words) for name, kind, _, words in unused)),
-        "not-built": _table(("Field", "Accepted values"), _not_built()),
+        "not-built": _table(("Field", "Endpoint", "Accepted values"), _not_built()),
+        "tokenize": _table(own, _fields(TokenizeRequest.model_json_schema(), deep=False)),
+        "detokenize": _table(own, _fields(DetokenizeRequest.model_json_schema())),
         "limits": _table(("What", "At most"), LIMITS),
         "codes": _table(
             ("Code", "Status", "What to do"), ((f"`{code}`", str(status), do) for code, (status, do) in CODES.items())
@@ -99,21 +108,28 @@ def filled(page: str) -> str:
     return MARKED.sub(lambda mark: f"{mark[1]}\n{made[mark[2]]}\n{mark[3]}", page)
 
 
-def _not_built() -> Iterator[tuple[str, str]]:
-    for name, neutral in NOT_BUILT.items():
-        needs = f"none; OpenAI, too, refuses it without `{NEEDS[name]}`" if name in NEEDS else "none"
-        yield f"`{name}`", ", ".join(f"`{json.dumps(word)}`" for word in neutral) or needs
+def _not_built() -> Iterator[tuple[str, str, str]]:
+    chat, text = unbuilt.CHAT_NOT_BUILT, unbuilt.TEXT_NOT_BUILT
+    for name, neutral in (chat | text).items():
+        where = "both" if name in chat and name in text else "chat" if name in chat else "completions"
+        yield f"`{name}`", where, _neutral(neutral)
+    for name, neutral in unbuilt.MESSAGE_NOT_BUILT.items():
+        yield f"`messages[].{name}`", "chat", _neutral(neutral)
+
+
+def _neutral(neutral: tuple[Any, ...]) -> str:
+    return ", ".join(f"`{json.dumps(word)}`" for word in neutral) or "none"
 
 
 def _fields(
-    schema: Mapping[str, Any], path: str = "", defs: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any], path: str = "", defs: Mapping[str, Any] | None = None, *, deep: bool = True
 ) -> Iterator[tuple[str, ...]]:
     """Name, type, whether it is required, meaning: of each field, and of those of the objects below it."""
     defs = schema.get("$defs", {}) if defs is None else defs
     for name, field in schema["properties"].items():
         required = "yes" if name in schema.get("required", ()) else ""
         yield f"`{path}{name}`", _type(field), required, field.get("description", "")
-        for branch in field.get("anyOf", (field,)):
+        for branch in field.get("anyOf", (field,)) if deep else ():
             inner = branch.get("items", branch)
             if "$ref" in inner:
                 within = f"{path}{name}{'[]' if 'items' in branch else ''}."

@@ -66,6 +66,7 @@ class ChatChoice(msgspec.Struct, frozen=True):
     message: ChatMessage
     finish_reason: str
     logprobs: ChatLogprobs | None = None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatReply(msgspec.Struct, frozen=True):
@@ -76,6 +77,7 @@ class ChatReply(msgspec.Struct, frozen=True):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     object: str = "chat.completion"
 
 
@@ -93,16 +95,20 @@ class ChatChunkChoice(msgspec.Struct, frozen=True):
     delta: ChatDelta
     finish_reason: str | None = None
     logprobs: ChatLogprobs | None = None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChunk(msgspec.Struct, frozen=True):
-    """One event of a stream. `usage` is null but in the last when asked for, absent otherwise."""
+    """One event of a stream. `usage` is null but in the last when asked for, absent otherwise; the first event may have
+    the prompt's tokens.
+    """
 
     id: str
     created: int
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     object: str = "chat.completion.chunk"
 
 
@@ -113,6 +119,8 @@ class TextChoice(msgspec.Struct, frozen=True):
     text: str
     finish_reason: str | None = None
     logprobs: TextLogprobs | None = None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TextReply(msgspec.Struct, frozen=True):
@@ -124,6 +132,21 @@ class TextReply(msgspec.Struct, frozen=True):
     choices: list[TextChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     object: str = "text_completion"
+
+
+class Tokenized(msgspec.Struct, frozen=True):
+    """POST /tokenize. `token_strs` are the tokens as the vocabulary spells them, where they were asked for."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class Detokenized(msgspec.Struct, frozen=True):
+    """POST /detokenize."""
+
+    prompt: str
 
 
 class ModelCard(msgspec.Struct, frozen=True):

@@ -8,9 +8,12 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from graphpod_runtime.front.openai.reply import PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.engine_client import EngineClient
 from graphpod_runtime.front.requests.errors import invalid, text_too_long, too_long, unavailable, unknown_model
@@ -69,18 +72,23 @@ class Service:
         """The name that clients ask for."""
         return self.status.config.model.name
 
-    def admit(self, request: GenerationRequest, prompts: int, until: ExitStack) -> None:
-        """Takes room for that many prompts (before any tokenizing), given back with `until`. ApiError for another
-        model, a field that is not built, or a queue without room.
+    def admit(self, request: GenerationRequest, prompts: int, until: ExitStack) -> Ignored:
+        """Takes room for that many prompts (before any tokenizing), given back with `until`; returns the fields that
+        have no effect. ApiError for another model, a field that is not built, or a queue without room.
         """
-        if request.model != self.model:
-            raise unknown_model(request.model, self.model)
-        request.refuse_unbuilt()
+        self.check_model(request.model)
+        ignored = request.take_ignored()
         running, waiting = self.status.batch, self.status.config.serving.max_queue
         places = running + waiting
         if prompts > places:
             raise invalid(f"prompt holds {prompts} prompts; this service takes {places} at a time", param="prompt")
         self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
+        return ignored
+
+    def check_model(self, asked: str) -> None:
+        """ApiError 404 for another model than the one that is served."""
+        if asked != self.model:
+            raise unknown_model(asked, self.model)
 
     def admit_tokens(self, prompts: Sequence[list[int]], until: ExitStack) -> None:
         """Takes room for the tokens of prompts, given back with `until`. ApiError 503 when others hold too many."""
@@ -167,6 +175,7 @@ class Service:
             ignore_eos=bool(request.ignore_eos),
             logprobs=logprobs,
             echo=echo,
+            token_ids=bool(request.return_token_ids),
             salt=request.cache_salt or "",
             priority=request.priority or 0,
         )
@@ -177,7 +186,15 @@ def _threads(name: str) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix=f"tokenizer, {name}")
 
 
+def usage_so_far(request: GenerationRequest, generation: Generation) -> Callable[[], Usage | UnsetType | None]:
+    """What an event of a stream has as its usage: the counts so far, null where they come last, or nothing."""
+    if request.continuous_usage:
+        return lambda: usage(generation)
+    constant = None if request.include_usage else UNSET
+    return lambda: constant
+
+
 def usage(generation: Generation) -> Usage:
-    """The token counts of an ended generation."""
+    """The token counts of a generation so far."""
     prompt, completion = generation.prompt_tokens, generation.completion_tokens
     return Usage(prompt, completion, prompt + completion, PromptTokensDetails(generation.cached_tokens))

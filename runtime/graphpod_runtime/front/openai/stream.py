@@ -75,7 +75,7 @@ async def answer(receive: Receive, generation: Generation, reply: Callable[[list
 
 class EventStream(Response):
     """The answer as events: `head`, one event a piece, `tail` (made when all has ended), `[DONE]`. `until` is closed
-    when the stream has ended.
+    when the stream has ended. `varies`: events of one choice differ in more than their text.
     """
 
     media_type = "text/event-stream"
@@ -87,10 +87,13 @@ class EventStream(Response):
         head: list[msgspec.Struct],
         tail: Callable[[], list[Any]],
         until: contextlib.ExitStack,
+        *,
+        varies: bool = False,
     ) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._generation, self._encode, self._head, self._tail, self._until = generation, encode, head, tail, until
+        self._varies = varies
         self._around: dict[int, tuple[bytes, bytes]] = {}
         """By choice, an event before and after its text: all else in it stays the same until the choice ends."""
         self._spoke = 0.0
@@ -170,7 +173,7 @@ class EventStream(Response):
         return b"".join(map(self._event_of, pieces))
 
     def _event_of(self, piece: Piece) -> bytes:
-        if piece.finish is not None or piece.said:
+        if piece.finish is not None or piece.said or self._varies:
             return _event(_encoder.encode(self._encode(piece)))
         around = self._around.get(piece.index)
         if around is None:

@@ -19,7 +19,6 @@ Code = Literal[
     "invalid_type",
     "invalid_value",
     "missing_required_parameter",
-    "unknown_parameter",
     "unsupported_parameter",
     "context_length_exceeded",
     "invalid_api_key",
@@ -82,11 +81,6 @@ class ApiError(Exception):
 def invalid(message: str, param: str | None = None, code: Code = "invalid_value") -> ApiError:
     """400: the request is wrong."""
     return ApiError(400, message, param=param, code=code)
-
-
-def unrecognized(name: str) -> str:
-    """The message for a field that does not exist, in OpenAI's words."""
-    return f"Unrecognized request argument supplied: {name}"
 
 
 def unknown_model(asked: str, served: str) -> ApiError:

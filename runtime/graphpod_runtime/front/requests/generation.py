@@ -33,6 +33,8 @@ class Options:
     """Alternatives to each token of the answer; None: no log-probabilities."""
     echo: bool = False
     """The answer begins with the prompt, its log-probabilities included where those of the answer are asked for."""
+    token_ids: bool = False
+    """Pieces carry the ids of their tokens."""
     salt: str = ""
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
@@ -41,12 +43,15 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text of choice `index`; `finish` is set on its last piece, `said` where log-probabilities were asked for."""
+    """New text of choice `index`; `finish` is set on its last piece, `said` where log-probabilities were asked for,
+    `ids` where token ids were: those of all tokens since the piece before.
+    """
 
     index: int
     text: str
     finish: FinishReason | None = None
     said: tuple[TokenInText, ...] = ()
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -61,6 +66,8 @@ class _Choice:
     first: float = 0.0
     """When its first token came."""
     waiting: PendingLogprobs = field(default_factory=PendingLogprobs)
+    ids: list[int] = field(default_factory=list)
+    """Of tokens whose text no piece has carried yet, where they are asked for."""
     tokens: int = 0
     cached: int = 0
     echoed: bool = False
@@ -174,19 +181,35 @@ class Generation:
             _drop_answer(arrived)
         choice, finished = self._choices[index], arrived.finished
         choice.cached += arrived.cached
+        text, used, stopped = self._read(choice, arrived)
         # The token that stopped a choice was generated, though it is no text.
-        stop_token = finished is not None and finished.reason is FinishReason.Stop
-        if tokens := len(arrived.ids) + stop_token:
+        stop_token = not stopped and finished is not None and finished.reason is FinishReason.Stop
+        if tokens := used + stop_token:
             self._came(choice, tokens)
-        if arrived.ids:
-            text, stopped = choice.stops.feed(self._made(choice, arrived.ids, arrived.logprobs))
-            if stopped:
-                stream.abort(index)
-                self._end(choice, FinishReason.Stop)
-            if text or stopped:
-                made.append(Piece(index, text, choice.finish, choice.waiting.with_piece(text)))
+        if self.options.token_ids:
+            choice.ids += arrived.ids[:used]
+        if stopped:
+            stream.abort(index)
+            self._end(choice, FinishReason.Stop)
+        if text or stopped:
+            made.append(Piece(index, text, choice.finish, choice.waiting.with_piece(text), _taken(choice.ids)))
         if finished is not None and choice.finish is None:
             made.append(self._finished(index, finished))
+
+    def _read(self, choice: _Choice, arrived: Arrived) -> tuple[str, int, bool]:
+        """The text of new tokens, how many of them it took, and whether a stop string ended it. How tokens came
+        together changes none of the three: those after a stop string were never asked for.
+        """
+        if not self.options.stops:
+            return self._made(choice, arrived.ids, arrived.logprobs), len(arrived.ids), False
+        texts = []
+        for at in range(len(arrived.ids)):
+            made = self._made(choice, arrived.ids[at : at + 1], arrived.logprobs[at : at + 1])
+            text, stopped = choice.stops.feed(made)
+            texts.append(text)
+            if stopped:
+                return "".join(texts), at + 1, True
+        return "".join(texts), len(arrived.ids), False
 
     def _made(self, choice: _Choice, ids: list[int], logprobs: list[Logprob]) -> str:
         """The characters that new tokens complete; their log-probabilities wait for them."""
@@ -224,7 +247,8 @@ class Generation:
         text, stopped = choice.stops.feed(choice.detokenizer.flush())
         self._end(choice, FinishReason.Stop if stopped else event.reason)
         text = text if stopped else text + choice.stops.flush()
-        return Piece(index, text, choice.finish, choice.waiting.with_piece(text, last=not stopped))
+        said = choice.waiting.with_piece(text, last=not stopped)
+        return Piece(index, text, choice.finish, said, _taken(choice.ids))
 
     def _end(self, choice: _Choice, reason: FinishReason) -> None:
         choice.finish = reason
@@ -233,6 +257,13 @@ class Generation:
             seconds = time.perf_counter() - self.received
             decoding = choice.latest - choice.first
             self.metrics.answered(seconds, choice.prompt_tokens, choice.tokens, decoding, self.names)
+
+
+def _taken(ids: list[int]) -> tuple[int, ...]:
+    """What the list holds; it is empty afterwards."""
+    taken = tuple(ids)
+    ids.clear()
+    return taken
 
 
 def _drop_answer(arrived: Arrived) -> None:

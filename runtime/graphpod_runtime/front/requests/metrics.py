@@ -24,10 +24,22 @@ from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import FinishReason
 from graphpod_runtime.wire.report import State
 
-HANDLERS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
+_METHOD = {
+    "/v1/chat/completions": "POST",
+    "/v1/completions": "POST",
+    "/v1/models": "GET",
+    "/tokenize": "POST",
+    "/detokenize": "POST",
+    "/health": "GET",
+    "/ping": "GET",
+    "/metrics": "GET",
+}
+HANDLERS = tuple(_METHOD)
 OTHER = "other"
-_METHOD = {"/v1/chat/completions": "POST", "/v1/completions": "POST", "/v1/models": "GET"}
-_CODES = ("200", "400", "404", "500", "503")
+_CODES = {"GET": ("200", "401", "503"), "POST": ("200", "400", "401", "404", "413", "500", "503")}
+"""By a path's own method. A path answers 405 to the other one of the two, and a path that is not served 401 or 404."""
+METHODS = ("GET", "POST", "HEAD", "OPTIONS")
+"""Few, as each is a series for every path and code."""
 
 
 Bucket = tuple[str, float] | tuple[str, float, Exemplar]
@@ -60,9 +72,13 @@ class FrontMetrics:
                 "graphpod_time_per_output_token_seconds",
             )
         )
-        for handler in HANDLERS:
-            for code in _CODES:
-                self.http(handler, _METHOD[handler], code, 0)
+        for handler, method in _METHOD.items():
+            for code in _CODES[method]:
+                self.http(handler, method, code, 0)
+            self.http(handler, "POST" if method == "GET" else "GET", "405", 0)
+        for method in _CODES:
+            for code in ("401", "404", "405"):
+                self.http(OTHER, method, code, 0)
 
     def http(self, handler: str, method: str, code: str, count: int = 1) -> None:
         """An HTTP answer; paths and methods that we do not serve share one label each."""
@@ -70,7 +86,7 @@ class FrontMetrics:
             "graphpod_http_requests_total",
             count,
             handler=handler if handler in HANDLERS else OTHER,
-            method=method if method in ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH") else OTHER,
+            method=method if method in METHODS else OTHER,
             code=code,
         )
 

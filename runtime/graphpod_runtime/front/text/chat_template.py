@@ -1,8 +1,10 @@
 """The chat template of a model folder: a conversation as the text that the model was trained on."""
 
 import json
+import secrets
 from collections.abc import Mapping
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +17,14 @@ WORDS = 500
 """Characters of a template's own words that a refusal repeats."""
 OURS = frozenset({"messages", "add_generation_prompt", "tools", "documents", "raise_exception", "strftime_now"})
 """Names that a request cannot set."""
+
+
+class Ending(Enum):
+    """How a prompt ends: where the assistant speaks, after the last turn, or within it."""
+
+    Assistant = "assistant"
+    Turn = "turn"
+    LastMessage = "last message"
 
 
 class TemplateInvalid(Exception):
@@ -53,9 +63,11 @@ class ChatTemplate:
         self.knows_tool_calls = "tool_calls" in source
         """Whether an assistant's tool calls would be written, not silently left out."""
 
-    def render(self, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> str:
-        """The text up to where the assistant speaks. TemplateError in the template's own words, and for what it would
-        silently leave out.
+    def render(
+        self, messages: list[dict[str, Any]], variables: Mapping[str, Any], ending: Ending = Ending.Assistant
+    ) -> str:
+        """The text up to the `ending`. TemplateError in the template's own words, and for what it would silently leave
+        out.
         """
         if unread := sorted(variables.keys() - self.variables):
             known = ", ".join(sorted(self.variables)) or "none"
@@ -69,9 +81,30 @@ class ChatTemplate:
                     f"messages[{at}].tool_calls is not supported by this model: its chat template does not write them",
                     param=f"messages[{at}].tool_calls",
                 )
+        if ending is Ending.LastMessage:
+            return self._up_to_last_message(messages, variables)
+        return self._rendered(messages, variables, ending is Ending.Assistant)
+
+    def _up_to_last_message(self, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> str:
+        """What the template writes before the end of the last message's text. The end is marked by a random word, as
+        the template may trim the text, or write after it.
+        """
+        *before, last = messages
+        if "tool_calls" in last:
+            message = "continue_final_message goes on with text, and the last message has tool_calls"
+            raise TemplateError(message, param="continue_final_message")
+        mark = f"\ue004{secrets.token_hex(8)}\ue005"
+        written = self._rendered([*before, {**last, "content": last["content"] + mark}], variables, False)
+        text, found, _ = written.rpartition(mark)
+        if not found:
+            message = "the model's chat template does not write the last message, so it cannot be continued"
+            raise TemplateError(message, param="continue_final_message")
+        return text
+
+    def _rendered(self, messages: list[dict[str, Any]], variables: Mapping[str, Any], begin: bool) -> str:
         try:
             return self._template.render(
-                {**self._specials, **variables, "messages": messages, "add_generation_prompt": True}
+                {**self._specials, **variables, "messages": messages, "add_generation_prompt": begin}
             )
         except Exception as error:
             # A template is a program that runs on what a client sent: whatever it raises is about that.

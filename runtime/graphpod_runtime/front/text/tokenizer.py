@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
-from graphpod_runtime.front.text.chat_template import TemplateError, TemplateInvalid, read_template
+from graphpod_runtime.front.text.chat_template import Ending, TemplateError, TemplateInvalid, read_template
 from graphpod_runtime.front.text.control_tokens import ControlTokens
 from graphpod_runtime.front.text.detokenize import ByteDetokenizer, Detokenizer, TextDetokenizer
 
@@ -95,17 +95,21 @@ class Tokenizer:
         longest = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
         self._unsettled = UNSETTLED_TOKENS * max(longest, SHORTEST_LONGEST)
 
-    def encode(self, text: str, limit: int | None = None) -> list[int]:
-        """The tokens of a plain prompt, with those that the model's own template adds (a begin token). TextTooLong
-        for more than `limit` tokens.
+    def encode(self, text: str, limit: int | None = None, *, specials: bool = True) -> list[int]:
+        """The tokens of a plain prompt, with those that the model's own template adds (a begin token) unless `specials`
+        is false. TextTooLong for more than `limit` tokens.
         """
         self._check_length(self._tokenizer, text, limit)
-        return _ids(self._tokenizer, text, specials=True)
+        return _ids(self._tokenizer, text, specials=specials)
 
     def encode_chat(
-        self, messages: list[dict[str, Any]], variables: Mapping[str, Any] | None = None, limit: int | None = None
+        self,
+        messages: list[dict[str, Any]],
+        variables: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+        ending: Ending = Ending.Assistant,
     ) -> list[int]:
-        """The tokens of a conversation, up to where the assistant speaks; `variables` are the template's own
+        """The tokens of a conversation, up to its `ending`; `variables` are the template's own
         (`enable_thinking`). What messages and variables say is text, also where it spells a control token.
         TemplateError when the conversation cannot be written, TextTooLong for more than `limit` tokens.
         """
@@ -113,10 +117,11 @@ class Tokenizer:
             raise TemplateError("the model has no chat template; use /v1/completions with a prompt instead")
         control, variables = self._control, dict(variables or {})
         if not control.typed_in(messages) and not control.typed_in(variables):
-            text = self._template.render(messages, variables)
+            text = self._template.render(messages, variables, ending)
             self._check_length(self._tokenizer, text, limit)
             return _ids(self._tokenizer, text, specials=False)
-        text = control.stood_in(self._template.render(control.marked(messages), control.marked(variables)))
+        marked = self._template.render(control.marked(messages), control.marked(variables), ending)
+        text = control.stood_in(marked)
         self._check_length(control.apart, text, limit)
         return control.exchanged(_ids(control.apart, text, specials=False))
 
@@ -156,6 +161,14 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids` without special tokens; U+FFFD where bytes are no character."""
         return self._tokenizer.decode(ids, skip_special_tokens=True)
+
+    def spelled_out(self, ids: list[int]) -> str:
+        """The text of `ids`, special tokens by their names; U+FFFD where bytes are no character."""
+        return self._tokenizer.decode_batch([ids], skip_special_tokens=False)[0]
+
+    def spelling(self, id: int) -> str:
+        """One token as the vocabulary spells it; empty for an id that it does not have."""
+        return self._tokenizer.id_to_token(id) or ""
 
     def detokenizer(self) -> Detokenizer:
         """For the tokens of one answer: all its pieces joined equal `decode` of all of them."""

@@ -1,4 +1,4 @@
-"""The key that clients must send: asked for on /v1/ alone, in OpenAI's error shape, and read again when it changes."""
+"""The key that clients must send: on the API port but for /health and /ping, and read again when it changes."""
 
 import os
 import subprocess
@@ -80,8 +80,22 @@ def test_without_the_key_the_api_says_401_as_openai_does_and_the_admin_port_answ
     assert (refused.value.status_code, refused.value.code) == (401, "invalid_api_key")
     assert refused.value.response.headers["www-authenticate"] == "Bearer"
     assert "guess" not in refused.value.response.text
-    for path in ("/v1/models", "/v1/chat/completions", "/v1/nothing"):
+    for path in (
+        "/v1/models",
+        "/v1/chat/completions",
+        "/v1/nothing",
+        "/",
+        "/metrics",
+        "/version/",
+        "/load",
+        "//health",
+    ):
         assert httpx2.get(front.http + path).status_code == 401
+    for path in ("/tokenize", "/detokenize"):
+        assert front.post(path, {}).status_code == 401
+    assert [httpx2.get(front.http + path).status_code for path in ("/health", "/ping", "/health/")] == [200] * 3
+    own = httpx2.get(front.http + "/metrics", headers={"authorization": "Bearer first"})
+    assert (own.status_code, "graphpod_requests_total" in own.text) == (200, True)
     assert front.client("first").models.retrieve("echo").id == "echo"
     assert [front.get(path).status_code for path in ("/livez", "/startupz", "/readyz", "/warmup", "/metrics")] == [
         200

@@ -12,13 +12,19 @@ import uvicorn
 from graphpod_runtime.front.drain import drain
 from graphpod_runtime.front.middleware import ApiMiddleware
 from graphpod_runtime.front.requests.engine_client import EngineClient
-from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
 from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.server_info import ServerInfo
 from graphpod_runtime.wire.messages import Abort, Command, Heartbeat, Submit
 from graphpod_runtime.wire.report import State
 from graphpod_runtime.wire.socket import WIRE, EngineEnd
 
 from .conftest import ServingConfig, engine_json
+
+
+def gate_of(status: Status) -> ApiMiddleware:
+    metrics = FrontMetrics("echo")
+    return ApiMiddleware(status, metrics, ServerInfo(status, Exporter(metrics, status)))
 
 
 async def asked(gate: ApiMiddleware) -> list[dict[str, Any]]:
@@ -64,7 +70,7 @@ def test_only_a_start_that_has_ended_is_ready(status: Status) -> None:
 
 def test_after_the_time_to_accept_the_gate_answers_draining_and_open_requests_are_aborted(status: Status) -> None:
     async def run() -> None:
-        engine, gate = EngineClient(lambda event: None), ApiMiddleware(status, FrontMetrics("echo"))
+        engine, gate = EngineClient(lambda event: None), gate_of(status)
         engine_end = EngineEnd(Path(engine._folder.name), WIRE)
         engine_end.send([Heartbeat(0.0, "Ready")])
         assert engine._wire.poll(30_000), "the engine's end is not connected"

@@ -10,7 +10,7 @@ from graphpod_policy import RULES, Backend, Phase, Stage
 from graphpod_policy.metrics import BY_NAME, MOST_SERIES, Kind, Process, of
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.requests.exemplars import names_of
-from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
+from graphpod_runtime.front.requests.metrics import HANDLERS, Exporter, FrontMetrics
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.counters import Counters
@@ -56,6 +56,10 @@ def test_the_fronts_series_begin_at_0(tmp_path: Path) -> None:
     assert reasons == {reason.value for reason in FinishReason}
     assert set(found["graphpod_requests_total"].values()) == {0}
     assert found["graphpod_time_to_first_token_seconds_count"] == {(("model_name", "echo"),): 0}
+    codes = {(dict(labels)["handler"], dict(labels)["code"]) for labels in found["graphpod_http_requests_total"]}
+    for handler in ("/v1/chat/completions", "/tokenize", "/v1/models", "/metrics"):
+        assert {(handler, "401"), (handler, "405")} <= codes
+    assert {("/v1/chat/completions", "413"), ("other", "404"), ("other", "401")} <= codes
     chat_ok = (("code", "200"), ("handler", "/v1/chat/completions"), ("method", "POST"))
     assert found["graphpod_http_requests_total"][chat_ok] == 0
 
@@ -175,7 +179,7 @@ def test_no_load_and_no_ladder_exceed_the_documented_bound_of_series(tmp_path: P
         for phase in Phase
         for stage in Stage
     ]
-    for handler in ("/v1/chat/completions", "/v1/completions", "/v1/models", "/elsewhere"):
+    for handler in (*HANDLERS, "/elsewhere"):
         for method in METHODS:
             for code in CODES:
                 metrics.http(handler, method, code)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -12,7 +13,7 @@ from graphpod_runtime.front.openai.request import Message
 from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.front.text.tokenizer import REPLACEMENT
 
-from .conftest import Front
+from .conftest import Front, write_model
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -223,3 +224,68 @@ def test_usage_says_how_much_of_a_prompt_was_cached_and_a_salt_keeps_it_apart(fr
     front.eventually("they are counted", lambda: front.metric("graphpod_prefix_cache_hit_tokens_total") > before)
     assert front.metric("graphpod_prefix_cache_hit_tokens_total") - before == 2 * found
     assert front.metric("graphpod_prefix_cache_tokens") >= 2 * found
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
+def test_null_content_is_no_text(front: Front, role: str) -> None:
+    turns = [{"role": role, "content": None}, {"role": "user", "content": "x"}]
+    reply = front.post(CHAT, {"model": "echo", "messages": turns})
+    assert (reply.status_code, reply.json()["usage"]["prompt_tokens"]) == (200, 1)
+    assert front.post(CHAT, {"model": "echo", "messages": [{"role": "assistant"}, turns[1]]}).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_usage_counts_up_to_the_token_that_completed_a_stop_string(front: Front, stream: bool) -> None:
+    """However many tokens came with it."""
+    body = {"model": "echo", "prompt": "one two three", "stop": "two", "max_tokens": 500, "ignore_eos": True}
+    for _ in range(5):
+        if stream:
+            more = {"stream": True, "stream_options": {"include_usage": True}}
+            *_, last, _done, _nothing = front.post(TEXT, body | more).text.split("\n\n")
+            usage = json.loads(last.removeprefix("data: "))["usage"]
+        else:
+            usage = front.post(TEXT, body).json()["usage"]
+        assert (usage["completion_tokens"], usage["total_tokens"]) == (7, 20)
+
+
+@pytest.mark.parametrize(("path", "body"), [(CHAT, say("abcdef")), (TEXT, {"model": "echo", "prompt": "abcdef"})])
+def test_every_event_has_the_counts_so_far_where_they_are_asked_for(
+    front: Front, path: str, body: dict[str, Any]
+) -> None:
+    def usages(**options: bool) -> list[Any]:
+        text = front.post(path, body | {"stream": True, "stream_options": options}).text
+        return [json.loads(event.removeprefix("data: ")).get("usage") for event in text.split("\n\n")[:-2]]
+
+    continuous = usages(include_usage=True, continuous_usage_stats=True)
+    counts = [usage["completion_tokens"] for usage in continuous]
+    assert counts == sorted(counts)
+    assert counts[-1] == 7
+    assert {usage["total_tokens"] - usage["completion_tokens"] for usage in continuous} == {6}
+    assert set(map(str, usages(include_usage=True)[:-1])) == {"None"}
+    assert set(map(str, usages(include_usage=False, continuous_usage_stats=True))) == {"None"}
+
+
+def test_token_ids_come_with_the_answer_whole_and_streamed(front: Front) -> None:
+    ids = front.post("/tokenize", {"prompt": "né"}).json()["tokens"]
+    chat = front.post(CHAT, say("né", return_token_ids=True)).json()
+    assert (chat["prompt_token_ids"], chat["choices"][0]["token_ids"]) == (ids, ids)
+    text = front.post(TEXT, {"model": "echo", "prompt": ["né", "a"], "return_token_ids": True}).json()
+    assert [choice["token_ids"] for choice in text["choices"]] == [ids, text["choices"][1]["prompt_token_ids"]]
+    for path, body in ((CHAT, say("né")), (TEXT, {"model": "echo", "prompt": "né"})):
+        streamed = front.post(path, body | {"stream": True, "return_token_ids": True}).text.split("\n\n")[:-2]
+        events = [json.loads(event.removeprefix("data: ")) for event in streamed]
+        prompts = [found for event in events for found in (event, *event["choices"]) if "prompt_token_ids" in found]
+        assert [found["prompt_token_ids"] for found in prompts] == [ids]
+        assert [id for event in events for id in event["choices"][0].get("token_ids", ())] == ids
+        assert "token_ids" not in front.post(path, body).text
+    stopped = front.post(TEXT, {"model": "echo", "prompt": "abcd", "stop": "bc", "return_token_ids": True}).json()
+    assert len(stopped["choices"][0]["token_ids"]) == stopped["usage"]["completion_tokens"] == 3
+
+
+def test_the_last_message_is_continued(own_front: Callable[..., Front], tmp_path: Path) -> None:
+    front = own_front(
+        model=write_model(tmp_path / "model", "{% for turn in messages %}[{{ turn.content }}]{% endfor %}")
+    )
+    answer = front.post(CHAT, say("ab", continue_final_message=True)).json()
+    assert answer["choices"][0]["message"]["content"] == "[ab"
+    assert front.post(CHAT, say("ab", add_generation_prompt=False)).json()["choices"][0]["message"]["content"] == "[ab]"

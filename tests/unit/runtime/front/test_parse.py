@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphpod_runtime.front.openai import parse
-from graphpod_runtime.front.openai.chat import _prompt
+from graphpod_runtime.front.openai.chat import chat_prompt
 from graphpod_runtime.front.openai.parse import MAX_ITEMS, MAX_NODES, parsed
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import LONG_TEXT, TOKENIZER_THREADS, Service
@@ -54,7 +54,7 @@ def test_a_text_full_of_quotes_brackets_and_commas_is_one_value(text: str) -> No
 def test_half_a_surrogate_pair_in_a_field_that_is_not_built_is_no_failure_of_the_server() -> None:
     body = parsed(b'{"model":"m","prompt":"a","suffix":"\\ud800b"}', CompletionRequest)
     with pytest.raises(ApiError) as caught:
-        body.refuse_unbuilt()
+        body.take_ignored()
     error = json.loads(caught.value.encoded())["error"]
     assert (caught.value.status, error["param"]) == (400, "suffix")
     assert error["message"].startswith('suffix "?b" is not built')
@@ -104,6 +104,6 @@ def test_a_short_text_does_not_wait_for_long_ones() -> None:
 def test_nothing_of_a_conversation_is_kept_once_it_is_tokens() -> None:
     """An answer may take minutes; sixteen bodies of four megabytes are a gigabyte of objects."""
     body = parsed(HEAD + b'"metadata":{"a":"b"},"user":"u","tools":[]}', ChatRequest)
-    body.refuse_unbuilt()
-    assert asyncio.run(_prompt(Asked(), body)) == [1]  # type: ignore[arg-type]
+    body.take_ignored()
+    assert asyncio.run(chat_prompt(Asked(), body)) == [1]  # type: ignore[arg-type]
     assert (body.messages, body.model_extra, body.metadata, body.user) == ([], {}, None, None)

@@ -8,9 +8,11 @@ import pytest
 
 from graphpod_runtime.front.openai.api import ENDPOINTS
 from graphpod_runtime.front.openai.reference import CODES, MARKED, filled, tables
-from graphpod_runtime.front.openai.request import NEEDS, NOT_BUILT, UNUSED, ChatRequest, CompletionRequest
+from graphpod_runtime.front.openai.request import UNUSED, ChatRequest, CompletionRequest
+from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, NEEDS, NOT_BUILT
 from graphpod_runtime.front.refusals import LINES_A_SECOND
 from graphpod_runtime.front.requests.errors import Code
+from graphpod_runtime.front.server_info import PATHS
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/http.md").read_text()
 
@@ -29,8 +31,10 @@ def test_the_page_holds_the_tables_as_they_are_now() -> None:
 def test_every_field_of_a_request_stands_in_one_table(model: type[ChatRequest | CompletionRequest], own: str) -> None:
     accepted, unused = named("shared") | named(own), named("no-effect")
     assert {field for field in accepted | unused if "." not in field} == set(model.model_fields)
-    assert (unused, named("not-built"), accepted & unused) == (set(UNUSED), set(NOT_BUILT), set())
-    assert set(NOT_BUILT).isdisjoint(model.model_fields)
+    refused = named("not-built") - {f"messages[].{name}" for name in MESSAGE_NOT_BUILT}
+    assert (unused, accepted & unused) == (set(UNUSED), set())
+    assert refused == set(ChatRequest.not_built) | set(CompletionRequest.not_built)
+    assert set(model.not_built).isdisjoint(model.model_fields)
     assert NEEDS.keys() <= NOT_BUILT.keys()
 
 
@@ -40,12 +44,19 @@ def test_fields_of_objects_in_lists_are_named_as_in_errors() -> None:
 
 
 def test_every_field_has_a_meaning() -> None:
-    rows = [line for name in ("shared", "chat", "completions", "no-effect") for line in tables()[name].splitlines()]
+    rows = [
+        line
+        for name in ("shared", "chat", "completions", "no-effect", "tokenize", "detokenize")
+        for line in tables()[name].splitlines()
+    ]
     assert len(rows) > 40
     assert [row for row in rows if re.search(r"\|\s+\|$", row)] == []
 
 
 def test_every_code_and_endpoint_stands_in_the_page() -> None:
     assert set(CODES) == set(get_args(Code))
-    assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)` \|", PAGE, re.MULTILINE)) == set(ENDPOINTS)
+    assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)` \|", PAGE, re.MULTILINE)) == {
+        *ENDPOINTS,
+        *(f"GET {path}" for path in PATHS),
+    }
     assert f"at most {LINES_A_SECOND} a second" in PAGE

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
+from graphpod_runtime.front.text.chat_template import Ending
 from graphpod_runtime.front.text.control_tokens import WINDOW
 from graphpod_runtime.front.text.tokenizer import (
     BYTES,
@@ -252,3 +253,37 @@ def test_whatever_a_template_raises_is_a_refusal_in_its_words(tmp_path: Path, te
         chat(tmp_path, template, turn("x"))
     assert words in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        (Ending.Assistant, "<|user|>hi<end><|assistant|>a b<end><|assistant|>"),
+        (Ending.Turn, "<|user|>hi<end><|assistant|>a b<end>"),
+        (Ending.LastMessage, "<|user|>hi<end><|assistant|>a b "),
+    ],
+)
+def test_a_prompt_ends_where_it_was_asked_to(tmp_path: Path, ending: Ending, text: str) -> None:
+    tokenizer = Tokenizer(write_model(tmp_path, CHATML))
+    ids = tokenizer.encode_chat([turn("hi"), turn("a b ", role="assistant")], ending=ending)
+    assert tokenizer._tokenizer.decode(ids, skip_special_tokens=False) == text
+
+
+def test_a_control_token_in_a_message_that_is_continued_stays_text(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(write_model(tmp_path, CHATML))
+    ids = tokenizer.encode_chat([turn("hi"), turn("a<end>", role="assistant")], ending=Ending.LastMessage)
+    assert ids.count(256) == 1
+    assert tokenizer._tokenizer.decode(ids, skip_special_tokens=False) == "<|user|>hi<end><|assistant|>a<end>"
+
+
+def test_a_last_message_that_is_not_written_or_calls_tools_is_not_continued(tmp_path: Path) -> None:
+    call = turn("", role="assistant", tool_calls=[{"function": {"name": "f"}}])
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("{{ messages[0].content }}", turn("x", role="assistant"), "does not write the last message"),
+        ("{{ messages[0].content }}{{ messages[1].tool_calls }}", call, "has tool_calls"),
+    ]
+    for template, last, words in cases:
+        tokenizer = Tokenizer(write_model(tmp_path, template))
+        with pytest.raises(TemplateError, match=words) as caught:
+            tokenizer.encode_chat([turn("hi"), last], ending=Ending.LastMessage)
+        assert caught.value.param == "continue_final_message"

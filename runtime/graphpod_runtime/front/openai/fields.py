@@ -1,0 +1,55 @@
+"""The types that fields of requests have, and their bounds."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+MAX_STOPS = 16
+MAX_STOP_LENGTH = 1024
+"""Characters of a stop string."""
+MAX_SALT = 256
+"""Characters of `cache_salt`."""
+MAX_MESSAGES = MAX_PROMPTS = 8192
+MAX_TOOL_CALLS = 128
+"""Of one turn."""
+MAX_DEPTH = 16
+"""Levels of lists and objects in what a chat template reads."""
+MAX_VARIABLES = 16_384
+"""Bytes of `chat_template_kwargs` as JSON."""
+MAX_METADATA = 16
+"""Entries of `metadata`."""
+MAX_ALTERNATIVES = 20
+"""Alternatives to each token of an answer."""
+
+
+def whole_characters(text: str) -> str:
+    """JSON can spell half a surrogate pair, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        message = "holds half a surrogate pair ({half}) at character {at}; send whole characters"
+        raise PydanticCustomError("half_character", message, {"half": half, "at": error.start}) from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(whole_characters)]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH), AfterValidator(whole_characters)]
+# A list fails at its first wrong item: an error for each of a million would cost gigabytes.
+Tokens = Annotated[list[int], Field(fail_fast=True)]
+# Bounded: the wire to the engine holds 64 bits, and messages write numbers out.
+StopTokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=MAX_STOPS, fail_fast=True)]
+MaxTokens = Annotated[int, Field(ge=1, lt=2**63)]
+MetadataName = Annotated[str, Field(max_length=64)]
+MetadataValue = Annotated[str, Field(max_length=512)]
+STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+"""true and "5" are no numbers; neither are NaN and Infinity, which Python's JSON reads. The texts below the fields are
+those of the reference page.
+"""
+
+
+def depth_fits(value: Any, allowed: int = MAX_DEPTH) -> bool:
+    """Whether lists and objects in `value` lie at most `allowed` levels deep."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return items is None or (allowed > 0 and all(depth_fits(item, allowed - 1) for item in items))

@@ -1,0 +1,169 @@
+"""Fields that are known and not built, and how the API refuses and ignores fields."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
+
+NOT_BUILT: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "length_penalty": (1,),
+    "suffix": ("",),
+    "prompt_logprobs": (),
+    "logprob_token_ids": ([],),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "typical_p": (1,),
+    "min_tokens": (0,),
+    "allowed_token_ids": ([],),
+    "bad_words": ([],),
+    "stop_regex": ("", []),
+    "include_stop_str_in_output": (False,),
+    "no_stop_trim": (False,),
+    "logits_processors": ([],),
+    "custom_logit_processor": (),
+    "response_format": ({"type": "text"},),
+    "structured_outputs": (),
+    "structural_tag": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "json_schema": (),
+    "regex": (),
+    "ebnf": (),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "reasoning": (),
+    "reasoning_effort": (),
+    "include_reasoning": (True,),
+    "thinking": (),
+    "thinking_token_budget": (),
+    "verbosity": (),
+    "web_search_options": (),
+    "store": (False,),
+    "service_tier": ("auto", "default"),
+    "chat_template": (),
+    "documents": ([],),
+    "mm_processor_kwargs": ({},),
+    "prompt_embeds": (),
+    "lora_path": (),
+    "kv_transfer_params": (),
+    "return_hidden_states": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "add_special_tokens": (),
+    "truncate_prompt_tokens": (),
+}
+"""Known fields of both endpoints that are not built, with the values that mean "not used" (null always does)."""
+
+CHAT_NOT_BUILT = NOT_BUILT | {"echo": (False,)}
+TEXT_NOT_BUILT = NOT_BUILT | {"max_completion_tokens": (), "top_logprobs": (0,), "messages": ()}
+"""Those of each endpoint: a field that the other one has would change the answer, too."""
+
+MESSAGE_NOT_BUILT: dict[str, tuple[Any, ...]] = {
+    "audio": ({},),
+    "function_call": (),
+    "reasoning": ("",),
+    "reasoning_content": ("",),
+    "tools": ([],),
+    "prefix": (False,),
+}
+"""Fields of a message that a prompt would have to hold."""
+
+NEEDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
+"""Fields that have no effect without another one, which is not built."""
+
+NO_WORD = re.compile(r"[^\w\[\].-]", re.ASCII)
+MAX_IGNORED = 16
+"""Names in the answer's header; more are counted."""
+Ignored = dict[str, None]
+"""Names of fields, in order."""
+
+
+def refuse_unbuilt(fields: Mapping[str, Any] | None, table: Mapping[str, tuple[Any, ...]], at: str = "") -> list[str]:
+    """ApiError 400 naming the first field of an object that stands in `table` with a value that would change the
+    answer. Returns the names of the fields that `table` does not have, those that are null left out. `at` is the
+    object's path.
+    """
+    unknown = []
+    for name, value in (fields or {}).items():
+        if value is None:
+            continue
+        if name not in table:
+            unknown.append(name)
+        elif _is_no_number(value, table[name]):
+            raise invalid(f"{at}{name} must be a number, not {_json(value)}", param=f"{at}{name}", code="invalid_type")
+        elif not _is_neutral(value, table[name]):
+            raise _not_built(at, name, value, table[name])
+    return unknown
+
+
+def take_unknown(
+    model: BaseModel, table: Mapping[str, tuple[Any, ...]], at: str, within: str, ignored: Ignored
+) -> None:
+    """Adds the unknown fields of one object to `ignored` and forgets them. `at` is the object's path in errors,
+    `within` the same without indexes. ApiError 400 as `refuse_unbuilt`.
+    """
+    extra = model.model_extra
+    if not extra:
+        return
+    for name in refuse_unbuilt(extra, table, at):
+        ignored[within + shown(name)] = None
+    extra.clear()
+
+
+def header_of(ignored: Ignored) -> str:
+    """The value of `x-ignored-fields`: names, with question marks for what a header cannot hold, and a count of those
+    beyond MAX_IGNORED. Empty where nothing was ignored.
+    """
+    names = [NO_WORD.sub("?", name) for name in list(ignored)[:MAX_IGNORED]]
+    more = len(ignored) - len(names)
+    return ", ".join([*names, f"+{more}"] if more else names)
+
+
+def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
+    """0 and False are two things here: `logprobs: 0` asks for log-probabilities, `logprobs: false` does not."""
+    return any(value == word and isinstance(value, bool) == isinstance(word, bool) for word in neutral)
+
+
+def _is_no_number(value: Any, neutral: tuple[Any, ...]) -> bool:
+    """Whether a string or a truth value stands where only numbers do."""
+    numbers = [word for word in neutral if isinstance(word, int | float) and not isinstance(word, bool)]
+    return isinstance(value, str | bool) and 0 < len(numbers) == len(neutral)
+
+
+def _not_built(at: str, name: str, value: Any, neutral: tuple[Any, ...]) -> ApiError:
+    """400: the field would change the answer. Lists and objects are not written out."""
+    if name in NEEDS:
+        needs = NEEDS[name]
+        message = f"{name} is only allowed with {needs}, and {needs} is not built; leave both out"
+    elif name == "response_format" and isinstance(value, dict) and isinstance(kind := value.get("type"), str):
+        message = f"response_format type {shown(kind)} is not built; only text is"
+    else:
+        what = f"{at}{name}" if isinstance(value, list | dict) else f"{at}{name} {_json(value)}"
+        only = " or ".join(json.dumps(word) for word in neutral if word not in ("", [], {}))
+        message = f"{what} is not built; " + (f"only {only} is" if only else "leave the field out")
+    return invalid(message, param=f"{at}{name}", code="unsupported_parameter")
+
+
+def _json(value: Any) -> str:
+    """A string, number or truth value as the client wrote it; long ones cut."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return "(a huge number)"
+    return json.dumps(shown(value) if isinstance(value, str) else value, ensure_ascii=False)
