@@ -1,4 +1,4 @@
-"""The hot path can be read in one sitting: which files a steady pass enters, and that docs/architecture.md names them."""
+"""The hot path can be read in one sitting: the files that a steady pass enters, and docs/architecture.md names them."""
 
 import re
 from collections.abc import Callable
