@@ -16,10 +16,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.forward import sampler as engine
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy
-from graphpod_runtime.engine.schedule.sequence import Sampling, Sequence
-from graphpod_runtime.kernels.draw import draw, draw_by_torch
+from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.kernels.draw import Draw, draw_by_torch, drawer_for
 
 KINDS = {
     "greedy": Sampling(),
@@ -55,15 +55,14 @@ def measured(step: Callable[[], Tensor]) -> dict[str, float]:
     return {"wall_us": round(statistics.median(walls), 1), "device_us": round(statistics.median(devices), 1)}
 
 
-def line_of(row: Tensor, name: str, drawing: Callable[..., Tensor]) -> dict[str, object]:
+def line_of(row: Tensor, name: str, drawing: Draw) -> dict[str, object]:
     """Every kind of sampling over logits `row` [rows, vocab]."""
-    engine.draw = drawing  # type: ignore[attr-defined]
     chosen, positions = greedy(row), torch.arange(row.shape[0], device=row.device)
 
     def of(sampling: Sampling) -> dict[str, float]:
         members = tuple(Sequence(str(index), [1], 1, 1, replace(sampling, seed=index)) for index in range(row.shape[0]))
-        sampler = Sampler(row.device)
-        return measured(lambda: sampler.tokens(members, row, chosen, positions))
+        sampler = Sampler(drawing, row.device)
+        return measured(lambda: sampler.batch(members).tokens(row, chosen, positions))
 
     found = {kind: of(sampling) for kind, sampling in KINDS.items()}
     extra = {kind: (one["wall_us"] - found["greedy"]["wall_us"]) / 1e3 for kind, one in found.items()}
@@ -88,7 +87,7 @@ def main() -> None:
     for dtype in (torch.bfloat16, torch.float32):
         # Of random weights, nearly flat, and of a trained model.
         for sharpness in (0.6, 4.0):
-            for name, drawing in (("fastest", draw), ("torch", draw_by_torch)):
+            for name, drawing in (("fastest", drawer_for(device)), ("torch", draw_by_torch)):
                 line = line_of((logits * sharpness).to(dtype), name, drawing)
                 print(json.dumps({"sharpness": sharpness, **line}), flush=True)
         rows = logits.to(dtype)

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphpod_runtime.engine.schedule.sequence import Sampling
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.kernels.draw import exponentials
 from graphpod_runtime.wire.messages import Logprob
 from truth.models import VOCAB

@@ -13,15 +13,9 @@ from typing import NamedTuple, Protocol
 from graphpod_policy import EngineConfig, Phase
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
-from graphpod_runtime.engine.schedule.sequence import (
-    Batch,
-    DecodeBatch,
-    LogprobRequest,
-    PrefillBatch,
-    Sampling,
-    Sequence,
-    Yielded,
-)
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.wire.messages import Logprob
 from truth.choice import rivals, scores
 

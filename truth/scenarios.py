@@ -9,8 +9,9 @@ from typing import NamedTuple
 from graphpod_policy import Phase
 from graphpod_runtime.engine.capture.debug import FaultKind
 from graphpod_runtime.engine.run_ahead import RunAhead
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from truth.engines import CHUNK, MOST_REQUESTS
 from truth.models import VOCAB
 from truth.recorded_schedule import RIVALS, RecordedSchedule

@@ -20,7 +20,7 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs import breakable
 from graphpod_runtime.graphs.break_arena import AttentionRows, BreakArena
-from graphpod_runtime.graphs.breakable import BreakableGraph
+from graphpod_runtime.graphs.captured_graph import BreakableGraph
 from tests.contracts.passes import inputs_for, replayed, uncaptured, with_a_past
 from tests.contracts.pooled_breaks import OwnedBreaks, PooledBreaks
 from tests.contracts.pools import owns, used_bytes
@@ -42,13 +42,13 @@ def test_every_layer_and_every_size_uses_the_same_slots(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: set[tuple[int, ...]] = set()
-    right = breakable.BreakableGraph._break
+    right = breakable.BreakableGraph.attend
 
     def watched(self: BreakableGraph, layer: int, rows: AttentionRows, attend: Any) -> None:
         seen.add(tuple(tensor.data_ptr() for tensor in rows[:4]))
         right(self, layer, rows, attend)
 
-    monkeypatch.setattr(breakable.BreakableGraph, "_break", watched)
+    monkeypatch.setattr(breakable.BreakableGraph, "attend", watched)
     runner = started(Policy.Breakable, Policy.Breakable)
     generate(runner, random_prompts(6), 3)
     slots = runner._engine.capturer.breaks
@@ -153,7 +153,7 @@ def test_break_tensors_held_weakly_in_the_pool_give_wrong_results(place: Place, 
 def test_break_tensors_held_weakly_in_the_pool_are_caught_at_start(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breakable, "BreakableGraph", PooledBreaks)
+    monkeypatch.setattr(breakable, "BreakableCapture", PooledBreaks)
     with pytest.raises(StartFailure) as caught:
         started(Policy.Breakable, Policy.Breakable)
     assert caught.value.code is ExitCode.SelfCheckFailed
@@ -163,7 +163,7 @@ def test_break_tensors_held_weakly_in_the_pool_are_caught_at_start(
 def test_the_same_break_tensors_pass_when_their_blocks_are_owned(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breakable, "BreakableGraph", OwnedBreaks)
+    monkeypatch.setattr(breakable, "BreakableCapture", OwnedBreaks)
     runner = started(Policy.Breakable, Policy.Breakable)
     assert runner.report.as_dict()["graph"]["prefill"]["selfCheck"] == "Passed"
 

@@ -17,7 +17,7 @@ from graphpod_runtime.base.errors import CaptureFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.engine.capture.capturer import Capturer
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import starter
@@ -63,7 +63,7 @@ def test_prefill_and_the_measured_decode_see_one_scratch_page_and_the_last_captu
     seen: list[tuple[Phase, int, int]] = []
     right = Capturer.capture
 
-    def watched(self: Capturer, passing: Any, *arguments: Any) -> PhaseGraphs:
+    def watched(self: Capturer, passing: Any, *arguments: Any) -> PhaseCapture:
         seen.append((passing.phase, self.attention.cache.pages, self.attention.cache.keys.data_ptr()))
         return right(self, passing, *arguments)
 
@@ -82,7 +82,7 @@ def test_prefill_graphs_serve_a_cache_that_came_after_them(started: Callable[...
     attention.bind(KvCache.allocate(shape, before.pages, before.page_size, before.keys.dtype, before.device))
     with_a_past(runner)
     inputs = inputs_for(runner, Phase.Prefill, 13, seed=1)
-    slots = inputs.metadata.slots.to(before.device)
+    slots = inputs.slots.to(before.device)
     assert torch.equal(*(one(runner, inputs, 16)[0] for one in (replayed, uncaptured)))
     assert torch.equal(before.keys, old)
     assert attention.cache.keys.flatten(1, 2)[:, slots].abs().sum() > 0
@@ -94,7 +94,7 @@ def test_dropped_graphs_leave_no_pool(started: Callable[..., Runner], monkeypatc
     right = Capturer.capture
     at_allocation: list[int] = []
 
-    def counted(self: Capturer, *arguments: Any) -> PhaseGraphs:
+    def counted(self: Capturer, *arguments: Any) -> PhaseCapture:
         make = self.new_pool
 
         def noted() -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from graphpod_policy import Phase, Policy
+from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.forward.passes import Code, PrefillPass
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.wire.report import StartStage
@@ -20,13 +20,13 @@ def test_only_the_largest_and_the_smallest_size_are_warmed_up(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warmed: list[tuple[str, int]] = []
-    right = PhaseGraphs.warm
+    right = PhaseCapture.warm
 
-    def noting(self: PhaseGraphs, site: CaptureSite, *others: Any) -> None:
+    def noting(self: PhaseCapture, site: CaptureSite, *others: Any) -> None:
         warmed.append((site.phase, site.size))
         right(self, site, *others)
 
-    monkeypatch.setattr(PhaseGraphs, "warm", noting)
+    monkeypatch.setattr(PhaseCapture, "warm", noting)
     started(Policy.Breakable, Policy.Full)
     assert warmed == [("prefill", 32), ("prefill", 4), *[("decode", 8), ("decode", 1)] * 2]
 

@@ -14,7 +14,7 @@ from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.forward.sampler import SamplingBatch
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sequence import Sampling
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.models.decoder import DecoderBody
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model

@@ -31,14 +31,14 @@ class Desk:
     @torch.no_grad()
     def replay_of(self, function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         """`function` captured on zeros; the returned callable replays it on other values."""
-        segment = self.pool.segment()
-        capture(segment, lambda: self.y.copy_(function(self.x)))
+        calls = capture(self.pool.segment(), lambda: self.y.copy_(function(self.x)))
 
         @torch.no_grad()
         def replay(value: Tensor) -> Tensor:
             self.x.copy_(value)
             self.y.fill_(torch.nan)
-            segment.replay()
+            for call in calls:
+                call()
             return self.y.clone()
 
         return replay

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Device
-from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
-from graphpod_runtime.cache.kv import KvCache, stored
+from graphpod_runtime.base.inputs import Inputs
+from graphpod_runtime.cache.cells import stored
+from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.segments.addresses import Addresses
-from graphpod_runtime.graphs.segments.segment import Segment, capture
+from graphpod_runtime.graphs.segments.segment import Calls, capture
+from tests.attention_inputs import attention_inputs
 from tests.contracts.pools import capturing
 from tests.contracts.toy import SHAPE
 
@@ -38,13 +40,11 @@ class Step:
         self.pool = place.pool(addresses)
 
     @torch.no_grad()
-    def captured(self) -> Segment:
+    def captured(self) -> Calls:
         self.attention.plan_step(decode_of([1] * ROWS, seed=0), ROWS)
         with capturing(self.pool):
             self.pool.warm(self._run)
-            segment = self.pool.segment()
-            capture(segment, self._run)
-        return segment
+            return capture(self.pool.segment(), self._run)
 
     def _run(self) -> None:
         self.out.copy_(self.attention.run(1, self.q, self.k, self.v))
@@ -56,19 +56,24 @@ class Step:
             tensor.copy_(torch.randn(tensor.shape, generator=generator))
 
 
-def decode_of(lengths: list[int], seed: int) -> Metadata:
+def replay(calls: Calls) -> None:
+    for call in calls:
+        call()
+
+
+def decode_of(lengths: list[int], seed: int) -> Inputs:
     """Sequences of `lengths` tokens on random pages."""
     generator = torch.Generator().manual_seed(seed)
     tables = (torch.randperm(39, generator=generator) + 1)[: len(lengths) * PAGES].view(len(lengths), PAGES)
     last = torch.tensor(lengths) - 1
     slots = tables.gather(1, (last // PAGE)[:, None])[:, 0] * PAGE + last % PAGE
-    return Metadata(slots, tables, last + 1, torch.arange(len(lengths) + 1))
+    return attention_inputs(slots, tables, last + 1, torch.arange(len(lengths) + 1))
 
 
 @torch.no_grad()
 def test_a_captured_step_serves_the_lengths_and_pages_of_whatever_batch_is_planned(place: Place) -> None:
     step = Step(place)
-    segment, cache = step.captured(), step.attention.cache
+    calls, cache = step.captured(), step.attention.cache
     for seed, lengths in enumerate([[24, 1, 7, 16], [3, 9], [20, 20, 20], [1]], 1):
         step.load(seed)
         metadata, count = decode_of(lengths, seed), len(lengths)
@@ -79,7 +84,7 @@ def test_a_captured_step_serves_the_lengths_and_pages_of_whatever_batch_is_plann
         for half, values in zip((cache.keys, cache.values), past, strict=True):
             half.copy_(values)
         step.attention.plan_step(metadata, ROWS)
-        segment.replay()
+        replay(calls)
         assert torch.allclose(step.out[:count], expected, atol=1e-5)
         for half, values in zip((cache.keys, cache.values), written, strict=True):
             assert torch.equal(half[1, 1:], values[1:])  # the scratch page takes the padded rows
@@ -87,7 +92,7 @@ def test_a_captured_step_serves_the_lengths_and_pages_of_whatever_batch_is_plann
 
 @pytest.mark.parametrize("device", [Device.Cpu], indirect=True, ids=str)
 def test_the_recorder_notes_attention_as_one_call_and_the_copy_of_its_result_as_another(place: Place) -> None:
-    assert len(Step(place).captured()) == 2  # type: ignore[arg-type]
+    assert len(Step(place).captured()) == 2
 
 
 @torch.no_grad()
@@ -102,11 +107,10 @@ def test_a_loop_over_lengths_on_the_host_would_serve_the_lengths_of_capture(plac
 
     with capturing(step.pool):
         step.pool.warm(baked)
-        segment = step.pool.segment()
-        capture(segment, baked)
+        calls = capture(step.pool.segment(), baked)
     step.load(1)
     lengths[:] = [4, 4, 1, 1]
-    segment.replay()
+    replay(calls)
     right: Tensor = torch.stack([step.q[:length, 0, 0].sum() for length in lengths])
     assert not torch.allclose(step.out[:, 0], right)
 

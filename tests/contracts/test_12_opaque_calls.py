@@ -13,7 +13,7 @@ from graphpod_policy import Device
 from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.segments.addresses import Addresses
-from graphpod_runtime.graphs.segments.segment import Segment, capture
+from graphpod_runtime.graphs.segments.segment import Calls, capture
 from tests.contracts.pools import capturing
 
 CPU_ONLY = pytest.mark.parametrize("device", [Device.Cpu], indirect=True, ids=str)
@@ -46,29 +46,28 @@ class Desk:
         self.pool = place.pool(addresses)
 
     @torch.no_grad()
-    def captured(self, code: Callable[[Tensor], Tensor]) -> Segment:
+    def captured(self, code: Callable[[Tensor], Tensor]) -> Calls:
         def whole() -> None:
             self.y.copy_(code(self.x + 0))
 
         with capturing(self.pool):
             self.pool.warm(whole)
-            segment = self.pool.segment()
-            capture(segment, whole)
-        return segment
+            return capture(self.pool.segment(), whole)
 
     @torch.no_grad()
-    def replay(self, segment: Segment, value: float) -> list[float]:
+    def replay(self, calls: Calls, value: float) -> list[float]:
         self.x.fill_(value)
         self.y.fill_(torch.nan)
-        segment.replay()
+        for call in calls:
+            call()
         return self.y.tolist()
 
 
 def test_compiled_code_runs_at_capture_and_its_result_follows_the_input_of_each_replay(place: Place) -> None:
     compiled, desk = Compiled(), Desk(place)
-    segment = desk.captured(OpaqueCall(compiled.call))
+    calls = desk.captured(OpaqueCall(compiled.call))
     assert compiled.runs >= 1
-    assert [desk.replay(segment, value) for value in (1, 5, -2)] == [[3] * 4, [11] * 4, [-3] * 4]
+    assert [desk.replay(calls, value) for value in (1, 5, -2)] == [[3] * 4, [11] * 4, [-3] * 4]
 
 
 @CPU_ONLY
@@ -76,11 +75,11 @@ def test_the_recorder_notes_it_as_one_call_and_runs_the_compiled_code_at_every_r
     compiled, desk = Compiled(), Desk(place)
     with torch.no_grad():
         compiled.call(desk.x)
-    segment = desk.captured(OpaqueCall(compiled.call))
-    assert len(segment) == 3  # type: ignore[arg-type]  # the sum before it, the call, the copy after it
+    calls = desk.captured(OpaqueCall(compiled.call))
+    assert len(calls) == 3  # the sum before it, the call, the copy after it
     before = compiled.runs
     for value in (1, 5, -2):
-        assert desk.replay(segment, value) == [value * 2 + 1] * 4
+        assert desk.replay(calls, value) == [value * 2 + 1] * 4
     assert compiled.runs == before + 3
 
 
@@ -93,8 +92,7 @@ def test_what_a_call_returns_is_invalid_until_it_is_replayed(place: Place) -> No
         kept.append(OpaqueCall(lambda value: value * 2)(x))
         return kept[0]
 
-    segment = desk.pool.segment()
     with torch.no_grad():
-        capture(segment, lambda: desk.y.copy_(keeping(desk.x + 0)))
+        calls = capture(desk.pool.segment(), lambda: desk.y.copy_(keeping(desk.x + 0)))
     assert kept[0].isnan().all()
-    assert desk.replay(segment, 4) == [8] * 4
+    assert desk.replay(calls, 4) == [8] * 4

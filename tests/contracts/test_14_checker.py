@@ -11,9 +11,9 @@ from torch import Tensor
 
 from graphpod_policy import Phase
 from graphpod_runtime.base.errors import SelfCheckFailed
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.engine.capture.selfcheck import Checker
-from graphpod_runtime.engine.forward.inputs import Inputs
 from tests.contracts.toy import SHAPE
 
 
@@ -94,9 +94,9 @@ def test_every_replay_of_the_check_has_a_past_of_more_than_a_page(phase: Phase, 
     list(Checker(phase, subject, cache, vocab=16, max_model_len=64).sizes())
     assert subject.seen
     for inputs in subject.seen:
-        past = inputs.metadata.lengths - inputs.metadata.starts.diff()
+        past = inputs.lengths - inputs.starts.diff()
         assert int(past.max()) >= page_size
-        assert torch.unique(inputs.metadata.tables[inputs.metadata.tables > 0]).numel() > 1
+        assert torch.unique(inputs.tables[inputs.tables > 0]).numel() > 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +132,8 @@ def test_a_decode_step_of_the_check_has_a_row_as_long_as_the_check_wants_where_t
     cache = KvCache.allocate(SHAPE, pages + 1, 4, torch.float32)
     subject = Watched(0.01, 0.0, (1, 3, 8, 24))
     list(Checker(Phase.Decode, subject, cache, vocab=16, max_model_len=context, long_row=1200).sizes())
-    assert {int(inputs.metadata.lengths[0]) for inputs in subject.seen if inputs.count == 3} == {longest}
+    assert {int(inputs.lengths[0]) for inputs in subject.seen if inputs.count == 3} == {longest}
     for inputs in subject.seen:
-        assert all(length <= 16 for length in inputs.metadata.lengths[1:].tolist()), "the others are as they were"
-        owned = inputs.metadata.tables[inputs.metadata.tables > 0]
+        assert all(length <= 16 for length in inputs.lengths[1:].tolist()), "the others are as they were"
+        owned = inputs.tables[inputs.tables > 0]
         assert torch.unique(owned).numel() == owned.numel() <= pages

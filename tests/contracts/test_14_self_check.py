@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Policy
-from graphpod_runtime.attention import sdpa
-from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.attention.flashinfer import FlashInferAttention
 from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.engine.forward import phase_graphs
-from graphpod_runtime.engine.forward.inputs import Inputs
 from graphpod_runtime.engine.forward.passes import DecodePass, PrefillPass
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs import breakable
 from graphpod_runtime.graphs.break_arena import AttentionRows
 from graphpod_runtime.graphs.buffers import Buffers
+from graphpod_runtime.kernels import paged_attention
 from graphpod_runtime.wire.report import SelfCheck
 from tests.contracts.start_failures import failure_of
 from tests.unit.runtime.conftest import DECODE_SIZES, PREFILL_SIZES, random_prompts
@@ -46,7 +46,7 @@ def test_right_graphs_pass_and_every_one_is_checked(
 
 def corrupt(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
     """The break of the last layer, in graphs of size `wrong`, writes one element that is not attention's."""
-    right = breakable.BreakableGraph._break
+    right = breakable.BreakableGraph.attend
 
     def corrupting(
         self: breakable.BreakableGraph, layer: int, rows: AttentionRows, attend: Callable[[int], Tensor]
@@ -55,7 +55,7 @@ def corrupt(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
         if layer == 2 and self.site.size == wrong:
             self._arena.out[0, 0] += 1e-3
 
-    monkeypatch.setattr(breakable.BreakableGraph, "_break", corrupting)
+    monkeypatch.setattr(breakable.BreakableGraph, "attend", corrupting)
 
 
 def test_a_corrupted_break_output_is_caught(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,42 +116,55 @@ def test_keys_written_to_a_wrong_page_are_caught(
     right = phase_graphs.PhaseGraphs.replay
 
     def shifted(self: phase_graphs.PhaseGraphs, inputs: Any, size: int) -> Any:
-        inputs.metadata.slots[-1] += 1
+        inputs.slots[-1] += 1
         try:
             return right(self, inputs, size)
         finally:
-            inputs.metadata.slots[-1] -= 1
+            inputs.slots[-1] -= 1
 
     monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", shifted)
     assert failure_of(started, *policies).code is ExitCode.SelfCheckFailed
 
 
-def replaying(monkeypatch: pytest.MonkeyPatch, wrong: int, fault: Callable[[Metadata, KvCache], Metadata]) -> None:
-    """Replays of graphs of size `wrong`, and they alone, run over what `fault` makes of their attention's metadata."""
-    right = phase_graphs.PhaseGraphs.replay
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[KvCache]:
+    """The caches that attention is bound to from now on, the current one last."""
+    caches: list[KvCache] = []
+    for backend in (TorchAttention, FlashInferAttention):
+        right = backend.bind
+
+        def noting(self: Any, cache: KvCache, right: Callable[[Any, KvCache], None] = right) -> None:
+            caches.append(cache)
+            right(self, cache)
+
+        monkeypatch.setattr(backend, "bind", noting)
+    return caches
+
+
+def replaying(monkeypatch: pytest.MonkeyPatch, wrong: int, fault: Callable[[Inputs, KvCache], Inputs]) -> None:
+    """Replays of graphs of size `wrong`, and they alone, run over what `fault` makes of their inputs."""
+    right, caches = phase_graphs.PhaseGraphs.replay, bound(monkeypatch)
 
     def faulty(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         if size == wrong:
-            metadata = fault(inputs.metadata, self._attention.cache)
-            inputs = dataclasses.replace(inputs, metadata=metadata)
+            inputs = fault(inputs, caches[-1])
         return right(self, inputs, size)
 
     monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", faulty)
 
 
-def past_of_another(metadata: Metadata, cache: KvCache) -> Metadata:
+def past_of_another(inputs: Inputs, cache: KvCache) -> Inputs:
     """The first page of every sequence that goes beyond it is the first page of the next such sequence; of one alone,
     the cache's last page, which belongs to no sequence."""
-    tables = metadata.tables.clone()
-    beyond = metadata.lengths > cache.page_size
+    tables = inputs.tables.clone()
+    beyond = inputs.lengths > cache.page_size
     others = tables[beyond, 0].roll(1) if int(beyond.sum()) > 1 else torch.tensor(cache.pages - 1)
     tables[beyond, 0] = others
-    return dataclasses.replace(metadata, tables=tables)
+    return dataclasses.replace(inputs, tables=tables)
 
 
-def no_past(metadata: Metadata, cache: KvCache) -> Metadata:
+def no_past(inputs: Inputs, cache: KvCache) -> Inputs:
     """Sequences are as long as what this pass adds to them."""
-    return dataclasses.replace(metadata, lengths=metadata.starts.diff())
+    return dataclasses.replace(inputs, lengths=inputs.starts.diff())
 
 
 @pytest.mark.parametrize("fault", [past_of_another, no_past])
@@ -183,11 +196,11 @@ def test_keys_or_values_that_no_result_shows_are_compared(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy], half: str
 ) -> None:
     """A replay spoils the last row's key or value after it was read: only the next pass would be wrong."""
-    right = phase_graphs.PhaseGraphs.replay
+    right, caches = phase_graphs.PhaseGraphs.replay, bound(monkeypatch)
 
     def spoiling(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         results = right(self, inputs, size)
-        getattr(self._attention.cache, half)[-1].flatten(0, 1)[inputs.metadata.slots[-1]] += 1e-3
+        getattr(caches[-1], half)[-1].flatten(0, 1)[inputs.slots[-1]] += 1e-3
         return results
 
     monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", spoiling)
@@ -200,9 +213,9 @@ def test_attention_over_a_wrong_page_is_caught(started: Callable[..., Runner], m
     """A capture that froze the block table of another layout: every sequence reads the first one's pages."""
     right = TorchAttention.plan_step
 
-    def frozen(self: TorchAttention, metadata: Metadata, size: int) -> None:
-        first = metadata.tables[:1].expand_as(metadata.tables)
-        right(self, dataclasses.replace(metadata, tables=first), size)
+    def frozen(self: TorchAttention, inputs: Inputs, size: int) -> None:
+        first = inputs.tables[:1].expand_as(inputs.tables)
+        right(self, dataclasses.replace(inputs, tables=first), size)
 
     monkeypatch.setattr(TorchAttention, "plan_step", frozen)
     failure = failure_of(started, *FULL)
@@ -231,11 +244,11 @@ def test_what_a_failed_check_wrote_anywhere_in_the_cache_reaches_no_sequence(
     """A wrong graph may leave NaN in any page, and attention over NaN is NaN even where it is masked."""
     prompts = random_prompts(8, longest=6)
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
-    right = phase_graphs.PhaseGraphs.replay
+    right, caches = phase_graphs.PhaseGraphs.replay, bound(monkeypatch)
 
     def poisoning(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         results = right(self, inputs, size)
-        cache = self._attention.cache
+        cache = caches[-1]
         cache.fill(torch.arange(cache.pages, device=cache.device), torch.nan)
         return results
 
@@ -250,13 +263,13 @@ def test_attention_that_rounds_by_the_width_of_its_tables_passes(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A captured step attends over tables of the full width, an eager pass over as many pages as it has."""
-    right = sdpa._decode
+    right = paged_attention._decode
 
     def rounding(q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, *rest: Any) -> None:
         right(q, keys, values, tables, *rest)
         rest[-1].mul_(1 + 2**-20 * tables.shape[1])
 
-    monkeypatch.setattr(sdpa, "_decode", rounding)
+    monkeypatch.setattr(paged_attention, "_decode", rounding)
     runner = started(Policy.Disabled, Policy.Full)
     assert runner.report.phases[Phase.Decode].self_check is SelfCheck.Passed
 

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy
+from graphpod_runtime.base.inputs import Inputs
+from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.offline import NoToken, generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs.breakable import BreakableGraph
 from graphpod_runtime.graphs.breaks import Stop
-from graphpod_runtime.graphs.buffers import Outputs
+from graphpod_runtime.graphs.captured_graph import BreakableGraph
 from tests.unit.runtime.conftest import random_prompts
 
 POLICIES = [(Policy.Breakable, Policy.Full), (Policy.Breakable, Policy.Breakable)]
@@ -38,7 +39,7 @@ def test_one_break_replays_graphs_that_hold_nothing_of_the_model(
         for graph in runner._engine.graphs[phase].graphs.values():
             assert isinstance(graph, BreakableGraph)
             assert graph.segments == 2
-            (stop,) = graph._stops
+            (stop,) = graph.stops
             assert isinstance(stop, Stop)
         value = runner.counters.value
         replays = value("graphpod_graph_replays_total", phase=phase)
@@ -50,11 +51,11 @@ def test_poison_shows_a_row_that_is_read_and_must_not_be(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A head that looks at the row behind the last real one: without poison it is a zero row and goes unnoticed."""
-    right = Outputs.view
+    right = PhaseGraphs.replay
 
-    def leaking(self: Outputs, count: int) -> tuple[Tensor, ...]:
-        result, *others = right(self, count)
-        return result + behind[count % 32].sum() * 0, *others
+    def leaking(self: PhaseGraphs, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
+        result, *others = right(self, inputs, size)
+        return result + behind[inputs.count % 32].sum() * 0, *others
 
     prompts = [[5, 6, 7, 8, 9]]
     expected = generate(started(), prompts, 4, ignore_eos=True)
@@ -71,7 +72,7 @@ def test_poison_shows_a_row_that_is_read_and_must_not_be(
         runner = started()
         behind = runner._engine.passes[Phase.Prefill].buffers.view("hidden", 32)
         with monkeypatch.context() as leak:
-            leak.setattr(Outputs, "view", leaking)
+            leak.setattr(PhaseGraphs, "replay", leaking)
             seen.append(answer(runner))
     assert seen[0] == expected
     assert "no finite logits" in seen[1]

@@ -8,16 +8,17 @@ import pytest
 import torch
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.memory_poisoning import UNWRITTEN
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sequence import Chunk, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.batch import Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.engine.start.device_state import SCRATCH_VALUE
+from tests.attention_inputs import attention_inputs
 from tests.contracts.toy import SHAPE
 from tests.unit.runtime.conftest import random_prompts
 
@@ -70,7 +71,7 @@ def test_an_unwritten_slot_of_a_live_page_must_be_finite(place: Place, value: fl
     # Two sequences that decode their first token each, beside one another: the longer decides what is read.
     lengths = torch.tensor([1, 4])
     cache.keys[:, 2, :3] = cache.values[:, 2, :3] = 0.5
-    attention.plan(Metadata(torch.tensor([4, 11]), torch.tensor([[1], [2]]), lengths, torch.tensor([0, 1, 2])))
+    attention.plan(attention_inputs(torch.tensor([4, 11]), torch.tensor([[1], [2]]), lengths, torch.tensor([0, 1, 2])))
     q, k, v = (torch.ones(2, heads, SHAPE.head_dim, device=place.device) for heads in (2, 1, 1))
     assert bool(attention.run(0, q, k, v).isfinite().all()) is finite
 

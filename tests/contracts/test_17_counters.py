@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from graphpod_policy import CompileMode, Device, Phase, Policy
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
+from tests.contracts.passes import replay_by_code
 from tests.unit.runtime.conftest import random_prompts
 
 FALLBACKS = "graphpod_graph_fallbacks_total"
@@ -64,8 +64,8 @@ def test_a_replay_that_runs_the_model_s_code_is_seen_by_the_hook(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The two counts must be able to differ: this graph claims a replay and computes eagerly."""
+    replay_by_code(monkeypatch)
     runner = started()
-    monkeypatch.setattr(PhaseGraphs, "replay", PhaseGraphs.uncaptured)
     generate(runner, random_prompts(2), 3, ignore_eos=True)
     for phase in Phase:
         assert runner.counters.value(FALLBACKS, phase=phase) == 0

@@ -9,8 +9,9 @@ from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.break_arena import AttendInto, BreakArena, narrowed
-from graphpod_runtime.graphs.breakable import BreakableGraph, capture_breakable
+from graphpod_runtime.graphs.breakable import BreakableCapture, capture_breakable
 from graphpod_runtime.graphs.capture_errors import CaptureSite
+from graphpod_runtime.graphs.captured_graph import BreakableGraph
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from tests.contracts.pools import capturing
 
@@ -89,15 +90,15 @@ class Toy:
             return capture_breakable(code or self.code(size), site, attend, self.arena, self.pool)
 
     @torch.no_grad()
-    def capture_as(self, kind: type[BreakableGraph], size: int) -> BreakableGraph:
+    def capture_as(self, kind: type[BreakableCapture], size: int) -> BreakableGraph:
         """The graph of `size` as another kind of graph."""
         with capturing(self.pool):
             self.pool.warm(lambda: self.code(size)(narrowed(breaks(attention), size, size)))
-            graph = kind(CaptureSite("toy", "prefill", size), breaks(self.attend), self.arena, self.pool)
-            graph.begin()
-            self.code(size)(graph.interrupt)
-            graph.finish()
-        return graph
+            capture = kind(CaptureSite("toy", "prefill", size), breaks(self.attend), self.arena, self.pool)
+            capture.begin()
+            self.code(size)(capture.interrupt)
+            capture.finish()
+        return capture.graph
 
     @torch.no_grad()
     def replay(self, graph: BreakableGraph, value: Tensor) -> Tensor:

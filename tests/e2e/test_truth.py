@@ -15,7 +15,8 @@ from graphpod_policy import EngineConfig, Features, GraphRequest, ModelConfig, P
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sequence import Chunk, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 
 pytestmark = pytest.mark.e2e
 
@@ -116,7 +117,7 @@ def prefill_logits(runner: Runner, prompt: list[int]) -> torch.Tensor:
     sequence = Sequence("0", prompt, len(prompt), 1, pages=pages)
     inputs = inputs_of(PrefillBatch((Chunk(sequence, 0, len(prompt)),)), runner.config.page_size)
     with torch.no_grad():
-        engine.attention.plan(inputs.metadata)
+        engine.attention.plan(inputs)
         (hidden,) = engine.passes[inputs.phase].eager(inputs, engine.attention.run, inputs.count)
         logits = engine.model.head(hidden)
     runner.pages.free(pages)

@@ -10,14 +10,15 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_policy import AttentionBackend
-from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.choice import AttentionUnavailable, Work, attention_for
 from graphpod_runtime.attention.flashinfer import FlashInferAttention
 from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.kernels.matrix_product import add_product, product
 from graphpod_runtime.kernels.row_copies import TorchRows, rows_for
+from tests.attention_inputs import attention_inputs
 
 CUDA = torch.device("cuda", 0)
 SHAPE = ModelShape("toy", 2, 1024, 8, 8, 2, 128, 16, 32768, 1e-5, 1e4, True, ())
@@ -27,10 +28,10 @@ SCALES = (KvScale(), KvScale(0.3, 0.11))
 """Of layers that keep them; others leave them aside."""
 
 
-def prefill_of(rows: int, first_page: int) -> Metadata:
+def prefill_of(rows: int, first_page: int) -> Inputs:
     """One sequence of `rows` tokens from its start, on pages of its own."""
     pages = torch.arange(first_page, first_page + -(-rows // PAGE))
-    return Metadata(
+    return attention_inputs(
         slots=(first_page * PAGE) + torch.arange(rows),
         tables=pages[None],
         lengths=torch.tensor([rows]),
@@ -38,7 +39,7 @@ def prefill_of(rows: int, first_page: int) -> Metadata:
     )
 
 
-def metadata_of(tables: list[list[int]], contexts: list[int], rows: list[int], page: int) -> Metadata:
+def step_of(tables: list[list[int]], contexts: list[int], rows: list[int], page: int) -> Inputs:
     """Sequences of `contexts` tokens, the last `rows` of which run in this pass."""
     width = max(map(len, tables))
     slots = [
@@ -46,7 +47,7 @@ def metadata_of(tables: list[list[int]], contexts: list[int], rows: list[int], p
         for table, context, count in zip(tables, contexts, rows, strict=True)
         for at in range(context - count, context)
     ]
-    return Metadata(
+    return attention_inputs(
         slots=torch.tensor(slots),
         tables=torch.tensor([table + [0] * (width - len(table)) for table in tables]),
         lengths=torch.tensor(contexts),
@@ -115,7 +116,7 @@ def test_prefill_decode_and_cache_are_those_of_plain_torch(kernels: str, page: i
         # From nothing, then with a past, then a token each.
         for rows in (sizes, (17, 20, 5), (1, 1, 1)):
             contexts = [context + count for context, count in zip(contexts, rows, strict=True)]
-            attention.plan(metadata_of(tables, contexts, list(rows), page))
+            attention.plan(step_of(tables, contexts, list(rows), page))
             count = sum(rows)
             results.append(attention.run(1, *(heads(count, n, count + n, width) for n in (8, 2, 2))))
         results += [cache.keys.view(torch.uint8), cache.values.view(torch.uint8)]
@@ -158,7 +159,7 @@ def test_decode_over_contexts_of_one_part_and_of_many_is_that_of_plain_torch(
         tables = [[order.pop() for _ in range(-(-(max(both) + 9) // PAGE))] for both in zip(*steps, strict=True)]
         found = []
         for lengths in steps:
-            attention.plan(metadata_of(tables, lengths, [1] * rows, PAGE))
+            attention.plan(step_of(tables, lengths, [1] * rows, PAGE))
             q, k, v = (
                 torch.randn(rows, n, width, generator=generator, device=CUDA).to(dtype)
                 for n in (count, kv_count, kv_count)
@@ -197,13 +198,13 @@ def test_a_captured_step_is_planned_and_replayed_without_waiting_for_the_device(
     attention.reserve(4, 30)
     inputs = [heads(4, n, n, width) for n in (8, 2, 2)]
     tables = [[1, 2, 3], [4, 5], [6]]
-    step = metadata_of(tables, [40, 17, 16], [1, 1, 1], PAGE)
+    step = step_of(tables, [40, 17, 16], [1, 1, 1], PAGE)
     attention.plan_step(step, 4)
     out = attention.run(0, *inputs)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = attention.run(0, *inputs)
-    later = metadata_of(tables, [41, 18, 5], [1, 1, 1], PAGE)
+    later = step_of(tables, [41, 18, 5], [1, 1, 1], PAGE)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, sampling_tensors_of
-from graphpod_runtime.engine.schedule.sequence import Sampling, Sequence
-from graphpod_runtime.kernels.draw import draw, draw_by_torch
+from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.kernels.draw import draw_by_torch, drawer_for
 from graphpod_runtime.kernels.sampling_tensors import SamplingTensors
 
 pytestmark = pytest.mark.gpu
@@ -85,7 +86,7 @@ def test_rows_whose_edge_many_tokens_share_are_drawn_as_by_torch(
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 16, 17, 200])
 def test_a_row_draws_alone_as_in_any_batch(rows: int) -> None:
-    logits, positions, samplings = batch(rows, 32000, 3)
+    draw, (logits, positions, samplings) = drawer_for(GPU), batch(rows, 32000, 3)
     chosen = greedy(logits)
     together = draw(logits, chosen, positions, sampling_tensors_of(samplings, GPU)).tolist()
     alone = [
@@ -102,7 +103,7 @@ def test_rows_without_a_finite_best_logit_are_told_apart_from_the_others() -> No
         torch.zeros(5, dtype=torch.int64, device=GPU),
         sampling_tensors_of([Sampling(1.0, 0.9, 1)] * 5, GPU),
     )
-    tokens = draw(logits, greedy(logits), positions, draws)
+    tokens = drawer_for(GPU)(logits, greedy(logits), positions, draws)
     assert [token == -1 for token in tokens.tolist()] == [False, True, True, True, False]
     assert [token == -1 for token in greedy(logits).tolist()] == [False, True, True, True, False]
 
@@ -110,17 +111,19 @@ def test_rows_without_a_finite_best_logit_are_told_apart_from_the_others() -> No
 def test_a_draw_never_waits_for_the_device_and_compiles_nothing_for_another_number_of_rows(
     draw_triton: ModuleType,
 ) -> None:
-    sampler, (logits, positions, samplings) = Sampler(GPU), batch(33, 32000, 5)
+    draw = drawer_for(GPU)
+    sampler, (logits, positions, samplings) = Sampler(draw, GPU), batch(33, 32000, 5)
     for sampling in (Sampling(1.0, seed=0), Sampling(1.0, 0.9, 0, top_k=50, min_p=0.01)):  # as a start does
         draw(logits[:5], greedy(logits[:5]), positions[:5], sampling_tensors_of([sampling] * 5, GPU))
-    kernels = (draw_triton._histogram, draw_triton._bounds, draw_triton._scores, draw_triton._decide)
+    own = draw_triton.kernels
+    kernels = (own.fill_histogram, own.find_bounds, own.score_blocks, own.decide)
     compiled = [len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in kernels]
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
         for rows in (1, 2, 16, 32, 33):
             members = tuple(Sequence(str(at), [5], 1, 4, one) for at, one in enumerate(samplings[:rows]))
-            sampler.tokens(members, logits[:rows], greedy(logits[:rows]), positions[:rows])
+            sampler.batch(members).tokens(logits[:rows], greedy(logits[:rows]), positions[:rows])
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert [len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in kernels] == compiled

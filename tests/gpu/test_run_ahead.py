@@ -10,8 +10,9 @@ from graphpod_policy import CompileMode, Policy
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.kernels.seat_rows import TorchSeatRows, seat_rows_for
 from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, StepRows
 from tests.unit.runtime.conftest import random_prompts

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from graphpod_policy import CompileMode, KvCacheDtype, Policy
 from graphpod_runtime.attention.flashinfer import FlashInferAttention
+from graphpod_runtime.engine.forward.sampler import SamplingBatch
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sequence import Chunk, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.batch import Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from tests.unit.runtime.conftest import random_prompts
 
 STEPS = 24
@@ -24,14 +26,14 @@ def forced_logits(runner: Runner, texts: list[list[int]], starts: list[int], bat
     together in one pass. The texts are given: no engine follows its own choices.
     """
     seen: list[Tensor] = []
-    sample = runner._sample
+    tokens = SamplingBatch.tokens
 
-    def keeping(sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
+    def keeping(self: SamplingBatch, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
         assert torch.equal(chosen, logits.argmax(-1))
         seen.append(logits.float().cpu())
-        return sample(sequences, logits, chosen, positions)
+        return tokens(self, logits, chosen, positions)
 
-    runner._sample = keeping  # type: ignore[method-assign]
+    SamplingBatch.tokens = keeping  # type: ignore[method-assign]
     found = []
     for at in range(0, len(texts), batch):
         seen.clear()
@@ -52,7 +54,7 @@ def forced_logits(runner: Runner, texts: list[list[int]], starts: list[int], bat
         for sequence in sequences:
             runner.pages.free(sequence.pages)
             sequence.pages = []
-    runner._sample = sample  # type: ignore[method-assign]
+    SamplingBatch.tokens = tokens  # type: ignore[method-assign]
     return torch.cat(found)
 
 

@@ -6,33 +6,12 @@ backend's bound cache and the rest from what was planned, never from arguments t
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.kv import KvCache
-
-
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """Where the rows of one pass live. All int64, on the host, `slots` perhaps on the device, of a decode step `tables`
-    and `lengths`, too; a backend puts on the device what its kernels read.
-
-    slots [tokens]: page · page_size + offset of each row's key and value. tables [sequences, pages]: the pages of
-    each sequence in order. lengths [sequences]: tokens each sequence can attend to, this pass included.
-    starts [sequences + 1]: sequence i owns rows starts[i] to starts[i + 1]; they are its last tokens.
-    """
-
-    slots: Tensor
-    tables: Tensor
-    lengths: Tensor
-    starts: Tensor
-
-    @property
-    def one_row_each(self) -> bool:
-        """Whether every sequence has one row, as in decode."""
-        return self.lengths.shape[0] == self.slots.shape[0]
 
 
 class AttentionBackend(Protocol):
@@ -52,15 +31,15 @@ class AttentionBackend(Protocol):
 
     def reserve(self, rows: int, pages: int) -> Iterable[tuple[str, Tensor]]:
         """Makes the static buffers of captured steps, up to `rows` sequences of `pages` pages, by name: `slots`,
-        `lengths` and `tables` as Metadata has them, whose rows a step may write itself, and others."""
+        `lengths` and `tables` as Inputs has them, whose rows a step may write itself, and others."""
 
-    def plan(self, metadata: Metadata) -> None:
+    def plan(self, inputs: Inputs) -> None:
         """The next `run` calls are breaks or eager, over these rows."""
 
-    def plan_step(self, metadata: Metadata, size: int) -> None:
+    def plan_step(self, inputs: Inputs, size: int) -> None:
         """The next `run` calls are of a decode step of `size` rows in a graph, or of its replay.
 
-        The live rows of `metadata` go into static buffers; rows beyond them read and write the scratch page.
+        The live rows of `inputs` go into static buffers; rows beyond them read and write the scratch page.
         """
 
     def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:

@@ -12,8 +12,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.pinned_memory import PinnedRing
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.kernels.row_copies import rows_for
@@ -155,19 +155,19 @@ class FlashInferAttention:
     def reserve(self, rows: int, pages: int) -> Iterable[tuple[str, Tensor]]:
         return self._decode.reserve(rows, pages)
 
-    def plan(self, metadata: Metadata) -> None:
-        self._decodes = metadata.one_row_each
+    def plan(self, inputs: Inputs) -> None:
+        self._decodes = inputs.one_row_each
         if self._decodes:
-            self._decode.plan(metadata)
+            self._decode.plan(inputs)
             return
-        self._slots = metadata.slots.to(self._device, non_blocking=True)
-        pages = PageLists.of(metadata.tables, metadata.lengths, self.cache.page_size)
+        self._slots = inputs.slots.to(self._device, non_blocking=True)
+        pages = PageLists.of(inputs.tables, inputs.lengths, self.cache.page_size)
         # From the host, flashinfer would wait until the indices are copied.
         indices = pages.indices.to(self._device, non_blocking=True)
         with self._ring.lend() as staging:
             self._prefill._pin_memory_int_workspace_buffer = staging
             self._prefill.plan(
-                metadata.starts.int(),
+                inputs.starts.int(),
                 pages.indptr,
                 indices,
                 pages.last,
@@ -182,9 +182,9 @@ class FlashInferAttention:
                 causal=True,
             )
 
-    def plan_step(self, metadata: Metadata, size: int) -> None:
+    def plan_step(self, inputs: Inputs, size: int) -> None:
         self._decodes = True
-        self._decode.plan_step(metadata, size)
+        self._decode.plan_step(inputs, size)
 
     def run(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None) -> Tensor:
         # Without a place for its result, flashinfer would make one and fill it with zeros.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
@@ -42,15 +42,15 @@ class PagedDecode:
             self._compile(count)
         return *self._static, *zip(("sums", "extremes", "ended"), self._scratch, strict=True)
 
-    def plan(self, metadata: Metadata) -> None:
-        """The next rows are those of `metadata`, uncaptured."""
-        parts = (metadata.slots, metadata.tables, metadata.lengths)
+    def plan(self, inputs: Inputs) -> None:
+        """The next rows are those of `inputs`, uncaptured."""
+        parts = (inputs.slots, inputs.tables, inputs.lengths)
         self._rows = Rows(*(part.to(self._device, non_blocking=True).contiguous() for part in parts))
 
-    def plan_step(self, metadata: Metadata, size: int) -> None:
+    def plan_step(self, inputs: Inputs, size: int) -> None:
         """As AttentionBackend.plan_step."""
         static = self._static
-        for name, live in (("slots", metadata.slots), ("tables", metadata.tables), ("lengths", metadata.lengths)):
+        for name, live in (("slots", inputs.slots), ("tables", inputs.tables), ("lengths", inputs.lengths)):
             static.load(name, live, size)
         self._rows = Rows(*(static.view(name, size) for name in ("slots", "tables", "lengths")))
 
@@ -79,5 +79,5 @@ class PagedDecode:
         )
         q, k, v = heads.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
         slots = torch.full((count,), SCRATCH_PAGE)
-        self.plan(Metadata(slots, slots[:, None], torch.ones_like(slots), torch.arange(count + 1)))
+        self._rows = Rows(*(part.to(self._device) for part in (slots, slots[:, None], torch.ones_like(slots))))
         self.over(q, k, v, q.new_empty(count, shape.heads * shape.head_dim))(0)

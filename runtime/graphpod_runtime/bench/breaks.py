@@ -20,7 +20,8 @@ from graphpod_runtime.engine.capture.capturer import no_collector
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.starter import Started
 from graphpod_runtime.graphs.capture_errors import CaptureSite
-from graphpod_runtime.graphs.full import FullGraph, capture_full
+from graphpod_runtime.graphs.captured_graph import FullGraph
+from graphpod_runtime.graphs.full import capture_full
 
 REPLAYS, SLOW_REPLAYS = 30, 5
 """Of each graph, in turns; fewer where one takes long."""
@@ -45,7 +46,7 @@ def _cost(engine: Started, phase: Phase, size: int) -> BreakCost:
     inputs = dummy_inputs(phase, size, engine.capturer.page_size, engine.device)
 
     def of_broken() -> float:
-        engine.attention.plan(inputs.metadata)
+        engine.attention.plan(inputs)
         return _seconds(engine.device, lambda: broken.replay(size))
 
     def of_whole() -> float:
@@ -78,11 +79,11 @@ def _whole(engine: Started, phase: Phase, size: int) -> FullGraph:
 
 def _plan_whole(engine: Started, phase: Phase, size: int) -> None:
     """Attention for the one graph: in decode from static buffers, as a Full step; in prefill for this batch."""
-    metadata = dummy_inputs(phase, size, engine.capturer.page_size, engine.device).metadata
+    inputs = dummy_inputs(phase, size, engine.capturer.page_size, engine.device)
     if phase is Phase.Decode:
-        engine.attention.plan_step(metadata, size)
+        engine.attention.plan_step(inputs, size)
     else:
-        engine.attention.plan(metadata)
+        engine.attention.plan(inputs)
 
 
 def _seconds(device: torch.device, work: Callable[[], object]) -> float:

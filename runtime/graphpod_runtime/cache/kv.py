@@ -1,9 +1,4 @@
-"""The paged KV cache in memory, in the model's element type or in FP8.
-
-FP8 (e4m3) holds x / scale, clamped to what it can hold: one scale for the keys and one for the values of a layer,
-known before anything is captured. Attention multiplies by them again, q · k and the result respectively, so nothing is
-rounded for it a second time.
-"""
+"""The paged KV cache in memory, in the model's element type or in FP8."""
 
 import math
 import mmap
@@ -15,6 +10,7 @@ from torch import Tensor
 
 from graphpod_policy import EngineConfig, KvCacheDtype
 from graphpod_runtime.base.shapes import HOST, KvScale, ModelShape, dtype_of
+from graphpod_runtime.cache.cells import bits, quantises, stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +60,24 @@ class KvCache:
     def fill(self, pages: Tensor, value: float) -> None:
         """Sets `pages` [n] of every layer to `value`, or to the nearest that the element type can hold."""
         for half in (self.keys, self.values):
-            _bits(half).index_fill_(1, pages, self._cell(value))
+            bits(half).index_fill_(1, pages, self._cell(value))
 
     def fill_end(self, page: int, first: int, value: float) -> None:
         """The same for the slots of `page` from `first` on."""
         for half in (self.keys, self.values):
-            _bits(half)[:, page, first:] = self._cell(value)
+            bits(half)[:, page, first:] = self._cell(value)
 
     def _cell(self, value: float) -> float:
-        return _bits(stored(torch.tensor([float(value)]), 1.0, self.keys.dtype)).item()
+        return bits(stored(torch.tensor([float(value)]), 1.0, self.keys.dtype)).item()
 
     def take(self, pages: Tensor) -> "PageContents":
         """A copy of `pages` [n] of every layer."""
-        return PageContents(*(_bits(half).index_select(1, pages).view(half.dtype) for half in (self.keys, self.values)))
+        return PageContents(*(bits(half).index_select(1, pages).view(half.dtype) for half in (self.keys, self.values)))
 
     def holds(self, pages: Tensor, content: "PageContents") -> bool:
         """Whether `pages` [n] hold `content`, bit for bit. Memory for one layer of them is enough."""
         return all(
-            torch.equal(_bits(half[layer]).index_select(0, pages), _bits(kept[layer]))
+            torch.equal(bits(half[layer]).index_select(0, pages), bits(kept[layer]))
             for half, kept in zip((self.keys, self.values), content, strict=True)
             for layer in range(len(half))
         )
@@ -92,7 +88,7 @@ class KvCache:
         for layer in range(len(self.keys)):
             for half in (self.keys[layer], self.values[layer]):
                 drawn = torch.randn((len(pages), *half.shape[1:]), generator=generator, device=self.device)
-                _bits(half).index_copy_(0, pages, _bits(drawn.to(half.dtype)))
+                bits(half).index_copy_(0, pages, bits(drawn.to(half.dtype)))
 
     def clear(self) -> None:
         """Zeroes every page."""
@@ -112,35 +108,6 @@ def cache_dtype(config: EngineConfig) -> torch.dtype:
     if config.features.kv_cache_dtype is KvCacheDtype.Fp8:
         return torch.float8_e4m3fn
     return dtype_of(config.element)
-
-
-def quantises(dtype: torch.dtype) -> bool:
-    """Whether a cache of `dtype` holds scaled values."""
-    return dtype.itemsize == 1
-
-
-def stored(x: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
-    """`x` as a cache of `dtype` holds it."""
-    if not quantises(dtype):
-        return x.to(dtype)
-    limit = torch.finfo(dtype).max
-    # Not divided: CUDA multiplies by the inverse instead, and every device is to hold the same bytes.
-    return (x.float() * (1.0 / scale)).clamp(-limit, limit).to(dtype)
-
-
-def write(cells: Tensor, slots: Tensor, rows: Tensor, scale: float) -> None:
-    """`rows` [n, kv_heads, d] into `slots` [n] of one layer's keys or values [all slots, kv_heads, d]."""
-    _bits(cells).index_copy_(0, slots, _bits(stored(rows, scale, cells.dtype)))
-
-
-def read(pages: Tensor, used: Tensor, dtype: torch.dtype) -> Tensor:
-    """Pages `used` [n] of one layer's keys or values, as `dtype` and not yet multiplied by their scale."""
-    return _bits(pages).index_select(0, used).view(pages.dtype).to(dtype)
-
-
-def _bits(cells: Tensor) -> Tensor:
-    """The same memory, in a type that torch can copy by an index: FP8 it cannot."""
-    return cells.view(torch.uint8) if quantises(cells.dtype) else cells
 
 
 def _reserved(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -15,7 +15,8 @@ class PageAllocator:
         self.capacity = pages - 1
         self._free = list(range(pages - 1, SCRATCH_PAGE, -1))
         self._taken: set[int] = set()
-        self._unclean: set[int] = set()
+        self.unclean: set[int] = set()
+        """Pages to zero before their next owner writes to them: they may hold NaN."""
 
     @property
     def available(self) -> int:
@@ -37,7 +38,7 @@ class PageAllocator:
 
     def free(self, pages: list[int], *, clean: bool = True) -> None:
         """Gives `pages` back; ValueError for a page that is not taken (a double free would alias two sequences). What
-        is not `clean` may hold NaN and has to be zeroed before its next owner writes to it.
+        is not `clean` may hold NaN.
         """
         for page in pages:
             if page not in self._taken:
@@ -45,9 +46,9 @@ class PageAllocator:
             self._taken.remove(page)
             self._free.append(page)
         if not clean:
-            self._unclean.update(pages)
+            self.unclean.update(pages)
 
     def take_unclean(self) -> list[int]:
         """The pages to zero now, ascending; whoever asks zeroes them."""
-        pages, self._unclean = sorted(self._unclean), set()
+        pages, self.unclean = sorted(self.unclean), set()
         return pages

@@ -13,8 +13,9 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.commands.local_config import LocalError, LocalOptions, add_local_options, local_config
 from graphpod_runtime.engine.offline import Answer, NotInModel, NoToken, PromptTooLong, answers, refuse_misfits
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from graphpod_runtime.engine.start.resolver_facts import model_facts
 from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.front.text.chat_template import TemplateError

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 from graphpod_policy import EngineConfig
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.kv_space import Allocator
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
 from graphpod_runtime.wire.bounds import outside
 from graphpod_runtime.wire.counters import Counters

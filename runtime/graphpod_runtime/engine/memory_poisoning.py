@@ -11,7 +11,8 @@ from torch import Tensor
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.forward.passes import Pass
-from graphpod_runtime.engine.schedule.sequence import Batch, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.batch import Batch, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.graphs.break_arena import BreakArena
 
 UNWRITTEN = 1000.0

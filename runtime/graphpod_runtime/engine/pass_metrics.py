@@ -1,67 +1,106 @@
-"""What the runner counts of every pass. A pass looks nothing up by name: its series are made once."""
+"""What the runner counts of every pass once it has landed: one that failed is not counted.
+
+A pass looks nothing up by name: its series are made once, at Ready. Those of a ladder exist for every captured size,
+so that a rate has its first sample; `graphpod advise` reads them, and the operator for `status.graph.advice`.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from graphpod_policy import Backend, FallbackReason, Phase, Policy
-from graphpod_runtime.wire.counters import Add, Counters, Observe
+from graphpod_runtime.engine.forward.graph_choice import Ladder
+from graphpod_runtime.engine.forward.launched_pass import Ran
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.series import Add, Observe
+
+
+class _Passes(NamedTuple):
+    """Of the passes of a phase that ran by one policy."""
+
+    passes: Add
+    launched: Observe
+    landed: Observe
+
+
+class _Replays(NamedTuple):
+    """Of the replays of one size; `replays`, `real` and `padding` are those of its phase."""
+
+    of_size: Add
+    padding_of_size: Add
+    replays: Add
+    real: Add
+    padding: Add
+
+
+class _Phase(NamedTuple):
+    """Of one phase. `requested`: rows before padding, of passes that a ladder of this length could run."""
+
+    by_policy: dict[Policy, _Passes]
+    by_size: dict[int, _Replays]
+    requested: Observe
+    ran_code: Add
 
 
 class PassMetrics:
-    """The series of passes. Those of a phase and policy are made when the first such pass runs."""
+    """Counts the passes of a started engine."""
 
-    def __init__(self, counters: Counters, backend: Backend) -> None:
-        self._counters, self._backend = counters, backend.value
-        self._durations: dict[tuple[Phase, Policy], Observe] = {}
-        self._launches: dict[tuple[Phase, Policy], Observe] = {}
-        self._passes: dict[tuple[Phase, Policy], Add] = {}
-        self._replays: dict[tuple[Phase, Policy], tuple[Add, Add, Add]] = {}
+    def __init__(self, counters: Counters, ladders: Mapping[Phase, Ladder], backend: Backend) -> None:
+        self._counters, self._backend = counters, backend
+        self._phases = {phase: self._phase(phase, ladder) for phase, ladder in ladders.items()}
         self._fallbacks: dict[tuple[Phase, FallbackReason], Add] = {}
-        self._eager = {phase: counters.adder("graphpod_eager_passes_total", phase=phase.value) for phase in Phase}
+        """Of the reasons that were met."""
 
-    def replayed(self, phase: Phase, policy: Policy, real: int, size: int) -> None:
-        """A pass of `real` rows ran on the graph of `size`."""
-        self._passed(phase, policy)
-        if (series := self._replays.get((phase, policy))) is None:
-            series = self._replays[phase, policy] = self._replay_series(phase, policy)
-        replays, real_rows, padding_rows = series
-        replays()
-        real_rows(real)
-        padding_rows(size - real)
+    def landed(self, ran: Ran, device_seconds: float) -> None:
+        """The device took so long for a pass."""
+        phase = self._phases[ran.phase]
+        passes, launched, landed = phase.by_policy[ran.policy]
+        passes()
+        launched(ran.launch_seconds)
+        landed(device_seconds)
+        if ran.code_runs:
+            phase.ran_code(ran.code_runs)
+        # the one reason of passes that another ladder with the same largest size could replay
+        if not isinstance(ran.choice, FallbackReason) or ran.choice is FallbackReason.PaddingGate:
+            phase.requested(ran.rows)
+        if isinstance(ran.choice, FallbackReason):
+            self._fell_back(ran.phase, FallbackReason.Recompiled if ran.recompiled else ran.choice)
+            return
+        series, padding = phase.by_size[ran.choice], ran.choice - ran.rows
+        series.of_size()
+        series.padding_of_size(padding)
+        series.replays()
+        series.real(ran.rows)
+        series.padding(padding)
 
-    def fell_back(self, phase: Phase, reason: FallbackReason) -> None:
-        """A pass ran eagerly."""
-        self._passed(phase, Policy.Disabled)
+    def _fell_back(self, phase: Phase, reason: FallbackReason) -> None:
         if (add := self._fallbacks.get((phase, reason))) is None:
             add = self._fallbacks[phase, reason] = self._counters.adder(
-                "graphpod_graph_fallbacks_total", phase=phase.value, reason=reason.value, backend=self._backend
+                "graphpod_graph_fallbacks_total", phase=phase, reason=reason, backend=self._backend
             )
         add()
 
-    def ran_eagerly(self, phase: Phase) -> None:
-        """The model's body ran outside any graph."""
-        self._eager[phase]()
-
-    def launched(self, phase: Phase, policy: Policy, seconds: float) -> None:
-        """The host took so long to launch a pass."""
-        self._observe(self._launches, "graphpod_forward_launch_duration_seconds", phase, policy)(seconds)
-
-    def landed(self, phase: Phase, policy: Policy, seconds: float) -> None:
-        """The device took so long for a pass."""
-        self._observe(self._durations, "graphpod_forward_duration_seconds", phase, policy)(seconds)
-
-    def _passed(self, phase: Phase, policy: Policy) -> None:
-        if (add := self._passes.get((phase, policy))) is None:
-            name = "graphpod_forward_passes_total"
-            add = self._passes[phase, policy] = self._counters.adder(name, phase=phase.value, policy=policy.value)
-        add()
-
-    def _observe(self, made: dict[tuple[Phase, Policy], Observe], name: str, phase: Phase, policy: Policy) -> Observe:
-        if (observe := made.get((phase, policy))) is None:
-            observe = made[phase, policy] = self._counters.observer(name, phase=phase.value, policy=policy.value)
-        return observe
-
-    def _replay_series(self, phase: Phase, policy: Policy) -> tuple[Add, Add, Add]:
-        labels = {"phase": phase.value, "backend": self._backend}
-        replays = self._counters.adder("graphpod_graph_replays_total", policy=policy.value, **labels)
-        real, padding = (
-            self._counters.adder("graphpod_graph_tokens_total", kind=kind, **labels) for kind in ("real", "padding")
+    def _phase(self, phase: Phase, ladder: Ladder) -> _Phase:
+        return _Phase(
+            by_policy={policy: self._passes(phase, policy) for policy in {ladder.policy, Policy.Disabled}},
+            by_size={size: self._replays(phase, ladder.policy, size) for size in ladder.captured},
+            requested=self._counters.observer("graphpod_graph_requested_rows", phase=phase, backend=self._backend),
+            ran_code=self._counters.adder("graphpod_eager_passes_total", phase=phase),
         )
-        return replays, real, padding
+
+    def _replays(self, phase: Phase, policy: Policy, size: int) -> _Replays:
+        adder, own = self._counters.adder, {"phase": phase, "backend": self._backend}
+        return _Replays(
+            adder("graphpod_graph_size_replays_total", policy=policy, size=str(size), **own),
+            adder("graphpod_graph_size_padding_tokens_total", policy=policy, size=str(size), **own),
+            adder("graphpod_graph_replays_total", policy=policy, **own),
+            adder("graphpod_graph_tokens_total", kind="real", **own),
+            adder("graphpod_graph_tokens_total", kind="padding", **own),
+        )
+
+    def _passes(self, phase: Phase, policy: Policy) -> _Passes:
+        own = {"phase": phase, "policy": policy}
+        return _Passes(
+            self._counters.adder("graphpod_forward_passes_total", **own),
+            self._counters.observer("graphpod_forward_launch_duration_seconds", **own),
+            self._counters.observer("graphpod_forward_duration_seconds", **own),
+        )

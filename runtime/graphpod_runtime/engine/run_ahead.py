@@ -8,8 +8,8 @@ never more than one token behind.
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from graphpod_runtime.engine.schedule.batch import Batch, Yielded
 from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
-from graphpod_runtime.engine.schedule.sequence import Batch, Yielded
 
 LaunchedPass = TypeVar("LaunchedPass")
 

@@ -15,9 +15,8 @@ edge. Tokens that are tied at an edge stay together, so no filter depends on the
 - min-p: -log(min_p), because a token's probability is exp(-distance) of the best one's.
 """
 
-from collections.abc import Callable
-from functools import cache
 from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -31,21 +30,19 @@ WORKING_BYTES = 32 << 20
 """Of the single-precision logits that are drawn from at one time; the work takes about ten times as much."""
 
 
-Draw = Callable[[Tensor, Tensor, Tensor, SamplingTensors], Tensor]
+class Draw(Protocol):
+    """A way to draw."""
+
+    def __call__(self, logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
+        """A token for each row of logits [rows, vocab]: a pure function of the row, its parameters, its seed and
+        positions [rows], the index that the token will have in its sequence. `chosen` [rows] are the likeliest tokens;
+        -1 for a row whose largest logit is not finite, and so is what is drawn for it.
+        """
 
 
-def draw(logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
-    """A token for each row of logits [rows, vocab]: a pure function of the row, its parameters, its seed and
-    positions [rows], the index that the token will have in its sequence. `chosen` [rows] are the likeliest tokens; -1
-    for a row whose largest logit is not finite, and so is what is drawn for it.
-    """
-    return _drawer(logits.device.type)(logits, chosen, positions, draws)
-
-
-@cache
-def _drawer(device: str) -> Draw:
-    """The fastest one for a type of device."""
-    if device != "cuda" or find_spec("triton") is None:
+def drawer_for(device: torch.device) -> Draw:
+    """The fastest one of `device`."""
+    if device.type != "cuda" or find_spec("triton") is None:
         return draw_by_torch
     from graphpod_runtime.kernels.draw_triton import draw
 
@@ -53,7 +50,7 @@ def _drawer(device: str) -> Draw:
 
 
 def draw_by_torch(logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
-    """`draw` for any device."""
+    """Is a Draw, for any device."""
     rows, vocab = logits.shape
     size = max(1, WORKING_BYTES // (4 * vocab))
     if rows <= size:

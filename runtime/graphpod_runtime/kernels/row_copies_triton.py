@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphpod_runtime.base.shapes import KvScale
-from graphpod_runtime.cache.kv import quantises
+from graphpod_runtime.cache.cells import quantises
 from graphpod_runtime.kernels.row_copy_contract import Write
 
 LARGEST = tl.constexpr(448.0)

@@ -1,11 +1,10 @@
 """Cumulative counters, gauges and histograms of the engine process, checked against the metric table."""
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from graphpod_policy import BUILT_POLICIES, POSSIBLE_FALLBACKS, Backend, ExitCode, Policy
 from graphpod_policy.metrics import BY_NAME, Kind, Metric, Process
+from graphpod_runtime.wire.series import Add, Histogram, Key, Observe, Total
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,40 +19,24 @@ class Sample:
     buckets: tuple[int, ...] = ()
 
 
-class Add(Protocol):
-    """Raises one counter."""
-
-    def __call__(self, amount: float = 1) -> None: ...
-
-
-class Observe(Protocol):
-    """Adds so many equal observations to one histogram."""
-
-    def __call__(self, value: float, times: int = 1) -> None: ...
-
-
-@dataclass(slots=True)
-class _Histogram:
-    counts: list[int]
-    total: float = 0.0
-
-
 @dataclass(slots=True)
 class Counters:
     """All series of this process. KeyError for a name, ValueError for labels or a kind the table does not have."""
 
-    _values: dict[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
-    _histograms: dict[tuple[str, tuple[str, ...]], _Histogram] = field(default_factory=dict)
-    _changed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
-    """Series that `changes` has not reported. Always the same set: children hold it."""
+    _totals: dict[Key, Total] = field(default_factory=dict)
+    _histograms: dict[Key, Histogram] = field(default_factory=dict)
+    _changed: set[Key] = field(default_factory=set)
+    """Series that `changes` has not reported. Always the same set: they hold it."""
 
     def add(self, name: str, amount: float = 1, /, **labels: str) -> None:
         """Raises a counter."""
-        self._put(key := self._key(name, Kind.Counter, labels), self._values.get(key, 0) + amount)
+        total = self._total(self._key(name, Kind.Counter, labels))
+        if amount:
+            total.add(amount)
 
     def set(self, name: str, value: float, /, **labels: str) -> None:
         """Sets a gauge."""
-        self._put(self._key(name, Kind.Gauge, labels), value)
+        self._total(self._key(name, Kind.Gauge, labels)).set(value)
 
     def observe(self, name: str, value: float, /, **labels: str) -> None:
         """Adds one observation to a histogram."""
@@ -62,38 +45,21 @@ class Counters:
     def observer(self, name: str, /, **labels: str) -> Observe:
         """Adds so many equal observations to one histogram, whose name and labels are checked only here."""
         key = self._key(name, Kind.Histogram, labels)
-        bounds, changed = BY_NAME[name].buckets, self._changed
-        if key not in self._histograms:
-            self._histograms[key] = _Histogram([0] * (len(bounds) + 1))
-            changed.add(key)
-        series = self._histograms[key]
-
-        def observe(value: float, times: int = 1) -> None:
-            series.counts[bisect_left(bounds, value)] += times
-            series.total += value * times
-            changed.add(key)
-
-        return observe
+        if (series := self._histograms.get(key)) is None:
+            series = self._histograms[key] = Histogram(key, BY_NAME[name].buckets, self._changed)
+        return series.observe
 
     def adder(self, name: str, /, **labels: str) -> Add:
         """Raises one counter, which begins at 0; its name and labels are checked only here."""
-        key, values, changed = self._key(name, Kind.Counter, labels), self._values, self._changed
-        if key not in values:
-            self._put(key, 0)
-
-        def add(amount: float = 1) -> None:
-            values[key] += amount
-            changed.add(key)
-
-        return add
+        return self._total(self._key(name, Kind.Counter, labels)).add
 
     def value(self, name: str, /, **labels: str) -> float:
         """The sum over all series of `name` whose labels include `labels`."""
         metric = BY_NAME[name]
         wanted = {metric.labels.index(label): value for label, value in labels.items()}
         return sum(
-            value
-            for (other, values), value in self._values.items()
+            total.value
+            for (other, values), total in self._totals.items()
             if other == name and all(values[index] == value for index, value in wanted.items())
         )
 
@@ -124,7 +90,7 @@ class Counters:
 
     def snapshot(self) -> list[Sample]:
         """Every series, cumulative since start. Another thread may count meanwhile."""
-        return [self._sample(key) for key in (*list(self._values), *list(self._histograms))]
+        return [self._sample(key) for key in (*list(self._totals), *list(self._histograms))]
 
     def changes(self) -> list[Sample]:
         """The series that have changed since the last call, cumulative since start; the first time all. Another thread
@@ -134,19 +100,19 @@ class Counters:
         self._changed.difference_update(changed)
         return [self._sample(key) for key in changed]
 
-    def _put(self, key: tuple[str, tuple[str, ...]], value: float) -> None:
-        if self._values.get(key) != value:
-            self._values[key] = value
-            self._changed.add(key)
+    def _total(self, key: Key) -> Total:
+        if (total := self._totals.get(key)) is None:
+            total = self._totals[key] = Total(key, self._changed)
+        return total
 
-    def _sample(self, key: tuple[str, tuple[str, ...]]) -> Sample:
+    def _sample(self, key: Key) -> Sample:
         name, labels = key[0], _labels(*key)
         if (series := self._histograms.get(key)) is not None:
             return Sample(name, labels, series.total, tuple(series.counts))
-        return Sample(name, labels, self._values[key])
+        return Sample(name, labels, self._totals[key].value)
 
     @staticmethod
-    def _key(name: str, kind: Kind, labels: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+    def _key(name: str, kind: Kind, labels: dict[str, str]) -> Key:
         metric: Metric = BY_NAME[name]
         if metric.kind is not kind or metric.process is not Process.Engine:
             raise ValueError(f"{name} is a {metric.kind} of the {metric.process}, not a {kind} of the engine")

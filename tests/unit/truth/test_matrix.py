@@ -15,7 +15,9 @@ from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.compiled.aot import Function, TensorFunction
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
-from graphpod_runtime.wire.counters import Add, Counters
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.series import Add
+from tests.contracts.passes import replay_by_code
 from truth import models
 from truth.axes import EAGER, Variant, refused_by, variants
 from truth.cell import Cell, Outcome
@@ -182,7 +184,7 @@ def test_a_nudge_is_one_or_two_units_in_the_last_place(dtype: torch.dtype, tmp_p
 
 
 def test_a_replay_that_runs_the_models_code_fails_by_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PhaseGraphs, "replay", PhaseGraphs.uncaptured)
+    replay_by_code(monkeypatch)
     (cell,) = cells(GRAPHS)
     assert cell.outcome is Outcome.Failed
     assert "the body's hook saw" in cell.because

@@ -10,15 +10,10 @@ from graphpod_policy import Phase
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.logprobs import of_logits
 from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
-from graphpod_runtime.engine.schedule.sequence import (
-    Chunk,
-    LogprobRequest,
-    PrefillBatch,
-    Sampling,
-    Sequence,
-    Yielded,
-)
-from graphpod_runtime.kernels.draw import draw
+from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.kernels.draw import draw_by_torch
 from graphpod_runtime.wire.messages import Logprob
 from truth.choice import scores
 from truth.models import VOCAB
@@ -94,7 +89,9 @@ def test_the_best_by_score_is_what_the_engine_draws(temperature: float) -> None:
     samplings = [Sampling(temperature, seed=seed) for seed in range(40)]
     positions = torch.arange(40)
     drawn = (
-        draw(logits, greedy(logits), positions, sampling_tensors_of(samplings, HOST)) if temperature else greedy(logits)
+        draw_by_torch(logits, greedy(logits), positions, sampling_tensors_of(samplings, HOST))
+        if temperature
+        else greedy(logits)
     )
     named = of_logits(logits, drawn, VOCAB).to_list()
     for logprob, sampling, position in zip(named, samplings, positions.tolist(), strict=True):

@@ -11,9 +11,9 @@ from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory, Grap
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
+from graphpod_runtime.engine.capture.phase_capture import PhaseCapture, timed
 from graphpod_runtime.engine.forward.graph_policies import GraphPolicy, graph_policy_of
 from graphpod_runtime.engine.forward.passes import Code, Pass
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs, timed
 from graphpod_runtime.graphs.break_arena import BreakArena
 from graphpod_runtime.graphs.breaks import BreakPoint
 from graphpod_runtime.graphs.capture_errors import CaptureSite
@@ -44,8 +44,8 @@ class Capturer:
 
     def capture(
         self, passing: Pass, policy: Policy, sizes: tuple[int, ...], captured: Callable[[int], None]
-    ) -> PhaseGraphs:
-        """Graphs of `passing` for `sizes`, largest first; `captured(n)` is called after the n-th.
+    ) -> PhaseCapture:
+        """The graphs of `passing` for `sizes`, largest first; `captured(n)` is called after the n-th.
 
         CaptureFailed, CompileFailed or CaptureOutOfMemory leaves nothing behind but counters.
         """
@@ -57,7 +57,7 @@ class Capturer:
         graph_policy = graph_policy_of(
             policy, passing, self.attention, self.breaks, self.piecewise, self.whole.get(phase)
         )
-        graphs = PhaseGraphs(
+        capture = PhaseCapture(
             policy,
             graph_policy,
             passing,
@@ -73,17 +73,17 @@ class Capturer:
                         graph_policy.prepare()
                     except CaptureFailed as error:
                         raise CaptureFailed(f"model {self.model}, {phase}: {error}") from error
-                graphs.prepare_seconds = clock.seconds
-                with graphs.pool.capturing():
+                capture.prepare_seconds = clock.seconds
+                with capture.pool.capturing():
                     with timed() as clock:
                         for size in dict.fromkeys((max(sizes), min(sizes))):
-                            graphs.warm(CaptureSite(self.model, phase.value, size), self.page_size)
-                    graphs.warm_seconds = clock.seconds
+                            capture.warm(CaptureSite(self.model, phase.value, size), self.page_size)
+                    capture.warm_seconds = clock.seconds
                     for done, size in enumerate(sorted(sizes, reverse=True), 1):
                         code = self._code(graph_policy, phase, size)
-                        graphs.capture(CaptureSite(self.model, phase.value, size), code, self.page_size)
+                        capture.capture(CaptureSite(self.model, phase.value, size), code, self.page_size)
                         self.counters.add("graphpod_graph_captures_total", result="ok", **labels)
-                        took = graphs.costs[-1].seconds
+                        took = capture.costs[-1].seconds
                         self.counters.observe("graphpod_graph_capture_duration_seconds", took, **labels)
                         captured(done)
         except GraphError as error:
@@ -95,7 +95,7 @@ class Capturer:
                 reason=error.rule,
             )
             raise
-        return graphs
+        return capture
 
     def _code(self, graph_policy: GraphPolicy, phase: Phase, size: int) -> Code:
         """The policy's code, or code that fails when a fault asks for it."""

@@ -27,11 +27,13 @@ from graphpod_policy import Phase
 from graphpod_policy.start.selfcheck import Comparison, comparisons
 from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.errors import SelfCheckFailed
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.opaque_call import uncompiled
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
-from graphpod_runtime.engine.forward.inputs import Inputs, inputs_of
-from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.forward.inputs import inputs_of
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 
 ROUNDING_ALLOWANCE = 4
 """Times the difference that padding makes to plain eager."""
@@ -131,10 +133,10 @@ class Checker:
 
     def _padded(self, inputs: Inputs) -> Inputs:
         """`inputs` with block tables as wide as a captured step's, whose attention may run in another shape for it."""
-        tables = inputs.metadata.tables
+        tables = inputs.tables
         width = -(-self.max_model_len // self.cache.page_size)
         wide = functional.pad(tables, (0, max(0, width - tables.shape[1])), value=SCRATCH_PAGE)
-        return replace(inputs, metadata=replace(inputs.metadata, tables=wide))
+        return replace(inputs, tables=wide)
 
     def _scene(self, count: int, seed: int) -> "_Scene":
         """`count` rows (fewer when the cache is small) in sequences that own pages and have a past."""
@@ -183,7 +185,7 @@ class _Scene:
         self.inputs = inputs
         self._cache = cache
         self._seed = seed
-        owned = torch.unique(inputs.metadata.tables)
+        owned = torch.unique(inputs.tables)
         self.pages = owned[owned != SCRATCH_PAGE].to(cache.device)
         """All that the sequences own."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from graphpod_policy import Batch, FallbackReason, Phase, Policy, refusing_gate
 from graphpod_policy.rules import GATES
+from graphpod_runtime.base.inputs import Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,25 @@ class Ladder:
 def gates_of(names: tuple[str, ...], phase: Phase, policy: Policy) -> tuple[str, ...]:
     """Of a plan's gates, those that a batch of `phase` under `policy` can meet, in their order."""
     return tuple(name for name in names if phase in GATES[name].phases and policy in GATES[name].policies)
+
+
+def choices(ladder: Ladder) -> tuple[int | FallbackReason, ...]:
+    """The answer of `dispatch` for every number of rows from 0 to the planned ladder's end, where a pass asks for
+    nothing that a gate would refuse but its rows."""
+    rows = range(max(ladder.planned, default=0) + 1)
+    return tuple(dispatch(ladder, Batch(ladder.phase, ladder.policy, count, count)) for count in rows)
+
+
+def asked_of_gates(inputs: Inputs) -> Batch:
+    """What gates may ask of a pass. What belongs to features that this engine does not have keeps its default."""
+    return Batch(
+        phase=inputs.phase,
+        policy=Policy.Disabled,
+        rows=inputs.count,
+        padded=inputs.count,
+        requests=len(inputs.yields),
+        input_logprobs=inputs.input_logprobs,
+    )
 
 
 def dispatch(ladder: Ladder, batch: Batch) -> int | FallbackReason:

@@ -6,15 +6,16 @@ from functools import partial
 from typing import Any, Protocol
 
 from graphpod_policy import Policy
-from graphpod_runtime.attention.base import AttentionBackend, Metadata
+from graphpod_runtime.attention.base import AttentionBackend
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.model_body import Attend
-from graphpod_runtime.engine.forward.inputs import Inputs
 from graphpod_runtime.engine.forward.passes import Code, Pass, PrefillPass
 from graphpod_runtime.graphs.break_arena import BreakArena, narrowed
-from graphpod_runtime.graphs.breakable import BreakableGraph, capture_breakable
+from graphpod_runtime.graphs.breakable import capture_breakable
 from graphpod_runtime.graphs.breaks import BreakPoint
 from graphpod_runtime.graphs.capture_errors import CaptureSite
-from graphpod_runtime.graphs.full import FullGraph, capture_full
+from graphpod_runtime.graphs.captured_graph import BreakableGraph, CapturedGraph, FullGraph
+from graphpod_runtime.graphs.full import capture_full
 from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation
 from graphpod_runtime.graphs.segments.segment import Pool
 
@@ -22,13 +23,8 @@ Eager = Callable[[Inputs, Attend, int], tuple[Any, ...]]
 """Is a pass's `eager`: (inputs, attend, size) -> results."""
 
 
-class Graph(Protocol):
-    """A captured pass of one size."""
-
-    @property
-    def segments(self) -> int: ...
-
-    def replay(self, count: int) -> None: ...
+Load = Callable[[Inputs, int], None]
+"""(inputs, size)"""
 
 
 class GraphPolicy(Protocol):
@@ -44,14 +40,19 @@ class GraphPolicy(Protocol):
     def attend(self, size: int, count: int) -> Attend:
         """Attention for `code` run eagerly over `count` real rows: what it computes on the graph of `size`."""
 
-    def plan(self, metadata: Metadata, size: int) -> None:
-        """Plans attention for the next pass, on the graph of `size` or by `attend`."""
+    @property
+    def load(self) -> Load:
+        """Takes inputs into the static buffers that code of this size reads."""
+
+    @property
+    def plan(self) -> Callable[[Inputs], None] | None:
+        """Plans attention for the next pass, on a graph or by `attend`; None: it reads static buffers alone."""
 
     def compiled_trace(self) -> Eager | None:
         """The compiled code that graphs hold where it is not the model's own, for fresh tensors; None where a pass's
         `eager` runs the same."""
 
-    def capture(self, code: Code, site: CaptureSite, pool: Pool) -> Graph:
+    def capture(self, code: Code, site: CaptureSite, pool: Pool) -> CapturedGraph:
         """`code` as a graph of `site.size` in `pool`. CaptureFailed and CaptureOutOfMemory say where."""
 
 
@@ -72,8 +73,13 @@ class Breakable:
     def attend(self, size: int, count: int) -> Attend:
         return narrowed(self.attention.over, size, count)
 
-    def plan(self, metadata: Metadata, size: int) -> None:
-        self.attention.plan(metadata)
+    @property
+    def load(self) -> Load:
+        return self.passing.load
+
+    @property
+    def plan(self) -> Callable[[Inputs], None]:
+        return self.attention.plan
 
     def compiled_trace(self) -> Eager | None:
         return None
@@ -115,8 +121,17 @@ class Full:
     def attend(self, size: int, count: int) -> Attend:
         return self.attention.run
 
-    def plan(self, metadata: Metadata, size: int) -> None:
-        self.attention.plan_step(metadata, size)
+    @property
+    def load(self) -> Load:
+        return self._load
+
+    def _load(self, inputs: Inputs, size: int) -> None:
+        self.passing.load(inputs, size)
+        self.attention.plan_step(inputs, size)
+
+    @property
+    def plan(self) -> None:
+        return None
 
     def compiled_trace(self) -> Eager | None:
         return None
@@ -144,8 +159,13 @@ class OneBreak:
     def attend(self, size: int, count: int) -> Attend:
         return self.attention.run
 
-    def plan(self, metadata: Metadata, size: int) -> None:
-        self.attention.plan(metadata)
+    @property
+    def load(self) -> Load:
+        return self.passing.load
+
+    @property
+    def plan(self) -> Callable[[Inputs], None]:
+        return self.attention.plan
 
     def compiled_trace(self) -> Eager | None:
         return None

@@ -1,37 +1,16 @@
 """From a batch to the tensors one forward pass reads."""
 
-from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy
 import torch
-from torch import Tensor
 
 from graphpod_policy import Phase
-from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """One pass over `count` real rows: tokens and positions [count], attention's metadata, and for each sequence
-    of the batch the row that yields its next token (-1: none, its prompt goes on). `input_logprobs`: the rows of
-    prompt tokens are wanted, too.
-    """
-
-    phase: Phase
-    tokens: Tensor
-    positions: Tensor
-    metadata: Metadata
-    yields: tuple[int, ...]
-    input_logprobs: bool = False
-
-    @property
-    def count(self) -> int:
-        """Real rows."""
-        return self.tokens.shape[0]
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 
 
 def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inputs:
@@ -62,9 +41,9 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
     # One copy, for which the host does not wait.
     rows = torch.from_numpy(numpy.stack((tokens, positions, slots))).to(device, non_blocking=True)
     yields = tuple(int(end) - 1 if chunk.last else -1 for chunk, end in zip(chunks, starts[1:], strict=True))
-    metadata = Metadata(rows[2], *(torch.from_numpy(part) for part in (tables, ends, starts)))
+    on_host = (torch.from_numpy(part) for part in (tables, ends, starts))
     scores = isinstance(batch, PrefillBatch) and batch.scores_prompt
-    return Inputs(phase, rows[0], rows[1], metadata, yields, input_logprobs=scores)
+    return Inputs(phase, *rows, *on_host, yields, input_logprobs=scores)
 
 
 def refuse_short(sequence: Sequence, end: int, page_size: int) -> NoReturn:
@@ -80,13 +59,15 @@ def dummy_inputs(phase: Phase, size: int, page_size: int, device: torch.device =
     zeros = torch.zeros(size, dtype=torch.int64, device=device)
     if phase is Phase.Decode:
         scratch = torch.full((size,), SCRATCH_PAGE)
-        slots = scratch.to(device)
-        metadata = Metadata(slots, scratch[:, None], torch.ones_like(scratch), torch.arange(size + 1))
-        return Inputs(phase, zeros, zeros, metadata, tuple(range(size)))
-    metadata = Metadata(
+        sequences = scratch[:, None], torch.ones_like(scratch), torch.arange(size + 1)
+        return Inputs(phase, zeros, zeros, scratch.to(device), *sequences, yields=tuple(range(size)))
+    return Inputs(
+        phase,
+        tokens=zeros,
+        positions=zeros,
         slots=torch.arange(size, device=device) % page_size,
         tables=torch.full((1, -(-size // page_size)), SCRATCH_PAGE),
         lengths=torch.tensor([size]),
         starts=torch.tensor([0, size]),
+        yields=(size - 1,),
     )
-    return Inputs(phase, zeros, zeros, metadata, (size - 1,))

@@ -5,17 +5,17 @@ event behind them and for nothing else.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 
 import torch
 from torch import Tensor
 
-from graphpod_policy import Phase, Policy
+from graphpod_policy import FallbackReason, Phase, Policy
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.logprobs import Scores
 from graphpod_runtime.engine.forward.seats import Seated
-from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Yielded
 from graphpod_runtime.wire.messages import Logprob
 
 
@@ -44,92 +44,72 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """Log-probabilities of rows, each with the entry of the batch that asked for it and for how many alternatives."""
+class Ran:
+    """How a pass ran."""
 
-    scores: Scores
-    owners: tuple[int, ...]
-    tops: tuple[int, ...]
-
-    def copied(self) -> "Scored":
-        """On its way to the host."""
-        return replace(self, scores=Scores(*(copied(part) for part in self.scores)))
-
-    def to_list(self) -> list[tuple[int, Logprob]]:
-        """Entries and their log-probabilities, from the host; another of the batch may have asked for more."""
-        return [
-            (owner, one if len(one.top) == top else replace(one, top=one.top[:top]))
-            for owner, top, one in zip(self.owners, self.tops, self.scores.to_list(), strict=True)
-        ]
+    phase: Phase
+    policy: Policy
+    """By which it ran; Disabled: eagerly."""
+    rows: int
+    choice: int | FallbackReason
+    """The size of its graph, or why it has none."""
+    recompiled: bool
+    """Whether an eager pass met code without a compilation."""
+    code_runs: int
+    """How often the model's own code ran in it."""
+    began: Moment
+    """In front of the pass: the device has ended all earlier ones."""
+    launch_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchedPass:
-    """The pass of `batch`, whose `entries` are chunks or sequences."""
+class Results:
+    """What a pass gives, on its device, by chunk or sequence of its batch: its entries."""
 
-    batch: Batch
-    policy: Policy
-    """By which it ran; Disabled: eagerly."""
     ends_text: tuple[bool, ...]
     """Whether each entry yields a token."""
     tokens: Tensor
-    """On the host, of those that do; -1 where the row's logits were not finite."""
-    answers: Scored | None
-    prompts: Scored | None
+    """Of those that do; -1 where the row's logits were not finite."""
     seated: Seated | None
     """Where the device keeps the tokens."""
-    began: Moment
-    """In front of the pass: the device has ended all earlier ones."""
-    landed: Moment
-    """Behind the copies."""
+    answers: Scores | None
+    prompts: Scores | None = None
 
-    @classmethod
-    def launched(
-        cls,
-        batch: Batch,
-        policy: Policy,
-        began: Moment,
-        ends_text: tuple[bool, ...],
-        tokens: Tensor,
-        seated: Seated | None,
-        answers: Scored | None,
-        prompts: Scored | None = None,
-    ) -> "LaunchedPass":
-        """Of results on their device, which the next pass may overwrite."""
-        parts = copied(tokens), answers and answers.copied(), prompts and prompts.copied()
-        return cls(batch, policy, ends_text, *parts, seated, began, Moment(tokens.device))
 
-    @property
-    def phase(self) -> Phase:
-        """Of its batch."""
-        return Phase.Decode if isinstance(self.batch, DecodeBatch) else Phase.Prefill
+class LaunchedPass:
+    """A pass whose results are on their way to the host."""
+
+    def __init__(self, ran: Ran, results: Results) -> None:
+        """The next pass may overwrite `results`."""
+        self.ran, self.seated = ran, results.seated
+        self._ends_text = results.ends_text
+        self.tokens = results.tokens.to(HOST, non_blocking=True, copy=True)
+        """From a GPU in pinned memory; the host does not wait."""
+        self._answers = results.answers and results.answers.copied()
+        self._prompts = results.prompts and results.prompts.copied()
+        self._landed = Moment(results.tokens.device)
 
     @property
     def device_seconds(self) -> float:
         """The device's time for the pass, once it has landed, from its first kernel to the last copy; the time in which
         the device waits for the host within the pass is part of it.
         """
-        return self.landed.since(self.began)
+        return self._landed.since(self.ran.began)
 
     def land(self) -> Yielded:
         """Waits until the pass has run."""
-        self.landed.wait()
-        tokens = [-1] * len(self.ends_text)
-        for entry, token in zip(compress(range(len(tokens)), self.ends_text), self.tokens.tolist(), strict=True):
+        self._landed.wait()
+        tokens = [-1] * len(self._ends_text)
+        for entry, token in zip(compress(range(len(tokens)), self._ends_text), self.tokens.tolist(), strict=True):
             tokens[entry] = token
         answers: list[Logprob | None] = []
-        if self.answers is not None:
+        if self._answers is not None:
             answers = [None] * len(tokens)
-            for entry, answer in self.answers.to_list():
+            for entry, answer in self._answers.owned():
                 answers[entry] = answer if tokens[entry] >= 0 else None
         prompts: list[list[Logprob]] = []
-        if self.prompts is not None:
+        if self._prompts is not None:
             prompts = [[] for _ in tokens]
-            for entry, one in self.prompts.to_list():
+            for entry, one in self._prompts.owned():
                 prompts[entry].append(one)
         return Yielded(tokens, tuple(answers), tuple(tuple(scored) for scored in prompts))
-
-
-def copied(tensor: Tensor) -> Tensor:
-    """`tensor` on the host, in memory of its own; from a GPU in pinned memory, and the host does not wait."""
-    return tensor.to(HOST, non_blocking=True, copy=True)

@@ -1,11 +1,15 @@
 """Log-probabilities of tokens, from logits or from the hidden states that logits are made of."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Sequence as List
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.engine.schedule.batch import PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.wire.messages import Logprob
 
@@ -14,20 +18,66 @@ LOGIT_BYTES = 64 << 20
 would be 2.5 GB, which start would have to keep free of KV cache."""
 
 
-class Scores(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Scores:
     """Log-probabilities of rows, as tensors: of `tokens` [rows], and of the likeliest `ids` [rows, top]."""
 
     tokens: Tensor
     chosen: Tensor
     ids: Tensor
     likeliest: Tensor
+    owners: tuple[int, ...] = ()
+    """The entry of the batch that asked for each row,"""
+    tops: tuple[int, ...] = ()
+    """and for how many of the likeliest."""
+
+    def copied(self) -> "Scores":
+        """On its way to the host."""
+        parts = (
+            part.to(HOST, non_blocking=True, copy=True) for part in (self.tokens, self.chosen, self.ids, self.likeliest)
+        )
+        return Scores(*parts, owners=self.owners, tops=self.tops)
 
     def to_list(self) -> list[Logprob]:
         """Row by row. On a device the host would wait for it."""
+        parts = (part.tolist() for part in (self.tokens, self.chosen, self.ids, self.likeliest))
         return [
             Logprob(token, logprob, tuple(zip(ids, values, strict=True)))
-            for token, logprob, ids, values in zip(*(part.tolist() for part in self), strict=True)
+            for token, logprob, ids, values in zip(*parts, strict=True)
         ]
+
+    def owned(self) -> list[tuple[int, Logprob]]:
+        """Entries and their log-probabilities, from the host; another of the batch may have asked for more."""
+        return [
+            (owner, one if len(one.top) == top else replace(one, top=one.top[:top]))
+            for owner, top, one in zip(self.owners, self.tops, self.to_list(), strict=True)
+        ]
+
+
+def of_answers(
+    sequences: tuple[Sequence, ...], rows: tuple[int, ...], entries: List[int], logits: Tensor, tokens: Tensor
+) -> Scores:
+    """Of `tokens` [sequences], drawn from logits [sequences, vocab], those `rows` that want it, one or more. `entries`
+    of a batch are the sequences."""
+    if len(rows) < len(sequences):
+        wanted = torch.tensor(rows).to(logits.device, non_blocking=True)
+        logits, tokens = logits[wanted], tokens[wanted]
+    tops = tuple(sequences[row].wants.answer or 0 for row in rows)
+    return replace(of_logits(logits, tokens, max(tops)), owners=tuple(entries[row] for row in rows), tops=tops)
+
+
+def of_prompts(model: Model, batch: PrefillBatch, starts: list[int], hidden: Tensor) -> Scores:
+    """Of the prompt tokens that each chunk is to score, of which there are some; its rows of hidden [tokens, hidden]
+    begin at `starts`."""
+    rows, following, owners, tops = list[int](), list[int](), list[int](), list[int]()
+    for index, chunk in enumerate(batch.chunks):
+        for position in chunk.scored:
+            rows.append(starts[index] + position - 1 - chunk.start)
+            following.append(chunk.sequence.tokens[position])
+            owners.append(index)
+            tops.append(chunk.sequence.wants.prompt or 0)
+    scored, tokens = (torch.tensor(part).to(hidden.device, non_blocking=True) for part in (rows, following))
+    return replace(of_hidden(model, hidden[scored], tokens, max(tops)), owners=tuple(owners), tops=tuple(tops))
 
 
 def of_logits(logits: Tensor, tokens: Tensor, top: int) -> Scores:
@@ -47,7 +97,8 @@ def of_hidden(model: Model, hidden: Tensor, tokens: Tensor, top: int) -> Scores:
         of_logits(model.head(hidden[first:end]), tokens[first:end], top)
         for first, end in _slices(tokens.shape[0], model.shape.vocab)
     ]
-    return Scores(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    columns = zip(*((one.tokens, one.chosen, one.ids, one.likeliest) for one in parts), strict=True)
+    return Scores(*(torch.cat(column) for column in columns))
 
 
 def _slices(rows: int, vocab: int) -> Iterator[tuple[int, int]]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.schedule.sequence import Sampling, Sequence
-from graphpod_runtime.kernels.draw import draw
+from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.kernels.draw import Draw
 from graphpod_runtime.kernels.sampling_tensors import SamplingTensors
 
 
@@ -52,25 +53,26 @@ class SamplingBatch:
     """How the rows of one batch choose their tokens. It holds as long as the batch has the same members."""
 
     sequences: tuple[Sequence, ...]
+    draw: Draw
     rows: Tensor | None
     """Those that draw; None: all do."""
     draws: SamplingTensors | None
     """None: no row draws."""
+    scored: tuple[int, ...]
+    """Rows of which log-probabilities are wanted."""
 
     @classmethod
-    def of(cls, sequences: tuple[Sequence, ...], device: torch.device) -> "SamplingBatch":
+    def of(cls, sequences: tuple[Sequence, ...], draw: Draw, device: torch.device) -> "SamplingBatch":
         """On `device`; the host does not wait for it."""
         drawing = [index for index, sequence in enumerate(sequences) if not sequence.sampling.greedy]
+        scored = tuple(index for index, sequence in enumerate(sequences) if sequence.wants.answer is not None)
         if not drawing:
-            return cls(sequences, None, None)
+            return cls(sequences, draw, None, None, scored)
         rows = None
         if len(drawing) < len(sequences):
             rows = torch.tensor(drawing).to(device, non_blocking=True)
-        return cls(sequences, rows, sampling_tensors_of([sequences[index].sampling for index in drawing], device))
-
-    def serves(self, sequences: tuple[Sequence, ...]) -> bool:
-        """Whether these are its members, in its order."""
-        return self.sequences == sequences
+        draws = sampling_tensors_of([sequences[index].sampling for index in drawing], device)
+        return cls(sequences, draw, rows, draws, scored)
 
     def tokens(self, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
         """The next token of each row of logits [rows, vocab]; `chosen` are the greedy ones, `positions` those of the
@@ -78,20 +80,20 @@ class SamplingBatch:
         if self.draws is None:
             return chosen
         if self.rows is None:
-            return draw(logits, chosen, positions + 1, self.draws)
+            return self.draw(logits, chosen, positions + 1, self.draws)
         rows = self.rows
-        return chosen.index_copy(0, rows, draw(logits[rows], chosen[rows], positions[rows] + 1, self.draws))
+        return chosen.index_copy(0, rows, self.draw(logits[rows], chosen[rows], positions[rows] + 1, self.draws))
 
 
 class Sampler:
     """The sampler of one engine: it remembers the latest batch's parameters on the device."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._latest = SamplingBatch((), None, None)
+    def __init__(self, draw: Draw, device: torch.device) -> None:
+        self._draw, self._device = draw, device
+        self._latest = SamplingBatch.of((), draw, device)
 
-    def tokens(self, sequences: tuple[Sequence, ...], logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
-        """As SamplingBatch.tokens, of the rows of `sequences`."""
-        if not self._latest.serves(sequences):
-            self._latest = SamplingBatch.of(sequences, self._device)
-        return self._latest.tokens(logits, chosen, positions)
+    def batch(self, sequences: tuple[Sequence, ...]) -> SamplingBatch:
+        """That of `sequences`, in their order."""
+        if self._latest.sequences != sequences:
+            self._latest = SamplingBatch.of(sequences, self._draw, self._device)
+        return self._latest

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphpod_policy import Phase
-from graphpod_runtime.attention.base import Metadata
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.engine.forward.inputs import Inputs, refuse_short
-from graphpod_runtime.engine.schedule.sequence import DecodeBatch, Sequence
+from graphpod_runtime.engine.forward.inputs import refuse_short
+from graphpod_runtime.engine.schedule.batch import DecodeBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.seat_rows import seat_rows_for
 from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, TOKEN, StepRows
 
@@ -63,6 +64,8 @@ class Seats:
         self._seats: Numbers = numpy.zeros(0, dtype=numpy.int64)
         self._rows = torch.zeros(0, dtype=torch.int64, device=self._device)
         self._starts = torch.arange(count + 1)
+        self._inputs = self._inputs_of(0)
+        """Of a step of the members: always the same first rows of static buffers."""
         # Kernels are compiled by a first call: one token, of no sequence.
         first = self._rows_of(numpy.zeros(1, dtype=numpy.int64))
         self._kernels.keep(self._state, first, into.tokens[:1])
@@ -74,10 +77,7 @@ class Seats:
         few pages."""
         self.seat(batch.sequences, batch.ends)
         self._kernels.read(self._state, self._rows, self._page_size, self._into, whole=self._whole_tables)
-        count = len(batch.sequences)
-        tokens, positions, slots, lengths, tables = (buffer[:count] for buffer in self._into)
-        metadata = Metadata(slots, tables, lengths, self._starts[: count + 1])
-        return Inputs(Phase.Decode, tokens, positions, metadata, tuple(range(count)))
+        return self._inputs
 
     def seat(self, sequences: tuple[Sequence, ...], ends: List[int], *, new: bool = False) -> None:
         """The next pass gives each of `sequences`, which has the tokens to its end, one more. Sends what the device
@@ -86,6 +86,7 @@ class Seats:
             self._members = sequences
             self._seats = numpy.array([self._seat(one, sequences) for one in sequences], dtype=numpy.int64)
             self._rows = self._rows_of(self._seats)
+            self._inputs = self._inputs_of(len(sequences))
         lengths, known = numpy.array(ends), self._owned[self._seats]
         owned = numpy.array([len(one.pages) for one in sequences])
         if (short := lengths > owned * self._page_size).any():
@@ -164,6 +165,11 @@ class Seats:
         row[TOKEN], row[LENGTH] = sequence.tokens[end - 1], end
         row[PAGES:] = SCRATCH_PAGE
         row[PAGES : PAGES + len(sequence.pages)] = sequence.pages
+
+    def _inputs_of(self, count: int) -> Inputs:
+        tokens, positions, slots, lengths, tables = (buffer[:count] for buffer in self._into)
+        starts, yields = self._starts[: count + 1], tuple(range(count))
+        return Inputs(Phase.Decode, tokens, positions, slots, tables, lengths, starts, yields, in_place=True)
 
     def _rows_of(self, seats: Numbers) -> Tensor:
         return torch.from_numpy(seats).to(self._device, non_blocking=True)

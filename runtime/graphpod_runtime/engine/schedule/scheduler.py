@@ -32,8 +32,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from graphpod_policy import EngineConfig, PrefixCache
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
-from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence, Yielded
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.waiting import WaitingQueue
 from graphpod_runtime.wire.messages import FinishReason, Logprob
 

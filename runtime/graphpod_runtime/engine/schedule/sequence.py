@@ -1,48 +1,9 @@
-"""One request's state, and the batches that one forward pass runs."""
+"""One request's state."""
 
-import math
-import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.wire.messages import Logprob
-
-STEEPEST = 1e30
-"""The largest inverse temperature, and the inverse of the smallest one: single precision holds both."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen. The filters apply after the temperature, in this order: top_k likeliest tokens
-    (0: all), the likeliest ones that together have `top_p` of the mass (1: all), those with at least `min_p` of the
-    likeliest one's probability (0: all).
-    """
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int | None = None
-    """64 bits. A Sequence without one draws one at random."""
-    top_k: int = 0
-    min_p: float = 0.0
-
-    @property
-    def greedy(self) -> bool:
-        """Whether the likeliest token is chosen, the first of equal ones."""
-        return self.temperature == 0 or self.top_k == 1
-
-    @property
-    def steepness(self) -> float:
-        """1 / temperature, within what single precision can hold."""
-        return min(STEEPEST, 1 / max(self.temperature, 1 / STEEPEST))
-
-    @property
-    def farthest(self) -> float:
-        """How far below the likeliest token's log-probability min_p cuts: 0 or more, and never -0, whose bits are not
-        in the order of floats."""
-        return abs(math.log(self.min_p)) if self.min_p > 0 else math.inf
-
-    def seeded(self) -> "Sampling":
-        """The same with a seed, a random one where it has none."""
-        return self if self.seed is not None else replace(self, seed=secrets.randbits(63))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,76 +82,3 @@ class Sequence:
         if self.wants.prompt is None:
             return self.prompt_len
         return min(self.prompt_len, max(1, self.wants.prompt_start) + len(self.prompt_logprobs))
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Tokens [start, end) of a sequence, to run in one prefill pass."""
-
-    sequence: Sequence
-    start: int
-    end: int
-
-    @property
-    def last(self) -> bool:
-        """Whether this chunk ends the prompt, so that it yields a token."""
-        return self.end == len(self.sequence.tokens)
-
-    @property
-    def scored(self) -> range:
-        """The prompt positions whose log-probabilities this chunk yields: each is read from the row before it.
-
-        ValueError when such a row was skipped: what is not computed here cannot be scored.
-        """
-        sequence, first = self.sequence, self.sequence.unscored
-        if first <= min(sequence.computed, sequence.prompt_len - 1):
-            raise ValueError(
-                f"request {sequence.id}: log-probabilities are wanted from prompt position {first} on, and the first "
-                f"{sequence.computed} tokens are there; a prefix may be taken from the cache up to position {first - 1}"
-            )
-        # Positions up to the start are those of a pass in flight.
-        first = max(first, self.start + 1)
-        return range(first, max(first, min(self.end + 1, sequence.prompt_len)))
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillBatch:
-    """Chunks of one pass; together at most prefill_chunk tokens."""
-
-    chunks: tuple[Chunk, ...]
-
-    @property
-    def scores_prompt(self) -> bool:
-        """Whether log-probabilities of prompt tokens are wanted of this pass: then more rows count than the last of
-        each chunk."""
-        return any(chunk.scored for chunk in self.chunks)
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeBatch:
-    """Sequences that each run their last token, which may be on its way from the device; their pages already cover it.
-    `ends`: the tokens of each, that one included; left out, their lengths now.
-    """
-
-    sequences: tuple[Sequence, ...]
-    ends: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.ends:
-            object.__setattr__(self, "ends", tuple(sequence.length for sequence in self.sequences))
-
-
-Batch = PrefillBatch | DecodeBatch
-
-
-@dataclass(frozen=True, slots=True)
-class Yielded:
-    """What one pass gave, by chunk or sequence of its batch: `tokens`, -1 for a chunk that does not end its prompt, and
-    log-probabilities where they were asked for, both empty when no sequence of the batch did.
-    """
-
-    tokens: list[int]
-    answers: tuple[Logprob | None, ...] = ()
-    """Of `tokens`."""
-    prompts: tuple[tuple[Logprob, ...], ...] = ()
-    """Of each chunk's `scored` positions."""

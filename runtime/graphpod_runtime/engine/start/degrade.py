@@ -16,12 +16,13 @@ from graphpod_policy import EngineConfig, OnCaptureFailure, Phase, Plan, Policy,
 from graphpod_policy.start.selfcheck import LONG_ROW
 from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Switches
+from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.capture.selfcheck import Checker
-from graphpod_runtime.engine.forward.inputs import Inputs, dummy_inputs
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.device_state import DeviceState
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import Report, SelfCheck
@@ -30,7 +31,7 @@ logger = logging.getLogger("graphpod.engine")
 
 
 class DegradingCapture:
-    """The captures of both phases of one start. `plan` is what is left of the plan; `graphs` are those alive now."""
+    """The captures of both phases of one start. `plan` is what is left of the plan; `captured` are those alive now."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class DegradingCapture:
     ) -> None:
         """`tell` is called after every captured size, every check and every step down; `report` says what happened."""
         self.plan = plan
-        self.graphs: dict[Phase, PhaseGraphs] = {}
+        self.captured: dict[Phase, PhaseCapture] = {}
         self._config = config
         self._device_state = device_state
         self._capturer = capturer
@@ -90,7 +91,7 @@ class DegradingCapture:
 
             report.captured = report.failed = 0
             try:
-                graphs = self._capturer.capture(
+                captured = self._capturer.capture(
                     self._device_state.passes[phase], planned.planned, planned.sizes, progress
                 )
             except GraphError as error:
@@ -100,23 +101,23 @@ class DegradingCapture:
                 continue
             # A break at capture wrote what a capture has: nothing valid.
             self._device_state.fill_scratch()
-            self.graphs[phase] = graphs
+            self.captured[phase] = captured
             report.failed = self._wanted[phase] - report.captured
-            report.segments = graphs.segments
-            report.pool_bytes = graphs.pool.pool_bytes()
-            self._driver_bytes[phase] = max(self._driver_bytes[phase], graphs.pool.driver_bytes())
+            report.segments = captured.graphs.segments
+            report.pool_bytes = captured.pool.pool_bytes()
+            self._driver_bytes[phase] = max(self._driver_bytes[phase], captured.pool.driver_bytes())
             report.driver_bytes = self._driver_bytes[phase]
             report.capture_seconds = time.perf_counter() - began
-            report.prepare_seconds, report.warm_seconds = graphs.prepare_seconds, graphs.warm_seconds
-            report.costs = tuple(graphs.costs)
+            report.prepare_seconds, report.warm_seconds = captured.prepare_seconds, captured.warm_seconds
+            report.costs = tuple(captured.costs)
             return
 
     def drop(self, phase: Phase) -> int:
         """Drops the graphs of `phase`; the bytes they took."""
-        graphs = self.graphs.get(phase)
-        if graphs is None:
+        captured = self.captured.get(phase)
+        if captured is None:
             return 0
-        taken = graphs.pool.pool_bytes() + graphs.pool.driver_bytes()
+        taken = captured.pool.pool_bytes() + captured.pool.driver_bytes()
         self._lose(phase)
         self._report.phases[phase].failed = 0
         return taken
@@ -124,7 +125,7 @@ class DegradingCapture:
     def check(self, phase: Phase) -> None:
         """Self-checks every graph of `phase`; one that fails makes the phase weaker, captured again, checked again."""
         report = self._report.phases[phase]
-        while phase in self.graphs:
+        while phase in self.captured:
             labels = {
                 "phase": phase.value,
                 "policy": self.plan.phases[phase].planned.value,
@@ -133,7 +134,7 @@ class DegradingCapture:
             cache = self._device_state.attention.cache
             checker = Checker(
                 phase=phase,
-                subject=_Faulty(self.graphs[phase], phase, self._switches),
+                subject=_Faulty(self.captured[phase], phase, self._switches),
                 cache=cache,
                 vocab=self._device_state.model.shape.vocab,
                 max_model_len=self._config.max_model_len,
@@ -195,7 +196,7 @@ class DegradingCapture:
         self._tell()
 
     def _lose(self, phase: Phase) -> None:
-        self.graphs.pop(phase, None)
+        self.captured.pop(phase, None)
         report = self._report.phases[phase]
         report.captured = report.checked = report.segments = report.pool_bytes = report.driver_bytes = 0
         report.capture_seconds = report.prepare_seconds = report.warm_seconds = 0.0
@@ -212,32 +213,32 @@ def _no_attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 class _Faulty:
     """The self-check's subject: the graphs themselves, with one replay corrupted when a fault asks for it."""
 
-    graphs: PhaseGraphs
+    captured: PhaseCapture
     phase: Phase
     switches: Switches
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        return self.graphs.sizes
+        return self.captured.graphs.sizes
 
     def replay(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
-        results = self.graphs.replay(inputs, size)
+        results = self.captured.graphs.replay(inputs, size)
         if self.switches.fires(FaultKind.SelfCheck, self.phase, size):
             results[0][-1].neg_()
         return results
 
     def uncaptured(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
-        return self.graphs.uncaptured(inputs, size)
+        return self.captured.uncaptured(inputs, size)
 
     @property
     def compiled_trace(self) -> bool:
-        return self.graphs.compiled_trace
+        return self.captured.compiled_trace
 
     def traced(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
-        return self.graphs.traced(inputs, size)
+        return self.captured.traced(inputs, size)
 
     def eager(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
-        return self.graphs.eager(inputs, size)
+        return self.captured.eager(inputs, size)
 
     def poison_results(self, size: int) -> None:
-        self.graphs.poison_results(size)
+        self.captured.poison_results(size)

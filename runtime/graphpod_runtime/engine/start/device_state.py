@@ -111,7 +111,7 @@ class DeviceState:
         for phase, passing in self.passes.items():
             points[phase] = BreakPoint(_whole(passing, self.attention), f"whole {phase}")
             with surrounded(self.breaks.others):
-                self.attention.plan(dummy_inputs(phase, REHEARSED_ROWS, page_size, self.device).metadata)
+                self.attention.plan(dummy_inputs(phase, REHEARSED_ROWS, page_size, self.device))
                 points[phase](0, *passing.arguments(REHEARSED_ROWS))
         self.fill_scratch()
         for name, tensor in self.breaks.others.tensors().items():

@@ -39,11 +39,13 @@ from graphpod_policy.start.footprint import largest_sizes
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.cache.kv import cache_dtype, quantises
+from graphpod_runtime.cache.cells import quantises
+from graphpod_runtime.cache.kv import cache_dtype
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
+from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.forward.graph_choice import Ladder, gates_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.logprobs import of_hidden, rows_at_once
@@ -51,7 +53,7 @@ from graphpod_runtime.engine.forward.passes import Pass
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.forward.seats import Seats
-from graphpod_runtime.engine.schedule.sequence import Sampling
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.start import derived_limits, kv_sizing, rule_duties
 from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
@@ -59,7 +61,7 @@ from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, a
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
-from graphpod_runtime.kernels.draw import draw
+from graphpod_runtime.kernels.draw import drawer_for
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
@@ -83,6 +85,8 @@ class Started:
     passes: dict[Phase, Pass]
     seats: Seats
     graphs: dict[Phase, PhaseGraphs]
+    captured: dict[Phase, PhaseCapture]
+    """What they were captured from."""
     ladders: dict[Phase, Ladder]
     modes: frozenset[Mode]
     """Debug modes."""
@@ -231,7 +235,8 @@ class Starter:
             capturer,
             device_state.passes,
             device_state.seats,
-            captures.graphs,
+            {phase: captured.graphs for phase, captured in captures.captured.items()},
+            captures.captured,
             self._ladders(captures, switches),
             switches.modes,
             cache,
@@ -271,7 +276,7 @@ class Starter:
         """
         model, attention = device_state.model, device_state.attention
         inputs = dummy_inputs(Phase.Prefill, config.prefill_chunk, config.page_size, device_state.device)
-        attention.plan(inputs.metadata)
+        attention.plan(inputs)
 
         def prefill() -> object:
             """The largest chunk, of requests that want log-probabilities of their prompts; logits of their answers,
@@ -280,7 +285,7 @@ class Starter:
             logits = model.head(hidden[-config.max_batch :])
             scored = hidden[-rows_at_once(model.shape.vocab) :]
             of_hidden(model, scored, scored.new_zeros(scored.shape[0], dtype=torch.int64), 1)
-            rows, chosen = logits.shape[0], greedy(logits)
+            rows, chosen, draw = logits.shape[0], greedy(logits), drawer_for(device_state.device)
             # Without filters, too: each way has kernels of its own, and none is compiled while requests wait.
             return logits, [
                 draw(
@@ -303,7 +308,8 @@ class Starter:
 
     def _budget(self, captures: DegradingCapture, device_state: DeviceState) -> int:
         """Tokens of a prefill pass between two decode passes, by the clock; the chunk where a phase has no graphs."""
-        graphs, config, device = captures.graphs, self.config, device_state.device
+        config, device = self.config, device_state.device
+        graphs = {phase: captured.graphs for phase, captured in captures.captured.items()}
         if any(phase not in graphs or not graphs[phase].sizes for phase in Phase):
             return config.prefill_chunk
 
@@ -322,7 +328,7 @@ class Starter:
                 phase=phase,
                 policy=policy,
                 planned=self.config.phase(phase).sizes,
-                captured=captures.graphs[phase].sizes if phase in captures.graphs else (),
+                captured=captures.captured[phase].graphs.sizes if phase in captures.captured else (),
                 gates=gates_of(captures.plan.gates, phase, policy),
                 ready=True,
                 forced_eager=Mode.Eager in switches.modes,

@@ -9,7 +9,8 @@ import torch
 from graphpod_runtime.base import opaque_call
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.arena import Arena
-from graphpod_runtime.graphs.segments.recorder import Call, HostReadGuard, Recorder
+from graphpod_runtime.graphs.segments.recorder import HostReadGuard, Recorder
+from graphpod_runtime.graphs.segments.segment import Calls
 
 
 class RecorderSegment:
@@ -19,7 +20,6 @@ class RecorderSegment:
         self._arena = arena
         self._recorder = Recorder(arena, addresses)
         self._guard = HostReadGuard()
-        self._calls: tuple[Call, ...] = ()
 
     def begin(self) -> None:
         self._guard.__enter__()
@@ -39,21 +39,12 @@ class RecorderSegment:
         finally:
             self.begin()
 
-    def end(self) -> None:
+    def end(self) -> Calls:
         """Overwrites every value still alive: NaN, -1, True."""
         self.abort()
-        self._calls = tuple(self._recorder.calls)
-        self._recorder.calls.clear()
         for offset, block in self._arena.live.items():
             self._arena.bytes_of(offset).fill_(1 if block.dtype is torch.bool else 0xFF)
-
-    def replay(self) -> None:
-        for call in self._calls:
-            call()
-
-    def __len__(self) -> int:
-        """Calls of one replay."""
-        return len(self._calls)
+        return tuple(self._recorder.calls)
 
 
 class RecorderPool:

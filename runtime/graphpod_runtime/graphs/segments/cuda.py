@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from graphpod_runtime.graphs.segments.addresses import Addresses
-from graphpod_runtime.graphs.segments.segment import capture
+from graphpod_runtime.graphs.segments.segment import Calls, capture
 
 KEPT_NUMBERS = 256
 """Python makes each int up to it once, and never ends it."""
@@ -26,10 +26,11 @@ class CudaSegment:
         self._graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
         self._forks.watch()
 
-    def end(self) -> None:
+    def end(self) -> Calls:
         self._forks.forget()
         self._forks.join()
         self._graph.capture_end()
+        return (self._graph.replay,)
 
     def abort(self) -> None:
         self._forks.forget()
@@ -37,9 +38,6 @@ class CudaSegment:
         with contextlib.suppress(RuntimeError):
             self._graph.capture_end()
         self._graph.reset()
-
-    def replay(self) -> None:
-        self._graph.replay()
 
 
 class _Forks:

@@ -7,18 +7,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+Calls = tuple[Callable[[], object], ...]
+"""What a replay of a segment does, in order."""
+
 
 class Segment(Protocol):
-    """Work is noted between `begin` and `end` and done by `replay`. Values computed in between are not valid."""
+    """Work is noted between `begin` and `end`. Values computed in between are not valid."""
 
     def begin(self) -> None: ...
 
-    def end(self) -> None: ...
+    def end(self) -> Calls:
+        """The work, to be done again. It needs the segment no longer."""
 
     def abort(self) -> None:
-        """Ends a capture that failed; the segment cannot be replayed."""
-
-    def replay(self) -> None: ...
+        """Ends a capture that failed."""
 
 
 class Pool(Protocol):
@@ -43,7 +45,7 @@ class Pool(Protocol):
         """AddressChanged when memory that graphs refer to has moved."""
 
 
-def capture(segment: Segment, code: Callable[[], None]) -> None:
+def capture(segment: Segment, code: Callable[[], None]) -> Calls:
     """Captures `code` as one segment; whatever it raises ends the capture first."""
     segment.begin()
     try:
@@ -51,4 +53,4 @@ def capture(segment: Segment, code: Callable[[], None]) -> None:
     except BaseException:
         segment.abort()
         raise
-    segment.end()
+    return segment.end()

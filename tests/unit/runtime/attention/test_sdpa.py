@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_runtime.attention.base import Metadata
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
+from tests.attention_inputs import attention_inputs
 
 FP8 = torch.float8_e4m3fn
 SCALES = (KvScale(), KvScale(0.5, 0.03))
@@ -69,7 +69,7 @@ class Scene:
                 v=torch.cat([one[past] for one, past in zip(self.v, pasts, strict=True)]),
             )
         self.rows = rows
-        self.metadata = Metadata(
+        self.inputs = attention_inputs(
             slots=torch.cat([place[-count:] for place, count in zip(places, rows, strict=True)]),
             tables=torch.tensor([table + [0] * (width - len(table)) for table in self.tables]),
             lengths=torch.tensor(contexts),
@@ -82,13 +82,13 @@ class Scene:
         attention = TorchAttention(self.shape)
         attention.bind(self.cache)
         pages = torch.zeros(1, -(-count // self.cache.page_size), dtype=torch.int64)
-        attention.plan(Metadata(slots, pages, torch.tensor([count]), torch.tensor([0, count])))
+        attention.plan(attention_inputs(slots, pages, torch.tensor([count]), torch.tensor([0, count])))
         attention.run(1, k.new_zeros(count, self.shape.heads, 8), k, v)
 
     def run(self) -> Tensor:
         attention = TorchAttention(self.shape)
         attention.bind(self.cache)
-        attention.plan(self.metadata)
+        attention.plan(self.inputs)
         k, v = (torch.cat([one[-n:] for one, n in zip(all_, self.rows, strict=True)]) for all_ in (self.k, self.v))
         return attention.run(1, torch.cat(self.q), k, v)
 
@@ -161,5 +161,5 @@ def test_keys_and_values_land_in_their_slots_of_their_layer_only() -> None:
     scene.run()
     assert torch.equal(scene.cache.keys[0], before[0])
     changed = (scene.cache.keys[1] != before[1]).flatten(2).any(-1).flatten().nonzero().flatten().tolist()
-    assert changed == sorted(scene.metadata.slots.tolist())
-    assert torch.equal(scene.cache.values[1].flatten(0, 1)[scene.metadata.slots], scene.v[0][-4:])
+    assert changed == sorted(scene.inputs.slots.tolist())
+    assert torch.equal(scene.cache.values[1].flatten(0, 1)[scene.inputs.slots], scene.v[0][-4:])

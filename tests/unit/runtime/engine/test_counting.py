@@ -1,13 +1,18 @@
 """Which size runs a batch, or why none does; and counters that know the metric table."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from graphpod_policy import Backend, Batch, FallbackReason, Phase, Policy
-from graphpod_runtime.engine.forward.graph_choice import Ladder, dispatch, gates_of
+from graphpod_runtime.engine.forward.graph_choice import Ladder, choices, dispatch, gates_of
 from graphpod_runtime.engine.pass_metrics import PassMetrics
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.counters import Counters
+from tests.unit.runtime.engine.passes import ran
 
 EAGER = "graphpod_eager_passes_total"
 
@@ -103,22 +108,22 @@ def test_changes_are_what_was_counted_since_the_last_call() -> None:
 def test_a_pass_looks_up_no_series_by_name_after_the_first_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checking a name and its labels takes longer than counting: it would be paid by every pass."""
     counters = Counters()
-    metrics = PassMetrics(counters, Backend.Recorder)
+    ladders = {
+        Phase.Decode: ladder(phase=Phase.Decode, policy=Policy.Full, planned=(4,), captured=(4,)),
+        Phase.Prefill: ladder(),
+    }
+    metrics = PassMetrics(counters, ladders, Backend.Recorder)
     looked_up: list[str] = []
     key = Counters._key
     monkeypatch.setattr(Counters, "_key", staticmethod(lambda name, *rest: looked_up.append(name) or key(name, *rest)))
 
     def passes() -> None:
         for phase, policy in ((Phase.Decode, Policy.Full), (Phase.Prefill, Policy.Breakable)):
-            metrics.replayed(phase, policy, 3, 4)
-            metrics.fell_back(phase, FallbackReason.SizeAboveLadder)
-            metrics.ran_eagerly(phase)
-            for ran in (policy, Policy.Disabled):
-                metrics.launched(phase, ran, 0.001)
-                metrics.landed(phase, ran, 0.002)
+            metrics.landed(ran(phase, policy, 3, 4), 0.002)
+            metrics.landed(ran(phase, Policy.Disabled, 3, FallbackReason.SizeAboveLadder), 0.002)
 
     passes()
-    assert looked_up
+    assert set(looked_up) == {"graphpod_graph_fallbacks_total"}, "the reasons that exist are not all met"
     looked_up.clear()
     for _ in range(10):
         passes()
@@ -127,3 +132,31 @@ def test_a_pass_looks_up_no_series_by_name_after_the_first_of_its_kind(monkeypat
     assert counters.value("graphpod_graph_tokens_total", phase="decode", kind="padding") == 11
     assert counters.value("graphpod_graph_fallbacks_total") == counters.value(EAGER) == 22
     assert counters.value("graphpod_forward_passes_total") == 44
+
+
+def test_a_pass_that_fails_is_not_counted(started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one whose launch raises nor one that is launched and never lands."""
+    runner = started(Policy.Disabled, Policy.Disabled)
+    sequence = Sequence("a", [5, 6, 7], 3, 4, pages=runner.pages.take(1))
+    batch = PrefillBatch((Chunk(sequence, 0, 3),))
+    runner.launch(batch)
+    with monkeypatch.context() as failing:
+        failing.setattr(type(runner.engine.passes[Phase.Prefill]), "eager", refuse)
+        with pytest.raises(ArithmeticError):
+            runner.launch(batch)
+    names = ("graphpod_forward_passes_total", "graphpod_graph_fallbacks_total", EAGER)
+    assert [runner.counters.value(name) for name in names] == [0, 0, 0]
+    runner.forward(batch)
+    assert [runner.counters.value(name) for name in names] == [1, 1, 1]
+
+
+def refuse(*_: object) -> None:
+    raise ArithmeticError
+
+
+@pytest.mark.parametrize("policy", [Policy.Breakable, Policy.Disabled])
+def test_the_choice_for_each_number_of_rows_is_what_dispatch_answers(policy: Policy) -> None:
+    subject = ladder(policy=policy)
+    table = choices(subject)
+    assert table == tuple(dispatch(subject, batch(rows)) for rows in range(257))
+    assert dispatch(subject, batch(len(table))) in (FallbackReason.SizeAboveLadder, FallbackReason.Disabled)

@@ -3,7 +3,8 @@
 import pytest
 
 from graphpod_runtime.engine.forward.inputs import inputs_of
-from graphpod_runtime.engine.schedule.sequence import Batch, Chunk, DecodeBatch, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 
 PAGE = 4
 
@@ -27,17 +28,17 @@ def test_a_sequence_a_page_short_is_refused_though_another_makes_the_table_wide_
 
 def test_a_full_last_page_is_enough_and_later_tokens_need_none_yet() -> None:
     batch = PrefillBatch((Chunk(WIDE, 0, 3 * PAGE), Chunk(SHORT, 0, PAGE)))
-    assert inputs_of(batch, PAGE).metadata.slots.tolist() == [*range(PAGE, 4 * PAGE), *range(4 * PAGE, 5 * PAGE)]
+    assert inputs_of(batch, PAGE).slots.tolist() == [*range(PAGE, 4 * PAGE), *range(4 * PAGE, 5 * PAGE)]
 
 
 def test_a_step_runs_the_last_token_of_each_sequence_over_all_its_tokens() -> None:
     inputs = inputs_of(DecodeBatch((owning([5, 2], 6), owning([7], 1), owning([1], PAGE))), PAGE)
     assert inputs.tokens.tolist() == [5, 0, 3]
     assert inputs.positions.tolist() == [5, 0, 3]
-    assert inputs.metadata.slots.tolist() == [2 * PAGE + 1, 7 * PAGE, PAGE + 3]
-    assert inputs.metadata.tables.tolist() == [[5, 2], [7, 0], [1, 0]]
-    assert inputs.metadata.lengths.tolist() == [6, 1, 4]
-    assert inputs.metadata.starts.tolist() == [0, 1, 2, 3]
+    assert inputs.slots.tolist() == [2 * PAGE + 1, 7 * PAGE, PAGE + 3]
+    assert inputs.tables.tolist() == [[5, 2], [7, 0], [1, 0]]
+    assert inputs.lengths.tolist() == [6, 1, 4]
+    assert inputs.starts.tolist() == [0, 1, 2, 3]
     assert inputs.yields == (0, 1, 2)
 
 
@@ -47,7 +48,7 @@ def test_a_chunk_that_goes_on_begins_where_the_one_before_ended_and_yields_only_
     inputs = inputs_of(PrefillBatch(chunks), PAGE)
     assert inputs.tokens.tolist() == [3, 4, 5, 4, 5, 0, 1]
     assert inputs.positions.tolist() == [3, 4, 5, 4, 5, 0, 1]
-    assert inputs.metadata.slots.tolist() == [23, 8, 9, 32, 33, 4, 5]
-    assert inputs.metadata.lengths.tolist() == [6, 6, 2]
-    assert inputs.metadata.starts.tolist() == [0, 3, 5, 7]
+    assert inputs.slots.tolist() == [23, 8, 9, 32, 33, 4, 5]
+    assert inputs.lengths.tolist() == [6, 6, 2]
+    assert inputs.starts.tolist() == [0, 3, 5, 7]
     assert inputs.yields == (-1, 4, 6)

@@ -11,10 +11,11 @@ from graphpod_operator.observe.ladder_use import MOST_SAMPLES, phase_uses, sampl
 from graphpod_policy import Backend, FallbackReason, Phase, Policy
 from graphpod_policy.ladder_advice import SizeUse, Verdict
 from graphpod_runtime.engine.forward.graph_choice import Ladder
-from graphpod_runtime.engine.ladder_metrics import LadderMetrics
 from graphpod_runtime.engine.offline import generate
+from graphpod_runtime.engine.pass_metrics import PassMetrics
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.wire.counters import Counters
+from tests.unit.runtime.engine.passes import ran
 
 RECORDED = json.loads(RESULTS.read_text())
 FIRST = 60
@@ -58,11 +59,11 @@ def test_only_replays_and_what_the_padding_gate_refused_are_asked_of_a_ladder() 
     """Another ladder with the same largest graph could replay no other fallback."""
     counters = Counters()
     ladder = Ladder(Phase.Prefill, Policy.Breakable, (4, 128, 256), (4, 128), ("PaddingGate",), ready=True)
-    metrics = LadderMetrics(counters, {Phase.Prefill: ladder}, Backend.Recorder)
-    metrics.dispatched(Phase.Prefill, 3, 4)
+    metrics = PassMetrics(counters, {Phase.Prefill: ladder}, Backend.Recorder)
+    metrics.landed(ran(Phase.Prefill, Policy.Breakable, 3, 4), 0.001)
     for reason in FallbackReason:
-        metrics.dispatched(Phase.Prefill, 9, reason)
-    (rows,) = (sample for sample in counters.snapshot() if sample.buckets)
+        metrics.landed(ran(Phase.Prefill, Policy.Disabled, 9, reason), 0.001)
+    (rows,) = (sample for sample in counters.snapshot() if sample.name == "graphpod_graph_requested_rows")
     assert (sum(rows.buckets), rows.value) == (2, 3 + 9)
 
 

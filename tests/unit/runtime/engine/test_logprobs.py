@@ -17,8 +17,10 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.forward import logprobs
 from graphpod_runtime.engine.offline import Answer, answers, generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.schedule.sequence import Chunk, LogprobRequest, PrefillBatch, Sampling, Sequence
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from tests.unit.runtime.conftest import random_prompts, write_family
 
 ROUNDING = 1e-4

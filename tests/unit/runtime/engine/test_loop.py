@@ -8,7 +8,7 @@ import pytest
 from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, PrefixCache, ServingConfig
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.loop import Loop
-from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import (
     Abort,

@@ -11,7 +11,7 @@ from graphpod_runtime.engine.forward.sampler import greedy
 from graphpod_runtime.engine.loop import Loop
 from graphpod_runtime.engine.offline import NotInModel, NoToken, generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sequence import Sampling
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.wire.bounds import outside
 from graphpod_runtime.wire.messages import Command, Event, Finished, FinishReason, Submit, Tokens
 from tests.unit.runtime.conftest import random_prompts

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphpod_runtime.engine.schedule.batch import DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.scheduler import OVERTAKEN, Limits, Scheduler
-from graphpod_runtime.engine.schedule.sequence import DecodeBatch, PrefillBatch, Sequence, Yielded
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from tests.unit.runtime.engine.test_scheduler import scheduler, sequence, spans, step
 
 LIMITS = Limits(max_model_len=4000, max_batch=40, prefill_chunk=16, page_size=4, max_queue=400)

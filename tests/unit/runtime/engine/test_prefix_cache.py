@@ -9,8 +9,9 @@ from graphpod_policy import Policy
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sampling, Sequence
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from tests.unit.runtime.conftest import random_prompts
 
 POLICIES = [(Policy.Disabled, Policy.Disabled), (Policy.Breakable, Policy.Full)]

@@ -9,21 +9,17 @@ from torch import Tensor
 
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine import runner
 from graphpod_runtime.engine.forward import sampler
 from graphpod_runtime.engine.forward.sampler import SamplingBatch, greedy
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.batch import Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
-from graphpod_runtime.engine.schedule.sequence import (
-    Chunk,
-    DecodeBatch,
-    LogprobRequest,
-    PrefillBatch,
-    Sampling,
-    Sequence,
-)
-from graphpod_runtime.kernels.draw import draw
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.kernels.draw import draw_by_torch
 from tests.unit.runtime.conftest import random_prompts
 
 REQUESTS = 200
@@ -158,33 +154,32 @@ def test_a_batch_in_which_nobody_samples_pays_the_argmax_it_has(
     def refused(*_: object) -> Tensor:
         raise AssertionError("a greedy batch was drawn from")
 
-    monkeypatch.setattr(sampler, "draw", refused)
+    monkeypatch.setattr(runner, "drawer_for", lambda device: refused)
     greedy_ones = [Sampling(), Sampling(0.0, 0.5, 7), Sampling(1.0, top_k=1)]
     sequences = [Sequence(str(index), [5, 6], 2, 4, one) for index, one in enumerate(greedy_ones)]
     found = texts(started(Policy.Disabled, Policy.Disabled), sequences)
     assert found["0"] == found["1"] == found["2"]
 
 
-def test_rows_that_do_not_sample_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_do_not_sample_are_not_drawn() -> None:
     drawn: list[int] = []
 
     def noting(logits: Tensor, *rest: object) -> Tensor:
         drawn.append(logits.shape[0])
-        return draw(logits, *rest)  # type: ignore[arg-type]
+        return draw_by_torch(logits, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sampler, "draw", noting)
     members = tuple(
         Sequence(str(index), [5], 1, 4, one)
         for index, one in enumerate([Sampling(), Sampling(1.0, seed=1), Sampling(), Sampling(1.0, 0.9, seed=2)])
     )
     logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
     positions = torch.tensor([3, 4, 5, 6])
-    batch = SamplingBatch.of(members, logits.device)
+    batch = SamplingBatch.of(members, noting, logits.device)
     tokens = batch.tokens(logits, greedy(logits), positions)
     assert drawn == [2]
     assert tokens[[0, 2]].tolist() == logits[[0, 2]].argmax(-1).tolist()
     for row in (1, 3):
-        alone = SamplingBatch.of(members[row : row + 1], logits.device)
+        alone = SamplingBatch.of(members[row : row + 1], draw_by_torch, logits.device)
         one = slice(row, row + 1)
         assert tokens[one].tolist() == alone.tokens(logits[one], greedy(logits[one]), positions[one]).tolist()
 

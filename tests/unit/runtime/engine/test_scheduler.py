@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, QueueFull, Scheduler
-from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, PrefillBatch, Sequence, Yielded
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.messages import FinishReason
 
 END = 0

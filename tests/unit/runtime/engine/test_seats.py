@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.seats import Seats
-from graphpod_runtime.engine.schedule.sequence import DecodeBatch, Sequence
+from graphpod_runtime.engine.schedule.batch import DecodeBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.seat_rows_contract import StepRows
 
 PAGE, ROWS, PAGES = 4, 3, 8
@@ -28,8 +29,8 @@ def check(subject: Seats, batch: DecodeBatch) -> None:
     assert got.positions.tolist() == expected.positions.tolist()
     assert got.yields == expected.yields
     for name in ("slots", "lengths", "starts"):
-        assert getattr(got.metadata, name).tolist() == getattr(expected.metadata, name).tolist(), name
-    for one, table in zip(batch.sequences, got.metadata.tables.tolist(), strict=True):
+        assert getattr(got, name).tolist() == getattr(expected, name).tolist(), name
+    for one, table in zip(batch.sequences, got.tables.tolist(), strict=True):
         assert table[: len(one.pages)] == one.pages
     padding = [buffer[len(batch.sequences) :] for buffer in subject._into]
     assert [rows.unique().tolist() for rows in padding if rows.numel()] in ([], [[0], [0], [0], [1], [0]])

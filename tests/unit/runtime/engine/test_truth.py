@@ -8,7 +8,9 @@ import pytest
 from graphpod_policy import Policy
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sequence import Chunk, PrefillBatch, Sampling, Sequence
+from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
+from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.graphs.segments.addresses import AddressChanged
 from tests.unit.runtime.conftest import random_prompts
 

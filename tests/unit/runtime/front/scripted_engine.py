@@ -13,7 +13,8 @@ from graphpod_policy import EngineConfig, ExitCode, Phase, PhasePlan
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine import process
-from graphpod_runtime.engine.schedule.sequence import Batch, DecodeBatch, Sequence, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.front.requests.status import first_report
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import Logprob

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
-from graphpod_runtime.engine.schedule.sequence import Sampling
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.kernels import draw as kernels
-from graphpod_runtime.kernels.draw import draw, exponentials
+from graphpod_runtime.kernels.draw import draw_by_torch, exponentials
 
 HOST = torch.device("cpu")
 
@@ -22,7 +22,7 @@ def sampled(logits: Tensor, *samplings: Sampling, positions: list[int] | None = 
     """A token for each of `samplings`, from the one row logits [vocab] or a row of its own of logits [rows, vocab]."""
     rows = logits.expand(len(samplings), -1)
     at = torch.tensor(positions if positions is not None else [0] * len(samplings))
-    tokens: list[int] = draw(rows, greedy(rows), at, sampling_tensors_of(list(samplings), HOST)).tolist()
+    tokens: list[int] = draw_by_torch(rows, greedy(rows), at, sampling_tensors_of(list(samplings), HOST)).tolist()
     return tokens
 
 

@@ -22,7 +22,8 @@ from graphpod_runtime.base.shapes import Stretch
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sequence import Chunk, PrefillBatch, Sequence
+from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.random import random_model
@@ -38,7 +39,7 @@ def prefill_logits(runner: Runner, prompt: list[int]) -> torch.Tensor:
     batch = PrefillBatch((Chunk(sequence, 0, len(prompt)),))
     inputs = inputs_of(batch, runner.config.page_size, engine.device)
     with torch.no_grad():
-        engine.attention.plan(inputs.metadata)
+        engine.attention.plan(inputs)
         (hidden,) = engine.passes[inputs.phase].eager(inputs, engine.attention.run, inputs.count)
         return engine.model.head(hidden).cpu()
 

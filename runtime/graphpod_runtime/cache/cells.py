@@ -1,0 +1,38 @@
+"""Keys and values as a KV cache holds them, in the model's element type or in FP8.
+
+FP8 (e4m3) holds x / scale, clamped to what it can hold: one scale for the keys and one for the values of a layer,
+known before anything is captured. Attention multiplies by them again, q · k and the result respectively, so nothing is
+rounded for it a second time.
+"""
+
+import torch
+from torch import Tensor
+
+
+def quantises(dtype: torch.dtype) -> bool:
+    """Whether a cache of `dtype` holds scaled values."""
+    return dtype.itemsize == 1
+
+
+def stored(x: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """`x` as a cache of `dtype` holds it."""
+    if not quantises(dtype):
+        return x.to(dtype)
+    limit = torch.finfo(dtype).max
+    # Not divided: CUDA multiplies by the inverse instead, and every device is to hold the same bytes.
+    return (x.float() * (1.0 / scale)).clamp(-limit, limit).to(dtype)
+
+
+def write(cells: Tensor, slots: Tensor, rows: Tensor, scale: float) -> None:
+    """`rows` [n, kv_heads, d] into `slots` [n] of one layer's keys or values [all slots, kv_heads, d]."""
+    bits(cells).index_copy_(0, slots, bits(stored(rows, scale, cells.dtype)))
+
+
+def read(pages: Tensor, used: Tensor, dtype: torch.dtype) -> Tensor:
+    """Pages `used` [n] of one layer's keys or values, as `dtype` and not yet multiplied by their scale."""
+    return bits(pages).index_select(0, used).view(pages.dtype).to(dtype)
+
+
+def bits(cells: Tensor) -> Tensor:
+    """The same memory, in a type that torch can copy by an index: FP8 it cannot."""
+    return cells.view(torch.uint8) if quantises(cells.dtype) else cells
