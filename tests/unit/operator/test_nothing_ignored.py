@@ -15,9 +15,10 @@ from tests.unit.operator.objects import outcome
 FIELDS = [
     path for path, node in specs.fields() if "properties" not in node and "properties" not in node.get("items", {})
 ]
-ELSEWHERE = {"spec.graph.onUnsupported", "spec.graph.retries", "spec.updates", "spec.slo.ttft", "spec.slo.itl"}
-"""What decides whether a service is refused, what becomes of one that exists, and what is a metric of the operator:
-shown by tests of their own."""
+ELSEWHERE = {"spec.graph.onUnsupported", "spec.graph.retries", "spec.updates", "spec.slo.itl", "spec.slo.ttft"}
+"""What decides whether a service is refused, what becomes of one that exists, and what the operator exports of it
+(telemetry/test_service_objectives.py): shown by tests of their own.
+"""
 
 
 def text_of(spec: dict[str, Any]) -> str:
