@@ -87,7 +87,7 @@ def test_every_metric_moves_in_a_run(
     with proxy.during(Freeze(), writes) as held:
         place.apply()
         held.reached()
-        place.apply("second")  # and the only worker is busy
+        place.apply("second", slo={"ttft": "2s"})  # and the only worker is busy
         busy = ("controller_runtime_active_workers", "workqueue_depth", "workqueue_unfinished_work_seconds")
         eventually(lambda: watched.has_moved(*busy, "workqueue_longest_running_processor_seconds"))
     eventually(lambda: len(place.pods()) == 1 and len(place.pods("second")) == 1)

@@ -134,11 +134,11 @@ def test_a_reading_of_another_pod_or_configuration_never_counts(
     eventually(applied.reached("Ready", "True", "Ready"))
 
 
-def test_an_admin_port_that_does_not_answer_is_unknown_and_names_the_network_policy(applied: Place, eventually) -> None:
+def test_an_admin_port_that_answers_with_an_error_is_unknown_and_names_the_pods_log(applied: Place, eventually) -> None:
     pod = the_pod(applied)
     set_status(applied.cluster, pod, running(ready=True))
     message = eventually(applied.reached("GraphsCaptured", "Unknown", "EngineUnreachable"))
-    assert "NetworkPolicy" in message
+    assert f"answered 404; for the cause: kubectl -n {applied.namespace} logs {pod}" in message
     eventually(applied.reached("Ready", "Unknown", "EngineUnreachable"))  # False until the Deployment counts the pod
 
 

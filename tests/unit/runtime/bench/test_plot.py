@@ -46,5 +46,5 @@ def test_every_policy_has_a_colour_and_a_mark_of_its_own() -> None:
 
 def test_without_matplotlib_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plot, "find_spec", lambda name: None)
-    with pytest.raises(plot.NoMatplotlib, match=r"pip install 'graphpod\[bench\]'.*--from FILE --png FILE"):
+    with pytest.raises(plot.NoMatplotlib, match=r"pip install '\.\[bench\]'.*--from FILE --png FILE"):
         plot.draw(made_up("eager"), tmp_path / "x.png")
