@@ -151,11 +151,11 @@ def test_decode_over_contexts_of_one_part_and_of_many_is_that_of_plain_torch(
     results: list[list[Tensor]] = []
     for attention in (TorchAttention(shape, our_decode(shape, dtype)), TorchAttention(shape)):
         generator = torch.Generator(CUDA).manual_seed(rows)
-        cache = KvCache.allocate(shape, 700, PAGE, dtype, CUDA)
+        cache = KvCache.allocate(shape, 800, PAGE, dtype, CUDA)
         attention.bind(cache)
         attention.reserve(16, 400)
-        cache.draw(torch.arange(700, device=CUDA), 3)  # what a start leaves on the scratch page is no difference
-        order = (torch.randperm(699, generator=torch.Generator().manual_seed(3)) + 1).tolist()
+        cache.draw(torch.arange(800, device=CUDA), 3)  # what a start leaves on the scratch page is no difference
+        order = (torch.randperm(799, generator=torch.Generator().manual_seed(3)) + 1).tolist()
         tables = [[order.pop() for _ in range(-(-(max(both) + 9) // PAGE))] for both in zip(*steps, strict=True)]
         found = []
         for lengths in steps:
