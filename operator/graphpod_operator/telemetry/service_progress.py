@@ -21,8 +21,9 @@ def began(found: Service, memory: ServiceMemory, now: float) -> None:
     """
     if memory.generation != found.generation:
         memory.generation = found.generation
-        new = int(found.status.get("observedGeneration") or 0) < found.generation
-        memory.generation_seen = now if new else None
+        observed = found.status.get("observedGeneration")  # anything, where a user has written the status
+        is_new = not isinstance(observed, int) or observed < found.generation
+        memory.generation_seen = now if is_new else None
 
 
 def written(

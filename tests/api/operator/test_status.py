@@ -138,7 +138,7 @@ def test_an_admin_port_that_answers_with_an_error_is_unknown_and_names_the_pods_
     pod = the_pod(applied)
     set_status(applied.cluster, pod, running(ready=True))
     message = eventually(applied.reached("GraphsCaptured", "Unknown", "EngineUnreachable"))
-    assert f"answered 404; for the cause: kubectl -n {applied.namespace} logs {pod}" in message
+    assert f"answered 404; for the cause: kubectl -n {applied.namespace} logs {pod['metadata']['name']}" in message
     eventually(applied.reached("Ready", "Unknown", "EngineUnreachable"))  # False until the Deployment counts the pod
 
 

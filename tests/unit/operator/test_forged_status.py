@@ -5,7 +5,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphpod_operator.kube.resources import Resource
@@ -59,6 +59,7 @@ VALUES = st.recursive(
 )
 
 
+@example(("observedGeneration",), [None])
 @given(st.sampled_from(PATHS), VALUES)
 def test_any_field_of_a_status_may_hold_anything(at: Any, value: Any) -> None:
     heals(put(WHOLE, at, value))
