@@ -54,7 +54,7 @@ NEXT_STEP: dict[ExitCode, str] = {
     ExitCode.PolicyRefused: "set spec.graph.onUnsupported: Degrade to run a weaker policy",
     ExitCode.ContextTooLong: "lower spec.engine.maxModelLen",
     ExitCode.AttentionUnavailable: "set spec.engine.attention: Auto",
-    ExitCode.KvCacheTooSmall: "lower spec.engine.maxModelLen, set spec.engine.kvCacheDtype: Fp8, or add memory",
+    ExitCode.KvCacheTooSmall: "leave spec.engine.maxModelLen out, set spec.engine.kvCacheDtype: Fp8, or add memory",
     ExitCode.KvCacheTooLarge: "lower spec.engine.kvCacheMemory, or remove it",
     ExitCode.WeightsTooLarge: "use a larger GPU or a smaller model, or on a CPU raise spec.resources.limits.memory",
     ExitCode.ModelUnsupported: "use a model that graphpod explain --model-config config.json accepts",

@@ -209,9 +209,12 @@ def _room_for_cache(config: EngineConfig, room: int, needed: int, page: int) -> 
     if not (fits := _tokens(config, room, page)):
         # with no room at all neither a shorter context nor smaller elements help
         return "use a larger GPU or a smaller model"
+    # `fits` counts no graphs: it is too much to set, so Auto, which counts them, comes first where it can start
+    auto = fits >= limits.SMALL_CONTEXT
+    shorter = "leave spec.engine.maxModelLen out (Auto)" if auto else f"set spec.engine.maxModelLen below {fits}"
     fp8 = config.features.kv_cache_dtype is KvCacheDtype.Fp8
-    smaller = "" if fp8 else " or spec.engine.kvCacheDtype to Fp8"
-    return f"set spec.engine.maxModelLen to at most {fits}{smaller}, or use a larger GPU"
+    smaller = "" if fp8 else " or set spec.engine.kvCacheDtype: Fp8,"
+    return f"{shorter},{smaller} or use a larger GPU"
 
 
 def _whole_mebibytes(amount: int) -> int:

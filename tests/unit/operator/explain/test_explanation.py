@@ -361,16 +361,19 @@ def test_what_is_said_of_both_phases_is_said_once(run: Explain) -> None:
 # the KV cache near its limit
 
 
-def test_a_context_that_no_kv_cache_holds_is_refused_with_the_longest_one_that_fits(run: Explain, model: Path) -> None:
+def test_a_context_that_no_kv_cache_holds_is_refused_with_auto_as_the_first_step(run: Explain, model: Path) -> None:
     spec = GPU + "  engine:\n    maxModelLen: {}\n"
     there = ("--node", "gpu=A10", "--model-config", str(model))
     code, told, _ = run(spec.format(40000), *there)
     words = " ".join(told.split())
-    fits = re.search(r"maxModelLen to at most (\d+) or spec.engine.kvCacheDtype to Fp8, or use a larger GPU", words)
+    step = "leave spec.engine.maxModelLen out (Auto), or set spec.engine.kvCacheDtype: Fp8, or use a larger GPU"
     assert code == 4
+    assert step in words
+    fits = re.search(r"has room for (\d+) tokens", words)
     assert fits is not None
     assert run(spec.format(fits[1]), *there)[0] == 0
     assert run(spec.format(int(fits[1]) + 16), *there)[0] == 4
+    assert run(GPU, *there)[0] == 0
     fp8 = run(spec.format(40960) + "    kvCacheDtype: Fp8\n    kvCacheMemory: 1Mi\n", *there)[1]
     assert "raise spec.engine.kvCacheMemory to at least" in " ".join(fp8.split())
 

@@ -138,7 +138,7 @@ def test_a_step_in_the_conditions_own_words_wins_over_the_tables() -> None:
         message = f"pod demo-1: http://10.0.0.1:8001/warmup; {own}; earlier pods keep serving (1/1)"
         found = next_step(Reason.EngineUnreachable, "team-a", "demo", "demo-1", message)
         assert (found.what, found.command) == (own, command)
-    fits = "set spec.engine.maxModelLen to at most 512, or use a larger GPU"
+    fits = "leave spec.engine.maxModelLen out (Auto), or use a larger GPU"
     found = next_step(Reason.KvCacheTooSmall, "team-a", "demo", "demo-1", f"pod demo-1: too small; {fits}")
     assert (found.what, found.command) == (fits, "kubectl -n team-a edit gisvc demo")
 
