@@ -107,8 +107,8 @@ SERVICES = Section(
         ),
         Panel(
             "Readings of pods' warm-up, by result",
-            "The operator reads a pod while it starts, and a Ready pod every few minutes or not at all. unreachable for "
-            "long: a NetworkPolicy keeps the operator out.",
+            "The operator reads a pod while it starts, and a Ready pod every few minutes or not at all. unreachable "
+            "for long: a NetworkPolicy keeps the operator out.",
             Kind.Lines,
             Unit.PerSecond,
             (Query(f"sum by (result) ({_rate(f'graphpod_operator_warmup_reads_total{{{_HERE}}}')})", "{{result}}"),),
