@@ -1,6 +1,6 @@
 """The board of fleet and GPUs: what each pod holds and does, next to what its GPU reports."""
 
-from monitoring.boards.row import OF_SERVICES, Board, Kind, Panel, Query, Section, Unit, rate, selected
+from monitoring.boards.row import LOWEST, OF_SERVICES, Board, Kind, Panel, Query, Section, Tone, Unit, rate, selected
 
 _IDLE = "Empty while no pass runs."
 _GPU = (
@@ -22,16 +22,17 @@ FLEET = Section(
     "Fleet",
     (
         Panel(
-            "Pods by state",
+            "Pods, by state",
             "Pods of each service by the state of their start. Good: all Ready.",
             Kind.Bars,
             Unit.Count,
             (
                 Query(
-                    f"sum by (inferenceservice, state) ({selected('graphpod_warmup_state')}) > 0",
-                    "{{inferenceservice}} {{state}}",
+                    f"sum by (namespace, inferenceservice, state) ({selected('graphpod_warmup_state')}) > 0",
+                    "{{namespace}}/{{inferenceservice}} {{state}}",
                 ),
             ),
+            tones=((".* Ready", Tone.Good), (".* Failed", Tone.Bad)),
         ),
         Panel(
             "Memory of each pod",
@@ -39,8 +40,8 @@ FLEET = Section(
             Kind.Bars,
             Unit.Bytes,
             (
-                Query(f"sum by (pod, kind) ({selected('graphpod_memory_bytes')})", "{{pod}} {{kind}}"),
-                Query(f"sum by (pod) ({selected('graphpod_graph_memory_bytes')})", "{{pod}} graphs"),
+                Query(f"sum by (namespace, pod, kind) ({selected('graphpod_memory_bytes')})", "{{pod}} {{kind}}"),
+                Query(f"sum by (namespace, pod) ({selected('graphpod_graph_memory_bytes')})", "{{pod}} graphs"),
             ),
         ),
         Panel(
@@ -60,20 +61,20 @@ FLEET = Section(
         ),
         Panel(
             "Tokens of each pod",
-            "Tokens that each pod generates a second. Pods of one service should be alike.",
+            "Tokens generated. Pods of one service should be alike.",
             Kind.Lines,
             Unit.TokensPerSecond,
-            (Query(f"sum by (pod) ({rate('graphpod_generation_tokens_total')})", "{{pod}}"),),
+            (Query(f"sum by (namespace, pod) ({rate('graphpod_generation_tokens_total')})", "{{pod}}"),),
         ),
         Panel(
-            "Passes on a graph by pod",
+            "Share of passes on a graph, by pod",
             "Share of forward passes that replay a graph. A pod below the others runs another policy.",
             Kind.Lines,
             Unit.Share,
             (
                 Query(
-                    f"sum by (pod) ({rate('graphpod_graph_replays_total')})"
-                    f" / sum by (pod) ({rate('graphpod_forward_passes_total')})",
+                    f"sum by (namespace, pod) ({rate('graphpod_graph_replays_total')})"
+                    f" / sum by (namespace, pod) ({rate('graphpod_forward_passes_total')})",
                     "{{pod}}",
                 ),
             ),
@@ -85,8 +86,8 @@ FLEET = Section(
             Kind.Lines,
             Unit.Count,
             (
-                Query(f"sum by (pod) ({selected('graphpod_requests_running')})", "{{pod}} running"),
-                Query(f"sum by (pod) ({selected('graphpod_requests_waiting')})", "{{pod}} waiting"),
+                Query(f"sum by (namespace, pod) ({selected('graphpod_requests_running')})", "{{pod}} running"),
+                Query(f"sum by (namespace, pod) ({selected('graphpod_requests_waiting')})", "{{pod}} waiting"),
             ),
         ),
     ),
@@ -97,7 +98,7 @@ GPU = Section(
     (
         Panel(
             "GPU memory in use",
-            "Bytes of each GPU that are in use, whoever uses them.",
+            "Of each GPU, whoever uses it.",
             Kind.Lines,
             Unit.Bytes,
             (Query(f"{_gpu('DCGM_FI_DEV_FB_USED')} * {_MIB}", "{{pod}} GPU {{gpu}}"),),
@@ -105,7 +106,7 @@ GPU = Section(
         ),
         Panel(
             "Graphs' share of GPU memory",
-            "Share of the GPU memory in use that captured graphs hold.",
+            "What captured graphs hold of the GPU memory in use. Usually a few percent at most.",
             Kind.Lines,
             Unit.Share,
             (
@@ -126,7 +127,7 @@ GPU = Section(
             _GPU,
         ),
         Panel(
-            "Tensor cores and memory bus",
+            "Tensor cores and memory bus busy",
             "Share of the time in which they are active. Decode is bound by the bus, prefill by tensor cores.",
             Kind.Lines,
             Unit.Share,
@@ -137,20 +138,22 @@ GPU = Section(
             _GPU,
         ),
         Panel(
-            "Power",
-            "Watts that each GPU draws.",
+            "Power of each GPU",
+            "Watts that it draws.",
             Kind.Lines,
             Unit.Watts,
             (Query(_gpu("DCGM_FI_DEV_POWER_USAGE"), "{{pod}} GPU {{gpu}}"),),
             _GPU,
         ),
         Panel(
-            "Faults of GPUs",
-            "The latest XID of each GPU. Good: 0; NVIDIA's documentation lists the others.",
-            Kind.Bars,
+            "Latest fault of each GPU",
+            "The code (XID) of its latest error; NVIDIA's documentation lists the codes. Good: no fault (XID 0).",
+            Kind.Number,
             Unit.Count,
             (Query(_gpu("DCGM_FI_DEV_XID_ERRORS"), "{{pod}} GPU {{gpu}}"),),
             _GPU,
+            steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
+            words=((0, "no fault"),),
         ),
     ),
 )

@@ -18,7 +18,7 @@ from grafana_foundation_sdk.models import common as shown
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from monitoring.boards.row import Board, Kind, Panel, Variable
+from monitoring.boards.row import LOWEST, Board, Kind, Panel, Tone, Variable
 
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG = "graphpod"
@@ -26,6 +26,8 @@ ALL = ".*"
 """The value of All: series without the label count, too."""
 HIDDEN = {"Time": True, "Value": True, "__name__": True}
 """Columns that a table of labels leaves out."""
+
+_COLOURED_BY_VALUE = (Kind.Number, Kind.Bars)
 
 Built = Any
 """A builder of the SDK: its panels have no common type but a protocol of one method."""
@@ -79,9 +81,27 @@ def _panel(panel: Panel) -> Built:
     made.unit(panel.unit.value).span(panel.width).height(panel.height)
     if panel.quiet:
         made.no_value(panel.quiet)
+    if panel.kind in _COLOURED_BY_VALUE or panel.steps:
+        made.thresholds(_thresholds(panel))
+    if panel.kind is Kind.Lines and panel.steps:
+        dashed = common.GraphThresholdsStyleConfig().mode(shown.GraphThresholdsStyleMode.DASHED)
+        made.thresholds_style(dashed).axis_soft_max(panel.steps[-1][0])
+    for pattern, tone in reversed(panel.tones):  # of two overrides the last counts
+        colour = model.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": tone.value})
+        made.override_by_regexp(f"/^(?:{pattern})$/", [colour])
+    if panel.words:
+        words = {f"{value:g}": model.ValueMappingResult(text=word) for value, word in panel.words}
+        made.mappings([model.ValueMap(options=words)])
     for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
         made.with_target(_target(panel, query.expr, query.legend, letter))
     return made
+
+
+def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
+    """All of them: without any Grafana paints what is above 80 red."""
+    steps = panel.steps if panel.steps and panel.steps[0][0] == LOWEST else ((LOWEST, Tone.Plain), *panel.steps)
+    made = [model.Threshold(None if start == LOWEST else start, tone.value) for start, tone in steps]
+    return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(made)
 
 
 def _target(panel: Panel, expr: str, legend: str, letter: str) -> prometheus.Dataquery:
@@ -98,7 +118,8 @@ def _lines() -> Built:
         common.VizLegendOptions().display_mode(shown.LegendDisplayMode.LIST).placement(shown.LegendPlacement.BOTTOM)
     )
     tooltip = common.VizTooltipOptions().mode(shown.TooltipDisplayMode.MULTI).sort(shown.SortOrder.DESCENDING)
-    return timeseries.Panel().legend(legend.show_legend(True)).tooltip(tooltip).show_points(shown.VisibilityMode.AUTO)
+    made = timeseries.Panel().legend(legend.calcs(["lastNotNull"]).show_legend(True)).tooltip(tooltip)
+    return made.axis_soft_min(0).show_points(shown.VisibilityMode.AUTO)
 
 
 def _stacked() -> Built:

@@ -1,12 +1,15 @@
 """The board of graphs: what runs, what it cost to capture, and how often it is replayed."""
 
 from monitoring.boards.row import (
+    LOWEST,
     OF_SERVICES,
+    STAGES,
     Board,
     Kind,
     Panel,
     Query,
     Section,
+    Tone,
     Unit,
     quantiles,
     rate,
@@ -32,15 +35,16 @@ STATE = Section(
             width=12,
         ),
         Panel(
-            "Warm-up",
+            "State of each pod",
             "The state of each pod's start over time: Loading, Capturing, SelfChecking, then Ready. Good: Ready.",
             Kind.Timeline,
             Unit.Count,
-            (Query(f"max by (pod, state) ({selected('graphpod_warmup_state')}) > 0", "{{pod}}: {{state}}"),),
+            (Query(f"max by (namespace, pod, state) ({selected('graphpod_warmup_state')}) > 0", "{{pod}}: {{state}}"),),
             width=6,
+            tones=((".*: Ready", Tone.Good), (".*: Failed", Tone.Bad), (".*", Tone.Plain)),
         ),
         Panel(
-            "Sizes captured",
+            "Planned sizes captured",
             "Share of the planned sizes that are captured. Good: 100 %.",
             Kind.Number,
             Unit.Share,
@@ -53,19 +57,22 @@ STATE = Section(
             ),
             "Empty for a phase without graphs.",
             width=3,
+            steps=((LOWEST, Tone.Bad), (1, Tone.Good)),
         ),
         Panel(
-            "Recaptures",
-            "Captures after Ready. Good: 0; any other number is a fault.",
+            "Captures after Ready",
+            "Good: 0. Any other number is a fault.",
             Kind.Number,
             Unit.Count,
-            (Query(f"sum({selected('graphpod_graph_recaptures_total')})", "recaptures"),),
+            (Query(f"sum({selected('graphpod_graph_recaptures_total')})", "captures"),),
             width=3,
+            steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
         ),
         Panel(
             "Why these policies",
-            "Rules that excluded, adjusted or overrode a policy, in the plan or at the start. To read one: "
-            "graphpod rules RULE.",
+            "Rules that changed a policy or its sizes. Stage: the rule applied to the Spec, before the pod; to the "
+            "Engine at its start; or at Runtime. Outcome: policy Excluded, or only its sizes or compiling Adjusted, "
+            "and so on. NoCuda: no GPU is requested, as expected on a CPU. To read any rule: graphpod rules RULE.",
             Kind.Table,
             Unit.Count,
             (Query(f"max by ({_DECISION}) ({selected('graphpod_graph_decision_info')})", ""),),
@@ -73,13 +80,13 @@ STATE = Section(
             width=16,
         ),
         Panel(
-            "Largest captured size",
-            "Rows of the largest graph: tokens of prefill, sequences of decode. Larger passes run eagerly.",
+            "Largest captured size, in rows",
+            "A row is a token of prefill, or a sequence of decode. Passes with more rows run eagerly.",
             Kind.Bars,
             Unit.Count,
             (
                 Query(
-                    f"max by (pod, phase) ({selected('graphpod_graph_max_size_tokens')})",
+                    f"max by (namespace, pod, phase) ({selected('graphpod_graph_max_size_tokens')})",
                     "{{pod}} {{phase}}",
                 ),
             ),
@@ -110,8 +117,8 @@ CAPTURE = Section(
             "Empty if no phase has graphs.",
         ),
         Panel(
-            "Start by stage",
-            "Seconds of each stage of a start: the mean over the pods.",
+            "Time of a start, by stage",
+            f"Mean over the pods. {STAGES}",
             Kind.Bars,
             Unit.Seconds,
             (Query(f"avg by (stage) ({selected('graphpod_startup_stage_duration_seconds')})", "{{stage}}"),),
@@ -124,14 +131,15 @@ CAPTURE = Section(
             Unit.Bytes,
             (
                 Query(
-                    f"sum by (pod, phase, policy, kind) ({selected('graphpod_graph_memory_bytes')})",
+                    f"sum by (namespace, pod, phase, policy, kind) ({selected('graphpod_graph_memory_bytes')})",
                     "{{pod}} {{phase}} {{policy}} {{kind}}",
                 ),
             ),
         ),
         Panel(
-            "Captures",
-            "Captures by result. Good: no error.",
+            "Captures, by result",
+            "One for each size, and decode twice: a first round measures memory and is dropped before the KV cache "
+            "is allocated. Good: no error.",
             Kind.Bars,
             Unit.Count,
             (
@@ -140,9 +148,10 @@ CAPTURE = Section(
                     "{{phase}} {{policy}} {{result}}",
                 ),
             ),
+            tones=((".* error", Tone.Bad), (".* ok", Tone.Good)),
         ),
         Panel(
-            "Capture failures by reason",
+            "Capture failures, by reason",
             "Failed captures and compilations by the rule's id. Good: 0.",
             Kind.Bars,
             Unit.Count,
@@ -152,10 +161,11 @@ CAPTURE = Section(
                     "{{phase}} {{reason}}",
                 ),
             ),
+            steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
         ),
         Panel(
-            "Self-check",
-            "Graphs replayed against uncaptured code before Ready. Good: none failed.",
+            "Self-check, by result",
+            "Graphs that serve, each replayed once before Ready and compared with uncaptured code. Good: none failed.",
             Kind.Bars,
             Unit.Count,
             (
@@ -164,6 +174,7 @@ CAPTURE = Section(
                     "{{phase}} {{policy}} {{result}}",
                 ),
             ),
+            tones=((".* failed", Tone.Bad), (".* passed", Tone.Good)),
         ),
     ),
 )
@@ -172,50 +183,50 @@ REPLAY = Section(
     "Replay",
     (
         Panel(
-            "Passes on a graph",
+            "Share of passes on a graph",
             "Share of forward passes that replay a graph. Good: near 100 % where the policy is not Disabled.",
             Kind.Lines,
             Unit.Share,
             (
                 Query(
-                    f"sum by (inferenceservice, phase) ({rate('graphpod_graph_replays_total')})"
-                    f" / sum by (inferenceservice, phase) ({rate('graphpod_forward_passes_total')})",
-                    "{{inferenceservice}} {{phase}}",
+                    f"sum by (namespace, inferenceservice, phase) ({rate('graphpod_graph_replays_total')})"
+                    f" / sum by (namespace, inferenceservice, phase) ({rate('graphpod_forward_passes_total')})",
+                    "{{namespace}}/{{inferenceservice}} {{phase}}",
                 ),
             ),
             _IDLE,
         ),
         Panel(
-            "Passes by policy",
-            "Forward passes a second by the policy that ran them. Disabled ran eagerly, without a graph.",
+            "Passes, by policy",
+            "Forward passes a second by the policy that ran them. Disabled: eagerly, without a graph.",
             Kind.Stacked,
             Unit.PerSecond,
             (Query(f"sum by (phase, policy) ({rate('graphpod_forward_passes_total')})", "{{phase}} {{policy}}"),),
         ),
         Panel(
-            "Fallbacks by reason",
-            "Forward passes a second that ran eagerly. Good: 0 for NotCaptured, ForcedEager, Recompiled and "
-            "WarmingUp. What to "
-            "do for each reason: docs/performance.md, Reading fallbacks.",
+            "Eager passes, by reason",
+            "Forward passes a second without a graph (fallbacks). Good: 0 for NotCaptured, ForcedEager, Recompiled and "
+            "WarmingUp. For each reason: docs/performance.md, Reading fallbacks.",
             Kind.Stacked,
             Unit.PerSecond,
             (Query(f"sum by (phase, reason) ({rate('graphpod_graph_fallbacks_total')})", "{{phase}} {{reason}}"),),
         ),
         Panel(
-            "Padding",
+            "Share of padding",
             "Share of the rows of replays that are padding. Above 40 %: add sizes near those of the load.",
             Kind.Lines,
             Unit.Share,
             (
                 Query(
-                    "sum by (inferenceservice, phase) "
+                    "sum by (namespace, inferenceservice, phase) "
                     f"({rate('graphpod_graph_tokens_total', PADDING)})"
-                    f" / sum by (inferenceservice, phase) ({rate('graphpod_graph_tokens_total')})",
-                    "{{inferenceservice}} {{phase}}",
+                    f" / sum by (namespace, inferenceservice, phase) ({rate('graphpod_graph_tokens_total')})",
+                    "{{namespace}}/{{inferenceservice}} {{phase}}",
                 ),
             ),
             _IDLE,
             width=12,
+            steps=((0.4, Tone.Warn),),
         ),
         Panel(
             "Rows of replays",
@@ -227,8 +238,8 @@ REPLAY = Section(
             width=12,
         ),
         Panel(
-            "Device time of a pass",
-            "Median from the first kernel to the last. Disabled is eager: compare it with the graph's.",
+            "Time of a pass on the device (p50)",
+            "From the first kernel to the last. Disabled is eager: compare it with the graph's.",
             Kind.Lines,
             Unit.Seconds,
             quantiles("graphpod_forward_duration_seconds", "phase, policy", (0.5,)),
@@ -236,8 +247,9 @@ REPLAY = Section(
             width=12,
         ),
         Panel(
-            "Host time of a launch",
-            "Median time of the host to launch a pass: what graphs save on a GPU. On a CPU the pass has then run.",
+            "Time of the host to launch a pass (p50)",
+            "What graphs shorten on a GPU. On a CPU (backend Recorder) host and device are one: the launch includes "
+            "the whole pass, and both times are about the same.",
             Kind.Lines,
             Unit.Seconds,
             quantiles("graphpod_forward_launch_duration_seconds", "phase, policy", (0.5,)),

@@ -1,6 +1,6 @@
 """The board of the operator: the services it manages, its queue, and its talk with the API server."""
 
-from monitoring.boards.row import Board, Kind, Panel, Query, Section, Unit, Variable
+from monitoring.boards.row import LOWEST, Board, Kind, Panel, Query, Section, Tone, Unit, Variable
 from monitoring.rules.operator import CONTROLLER, LEASE
 
 _HERE = 'namespace=~"$namespace"'
@@ -25,25 +25,37 @@ def _quantiles(histogram: str, selector: str) -> tuple[Query, ...]:
     )
 
 
+def _named(expr: str, *labels: str) -> str:
+    """With `none yet` for each of the labels that is empty."""
+    for label in labels:
+        expr = f'label_replace({expr}, "{label}", "none yet", "{label}", "")'
+    return expr
+
+
 SERVICES = Section(
     "Services",
     (
         Panel(
-            "By Ready",
+            "Services, by Ready",
             "InferenceServices by their Ready condition. Good: all True.",
             Kind.Stacked,
             Unit.Count,
             (Query(f"sum by (ready) (graphpod_operator_inferenceservices{{{_HERE}}} {_LEADS})", "Ready={{ready}}"),),
             "Empty while there are no services.",
+            tones=(("Ready=True", Tone.Good), ("Ready=False", Tone.Bad), (".*", Tone.Warn)),
         ),
         Panel(
-            "By effective policy",
-            "InferenceServices by what runs for prefill and decode. Without a policy: no pod has reported yet.",
+            "Services, by effective policy",
+            "InferenceServices by what runs for prefill and decode. none yet: no pod has reported.",
             Kind.Bars,
             Unit.Count,
             (
                 Query(
-                    f"sum by (prefill, decode) (graphpod_operator_inferenceservices{{{_HERE}}} {_LEADS})",
+                    _named(
+                        f"sum by (prefill, decode) (graphpod_operator_inferenceservices{{{_HERE}}} {_LEADS})",
+                        "prefill",
+                        "decode",
+                    ),
                     "prefill {{prefill}}, decode {{decode}}",
                 ),
             ),
@@ -56,25 +68,29 @@ SERVICES = Section(
             Unit.Count,
             (
                 Query(
-                    f'max by (pod, instance) (leader_election_master_status{{{_HERE},name="{LEASE}"}})',
+                    f'max by (namespace, pod, instance) (leader_election_master_status{{{_HERE},name="{LEASE}"}})',
                     "{{pod}} {{instance}}",
                 ),
             ),
+            steps=((1, Tone.Good),),
         ),
         Panel(
-            "Since the last success",
-            "Seconds since the last reconcile that succeeded. Above 900 with services: GraphpodOperatorStalled.",
+            "Age of the last success",
+            "Since the last reconcile that succeeded. It rises while nothing changes: a resync resets it. Above 900 s "
+            "(dashed) with services: alert GraphpodOperatorStalled.",
             Kind.Lines,
             Unit.Seconds,
             (
                 Query(
-                    f"max by (pod) (time() - graphpod_operator_last_success_timestamp_seconds{{{_HERE}}} {_LEADS})",
+                    "max by (namespace, pod) "
+                    f"(time() - graphpod_operator_last_success_timestamp_seconds{{{_HERE}}} {_LEADS})",
                     "{{pod}}",
                 ),
             ),
+            steps=((900, Tone.Bad),),
         ),
         Panel(
-            "Drift and conflicts",
+            "Drift and conflicts, by kind",
             "Objects a second that were put back, and applies refused because another writer owns a field. Good: 0.",
             Kind.Lines,
             Unit.PerSecond,
@@ -90,16 +106,16 @@ SERVICES = Section(
             ),
         ),
         Panel(
-            "Readings of warm-up",
-            "Readings a second of pods' warm-up by result. unreachable for long: a NetworkPolicy keeps the "
-            "operator out.",
+            "Readings of pods' warm-up, by result",
+            "The operator reads a pod while it starts, and a Ready pod every few minutes or not at all. unreachable "
+            "for long: a NetworkPolicy keeps the operator out.",
             Kind.Lines,
             Unit.PerSecond,
             (Query(f"sum by (result) ({_rate(f'graphpod_operator_warmup_reads_total{{{_HERE}}}')})", "{{result}}"),),
         ),
         Panel(
-            "Policies that became weaker",
-            "Times that a service's effective policy became weaker than planned, since the operator started. Good: 0.",
+            "Policies that became weaker than planned",
+            "Times since the operator started, from the planned to the effective policy. Good: 0.",
             Kind.Bars,
             Unit.Count,
             (
@@ -110,11 +126,12 @@ SERVICES = Section(
                 ),
             ),
             width=12,
+            steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
         ),
         Panel(
-            "From a change to Ready",
-            "Seconds until a new or changed service is Ready: what 50 % and 95 % of them stay below, since the "
-            "operator started.",
+            "Time from a change to Ready",
+            "Until a new or changed service is Ready, of all services since the operator started: 50 % (p50) and 95 % "
+            "(p95) took less.",
             Kind.Bars,
             Unit.Seconds,
             tuple(
@@ -135,8 +152,8 @@ QUEUE = Section(
     "Queue",
     (
         Panel(
-            "Reconciles",
-            "Reconciles a second by result. Good: no error.",
+            "Reconciles, by result",
+            "0 while nothing changes. requeue_after: success, with a time to look again. Good: no error.",
             Kind.Stacked,
             Unit.PerSecond,
             (
@@ -144,10 +161,11 @@ QUEUE = Section(
                     f"sum by (result) ({_rate(f'controller_runtime_reconcile_total{{{_OURS}}}')} {_MINE})", "{{result}}"
                 ),
             ),
+            tones=(("success", Tone.Good), ("error", Tone.Bad), ("requeue_after", Tone.Plain), (".*", Tone.Warn)),
         ),
         Panel(
             "Time of a reconcile",
-            "Seconds of one reconcile.",
+            "From taking a service from the queue to its result.",
             Kind.Lines,
             Unit.Seconds,
             _quantiles("controller_runtime_reconcile_time_seconds", _OURS),
@@ -155,37 +173,48 @@ QUEUE = Section(
         ),
         Panel(
             "Time in the queue",
-            "Seconds a service waited for a worker.",
+            "How long a service waited for a worker.",
             Kind.Lines,
             Unit.Seconds,
             _quantiles("workqueue_queue_duration_seconds", _NAMED),
             _IDLE,
         ),
         Panel(
-            "Services that wait",
-            "Depth of the queue. Above 100 for long: GraphpodQueueBacklog.",
+            "Services in the queue",
+            "Services that wait for a worker. Above 100 (dashed) for long: alert GraphpodQueueBacklog.",
             Kind.Lines,
             Unit.Count,
-            (Query(f"max by (pod) (workqueue_depth{{{_NAMED}}} {_LEADS})", "{{pod}}"),),
+            (Query(f"max by (namespace, pod) (workqueue_depth{{{_NAMED}}} {_LEADS})", "{{pod}}"),),
+            steps=((100, Tone.Bad),),
         ),
         Panel(
-            "Workers",
+            "Workers, busy and all",
             "Workers that are busy, and all of them.",
             Kind.Lines,
             Unit.Count,
             (
-                Query(f"max by (pod) (controller_runtime_active_workers{{{_OURS}}} {_LEADS})", "{{pod}} busy"),
                 Query(
-                    f"max by (pod) (controller_runtime_max_concurrent_reconciles{{{_OURS}}} {_LEADS})", "{{pod}} all"
+                    f"max by (namespace, pod) (controller_runtime_active_workers{{{_OURS}}} {_LEADS})", "{{pod}} busy"
+                ),
+                Query(
+                    f"max by (namespace, pod) (controller_runtime_max_concurrent_reconciles{{{_OURS}}} {_LEADS})",
+                    "{{pod}} all",
                 ),
             ),
         ),
         Panel(
-            "Longest reconcile that runs",
-            "Seconds of the worker that has had its service longest. Above 60: GraphpodReconcileStuck.",
+            "Age of the longest reconcile",
+            "Of the worker that has had its service longest; 0: none is busy. Above 60 s (dashed): alert "
+            "GraphpodReconcileStuck.",
             Kind.Lines,
             Unit.Seconds,
-            (Query(f"max by (pod) (workqueue_longest_running_processor_seconds{{{_NAMED}}} {_LEADS})", "{{pod}}"),),
+            (
+                Query(
+                    f"max by (namespace, pod) (workqueue_longest_running_processor_seconds{{{_NAMED}}} {_LEADS})",
+                    "{{pod}}",
+                ),
+            ),
+            steps=((60, Tone.Bad),),
         ),
     ),
 )
@@ -194,36 +223,42 @@ API = Section(
     "API server",
     (
         Panel(
-            "Requests by answer",
-            "Requests a second by status code. 409 is a conflict that is tried again. <error> got no answer.",
+            "Requests to the API server, by status code",
+            "404: an object that is not there yet. 409: a conflict that is tried again. <error>: no answer.",
             Kind.Stacked,
             Unit.RequestsPerSecond,
             (Query(f"sum by (code) ({_rate(f'rest_client_requests_total{{{_HERE}}}')} {_MINE})", "{{code}}"),),
         ),
         Panel(
             "Watches that ended with an error",
-            "Watches a second that were restarted. Good: 0.",
+            "Each was restarted. Good: 0.",
             Kind.Lines,
             Unit.PerSecond,
-            (Query(f"sum by (pod) ({_rate(f'graphpod_operator_watch_failures_total{{{_HERE}}}')})", "{{pod}}"),),
+            (
+                Query(
+                    f"sum by (namespace, pod) ({_rate(f'graphpod_operator_watch_failures_total{{{_HERE}}}')})",
+                    "{{pod}}",
+                ),
+            ),
         ),
         Panel(
-            "Objects too large to be read",
+            "Objects too large to read",
             "Objects that the operator leaves alone. Good: 0.",
             Kind.Number,
             Unit.Count,
             (Query("sum(graphpod_operator_object_skipped) or vector(0)", "objects"),),
+            steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
         ),
         Panel(
-            "Time of a request",
-            "Seconds until the API server began to answer: what 99 % of the requests stay below.",
+            "Time of a request to the API server (p99)",
+            "Until it began to answer: 99 % of the requests took less.",
             Kind.Lines,
             Unit.Seconds,
             (
                 Query(
                     "histogram_quantile(0.99, sum by (le, verb) "
                     f"({_rate(f'rest_client_request_duration_seconds_bucket{{{_HERE}}}')} {_MINE}))",
-                    "{{verb}}",
+                    "{{verb}} p99",
                 ),
             ),
             "Empty while no request is answered.",
@@ -233,14 +268,14 @@ API = Section(
             "Resident bytes of each replica.",
             Kind.Lines,
             Unit.Bytes,
-            (Query(f"max by (pod) (process_resident_memory_bytes{{{_HERE}}} {_MINE})", "{{pod}}"),),
+            (Query(f"max by (namespace, pod) (process_resident_memory_bytes{{{_HERE}}} {_MINE})", "{{pod}}"),),
         ),
         Panel(
-            "CPU of the operator",
-            "Cores that each replica uses.",
+            "CPU of the operator, in cores",
+            "Cores that each replica uses: 0.01 is 1 % of one.",
             Kind.Lines,
             Unit.Count,
-            (Query(f"sum by (pod) ({_rate(f'process_cpu_seconds_total{{{_HERE}}}')} {_MINE})", "{{pod}}"),),
+            (Query(f"sum by (namespace, pod) ({_rate(f'process_cpu_seconds_total{{{_HERE}}}')} {_MINE})", "{{pod}}"),),
         ),
     ),
 )

@@ -1,7 +1,9 @@
 """A picture of each dashboard with real data, in Grafana's layout: what a person looks at where no Grafana is."""
 
+import math
+import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import matplotlib as mpl
@@ -10,16 +12,22 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
+from matplotlib.figure import SubFigure
+from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from monitoring.boards import BOARDS
 from monitoring.boards.asking import Series, Span, answer
-from monitoring.boards.row import COLUMNS, Board, Kind, Panel, Unit
+from monitoring.boards.row import COLUMNS, Board, Kind, Panel, Section, Tone, Unit
 
-WIDTH, ROW_HEIGHT = 17.0, 2.5
-"""Inches: of the picture, and of a row of panels."""
+WIDTH, ROW_HEIGHT, TITLE_HEIGHT = 17.0, 3.0, 0.4
+"""Inches: of the picture, of a row of panels, and of the title of a section."""
 NAMED = 8
 """Series in a legend at most, the largest first."""
+BARS = 16
+"""Of a panel at most, the largest first."""
+LETTERS = 11.5
+"""Of a line of text for each column that a panel is wide."""
+COLOURS = {Tone.Good: "tab:green", Tone.Warn: "tab:orange", Tone.Bad: "tab:red", Tone.Plain: "tab:blue"}
 LABELS = (
     "pod",
     "phase",
@@ -34,7 +42,6 @@ LABELS = (
     "outcome",
 )
 """Columns of a table, where the series have them."""
-
 SUFFIXES = {
     Unit.PerSecond: "/s",
     Unit.RequestsPerSecond: " req/s",
@@ -61,21 +68,34 @@ def data(prometheus: str, board: Board, span: Span) -> Data:
     }
 
 
-def draw(board: Board, shown: Data, span: Span, file: Path) -> Path:
-    """One picture."""
-    rows = [row for section in board.sections for row in _rows(section.panels)]
-    figure = plt.figure(figsize=(WIDTH, ROW_HEIGHT * len(rows) + 0.7), dpi=80, layout="constrained")
+def draw(board: Board, shown: Data, span: Span, file: Path, notes: Mapping[str, str] | None = None) -> Path:
+    """One picture. `notes`: what a reader has to know about the data of a section, by its title."""
+    strips: list[Section | list[Panel]] = []
+    for section in board.sections:
+        strips += [section, *_rows(section.panels)]
+    heights = [TITLE_HEIGHT if isinstance(strip, Section) else ROW_HEIGHT for strip in strips]
+    figure = plt.figure(figsize=(WIDTH, sum(heights) + 0.7), dpi=80, layout="constrained")
     figure.suptitle(board.title, fontsize=15, fontweight="bold")
     # A figure a row: rows of different widths would press each other's panels together.
-    for row, strip in zip(rows, figure.subfigures(len(rows), 1, squeeze=False)[:, 0], strict=True):
-        column, grid = 0, strip.add_gridspec(1, COLUMNS)
-        for panel in row:
-            axes = strip.add_subplot(grid[0, column : column + panel.width])
-            _panel(axes, panel, shown[panel], span)
+    places = figure.subfigures(len(strips), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for strip, place in zip(strips, places, strict=True):
+        if isinstance(strip, Section):
+            _section(place, strip.title, (notes or {}).get(strip.title, ""))
+            continue
+        column, grid = 0, place.add_gridspec(1, COLUMNS)
+        for panel in strip:
+            axes = place.add_subplot(grid[0, column : column + panel.width])
+            draw_panel(axes, panel, shown[panel], span)
             column += panel.width
     figure.savefig(file)
     plt.close(figure)
     return file
+
+
+def _section(place: SubFigure, title: str, note: str) -> None:
+    place.set_facecolor("0.93")
+    place.text(0.005, 0.5, title, va="center", fontsize=12, fontweight="bold")
+    place.text(0.995, 0.5, note, va="center", ha="right", fontsize=10, color="tab:red")
 
 
 def _rows(panels: tuple[Panel, ...]) -> list[list[Panel]]:
@@ -87,8 +107,21 @@ def _rows(panels: tuple[Panel, ...]) -> list[list[Panel]]:
     return rows
 
 
-def _panel(axes: Axes, panel: Panel, series: list[Series], span: Span) -> None:
-    axes.set_title(panel.title, fontsize=10, loc="left", fontweight="bold")
+def draw_panel(axes: Axes, panel: Panel, series: list[Series], span: Span) -> None:
+    """One panel, with its meaning in full: a picture has no tooltip."""
+    lines = textwrap.wrap(panel.means, int(panel.width * LETTERS))
+    axes.set_title("\n".join(lines), fontsize=7, loc="left", color="0.3")
+    above = (0, 7 + 8.6 * len(lines))
+    axes.annotate(
+        panel.title,
+        (0, 1),
+        above,
+        "axes fraction",
+        "offset points",
+        fontsize=10,
+        fontweight="bold",
+        annotation_clip=False,
+    )
     axes.tick_params(labelsize=7)
     if not series:
         axes.set_axis_off()
@@ -98,51 +131,89 @@ def _panel(axes: Axes, panel: Panel, series: list[Series], span: Span) -> None:
 
 
 def _lines(axes: Axes, panel: Panel, series: list[Series], span: Span) -> None:
-    named = _most(series)
-    for one in series:
+    for one, label in zip(series, _labels(panel, series), strict=True):
         times = [at - span.end for at, _ in one.points]
-        axes.plot(times, [value for _, value in one.points], linewidth=1.2, label=one.name if one in named else None)
+        values = [value for _, value in one.points]
+        axes.plot(times, values, linewidth=1.2, label=label, color=_colour(panel, one))
+    for start, tone in panel.steps:
+        axes.axhline(start, color=COLOURS[tone], linestyle="--", linewidth=1, label=f"limit {text(start, panel.unit)}")
     _time_axis(axes, panel, series, span)
 
 
 def _stacked(axes: Axes, panel: Panel, series: list[Series], span: Span) -> None:
     times = sorted({at for one in series for at, _ in one.points})
-    values = [[dict(one.points).get(at, 0.0) for at in times] for one in series]
-    named = _most(series)
-    labels = [one.name if one in named else "" for one in series]
-    axes.stackplot([at - span.end for at in times], values, labels=labels, alpha=0.7)
+    points = [dict(one.points) for one in series]
+    values = [[mine.get(at, 0.0) for at in times] for mine in points]
+    labels = [label or "" for label in _labels(panel, series)]
+    areas = axes.stackplot([at - span.end for at in times], values, labels=labels, alpha=0.7)
+    for one, area in zip(series, areas, strict=True):
+        if colour := _colour(panel, one):
+            area.set_facecolor(colour)
     _time_axis(axes, panel, series, span)
 
 
-def _most(series: list[Series]) -> list[Series]:
-    """Those that stand in the legend: the largest."""
-    return sorted(series, key=lambda one: -max(value for _, value in one.points))[:NAMED]
+def _colour(panel: Panel, one: Series) -> str | None:
+    """By the name alone: a line has its limits as lines."""
+    tone = panel.tone(one.name, -math.inf)
+    return COLOURS[tone] if tone else None
+
+
+def _most(series: list[Series], number: int) -> list[Series]:
+    """The largest."""
+    return sorted(series, key=lambda one: -max(value for _, value in one.points))[:number]
+
+
+def _labels(panel: Panel, series: list[Series]) -> list[str | None]:
+    """What stands in the legend for each: the name and the latest value, of the largest series."""
+    named = _most(series, NAMED)
+    return [f"{one.name}: {text(one.latest, panel.unit)}" if one in named else None for one in series]
 
 
 def _time_axis(axes: Axes, panel: Panel, series: list[Series], span: Span) -> None:
     axes.set_xlim(-span.length, 0)
     values = [value for one in series for _, value in one.points]
     if min(values) >= 0:
-        axes.set_ylim(0, axes.get_ylim()[1] * 1.25 if max(values) > 0 else 1)
+        top = axes.get_ylim()[1] if max(values) > 0 or panel.steps else 1.0
+        if panel.unit is Unit.Share and 0.6 < max(values) <= 1:
+            top = 1.05
+        axes.set_ylim(-0.03 * top, top)  # a line at 0 is seen
+        if panel.unit is Unit.Bytes:
+            axes.yaxis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(top / 6))))
+    if not any(values):
+        axes.text(0.5, 0.5, "0 all the time", transform=axes.transAxes, ha="center", color="0.4", fontsize=9)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value, panel.unit)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s"))
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=6, loc="upper left", ncols=2, framealpha=0.6)
+    left = len(series) - NAMED
+    title = f"and {left} smaller ones; each with its latest value" if left > 0 else None
+    columns = max(1, panel.width // 4)
+    axes.legend(
+        fontsize=6.5, title=title, title_fontsize=6.5, loc="upper left", bbox_to_anchor=(0, -0.09), ncols=columns,
+        frameon=False, alignment="left", borderaxespad=0.2,
+    )  # fmt: skip
 
 
 def _number(axes: Axes, panel: Panel, series: list[Series], _: Span) -> None:
     axes.set_axis_off()
-    lines = [f"{text(one.latest, panel.unit)}  {one.name}" for one in series]
-    axes.text(0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=11)
+    words = dict(panel.words)
+    for number, one in enumerate(series):
+        tone = panel.tone(one.name, one.latest)
+        shown = f"{words.get(one.latest, text(one.latest, panel.unit))}  {one.name}"
+        height = 0.5 - 0.14 * (number - (len(series) - 1) / 2)
+        axes.text(0.5, height, shown, ha="center", va="center", fontsize=11, color=COLOURS[tone] if tone else "black")
 
 
 def _bars(axes: Axes, panel: Panel, series: list[Series], _: Span) -> None:
-    named = _most(series)[::-1]
-    axes.barh(range(len(named)), [one.latest for one in named], color="tab:green", alpha=0.5)
+    named = _most(series, BARS)[::-1]
+    tones = [panel.tone(one.name, one.latest) or Tone.Plain for one in named]
+    axes.barh(range(len(named)), [one.latest for one in named], color=[COLOURS[tone] for tone in tones], alpha=0.4)
     axes.set_xlim(0, max(one.latest for one in named) or 1)
+    axes.set_ylim(-0.6, max(len(named), 3) - 0.4)
     for number, one in enumerate(named):
         axes.text(0, number, f"  {text(one.latest, panel.unit)}   {one.name}", va="center", fontsize=7)
-    axes.xaxis.set_visible(False)
+    if left := len(series) - len(named):
+        axes.set_xlabel(f"and {left} more, each {text(named[0].latest, panel.unit)} or less", fontsize=7, loc="left")
+    axes.xaxis.set_ticks([])
     axes.yaxis.set_visible(False)
 
 
@@ -150,17 +221,20 @@ def _table(axes: Axes, panel: Panel, series: list[Series], _: Span) -> None:
     axes.set_axis_off()
     columns = [name for name in LABELS if any(name in one.labels for one in series)]
     cells = [[one.labels.get(name, "") for name in columns] for one in series]
-    table = axes.table(cells, colLabels=columns, loc="center", cellLoc="left")
+    table = axes.table(cells, colLabels=columns, loc="upper left", cellLoc="left")
     table.auto_set_font_size(False)
     table.set_fontsize(8)
 
 
 def _timeline(axes: Axes, panel: Panel, series: list[Series], span: Span) -> None:
     for number, one in enumerate(series):
-        axes.broken_barh([(at - span.end, span.step) for at, _ in one.points], (number - 0.4, 0.8), alpha=0.5)
+        stretches = [(at - span.end, span.step) for at, _ in one.points]
+        axes.broken_barh(stretches, (number - 0.4, 0.8), alpha=0.4, color=_colour(panel, one))
         axes.text(-span.length, number, f"  {one.name}", va="center", fontsize=7)
     axes.yaxis.set_visible(False)
+    axes.set_ylim(-0.6, max(len(series), 3) - 0.4)
     axes.set_xlim(-span.length, 0)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s"))
 
 
 _DRAWN: dict[Kind, Callable[[Axes, Panel, list[Series], Span], None]] = {
@@ -176,9 +250,7 @@ _DRAWN: dict[Kind, Callable[[Axes, Panel, list[Series], Span], None]] = {
 def text(value: float, unit: Unit) -> str:
     """A value as people read it."""
     if unit is Unit.Share:
-        if 0 < abs(value) < 0.01:
-            return f"{value:.2g}" if abs(value) < 0.0001 else f"{value:.2%}"
-        return f"{value:.0%}" if abs(value) < 10 else f"{value:.3g}×"
+        return f"{value:,.0%}" if value == 0 or abs(value) >= 1 else f"{_plain(value * 100)}%"
     if unit is Unit.Seconds:
         return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
     if unit is Unit.Bytes:
@@ -186,3 +258,8 @@ def text(value: float, unit: Unit) -> str:
     if unit is Unit.Watts:
         return f"{value:.4g} W"
     return f"{value:.4g}{SUFFIXES.get(unit, '')}"
+
+
+def _plain(value: float) -> str:
+    """Three digits, and no exponent."""
+    return f"{float(f'{value:.3g}'):.12f}".rstrip("0").rstrip(".")

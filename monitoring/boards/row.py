@@ -1,5 +1,7 @@
 """The rows of the table of dashboards. Nothing here knows Grafana."""
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -40,6 +42,19 @@ class Unit(StrEnum):
     Watts = "watt"
 
 
+class Tone(StrEnum):
+    """Grafana's names of colours that say something."""
+
+    Good = "green"
+    Warn = "orange"
+    Bad = "red"
+    Plain = "blue"
+    """Neither good nor bad."""
+
+
+LOWEST = -math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """PromQL with Grafana's variables, and how each series is called: `{{label}}`."""
@@ -61,6 +76,18 @@ class Panel:
     width: int = 8
     """Of COLUMNS."""
     height: int = 8
+    tones: tuple[tuple[str, Tone], ...] = ()
+    """Colours of series by a regular expression of the whole name; the first that matches counts."""
+    steps: tuple[tuple[float, Tone], ...] = ()
+    """From each value on its tone, in ascending order; below the first Plain. Lines get a dashed line at each."""
+    words: tuple[tuple[float, str], ...] = ()
+    """What stands in place of a value."""
+
+    def tone(self, name: str, value: float) -> Tone | None:
+        """Of a series of this name whose latest value is this; None if nothing is said about it."""
+        named = (tone for pattern, tone in self.tones if re.fullmatch(pattern, name))
+        passed = [tone for start, tone in self.steps if value >= start]
+        return next(named, passed[-1] if passed else None)
 
     @property
     def description(self) -> str:
@@ -103,6 +130,12 @@ class Board:
             yield from section.panels
 
 
+STAGES = (
+    "Import: Python and torch. Load: weights. Buffers: static buffers and workspaces. Compile: torch.compile, if set. "
+    "PrefillCapture, DecodeCapture: graphs. DecodeMeasure: decode's graphs for a first time, to learn their memory. "
+    "KvSizing: the KV cache in what is left. SelfCheck: graphs against uncaptured code."
+)
+"""What each stage of a start does, in their order."""
 SERVICE = 'namespace=~"$namespace",inferenceservice=~"$inferenceservice",pod=~"$pod"'
 """Selects the pods of the services that a board shows."""
 OF_SERVICES = (

@@ -1,12 +1,14 @@
 """The board of serving: what clients get, against the objectives, and what holds them up."""
 
 from monitoring.boards.row import (
+    LOWEST,
     OF_SERVICES,
     Board,
     Kind,
     Panel,
     Query,
     Section,
+    Tone,
     Unit,
     quantiles,
     rate,
@@ -44,30 +46,37 @@ OBJECTIVES = Section(
     "Objectives",
     (
         Panel(
-            "Within the objective",
-            "First tokens and gaps within spec.slo (without it: 1 s and 50 ms; goal 99 %), requests with an answer "
-            "(99.9 %). spec.slo counts if the recording rules are installed.",
+            "Share within the objective",
+            "First tokens (TTFT) and gaps between tokens within spec.slo, by default 1 s and 50 ms: goal 99 %. "
+            "Requests with an answer: goal 99.9 %. spec.slo counts if the recording rules are installed.",
             Kind.Lines,
             Unit.Share,
             (
-                Query(_within("ttft", _TTFT, TTFT_BOUND), "{{inferenceservice}} TTFT"),
-                Query(_within("itl", _ITL, ITL_BOUND), "{{inferenceservice}} gaps"),
-                Query(_answered("$__rate_interval"), "{{inferenceservice}} answered"),
+                Query(_within("ttft", _TTFT, TTFT_BOUND), "{{namespace}}/{{inferenceservice}} TTFT"),
+                Query(_within("itl", _ITL, ITL_BOUND), "{{namespace}}/{{inferenceservice}} gaps"),
+                Query(_answered("$__rate_interval"), "{{namespace}}/{{inferenceservice}} answered"),
             ),
             _IDLE,
             width=16,
         ),
         Panel(
-            "Budget left",
-            "Share of the error budget that is left over the time of the board. Below 0 the objective is missed.",
+            "Error budget left",
+            "Of the time shown. 100 %: nothing failed. 0 %: as much failed as the goal allows. -200 %: that and twice "
+            "as much again. Below 0 the objective is missed.",
             Kind.Number,
             Unit.Share,
             (
-                Query(_left(_within("ttft", _TTFT, TTFT_BOUND, "$__range"), 0.01), "{{inferenceservice}} TTFT"),
-                Query(_left(_within("itl", _ITL, ITL_BOUND, "$__range"), 0.01), "{{inferenceservice}} gaps"),
-                Query(_left(_answered("$__range"), 0.001), "{{inferenceservice}} answered"),
+                Query(
+                    _left(_within("ttft", _TTFT, TTFT_BOUND, "$__range"), 0.01),
+                    "{{namespace}}/{{inferenceservice}} TTFT",
+                ),
+                Query(
+                    _left(_within("itl", _ITL, ITL_BOUND, "$__range"), 0.01), "{{namespace}}/{{inferenceservice}} gaps"
+                ),
+                Query(_left(_answered("$__range"), 0.001), "{{namespace}}/{{inferenceservice}} answered"),
             ),
             _IDLE,
+            steps=((LOWEST, Tone.Bad), (0, Tone.Good)),
         ),
     ),
 )
@@ -76,31 +85,31 @@ LATENCY = Section(
     "Latency",
     (
         Panel(
-            "Time to first token", "Seconds from receiving a request to its first token.", Kind.Lines, Unit.Seconds,
-            quantiles(_TTFT), _IDLE,
+            "Time to first token", "From receiving a request to its first token. p50: half of the requests took less.",
+            Kind.Lines, Unit.Seconds, quantiles(_TTFT), _IDLE,
         ),
         Panel(
-            "Gaps between tokens", "Seconds between two tokens of a request.", Kind.Lines, Unit.Seconds,
+            "Gaps between tokens", "Each gap counts: p99 shows single stalls.", Kind.Lines, Unit.Seconds,
             quantiles(_ITL), _IDLE,
         ),
         Panel(
-            "Whole requests", "Seconds from receiving a request to its last token.", Kind.Lines, Unit.Seconds,
+            "Time of a whole request", "From receiving a request to its last token.", Kind.Lines, Unit.Seconds,
             quantiles("graphpod_e2e_request_latency_seconds"), _IDLE,
         ),
         Panel(
-            "Time of an output token", "Seconds for a token after the first: the mean of a request.", Kind.Lines,
-            Unit.Seconds, quantiles("graphpod_time_per_output_token_seconds"), _IDLE,
+            "Mean gap of a request", "The pace of requests: each counts once, by the mean of its gaps.",
+            Kind.Lines, Unit.Seconds, quantiles("graphpod_time_per_output_token_seconds"), _IDLE,
         ),
         Panel(
-            "Time in the queue", "Seconds until a pass admits a request. Long: raise spec.replicas.", Kind.Lines,
+            "Time in the queue", "Until a pass admits a request. Long: raise spec.replicas.", Kind.Lines,
             Unit.Seconds, quantiles("graphpod_request_queue_time_seconds"), _IDLE,
         ),
         Panel(
-            "Time of prefill", "Seconds from admission to the first token.", Kind.Lines, Unit.Seconds,
+            "Time of prefill", "From admission to the first token.", Kind.Lines, Unit.Seconds,
             quantiles("graphpod_request_prefill_time_seconds"), _IDLE,
         ),
         Panel(
-            "Time of decode", "Seconds from the first token to the last.", Kind.Lines, Unit.Seconds,
+            "Time of decode", "From the first token to the last.", Kind.Lines, Unit.Seconds,
             quantiles("graphpod_request_decode_time_seconds"), _IDLE,
         ),
         Panel(
@@ -118,20 +127,25 @@ LOAD = Section(
     "Load",
     (
         Panel(
-            "Requests by how they ended",
-            "Requests a second. stop and length got their answer. rejected: the queue was full. abort: the "
-            "client left. "
+            "Requests, by how they ended",
+            "stop and length got their answer. rejected: the queue was full. abort: the client left. "
             "slow_reader: the client did not read its answer.",
             Kind.Stacked,
             Unit.RequestsPerSecond,
             (Query(f"sum by (finish_reason) ({rate('graphpod_requests_total')})", "{{finish_reason}}"),),
+            tones=(
+                ("stop|length", Tone.Good),
+                ("error|rejected", Tone.Bad),
+                ("abort|slow_reader", Tone.Warn),
+            ),
         ),
         Panel(
-            "HTTP answers",
-            "HTTP answers a second by status code. Good: 200. 503: the queue is full, or the pod is not Ready.",
+            "HTTP answers, by status code",
+            "Good: 200. 503: the queue is full, or the pod is not Ready.",
             Kind.Stacked,
             Unit.RequestsPerSecond,
             (Query(f"sum by (code) ({rate('graphpod_http_requests_total')})", "{{code}}"),),
+            tones=(("2..", Tone.Good), ("4..", Tone.Warn), ("5..", Tone.Bad)),
         ),
         Panel(
             "Tokens",
@@ -144,18 +158,18 @@ LOAD = Section(
             ),
         ),
         Panel(
-            "Running and waiting",
+            "Requests running and waiting",
             "Requests that hold KV pages, and those in the queue. Waiting above running for long: add replicas.",
             Kind.Lines,
             Unit.Count,
             (
                 Query(
-                    f"sum by (inferenceservice) ({selected('graphpod_requests_running')})",
-                    "{{inferenceservice}} running",
+                    f"sum by (namespace, inferenceservice) ({selected('graphpod_requests_running')})",
+                    "{{namespace}}/{{inferenceservice}} running",
                 ),
                 Query(
-                    f"sum by (inferenceservice) ({selected('graphpod_requests_waiting')})",
-                    "{{inferenceservice}} waiting",
+                    f"sum by (namespace, inferenceservice) ({selected('graphpod_requests_waiting')})",
+                    "{{namespace}}/{{inferenceservice}} waiting",
                 ),
             ),
         ),
@@ -164,47 +178,47 @@ LOAD = Section(
             "Share of the KV pages that requests hold. At 100 % requests wait or are preempted.",
             Kind.Lines,
             Unit.Share,
-            (Query(f"max by (pod) ({selected('graphpod_kv_cache_usage_ratio')})", "{{pod}}"),),
+            (Query(f"max by (namespace, pod) ({selected('graphpod_kv_cache_usage_ratio')})", "{{pod}}"),),
         ),
         Panel(
-            "Prefix cache",
-            "Share of prompt tokens that the prefix cache had.",
+            "Hits of the prefix cache",
+            "Share of prompt tokens that the prefix cache had, and prefill did not compute.",
             Kind.Lines,
             Unit.Share,
             (
                 Query(
-                    f"sum by (inferenceservice) ({rate('graphpod_prefix_cache_hit_tokens_total')})"
-                    f" / sum by (inferenceservice) ({rate('graphpod_prefix_cache_queried_tokens_total')})",
-                    "{{inferenceservice}}",
+                    f"sum by (namespace, inferenceservice) ({rate('graphpod_prefix_cache_hit_tokens_total')})"
+                    f" / sum by (namespace, inferenceservice) ({rate('graphpod_prefix_cache_queried_tokens_total')})",
+                    "{{namespace}}/{{inferenceservice}}",
                 ),
             ),
             _IDLE,
         ),
         Panel(
-            "Preemptions and bad logits",
-            "Requests set back because the KV cache was full, and requests ended by NaN or infinity. Good: 0.",
+            "Preemptions, and logits that are not finite",
+            "Requests set back because the KV cache was full, and requests ended by a NaN or an infinity. Good: 0.",
             Kind.Lines,
             Unit.RequestsPerSecond,
             (
-                Query(f"sum by (pod) ({rate('graphpod_preemptions_total')})", "{{pod}} preempted"),
-                Query(f"sum by (pod) ({rate('graphpod_nonfinite_logits_total')})", "{{pod}} not finite"),
+                Query(f"sum by (namespace, pod) ({rate('graphpod_preemptions_total')})", "{{pod}} preempted"),
+                Query(f"sum by (namespace, pod) ({rate('graphpod_nonfinite_logits_total')})", "{{pod}} not finite"),
             ),
         ),
         Panel(
             "Tokens that the prefix cache evicts",
-            "Tokens a second that were evicted because their pages were needed.",
+            "Prefixes given up because requests needed their pages. High: prompts that come again are computed again.",
             Kind.Lines,
             Unit.TokensPerSecond,
-            (Query(f"sum by (pod) ({rate('graphpod_prefix_cache_evicted_tokens_total')})", "{{pod}}"),),
+            (Query(f"sum by (namespace, pod) ({rate('graphpod_prefix_cache_evicted_tokens_total')})", "{{pod}}"),),
         ),
         Panel(
-            "KV capacity",
+            "Size of the KV cache",
             "Tokens that the KV cache of each pod can hold, and tokens of cached prefixes.",
             Kind.Bars,
             Unit.Tokens,
             (
-                Query(f"max by (pod) ({selected('graphpod_kv_cache_capacity_tokens')})", "{{pod}} capacity"),
-                Query(f"max by (pod) ({selected('graphpod_prefix_cache_tokens')})", "{{pod}} prefixes"),
+                Query(f"max by (namespace, pod) ({selected('graphpod_kv_cache_capacity_tokens')})", "{{pod}} capacity"),
+                Query(f"max by (namespace, pod) ({selected('graphpod_prefix_cache_tokens')})", "{{pod}} prefixes"),
             ),
         ),
     ),

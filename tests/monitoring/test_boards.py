@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.boards import BOARDS
+from monitoring.boards import BOARDS, fleet
 from monitoring.boards.asking import Series, answer
 from monitoring.boards.picture import data, draw
 from monitoring.boards.row import Board, Panel, Query
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 """`make monitoring` runs them: Prometheus is built for them, and they take minutes."""
 QUERIES = [(board, panel, query) for board in BOARDS for panel in board.panels() for query in panel.queries]
 NAMES = [f"{board.name}-{panel.title}-{query.legend}" for board, panel, query in QUERIES]
+NOTES = {fleet.GPU.title: "made-up values of a test's fixture: this pod runs on a CPU"}
 LONG_WINDOWS = ("30m", "1h", "6h", "3d")
 
 
@@ -48,7 +49,7 @@ def test_a_query_returns_data(board: Board, panel: Panel, query: Query, watched:
 
 
 def test_the_share_of_padding_is_that_of_the_engines_own_counters(watched: Watched) -> None:
-    shown = {one.labels["phase"]: one.latest for one in latest(watched, "graphs", "Padding")}
+    shown = {one.labels["phase"]: one.latest for one in latest(watched, "graphs", "Share of padding")}
     assert shown.keys() == {"prefill", "decode"}
     for phase, share in shown.items():
         padding = exposed(watched, "graphpod_graph_tokens_total", phase=phase, kind="padding")
@@ -56,20 +57,20 @@ def test_the_share_of_padding_is_that_of_the_engines_own_counters(watched: Watch
 
 
 def test_first_tokens_within_the_objective_are_those_of_the_engines_own_histogram(watched: Watched) -> None:
-    (shown,) = latest(watched, "serving", "Within the objective")
+    (shown,) = latest(watched, "serving", "Share within the objective")
     good = exposed(watched, "graphpod_time_to_first_token_seconds_bucket", le="1.0")
     assert exposed(watched, "graphpod_time_to_first_token_seconds_count") == ROUNDS * CLIENTS
     assert shown.latest == pytest.approx(good / (ROUNDS * CLIENTS))
 
 
 def test_the_services_of_the_operators_board_are_those_of_the_cluster(watched: Watched) -> None:
-    assert sum(one.latest for one in latest(watched, "operator", "By Ready")) == 2
+    assert sum(one.latest for one in latest(watched, "operator", "Services, by Ready")) == 2
 
 
 def test_the_seconds_of_a_start_are_those_that_the_engine_reports(watched: Watched) -> None:
     with urllib.request.urlopen(f"http://{watched.engine.admin}/warmup", timeout=10) as reply:
         stages = {stage["name"]: stage["seconds"] for stage in json.load(reply)["stages"]}
-    (shown,) = latest(watched, "warmup", "Seconds of a start")
+    (shown,) = latest(watched, "warmup", "Time of the latest start")
     assert shown.latest == pytest.approx(sum(stages.values()))
     graphs = {"Compile", "PrefillCapture", "DecodeMeasure", "DecodeCapture", "SelfCheck"}
     (share,) = latest(watched, "warmup", "Graphs' share of a start")
@@ -78,7 +79,7 @@ def test_the_seconds_of_a_start_are_those_that_the_engine_reports(watched: Watch
 
 def test_the_bytes_of_the_largest_size_are_most_of_its_pool(watched: Watched) -> None:
     """Sizes share a pool and are captured largest first."""
-    shown = latest(watched, "warmup", "Bytes by size")
+    shown = latest(watched, "warmup", "Memory that a size added: the largest 8 of each phase")
     pool = {(one.labels["phase"], int(one.labels["size"])): one.latest for one in shown if one.labels["kind"] == "pool"}
     largest = max(size for phase, size in pool if phase == "prefill")
     assert pool["prefill", largest] == max(pool.values())
@@ -91,7 +92,7 @@ def test_the_share_of_graphs_is_that_of_the_memory_which_the_fixture_has_in_use(
 
 
 def test_the_pods_of_the_fleet_are_counted_by_their_state(watched: Watched) -> None:
-    shown = latest(watched, "fleet", "Pods by state")
+    shown = latest(watched, "fleet", "Pods, by state")
     assert [(one.labels["inferenceservice"], one.labels["state"], one.latest) for one in shown] == [
         ("smollm2", "Ready", 1)
     ]
@@ -112,5 +113,5 @@ def test_a_recorded_series_has_values(name: str, watched: Watched) -> None:
 def test_a_picture_of_every_board_is_drawn(board: Board, watched: Watched, tmp_path: Path) -> None:
     shown = data(watched.prometheus.url, board, watched.span)
     folder = Path(os.environ.get("GRAPHPOD_BOARDS") or tmp_path)
-    file = draw(board, shown, watched.span, folder / f"{board.name}.png")
+    file = draw(board, shown, watched.span, folder / f"{board.name}.png", NOTES)
     assert file.read_bytes().startswith(b"\x89PNG")

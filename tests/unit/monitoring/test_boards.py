@@ -7,7 +7,7 @@ import pytest
 
 from monitoring.boards import BOARDS, grafana
 from monitoring.boards.asking import STEPS, Span, called, substituted
-from monitoring.boards.row import COLUMNS, Board, Panel, Query
+from monitoring.boards.row import COLUMNS, LOWEST, Board, Kind, Panel, Query, Tone, Unit
 from tests.unit.house.pages import ROOT
 from tests.unit.house.test_import_law import imported
 from tests.unit.monitoring.promql import SERIES, unknown
@@ -35,6 +35,38 @@ def test_a_panel_says_what_it_shows(board: Board, panel: Panel) -> None:
     assert panel.quiet.endswith(".") or not panel.quiet
     assert "Empty" in panel.description, "whoever sees nothing must learn why"
     assert panel.queries
+
+
+@pytest.mark.parametrize(("board", "panel"), PANELS, ids=lambda value: getattr(value, "title", None))
+def test_services_and_pods_of_one_name_in_two_namespaces_stay_apart(board: Board, panel: Panel) -> None:
+    for query in panel.queries:
+        for labels in re.findall(r"\bby \(([^)]*)\)", query.expr):
+            grouped = {label.strip() for label in labels.split(",")}
+            assert not grouped & {"inferenceservice", "pod"} or "namespace" in grouped, query.expr
+        assert query.legend.count("{{inferenceservice}}") == query.legend.count("{{namespace}}/{{inferenceservice}}")
+
+
+@pytest.mark.parametrize(("board", "panel"), PANELS, ids=lambda value: getattr(value, "title", None))
+def test_grafana_paints_no_value_by_a_threshold_that_the_panel_does_not_name(board: Board, panel: Panel) -> None:
+    """Without thresholds Grafana paints every value above 80 red."""
+    (made,) = [one for one in json.loads(grafana.render(board))["panels"] if one["title"] == panel.title]
+    steps = made["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
+    assert [step["value"] for step in steps if step["value"] is not None] == [
+        start for start, _ in panel.steps if start != LOWEST
+    ]
+    if panel.kind in (Kind.Number, Kind.Bars):
+        assert steps[0]["value"] is None
+
+
+def test_a_tone_is_that_of_the_name_and_then_that_of_the_value() -> None:
+    panel = Panel("", "", Kind.Lines, Unit.Count, (), tones=((".* ok", Tone.Good),), steps=((5, Tone.Bad),))
+    assert [panel.tone("a ok", 9), panel.tone("a", 5), panel.tone("a", 4)] == [Tone.Good, Tone.Bad, None]
+
+
+def test_a_service_that_is_not_ready_is_red() -> None:
+    (ready,) = [panel for _, panel in PANELS if panel.title == "Services, by Ready"]
+    tones = [ready.tone(f"Ready={status}", 1) for status in ("True", "False", "Unknown")]
+    assert tones == [Tone.Good, Tone.Bad, Tone.Warn]
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
