@@ -13,7 +13,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
-from matplotlib.ticker import FuncFormatter, MultipleLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from monitoring.boards import BOARDS
 from monitoring.boards.asking import Series, Span, answer
@@ -111,7 +111,7 @@ def draw_panel(axes: Axes, panel: Panel, series: list[Series], span: Span) -> No
     """One panel, with its meaning in full: a picture has no tooltip."""
     lines = textwrap.wrap(panel.means, int(panel.width * LETTERS))
     axes.set_title("\n".join(lines), fontsize=7, loc="left", color="0.3")
-    above = (0, 7 + 8.6 * len(lines))
+    above = (0, 6 + 9.4 * len(lines))
     axes.annotate(
         panel.title,
         (0, 1),
@@ -173,7 +173,7 @@ def _time_axis(axes: Axes, panel: Panel, series: list[Series], span: Span) -> No
     axes.set_xlim(-span.length, 0)
     values = [value for one in series for _, value in one.points]
     if min(values) >= 0:
-        top = axes.get_ylim()[1] if max(values) > 0 or panel.steps else 1.0
+        top = axes.get_ylim()[1] * 1.05 if max(values) > 0 or panel.steps else 1.0
         if panel.unit is Unit.Share and 0.6 < max(values) <= 1:
             top = 1.05
         axes.set_ylim(-0.03 * top, top)  # a line at 0 is seen
@@ -182,6 +182,7 @@ def _time_axis(axes: Axes, panel: Panel, series: list[Series], span: Span) -> No
     if not any(values):
         axes.text(0.5, 0.5, "0 all the time", transform=axes.transAxes, ha="center", color="0.4", fontsize=9)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value, panel.unit)))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s"))
     axes.grid(alpha=0.3)
     left = len(series) - NAMED
@@ -208,7 +209,7 @@ def _bars(axes: Axes, panel: Panel, series: list[Series], _: Span) -> None:
     tones = [panel.tone(one.name, one.latest) or Tone.Plain for one in named]
     axes.barh(range(len(named)), [one.latest for one in named], color=[COLOURS[tone] for tone in tones], alpha=0.4)
     axes.set_xlim(0, max(one.latest for one in named) or 1)
-    axes.set_ylim(-0.6, max(len(named), 3) - 0.4)
+    axes.set_ylim(min(0, len(named) - 3) - 0.6, len(named) - 0.4)
     for number, one in enumerate(named):
         axes.text(0, number, f"  {text(one.latest, panel.unit)}   {one.name}", va="center", fontsize=7)
     if left := len(series) - len(named):
@@ -229,11 +230,12 @@ def _table(axes: Axes, panel: Panel, series: list[Series], _: Span) -> None:
 def _timeline(axes: Axes, panel: Panel, series: list[Series], span: Span) -> None:
     for number, one in enumerate(series):
         stretches = [(at - span.end, span.step) for at, _ in one.points]
-        axes.broken_barh(stretches, (number - 0.4, 0.8), alpha=0.4, color=_colour(panel, one))
+        axes.broken_barh(stretches, (number - 0.4, 0.8), alpha=0.4, linewidth=0, color=_colour(panel, one))
         axes.text(-span.length, number, f"  {one.name}", va="center", fontsize=7)
     axes.yaxis.set_visible(False)
-    axes.set_ylim(-0.6, max(len(series), 3) - 0.4)
+    axes.set_ylim(min(0, len(series) - 3) - 0.6, len(series) - 0.4)
     axes.set_xlim(-span.length, 0)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s"))
 
 

@@ -48,7 +48,7 @@ What a pod derives when `spec.engine` and `spec.graph` are left out, on one GPU 
 `graphpod explain` computes these rows. For another model give it the model's `config.json`:
 
 ```
-graphpod explain -f service.yaml --node gpu=H100 --model-config config.json
+.venv/bin/graphpod explain -f service.yaml --node gpu=H100 --model-config config.json
 ```
 
 - **context** and **batch** are the tokens of one sequence and the sequences decoded together.

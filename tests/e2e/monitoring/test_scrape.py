@@ -85,7 +85,7 @@ def test_a_plain_prometheus_with_the_documented_jobs_scrapes_the_same_pods(watch
         found = watched.eventually(lambda: len(seen := named(plain, engines)) == 3 and seen, timeout=60)
         assert {dict(one)["inferenceservice"] for one in found} == {"one", "two", "strange"}
         watched.eventually(lambda: found >= named(watched.prometheus, engines) != set())
-        assert named(plain, operators) == named(watched.prometheus, operators) != set()
+        watched.eventually(lambda: named(plain, operators) == named(watched.prometheus, operators) != set())
         assert {one["health"] for one in plain.get("targets")["activeTargets"]} == {"up"}
 
 

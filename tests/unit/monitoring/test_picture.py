@@ -45,7 +45,7 @@ def test_a_panel_writes_its_title_its_meaning_and_each_latest_value() -> None:
 def test_series_that_are_left_out_are_counted() -> None:
     many = [series(f"pod-{number}", float(number)) for number in range(NAMED + BARS)]
     assert f"and {BARS} smaller ones" in texts(LINES, *many)
-    assert f"and {NAMED} more, each 700% or less" in texts(replace(LINES, kind=Kind.Bars), *many)
+    assert f"and {NAMED} more, each 800% or less" in texts(replace(LINES, kind=Kind.Bars), *many)
 
 
 def test_zero_is_seen_and_a_limit_is_named() -> None:
