@@ -5,8 +5,7 @@ from monitoring.boards.row import LOWEST, OF_SERVICES, Board, Kind, Panel, Query
 _IDLE = "Empty while no pass runs."
 _GPU = (
     "Empty on a CPU, without dcgm-exporter, or if Prometheus renames its labels namespace and pod: set "
-    "honorLabels on its "
-    "ServiceMonitor."
+    "honorLabels on its ServiceMonitor."
 )
 _MIB = 1 << 20
 """DCGM counts memory in MiB."""

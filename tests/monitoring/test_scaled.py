@@ -18,6 +18,7 @@ from monitoring.rules import ALERTS
 from monitoring.rules.file import groups
 from tests.e2e.monitoring.faults import ENGINE, ENGINES_FOLLOW, OPERATOR
 from tests.e2e.monitoring.stack import QUICK
+from tests.eventually import Eventually
 from tests.monitoring import scaled
 from tests.monitoring.actor import ADMIN_PORT, Actor, Load
 from tests.unit.operator.objects import planned
@@ -106,15 +107,10 @@ def series(name: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def wait_ready(actor: Actor) -> None:
-    deadline = time.monotonic() + 20
-    while not actor.ready and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert actor.ready
-
-
-def test_an_acting_engine_moves_the_real_series_at_the_rates_it_was_given(acting: Actor) -> None:
-    wait_ready(acting)
+def test_an_acting_engine_moves_the_real_series_at_the_rates_it_was_given(
+    acting: Actor, eventually: Eventually
+) -> None:
+    eventually(lambda: acting.ready, timeout=20)
     first = series("graphpod_graph_tokens_total")
     time.sleep(0.5)
     added = {key: value - first[key] for key, value in series("graphpod_graph_tokens_total").items()}
@@ -127,8 +123,8 @@ def test_an_acting_engine_moves_the_real_series_at_the_rates_it_was_given(acting
 
 
 @pytest.mark.parametrize("acting", ["capture:decode:4"], indirect=True)
-def test_a_capture_that_fails_is_counted_once_and_weakens_the_policy(acting: Actor) -> None:
-    wait_ready(acting)
+def test_a_capture_that_fails_is_counted_once_and_weakens_the_policy(acting: Actor, eventually: Eventually) -> None:
+    eventually(lambda: acting.ready, timeout=20)
     for _ in range(2):
         failures = series("graphpod_graph_capture_failures_total")
         assert {key: value for key, value in failures.items() if value} == {
