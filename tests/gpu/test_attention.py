@@ -71,7 +71,7 @@ def heads(rows: int, count: int, seed: int, width: int = 128) -> torch.Tensor:
 def test_a_plan_made_while_the_device_is_behind_leaves_the_pass_before_it_alone(backend: str) -> None:
     """Plans are copied to the device in its own time; a large ladder's captures put it far behind the host."""
     cache = KvCache.allocate(SHAPE, 400, PAGE, torch.bfloat16, CUDA)
-    attention = FlashInferAttention(SHAPE, torch.bfloat16, CUDA, prefill=backend)
+    attention = FlashInferAttention(SHAPE, torch.bfloat16, torch.bfloat16, CUDA, prefill=backend)
     attention.bind(cache)
     sizes = (700, 4, 3000, 33, 1500)
     firsts = [1, 60, 70, 270, 280]
@@ -107,7 +107,7 @@ def test_prefill_decode_and_cache_are_those_of_plain_torch(kernels: str, page: i
     shape = replace(SHAPE, head_dim=width, attention_scale=0.07)
     sizes = (700, 33, 1)
     results = []
-    for attention in (FlashInferAttention(shape, torch.bfloat16, CUDA, prefill), TorchAttention(shape)):
+    for attention in (FlashInferAttention(shape, torch.bfloat16, kv_dtype, CUDA, prefill), TorchAttention(shape)):
         cache = KvCache.allocate(shape, 1600 // page + 4, page, kv_dtype, CUDA, SCALES)
         attention.bind(cache)
         order = (torch.randperm(cache.pages - 1, generator=torch.Generator().manual_seed(3)) + 1).tolist()
@@ -193,7 +193,9 @@ def test_a_captured_step_is_planned_and_replayed_without_waiting_for_the_device(
     prefill, width, kv_dtype = KERNELS.get(kernels, ("", 128, torch.bfloat16))
     shape = replace(SHAPE, head_dim=width)
     decode = our_decode(shape, torch.bfloat16) if kernels == "torch, our decode" else None
-    attention = FlashInferAttention(shape, torch.bfloat16, CUDA, prefill) if prefill else TorchAttention(shape, decode)
+    attention: AttentionBackend = TorchAttention(shape, decode)
+    if prefill:
+        attention = FlashInferAttention(shape, torch.bfloat16, kv_dtype, CUDA, prefill)
     attention.bind(KvCache.allocate(shape, 100, PAGE, kv_dtype, CUDA, SCALES))
     attention.reserve(4, 30)
     inputs = [heads(4, n, n, width) for n in (8, 2, 2)]

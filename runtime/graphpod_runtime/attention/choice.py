@@ -71,7 +71,8 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
         case prefill:
             from graphpod_runtime.attention.flashinfer import FlashInferAttention
 
-            return Chosen(FlashInferAttention(shape, work.dtype, work.device, prefill.value), choice.because)
+            backend = FlashInferAttention(shape, work.dtype, work.kv_dtype, work.device, prefill.value)
+            return Chosen(backend, choice.because)
 
 
 def kernels_for(head_dim: int, dtype: torch.dtype, kv_dtype: torch.dtype) -> Kernels:

@@ -27,6 +27,9 @@ from graphpod_runtime.wire.messages import (
 
 IDLE_SECONDS = 0.5
 """An idle loop wakes this often, to beat."""
+AWAKE_SECONDS = 0.02
+"""So long a loop without work looks for commands before it sleeps, where there are processors to spare: one that has
+slept launches its first pass in twice the time."""
 COUNTERS_SECONDS = 1.0
 """A busy loop reports its counters this often, and whenever a request ends."""
 
@@ -54,9 +57,14 @@ class Link(Protocol):
 class Loop:
     """Owns the scheduler of a started runner."""
 
-    def __init__(self, runner: Runner, link: Link, beat: Callable[[], None]) -> None:
-        """`beat` is called once a turn: silence means that a pass is stuck."""
+    def __init__(self, runner: Runner, link: Link, beat: Callable[[], None], awake: float = 0.0) -> None:
+        """`beat` is called once a turn: silence means that a pass is stuck. `awake`: seconds without work before the
+        loop sleeps.
+        """
         self._runner = runner
+        self._awake = awake
+        self._worked = 0.0
+        """When it last had work."""
         self._link = link
         self._beat = beat
         self._draining = False
@@ -88,9 +96,10 @@ class Loop:
         """One round: every command that came, one pass, one frame of events."""
         self._beat()
         events: list[Event] = []
-        for command in self._link.poll(0 if self.busy else IDLE_SECONDS):
+        for command in self._link.poll(self._patience()):
             events += self._obey(command)
         if busy := self.busy:
+            self._worked = time.monotonic()
             for progress in self._pipeline.turn():
                 self._metrics.progressed(progress)
                 events += _events(progress)
@@ -101,6 +110,10 @@ class Loop:
             # Counters first: who reads the metrics after its answer finds its request counted.
             events.insert(0, self._counters())
         self._link.send(events)
+
+    def _patience(self) -> float:
+        """Seconds to wait for a command."""
+        return 0.0 if self.busy or time.monotonic() - self._worked < self._awake else IDLE_SECONDS
 
     def _obey(self, command: Command) -> list[Event]:
         match command:

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphpod_policy import EngineConfig, ExitCode
+from graphpod_policy import Device, EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.engine.loop import Loop, Runner
+from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
 from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Heartbeat, Warmup
 from graphpod_runtime.wire.socket import BEAT, WIRE, EngineEnd
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("graphpod.engine")
 
 BEAT_SECONDS = 1.0
+CORES_TO_SPARE = 4
+"""Processors with which one may be kept awake: the front, the driver and the loop have one each."""
 
 MakeRunner = Callable[[EngineConfig, "Callable[[Report], None]", float], Runner]
 
@@ -93,7 +95,8 @@ def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: Mak
     # What the start made lives as long as the process: the collector need not walk it again.
     gc.collect()
     gc.freeze()
-    Loop(runner, link, lambda: pulse.beat("Ready")).run()
+    spare = config.features.device is Device.Cuda and len(os.sched_getaffinity(0)) >= CORES_TO_SPARE
+    Loop(runner, link, lambda: pulse.beat("Ready"), AWAKE_SECONDS if spare else 0.0).run()
 
 
 def _real_runner(config: EngineConfig, report: "Callable[[Report], None]", began: float) -> Runner:

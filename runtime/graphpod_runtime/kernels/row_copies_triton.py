@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -76,17 +77,19 @@ class TritonRows:
         k, v = k.flatten(1), v.flatten(1)
         width = k.shape[1]
         sizes = (k.stride(0), v.stride(0), width, triton.next_power_of_2(width))
+        grid, stream = (k.shape[0], 1, 1), torch.cuda.current_stream(k.device).cuda_stream
+        addresses = k.data_ptr(), v.data_ptr(), slots.data_ptr()
         launch: Any = None
 
         def write(keys: Tensor, values: Tensor, scale: KvScale) -> None:
             nonlocal launch
-            inverses = 1.0 / scale.key, 1.0 / scale.value
-            arguments = (k, v, keys, values, slots, *inverses, *sizes, quantises(keys.dtype))
+            more = (1.0 / scale.key, 1.0 / scale.value, *sizes, quantises(keys.dtype))
             if launch is None:
                 # Choosing the compiled kernel takes longer than launching it, and the choice is the same for all.
-                grid = (k.shape[0], 1, 1)
-                launch = _write[grid](*arguments)[grid]
+                launch = _write[grid](k, v, keys, values, slots, *more)[grid]
             else:
-                launch(*arguments)
+                # By addresses: of tensors, Triton asks the driver for each.
+                rows_k, rows_v, at = addresses
+                launch(rows_k, rows_v, keys.data_ptr(), values.data_ptr(), at, *more, stream=stream)
 
         return write

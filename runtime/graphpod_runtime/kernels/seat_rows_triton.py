@@ -3,6 +3,8 @@
 No kernel is specialised by the number of rows, so nothing is compiled while requests wait.
 """
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -49,12 +51,28 @@ def _keep(state, seats, tokens, count, width, block: tl.constexpr):
 
 
 class TritonSeatRows:
-    """Reads by one program a row, keeps by one for 64 rows."""
+    """Reads by one program a row, keeps by one for 64 rows.
+
+    Choosing the compiled kernel takes longer than launching it, and for one engine the choice is always the same: what
+    the kernels are specialised by are the addresses and sizes of its state and its static buffers.
+    """
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, Any] = {}
 
     def read(self, state: Tensor, seats: Tensor, page_size: int, into: StepRows, *, whole: bool) -> None:
         rows, pages = into.tables.shape
-        _read[(rows,)](state, seats, *into, seats.shape[0], state.shape[1], pages, page_size, whole, TABLE_BLOCK)
+        arguments = (state, seats, *into, seats.shape[0], state.shape[1], pages, page_size, whole, TABLE_BLOCK)
+        self._launch(_read, (rows, 1, 1), arguments)
 
     def keep(self, state: Tensor, seats: Tensor, tokens: Tensor) -> None:
         count = seats.shape[0]
-        _keep[(triton.cdiv(count, BLOCK),)](state, seats, tokens, count, state.shape[1], BLOCK)
+        arguments = (state, seats, tokens, count, state.shape[1], BLOCK)
+        self._launch(_keep, (triton.cdiv(count, BLOCK), 1, 1), arguments)
+
+    def _launch(self, kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
+        chosen = self._chosen.get(kernel.__name__)
+        if chosen is None:
+            self._chosen[kernel.__name__] = kernel[grid](*arguments)
+        else:
+            chosen[grid](*arguments)

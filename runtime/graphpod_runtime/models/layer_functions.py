@@ -13,7 +13,7 @@ from torch import Tensor
 from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.base.shapes import Activation, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
-from graphpod_runtime.kernels.matrix_product import add_product, product
+from graphpod_runtime.kernels.matrix_product import TRITON, add_product, product
 from graphpod_runtime.models.norm import rms_norm
 from graphpod_runtime.models.rope import apply_rope
 
@@ -40,9 +40,18 @@ class Before:
         norm_q: Tensor | None,
         norm_k: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        return self.rotated(self.projected(x, norm, qkv, bias), cosines, sines, norm_q, norm_k)
+
+    def projected(self, x: Tensor, norm: Tensor, qkv: Tensor, bias: Tensor | None) -> Tensor:
+        """[tokens, heads + 2 · kv_heads, d], not rotated."""
         heads = product(rms_norm(x, norm, self.eps), qkv, bias)
         # Their number is named, not left to be inferred: a compiler may know no division of symbols.
-        heads = heads.view(x.shape[0], self.heads + 2 * self.kv_heads, self.head_dim)
+        return heads.view(x.shape[0], self.heads + 2 * self.kv_heads, self.head_dim)
+
+    def rotated(
+        self, heads: Tensor, cosines: Tensor, sines: Tensor, norm_q: Tensor | None, norm_k: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v out of what was projected: q and k normalised where there are weights for it, and rotated."""
         q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
         if norm_q is not None and norm_k is not None:
             q = apply_rope(rms_norm(q, norm_q, self.eps), cosines, sines)
@@ -51,6 +60,10 @@ class Before:
             rotated = apply_rope(heads[:, : self.heads + self.kv_heads], cosines, sines)
             q, k = rotated.split((self.heads, self.kv_heads), dim=1)
         return q, k, v
+
+    def has_rotation_kernel(self, x: Tensor) -> bool:
+        """Whether a kernel of ours does what `rotated` does, where x is."""
+        return x.is_cuda and TRITON and self.head_dim.bit_count() == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +125,46 @@ class LayerFunctions:
 
 
 class CompiledBefore:
-    """Before, compiled with the places of its results as arguments, so that no copy follows."""
+    """Before, compiled with the places of its results as arguments, so that no copy follows. On a GPU it is compiled as
+    far as the projection, and a kernel of ours does the rest.
+    """
 
     def __init__(self, before: Before, cache: CompileCache) -> None:
         self._before, self._cache = before, cache
         self._code: CompiledCode | None = None
 
-    def __call__(self, x: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(
+        self,
+        x: Tensor,
+        cosines: Tensor,
+        sines: Tensor,
+        norm: Tensor,
+        qkv: Tensor,
+        bias: Tensor | None,
+        norm_q: Tensor | None,
+        norm_k: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         before, rows = self._before, x.shape[0]
         q = x.new_empty(rows, before.heads, before.head_dim)
         k, v = (x.new_empty(rows, before.kv_heads, before.head_dim) for _ in range(2))
-        arguments = (x, *others, q, k, v)
-        if self._code is None:
+        if before.has_rotation_kernel(x):
+            from graphpod_runtime.kernels.rotated_heads import rotate_into
+
+            (heads,) = self._coded(before.projected, (x, norm, qkv, bias), (0,))
+            norms = None if norm_q is None or norm_k is None else (norm_q, norm_k)
+            rotate_into(heads, cosines, sines, norms, before.eps, (q, k, v))
+        else:
+            arguments = (x, cosines, sines, norm, qkv, bias, norm_q, norm_k, q, k, v)
             last = len(arguments)
-            with_rows = (0, 1, 2, last - 3, last - 2, last - 1)
-            self._code = self._cache.code(Compiled.Before, repr(before), self._into, arguments, with_rows)
-        self._code(*arguments)
+            self._coded(self._into, arguments, (0, 1, 2, last - 3, last - 2, last - 1))
         return q, k, v
+
+    def _coded(
+        self, function: Function, arguments: tuple[Tensor | None, ...], rows: tuple[int, ...]
+    ) -> tuple[Tensor, ...]:
+        if self._code is None:
+            self._code = self._cache.code(Compiled.Before, repr(self._before), function, arguments, rows)
+        return self._code(*arguments)
 
     def _into(self, *arguments: Tensor | None) -> None:
         *given, q, k, v = arguments

@@ -22,28 +22,30 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
         chunks = tuple(Chunk(one, end - 1, end) for one, end in zip(batch.sequences, batch.ends, strict=True))
     else:
         phase, chunks = Phase.Prefill, batch.chunks
-    # By numpy, all sequences at once: the device waits for this.
+    # By numpy, and as few steps as can be: the device waits for this.
     owned = [len(chunk.sequence.pages) for chunk in chunks]
-    # Row by row: padded lists of Python numbers would cost what the longest sequence has, for every sequence.
     tables = numpy.full((len(chunks), max(owned)), SCRATCH_PAGE)
-    for row, chunk, own in zip(tables, chunks, owned, strict=True):
-        row[:own] = chunk.sequence.pages
-    firsts, ends = (numpy.array(bounds) for bounds in zip(*((chunk.start, chunk.end) for chunk in chunks), strict=True))
-    if (short := ends > numpy.array(owned) * page_size).any():
-        chunk = chunks[short.argmax()]
-        refuse_short(chunk.sequence, chunk.end, page_size)
-    counts = ends - firsts
-    starts = numpy.concatenate(([0], counts.cumsum()))
-    positions = numpy.arange(starts[-1]) + (firsts - starts[:-1]).repeat(counts)
-    owners = numpy.arange(len(chunks)).repeat(counts)
-    slots = tables[owners, positions // page_size] * page_size + positions % page_size
-    tokens = [token for chunk in chunks for token in chunk.sequence.tokens[chunk.start : chunk.end]]
+    starts, ends = [0], [chunk.end for chunk in chunks]
+    for chunk in chunks:
+        starts.append(starts[-1] + chunk.end - chunk.start)
+    tokens, positions, slots = rows = numpy.empty((3, starts[-1]), dtype=numpy.int64)
+    within = numpy.arange(page_size)
+    for table, chunk, own, first in zip(tables, chunks, owned, starts, strict=False):
+        sequence, start, end = chunk.sequence, chunk.start, chunk.end
+        if end > own * page_size:
+            refuse_short(sequence, end, page_size)
+        table[:own] = sequence.pages
+        to, page = first + end - start, start // page_size
+        tokens[first:to] = sequence.tokens[start:end]
+        positions[first:to] = numpy.arange(start, end)
+        pages = table[page : -(-end // page_size), None]
+        slots[first:to] = (pages * page_size + within).reshape(-1)[start - page * page_size :][: end - start]
     # One copy, for which the host does not wait.
-    rows = torch.from_numpy(numpy.stack((tokens, positions, slots))).to(device, non_blocking=True)
-    yields = tuple(int(end) - 1 if chunk.last else -1 for chunk, end in zip(chunks, starts[1:], strict=True))
-    on_host = (torch.from_numpy(part) for part in (tables, ends, starts))
+    on_device = torch.from_numpy(rows).to(device, non_blocking=True)
+    yields = tuple(end - 1 if chunk.last else -1 for chunk, end in zip(chunks, starts[1:], strict=True))
+    on_host = torch.from_numpy(tables), torch.tensor(ends), torch.tensor(starts)
     scores = isinstance(batch, PrefillBatch) and batch.scores_prompt
-    return Inputs(phase, *rows, *on_host, yields, input_logprobs=scores)
+    return Inputs(phase, *on_device, *on_host, yields, input_logprobs=scores)
 
 
 def refuse_short(sequence: Sequence, end: int, page_size: int) -> NoReturn:

@@ -65,7 +65,7 @@ class Seats:
         self._rows = torch.zeros(0, dtype=torch.int64, device=self._device)
         self._starts = torch.arange(count + 1)
         self._inputs = self._inputs_of(0)
-        """Of a step of the members: always the same first rows of static buffers."""
+        """Of the latest step: always the same first rows of static buffers."""
         # Kernels are compiled by a first call: one token, of no sequence.
         first = self._rows_of(numpy.zeros(1, dtype=numpy.int64))
         self._kernels.keep(self._state, first, into.tokens[:1])
@@ -77,6 +77,8 @@ class Seats:
         few pages."""
         self.seat(batch.sequences, batch.ends)
         self._kernels.read(self._state, self._rows, self._page_size, self._into, whole=self._whole_tables)
+        if self._inputs.count != len(batch.sequences):
+            self._inputs = self._inputs_of(len(batch.sequences))
         return self._inputs
 
     def seat(self, sequences: tuple[Sequence, ...], ends: List[int], *, new: bool = False) -> None:
@@ -86,7 +88,6 @@ class Seats:
             self._members = sequences
             self._seats = numpy.array([self._seat(one, sequences) for one in sequences], dtype=numpy.int64)
             self._rows = self._rows_of(self._seats)
-            self._inputs = self._inputs_of(len(sequences))
         lengths, known = numpy.array(ends), self._owned[self._seats]
         owned = numpy.array([len(one.pages) for one in sequences])
         if (short := lengths > owned * self._page_size).any():
@@ -107,7 +108,7 @@ class Seats:
         if unknown.any():
             filled = self._seats[unknown]
             rows = torch.from_numpy(self._host[filled]).to(self._device, non_blocking=True)
-            self._state.index_copy_(0, self._rows_of(filled), rows)
+            self._state.index_copy_(0, self._rows if unknown.all() else self._rows_of(filled), rows)
         if changes:
             made = numpy.array(changes).T
             self._host[made[0], made[1]] = made[2]
@@ -117,15 +118,14 @@ class Seats:
     def keep(self, tokens: Tensor) -> Seated:
         """`tokens` [rows] of the pass are the latest of its sequences."""
         self._kernels.keep(self._state, self._rows, tokens)
-        seats = self._seats
-        self._host[seats, LENGTH] += 1
-        self._host[seats, TOKEN] = FLYING
-        return Seated(seats, self._host[seats, LENGTH])
+        self._host[self._seats, LENGTH] += 1
+        self._host[self._seats, TOKEN] = FLYING
+        return Seated(self._seats, self._host[self._seats, LENGTH])
 
     def landed(self, seated: Seated, tokens: Tensor) -> None:
         """`tokens` [rows], on the host, are what a pass gave; those that another pass has gone on from stay unknown."""
         latest = self._host[seated.seats, LENGTH] == seated.lengths
-        self._host[seated.seats[latest], TOKEN] = tokens.numpy()[latest].clip(min=0)
+        self._host[seated.seats[latest], TOKEN] = numpy.maximum(tokens.numpy()[latest], 0)
 
     def verify(self) -> None:
         """AssertionError where the device and the host know different things. Waits for the device."""

@@ -40,10 +40,12 @@ async def completions(service: Service, request: Request, body: CompletionReques
 async def _answer(
     service: Service, request: Request, body: CompletionRequest, entries: list[Any], received: float, until: ExitStack
 ) -> Response:
-    characters = sum(len(entry) for entry in entries if isinstance(entry, str))
-    prompts = await service.tokenized(
-        lambda limit: _encoded(service, entries, limit), characters, "prompt", len(entries)
-    )
+    prompts = list(entries)
+    if texts := [entry for entry in entries if isinstance(entry, str)]:
+        characters = sum(map(len, texts))
+        prompts = await service.tokenized(
+            lambda limit: _encoded(service, entries, limit), characters, "prompt", len(entries)
+        )
     service.admit_tokens(prompts, until)
     # An answer may take minutes, and texts are megabytes.
     entries.clear()

@@ -1,87 +1,58 @@
-"""What a pass keeps of flashinfer's calls: found wherever a version passes it, refused where it cannot be found."""
+"""What flashinfer's kernels are called with: page lists of a pass, and the arguments of a layer in their places."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from graphpod_runtime.attention.flashinfer import PageLists, frozen
-
-Order = Callable[[Tensor, Tensor, Tensor, float, Tensor], tuple[Any, ...]]
-"""(q, keys, values, scale, out) -> the arguments of the kernel."""
+from graphpod_runtime.attention.flashinfer_prefill import PageLists, PrefillCall
+from graphpod_runtime.base.shapes import HOST
+from tests.attention_inputs import attention_inputs
 
 
-class Kernels:
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def paged_run(self, *arguments: Any) -> None:
-        self.calls.append(arguments)
-
-
-class Planner:
-    """Passes its kernel what `order` says, as flashinfer's planners do."""
-
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._cached_module = Kernels()
-        self._sm_scale = 1.0
-
-    def run(self, q: Tensor, cache: tuple[Tensor, Tensor], *, out: Tensor) -> None:
-        self._cached_module.paged_run(*self._order(q, *cache, self._sm_scale, out))
-
-
-def tensors(count: int) -> list[Tensor]:
-    return [torch.full((2,), float(index)) for index in range(count)]
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        lambda q, keys, values, scale, out: (None, q, keys, values, out, 0.0, scale, 1.0, 1e4, True),
-        lambda q, keys, values, scale, out: (scale, out, values, 1.0, 1.0, q, keys),
-    ],
-    ids=["as it is", "in another order"],
-)
-def test_every_layers_call_has_its_own_cache_and_scale_wherever_they_stand(order: Order) -> None:
-    """The scale is 1, as other arguments are: only the very object is replaced."""
-    q, out, *rest = tensors(6)
-    first, second = (rest[0], rest[1]), (rest[2], rest[3])
-    planner = Planner(order)
-    kernels, scale = planner._cached_module, planner._sm_scale
-    kernel = frozen(planner, q, first, out)
-    assert kernels.calls == [], "nothing ran"
-    assert (planner._cached_module, planner._sm_scale) == (kernels, scale)
-    for cache, own in ((second, 0.5), (first, 0.25)):
-        kernel.run(*cache, own)
-        got, expected = kernels.calls.pop(), order(q, *cache, own, out)
-        for one, other in zip(got, expected, strict=True):
-            assert one is other or (isinstance(one, float) and one == other)
-
-
-@pytest.mark.parametrize(
-    ("order", "words"),
-    [
-        (lambda q, keys, values, scale, out: (q, keys.clone(), values, scale, out), "the keys .* 0 times"),
-        (lambda q, keys, values, scale, out: (q, keys, values, values, scale, out), "the values .* 2 times"),
-        (lambda q, keys, values, scale, out: (q, keys, values, scale * 2, out), "the scale .* 0 times"),
-    ],
-    ids=["a copy of the keys", "the values twice", "a scale of its own"],
-)
-def test_a_version_that_passes_something_else_is_refused_and_left_as_it_was(order: Order, words: str) -> None:
-    q, out, keys, values = tensors(4)
-    planner = Planner(order)
-    with pytest.raises(RuntimeError, match=f"this flashinfer passes {words}, not once"):
-        frozen(planner, q, (keys, values), out)
-    assert isinstance(planner._cached_module, Kernels)
-    assert type(planner._sm_scale) is float
+def lists() -> PageLists:
+    inputs = attention_inputs(
+        slots=torch.zeros(6, dtype=torch.int64),
+        tables=torch.tensor([[3, 4], [5, 6], [7, 0]]),
+        lengths=torch.tensor([17, 5, 16]),
+        starts=torch.tensor([0, 3, 4, 6]),
+    )
+    return PageLists.of(inputs, 16)
 
 
 def test_pages_are_listed_as_far_as_a_sequence_has_tokens() -> None:
-    lists = PageLists.of(torch.tensor([[3, 4], [5, 6], [7, 0]]), torch.tensor([17, 5, 16]), 16)
-    assert lists.indptr.tolist() == [0, 2, 3, 4]
-    assert lists.indices.tolist() == [3, 4, 5, 7]
-    assert lists.last.tolist() == [1, 5, 16]
-    assert lists.lengths.tolist() == [17, 5, 16]
+    assert lists().starts.tolist() == [0, 3, 4, 6]
+    assert lists().indptr.tolist() == [0, 2, 3, 4]
+    assert lists().indices.tolist() == [3, 4, 5, 7]
+    assert lists().last.tolist() == [1, 5, 16]
+    assert lists().lengths.tolist() == [17, 5, 16]
+
+
+def test_the_device_gets_them_in_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[torch.Tensor] = []
+    right = torch.Tensor.to
+
+    def to(tensor: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+        copies.append(tensor)
+        return right(tensor, *arguments, **options)
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    starts, indptr, indices, last = lists().on(HOST)
+    assert len(copies) == 1
+    assert all(part.dtype is torch.int32 for part in (starts, indptr, indices, last))
+    assert starts.tolist() == [0, 3, 4, 6]
+    assert indptr.tolist() == [0, 2, 3, 4]
+    assert indices.tolist() == [3, 4, 5, 7]
+    assert last.tolist() == [1, 5, 16]
+
+
+def test_the_call_of_a_layer_has_its_own_cache_and_scale_between_the_arguments_of_the_pass() -> None:
+    calls: list[tuple[Any, ...]] = []
+    call = PrefillCall(lambda *arguments: calls.append(arguments), ("work", "q"), ("lists", "out", None), (1.0, 0))
+    first, second = torch.zeros(1), torch.ones(1)
+    call(first, second, 0.5)
+    call(second, first, 0.25)
+    assert calls == [
+        ("work", "q", first, second, "lists", "out", None, 0.5, 1.0, 0),
+        ("work", "q", second, first, "lists", "out", None, 0.25, 1.0, 0),
+    ]

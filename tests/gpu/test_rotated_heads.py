@@ -1,0 +1,40 @@
+"""Norm and rotation of heads by our kernel, against the layer's own code in torch."""
+
+import pytest
+import torch
+
+from graphpod_runtime.models.layer_functions import Before
+from graphpod_runtime.models.rope import rope_tables
+
+CUDA = torch.device("cuda", 0)
+EPS = 1e-6
+
+
+@pytest.mark.parametrize("norm", ["none", "its type", "single precision"])
+@pytest.mark.parametrize("width", [16, 64, 128, 256])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("rows", [1, 33, 700])
+def test_heads_are_those_of_the_layers_own_code(rows: int, dtype: torch.dtype, width: int, norm: str) -> None:
+    from graphpod_runtime.kernels.rotated_heads import rotate_into
+
+    generator = torch.Generator(CUDA).manual_seed(rows + width)
+
+    def drawn(*shape: int, of: torch.dtype = dtype) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device=CUDA).to(of)
+
+    before = Before(heads=6, kv_heads=2, head_dim=width, eps=EPS)
+    positions = torch.randint(0, 4000, (rows,), generator=generator, device=CUDA)
+    cosines, sines = (table.to(CUDA)[positions] for table in rope_tables(4000, width, 1e4, dtype))
+    weight = dtype if norm == "its type" else torch.float32
+    norms = None if norm == "none" else (drawn(width, of=weight), drawn(width, of=weight))
+    projected = drawn(rows, 10 * width)
+    expected = before.rotated(projected.view(rows, 10, width), cosines, sines, *(norms or (None, None)))
+    places = tuple(torch.full((rows, count, width), torch.nan, dtype=dtype, device=CUDA) for count in (6, 2, 2))
+    rotate_into(projected.view(rows, 10, width), cosines, sines, norms, EPS, places)
+    # The last bit may differ where a product and a sum are one operation here and two there.
+    near = {"rtol": 1e-5, "atol": 1e-5} if dtype is torch.float32 else {"rtol": 1.6e-2, "atol": 2e-2}
+    for place, right in zip(places, expected, strict=True):
+        torch.testing.assert_close(place, right, **near)
+        if dtype is not torch.float32:
+            assert (place != right).double().mean() < 0.01
+    assert torch.equal(places[2], expected[2])
