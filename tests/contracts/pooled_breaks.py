@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from graphpod_runtime.graphs.break_arena import AttendInto, AttentionRows, BreakArena, put_result
+from graphpod_runtime.graphs.break_arena import AttendInto, AttentionRows, BreakArena, Stage, put_result
 from graphpod_runtime.graphs.breakable import BreakableCapture
 from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.graphs.captured_graph import BreakableGraph
@@ -36,8 +36,10 @@ class PooledBreaks(BreakableCapture):
 
     owned = False
 
-    def __init__(self, site: CaptureSite, attend: AttendInto, arena: BreakArena, pool: Pool) -> None:
-        super().__init__(site, attend, arena, pool)
+    def __init__(
+        self, site: CaptureSite, attend: AttendInto, arena: BreakArena, pool: Pool, stage: Stage | None = None
+    ) -> None:
+        super().__init__(site, attend, arena, pool, stage)
         self.graph = self.pooled = PooledGraph(site, attend, arena)
         self.pooled.weak = {}
         self.pooled.kept = []

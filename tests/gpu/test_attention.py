@@ -259,3 +259,27 @@ def test_rows_are_copied_as_torch_copies_them_whatever_their_strides(dtype: torc
                 write(keys, values, KvScale(0.3, 1.7 + layer))
             results.append([*targets, *(layer.view(torch.uint8) for layer in layers)])
         assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, FP8])
+def test_a_segment_writes_the_rows_that_have_a_slot_to_the_cache_that_the_table_names(dtype: torch.dtype) -> None:
+    from graphpod_runtime.kernels.row_copies_triton import stage_and_write
+
+    sources = heads(33, 12, 1).split((8, 2, 2), dim=1)
+    slots = torch.randperm(64, device=CUDA)[:33]
+    slots[20:] = -1
+    caches = [torch.zeros(2, 64, 2, 128, device=CUDA, dtype=dtype) for _ in range(3)]
+    scale, bases = KvScale(0.3, 1.7), torch.zeros(2, 2, dtype=torch.int64, device=CUDA)
+    graph = torch.cuda.CUDAGraph()
+    places = tuple(torch.zeros(33, count, 128, device=CUDA, dtype=torch.bfloat16) for count in (8, 2, 2))
+    with torch.cuda.graph(graph):
+        stage_and_write(sources, places, bases[1], dtype, slots, scale)
+    for keys, values in caches[1:]:
+        # The cache of the replay is another than that of the capture.
+        bases[1] = torch.tensor([keys.data_ptr(), values.data_ptr()])
+        graph.replay()
+        right = torch.zeros(2, 64, 2, 128, device=CUDA, dtype=dtype)
+        TorchRows().writer(sources[1][:20], sources[2][:20], slots[:20])(*right, scale)
+        assert torch.equal(torch.stack((keys, values)).view(torch.uint8), right.view(torch.uint8))
+    assert not caches[0].view(torch.uint8).any()
+    assert all(torch.equal(place, source) for place, source in zip(places, sources, strict=True))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.graphs.break_arena import Staging
 
 
 class AttentionBackend(Protocol):
@@ -49,4 +50,9 @@ class AttentionBackend(Protocol):
         """
 
     def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
-        """`run` for any layer over the same tensors: what all layers of a pass share is done once. Is a Break."""
+        """`run` for any layer over the same tensors: what all layers of a pass share is done once. Is an AttendInto."""
+
+    def staging(self, slots: Tensor) -> Staging | None:
+        """For prefill whose segments write the cache themselves: row i to slots[i] (static; -1: nowhere), so that a
+        break has only attention left. None: breaks do both.
+        """

@@ -13,6 +13,7 @@ from graphpod_runtime.attention.flashinfer_prefill import FlashInferPrefill
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.graphs.break_arena import Staging
 from graphpod_runtime.kernels.row_copies import rows_for
 
 
@@ -44,6 +45,9 @@ class FlashInferAttention:
         self._prefill = FlashInferPrefill(prefill, shape, dtype, kv_dtype, device)
         self._decode = PagedDecode(shape, dtype, device)
         self._decodes = False
+        self._bases = torch.zeros(shape.layers, 2, dtype=torch.int64, device=device)
+        """Where keys and values of each layer begin. Segments look there, because they are captured before the cache is
+        made."""
 
     def bind(self, cache: KvCache) -> None:
         self.cache = cache
@@ -56,10 +60,12 @@ class FlashInferAttention:
             )
             for keys, values, scale in zip(cache.keys, cache.values, cache.scales, strict=True)
         ]
+        bases = [[keys.data_ptr(), values.data_ptr()] for keys, values in zip(cache.keys, cache.values, strict=True)]
+        self._bases.copy_(torch.tensor(bases))
         self._decode.bind(cache)
 
     def reserve(self, rows: int, pages: int) -> Iterable[tuple[str, Tensor]]:
-        return self._decode.reserve(rows, pages)
+        return *self._decode.reserve(rows, pages), ("bases", self._bases)
 
     def plan(self, inputs: Inputs) -> None:
         self._decodes = inputs.one_row_each
@@ -81,12 +87,34 @@ class FlashInferAttention:
     def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
         if self._decodes:
             return self._decode.over(q, k, v, out)
-        write = self._rows.writer(k, v, self._slots)
-        attend = self._prefill.call(q, out.view(q.shape))
+        write, attend = self._rows.writer(k, v, self._slots), self._over_written(q, out)
 
         def run(layer: int) -> Tensor:
             own = self._layers[layer]
             write(*own.slots, own.stored)
+            return attend(layer)
+
+        return run
+
+    def staging(self, slots: Tensor) -> Staging | None:
+        from graphpod_runtime.kernels.row_copies_triton import stage_and_write
+
+        def stage(layer: int, sources: tuple[Tensor, ...], places: tuple[Tensor, ...]) -> None:
+            own = self._layers[layer]
+            stage_and_write(sources, places, self._bases[layer], own.pages[0].dtype, slots, own.stored)
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
+            # Decode's kernel writes k and v itself: once more, where a chunk has one row.
+            return self._decode.over(q, k, v, out) if self._decodes else self._over_written(q, out)
+
+        return Staging(stage, attend)
+
+    def _over_written(self, q: Tensor, out: Tensor) -> Callable[[int], Tensor]:
+        """Prefill attention over what the cache holds."""
+        attend = self._prefill.call(q, out.view(q.shape))
+
+        def run(layer: int) -> Tensor:
+            own = self._layers[layer]
             attend(*own.pages, own.softmax)
             return out if own.stored.value == 1.0 else out.mul_(own.stored.value)
 

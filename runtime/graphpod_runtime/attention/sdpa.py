@@ -64,6 +64,9 @@ class TorchAttention:
         self._static.load("starts", torch.arange(rows + 1), rows + 1)
         return self._static
 
+    def staging(self, slots: Tensor) -> None:
+        return None
+
     def plan(self, inputs: Inputs) -> None:
         self._decodes = self._decode is not None and inputs.one_row_each
         if self._decode is not None and self._decodes:

@@ -19,6 +19,15 @@ from graphpod_runtime.kernels.row_copies import rows_for
 
 AttendInto = Callable[[Tensor, Tensor, Tensor, Tensor], Callable[[int], Tensor]]
 """(q, k, v, where results may go) -> (layer) -> the result: attention as the breaks of one pass call it."""
+Stage = Callable[[int, tuple[Tensor, ...], tuple[Tensor, ...]], None]
+"""(layer, q, k and v, their places of the same rows): how a segment ends, padded rows included."""
+
+
+class Staging(NamedTuple):
+    """A backend's own way across a break: what its segments end with, and attention over what that left."""
+
+    stage: Stage
+    attend: AttendInto
 
 
 class AttentionRows(NamedTuple):
@@ -42,6 +51,10 @@ class BreakArena:
         self.kernels = rows_for(device)
         self.others = BreakSlots(rows)
         """Of break points other than attention."""
+
+    def stage(self, layer: int, sources: tuple[Tensor, ...], places: tuple[Tensor, ...]) -> None:
+        """Is a Stage: copies."""
+        self.kernels.stage(sources, places)
 
     def rows(self, size: int, count: int) -> AttentionRows:
         """For `count` real rows in a graph of `size`."""

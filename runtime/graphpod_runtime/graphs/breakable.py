@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.errors import CaptureFailed, DeviceFailed, GraphError
 from graphpod_runtime.base.model_body import Attend
-from graphpod_runtime.graphs.break_arena import AttendInto, BreakArena
+from graphpod_runtime.graphs.break_arena import AttendInto, BreakArena, Stage
 from graphpod_runtime.graphs.breaks import BreakPoint, Stop, surrounded
 from graphpod_runtime.graphs.capture_errors import CaptureSite, failure_of, located
 from graphpod_runtime.graphs.captured_graph import BreakableGraph
@@ -25,10 +25,12 @@ class BreakableCapture:
     segment: Segment
     """The one that is being captured, or was last."""
 
-    def __init__(self, site: CaptureSite, attend: AttendInto, arena: BreakArena, pool: Pool) -> None:
+    def __init__(
+        self, site: CaptureSite, attend: AttendInto, arena: BreakArena, pool: Pool, stage: Stage | None = None
+    ) -> None:
         self.graph = BreakableGraph(site, attend, arena)
         self.site = site
-        self._attend = attend
+        self._attend, self._stage = attend, stage or arena.stage
         self._arena = arena
         self._pool = pool
         self.open = False
@@ -44,7 +46,7 @@ class BreakableCapture:
         """The Attend of the captured code: a break."""
         size, arena = self.site.size, self._arena
         rows = arena.rows(size, size)
-        arena.kernels.stage((q, k, v), (rows.q, rows.k, rows.v))
+        self._stage(layer, (q, k, v), (rows.q, rows.k, rows.v))
         with self._stopped(layer, (rows.q, rows.k, rows.v)):
             self.graph.attend(layer, rows, self._attend(rows.q, rows.k, rows.v, rows.out))
         return arena.out[:size]
@@ -92,10 +94,17 @@ class BreakableCapture:
 
 
 def capture_breakable(
-    code: Callable[[Attend], None], site: CaptureSite, attend: AttendInto, arena: BreakArena, pool: Pool
+    code: Callable[[Attend], None],
+    site: CaptureSite,
+    attend: AttendInto,
+    arena: BreakArena,
+    pool: Pool,
+    stage: Stage | None = None,
 ) -> BreakableGraph:
-    """Captures `code` at `site.size` rows. CaptureFailed and CaptureOutOfMemory name model, layer, segment, size."""
-    capture = BreakableCapture(site, attend, arena, pool)
+    """Captures `code` at `site.size` rows; segments end with `stage`, or by copying to the arena. CaptureFailed and
+    CaptureOutOfMemory name model, layer, segment, size.
+    """
+    capture = BreakableCapture(site, attend, arena, pool, stage)
     capture.begin()
     try:
         with surrounded(capture):

@@ -61,6 +61,53 @@ def _write(
         _copy(v + row * v_stride, values + slot * width, width, block)
 
 
+@triton.jit
+def _stage_and_write(
+    q, k, v, q_to, k_to, v_to, bases, slots, key_inverse, value_inverse, q_stride, k_stride, v_stride,
+    q_width: tl.constexpr, width: tl.constexpr, q_block: tl.constexpr, block: tl.constexpr, element: tl.constexpr,
+    quantised: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    _copy(q + row * q_stride, q_to + row * q_width, q_width, q_block)
+    _copy(k + row * k_stride, k_to + row * width, width, block)
+    _copy(v + row * v_stride, v_to + row * width, width, block)
+    slot = tl.load(slots + row)
+    if slot >= 0:
+        # Allocations begin at multiples of 512 bytes, and a layer is whole pages.
+        keys = tl.multiple_of(tl.load(bases), 16).to(tl.pointer_type(element))
+        values = tl.multiple_of(tl.load(bases + 1), 16).to(tl.pointer_type(element))
+        if quantised:
+            _quantise(k + row * k_stride, keys + slot * width, key_inverse, width, block)
+            _quantise(v + row * v_stride, values + slot * width, value_inverse, width, block)
+        else:
+            _copy(k + row * k_stride, keys + slot * width, width, block)
+            _copy(v + row * v_stride, values + slot * width, width, block)
+
+
+ELEMENTS = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float8_e4m3fn: tl.float8e4nv}
+"""Of caches."""
+
+
+def stage_and_write(
+    sources: tuple[Tensor, ...],
+    places: tuple[Tensor, ...],
+    bases: Tensor,
+    element: torch.dtype,
+    slots: Tensor,
+    scale: KvScale,
+) -> None:
+    """q, k and v [rows, heads, d] to their contiguous places, k and v to the cache as well: row i to slots[i], where
+    that is not negative. `bases` are the addresses on the device of keys and values of one layer, of type `element`.
+    """
+    q, k, v = (source.flatten(1) for source in sources)
+    q_width, width = q.shape[1], k.shape[1]
+    _stage_and_write[(q.shape[0],)](
+        q, k, v, *places, bases, slots, 1.0 / scale.key, 1.0 / scale.value, q.stride(0), k.stride(0), v.stride(0),
+        q_width, width, triton.next_power_of_2(q_width), triton.next_power_of_2(width), ELEMENTS[element],
+        quantises(element),
+    )  # fmt: skip
+
+
 class TritonRows:
     """One program for each row, which reads it as one stretch."""
 

@@ -85,7 +85,10 @@ class Breakable:
         return None
 
     def capture(self, code: Code, site: CaptureSite, pool: Pool) -> BreakableGraph:
-        return capture_breakable(code, site, self.attention.over, self.breaks, pool)
+        slots = self.passing.slots
+        if slots is None or (own := self.attention.staging(slots)) is None:
+            return capture_breakable(code, site, self.attention.over, self.breaks, pool)
+        return capture_breakable(code, site, own.attend, self.breaks, pool, own.stage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,10 @@ class Pass(Protocol):
     outputs: Outputs
     """There once it was reserved."""
 
+    @property
+    def slots(self) -> Tensor | None:
+        """Where each row's key and value goes, in a static buffer, -1 for padded rows; None: `load` does not say."""
+
     def reserve(self, like: tuple[Any, ...]) -> None:
         """Makes the output buffers, for results nested and shaped as `like`, which a few rows gave."""
 
@@ -78,8 +82,13 @@ class PrefillPass:
         self.buffers = Buffers(
             Slot("hidden", rows, (model.shape.hidden,), dtype),
             Slot("positions", rows, (), torch.int64),
+            Slot("slots", rows, (), torch.int64, padding=-1),
             device=device,
         )
+
+    @property
+    def slots(self) -> Tensor:
+        return self.buffers.view("slots", self._rows)
 
     def reserve(self, like: tuple[Any, ...]) -> None:
         self.outputs = Outputs(like, self._rows)
@@ -101,6 +110,7 @@ class PrefillPass:
     def load(self, inputs: Inputs, size: int) -> None:
         self.buffers.load("hidden", self.model.embed(inputs.tokens), size)
         self.buffers.load("positions", inputs.positions, size)
+        self.buffers.load("slots", inputs.slots, size)
 
     def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
         return self.eager_of(self.model.body, inputs, attend, size)
@@ -116,6 +126,7 @@ class DecodePass:
 
     phase = Phase.Decode
     outputs: Outputs
+    slots = None
 
     def __init__(self, model: Model, rows: int, device: torch.device = HOST) -> None:
         self.model, self._rows = model, rows
