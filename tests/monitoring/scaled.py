@@ -10,8 +10,8 @@ SCRAPE_SECONDS = 1
 FLOOR_SECONDS = 4 * SCRAPE_SECONDS
 """A rate over fewer scrapes would have gaps."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-EXCLUDED = ("GraphpodTTFTBudgetBurnSlow", "GraphpodITLBudgetBurnSlow", "GraphpodErrorBudgetBurnSlow")
-"""They look at three days, which are 72 minutes here."""
+LONG_SECONDS, LONG_FACTOR = 6 * 3600, 1440
+"""Windows from so long on are divided by more: three days are three minutes, and what six hours hold is soon gone."""
 AGES = {"GraphpodOperatorStalled": 900, "GraphpodReconcileStuck": 60}
 """Seconds that an alert compares an age with; durations, too, though they are written as numbers."""
 
@@ -26,7 +26,8 @@ def seconds(text: str) -> int:
 def scaled_seconds(text: str) -> int:
     """The same in the test: 0 stays 0, and nothing else is below the floor."""
     whole = seconds(text)
-    return max(FLOOR_SECONDS, whole // FACTOR) if whole else 0
+    factor = LONG_FACTOR if whole >= LONG_SECONDS else FACTOR
+    return max(FLOOR_SECONDS, whole // factor) if whole else 0
 
 
 def _scaled_expr(alert: str, expr: str) -> str:
@@ -38,10 +39,9 @@ def _scaled_expr(alert: str, expr: str) -> str:
 
 
 def scaled(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """These groups of rules without the excluded alerts, each duration divided by FACTOR. Names stay."""
+    """These groups of rules, each duration divided by its factor. Names stay."""
     made = copy.deepcopy(groups)
     for group in made:
-        group["rules"] = [rule for rule in group["rules"] if rule.get("alert") not in EXCLUDED]
         for rule in group["rules"]:
             rule["expr"] = _scaled_expr(rule.get("alert", ""), rule["expr"])
             if "for" in rule:

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from monitoring.rules import ALERTS
 from monitoring.rules.file import groups
-from tests.e2e.monitoring.faults import ENGINE, ENGINES_FOLLOW, OPERATOR
+from tests.e2e.monitoring.faults import ENGINE, ENGINES_FOLLOW, OPERATOR, SLOW
 from tests.e2e.monitoring.stack import QUICK
 from tests.eventually import Eventually
 from tests.monitoring import scaled
@@ -48,22 +48,14 @@ def test_durations_are_divided_and_nothing_else_is_changed() -> None:
     assert "offset 15s" in rule("GraphpodCaptureFailing", made)["expr"]
     assert rule("GraphpodCaptureFailing", made)["for"] == "0s"
     assert "> 15\n" in rule("GraphpodOperatorStalled", made)["expr"]
-    assert "[4320s]" in rule("service:graphpod_ttft_slow:ratio_rate3d", made)["expr"], "the name stays"
+    assert "[180s]" in rule("service:graphpod_ttft_slow:ratio_rate3d", made)["expr"], "the name stays"
     assert "ratio_rate6h > " in rule("GraphpodTTFTBudgetBurn", made)["expr"]
     assert rule("GraphpodTTFTBudgetBurn", made)["for"] == f"{scaled.FLOOR_SECONDS}s"
 
 
-def test_only_the_alerts_over_three_days_are_left_out() -> None:
-    names = {one.get("alert") for group in groups() for one in group["rules"]}
-    left = {one.get("alert") for group in scaled.scaled(groups()) for one in group["rules"]}
-    assert names - left == set(scaled.EXCLUDED)
-    for name in scaled.EXCLUDED:
-        assert "rate3d" in rule(name, groups())["expr"]
-
-
-def test_every_alert_has_a_fault_or_is_left_out_by_name() -> None:
-    covered = {one.alert for one in (*ENGINE, *OPERATOR)} | set(ENGINES_FOLLOW)
-    assert covered | set(scaled.EXCLUDED) == {alert.name for alert in ALERTS}
+def test_every_alert_has_a_fault() -> None:
+    covered = {one.alert for one in (*ENGINE, *OPERATOR)} | set(ENGINES_FOLLOW) | {name for _, name in SLOW}
+    assert covered == {alert.name for alert in ALERTS}
 
 
 def test_promtool_accepts_the_scaled_rules(promtool: Path, tmp_path: Path) -> None:

@@ -61,13 +61,22 @@ ENGINE = (
     EngineFault("preempted", "half of the requests are set back, and the cache has room in between",
                 Part(load=Load(kv_usage=0.8, preemptions=2)), "GraphpodPreemptionsHigh"),
     EngineFault("nan", "logits are NaN", Part(load=Load(nonfinite=1)), "GraphpodNonfiniteLogits"),
-    EngineFault("ttft", "first tokens take 1.5 s", Part(load=Load(ttft=1.5)), "GraphpodTTFTBudgetBurn"),
-    EngineFault("itl", "gaps between tokens are 0.1 s", Part(load=Load(itl=0.1)), "GraphpodITLBudgetBurn"),
+    EngineFault("ttft", "first tokens take 1.5 s", Part(load=Load(ttft=1.5)), "GraphpodTTFTBudgetBurn",
+                ("GraphpodTTFTBudgetBurnSlow",)),
+    EngineFault("itl", "gaps between tokens are 0.1 s", Part(load=Load(itl=0.1)), "GraphpodITLBudgetBurn",
+                ("GraphpodITLBudgetBurnSlow",)),
     EngineFault("errors", "a tenth of the requests ends in an error",
-                Part(load=Load(reasons={"stop": 0.9, "error": 0.1})), "GraphpodErrorBudgetBurn"),
+                Part(load=Load(reasons={"stop": 0.9, "error": 0.1})), "GraphpodErrorBudgetBurn",
+                ("GraphpodErrorBudgetBurnSlow",)),
 )
 # fmt: on
 PARTS = {HEALTHY: Part(), **{one.service: one.part for one in ENGINE}}
+SLOW = (
+    ("ttft", "GraphpodTTFTBudgetBurnSlow"),
+    ("itl", "GraphpodITLBudgetBurnSlow"),
+    ("errors", "GraphpodErrorBudgetBurnSlow"),
+)
+"""Services, and the alert over three days that must follow the one over hours."""
 ENGINES_FOLLOW = ("GraphpodServiceNotReady",)
 """Of the operator, while a service among them is not Ready."""
 

@@ -11,7 +11,7 @@ from tests.e2e.monitoring.stack import Stack, stack
 from tests.monitoring import selected
 from tests.monitoring.kubelet import Part
 from tests.monitoring.prometheus import Prometheus
-from tests.monitoring.scaled import EXCLUDED, SCRAPE_SECONDS
+from tests.monitoring.scaled import SCRAPE_SECONDS
 from tests.places import Place
 
 pytestmark = pytest.mark.slow
@@ -123,7 +123,7 @@ def test_every_rule_of_the_chart_is_evaluated(watched: Stack) -> None:
         groups = watched.prometheus.get("rules")["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         names = {rule["name"] for rule in rules}
-        assert names == {row.name for row in (*ALERTS, *RECORDINGS)} - set(EXCLUDED)
+        assert names == {row.name for row in (*ALERTS, *RECORDINGS)}
         return {rule["health"] for rule in rules} == {"ok"}
 
     watched.eventually(evaluated, timeout=60)
