@@ -194,8 +194,8 @@ def test_parameters_travel_only_when_the_members_change(
         made.append(len(samplings))
         return right(samplings, device)
 
+    runner = started(Policy.Disabled, Policy.Disabled)  # which draws in every way
     monkeypatch.setattr(sampler, "sampling_tensors_of", noting)
-    runner = started(Policy.Disabled, Policy.Disabled)
     short = Sequence("short", [5, 6], 2, 5, Sampling(1.0, seed=1), ignore_eos=True)
     long = Sequence("long", [7, 8], 2, 12, Sampling(1.0, seed=2), ignore_eos=True)
     texts(runner, [short, long])
