@@ -30,7 +30,8 @@ from graphpod_runtime.wire.messages import FinishReason
 log = logging.getLogger("graphpod.front")
 
 Result = TypeVar("Result")
-Encode = Callable[[Piece], msgspec.Struct]
+Encode = Callable[[Piece], msgspec.Struct | None]
+"""The event of a piece; None for a piece that brings nothing yet."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -145,7 +146,8 @@ class EventStream(Response):
         try:
             head = _events(self._head)
             async for together in pieces:
-                await self._body(send, head + await self._encoded(together))
+                if events := head + await self._encoded(together):
+                    await self._body(send, events)
                 head = b""
             return _events(self._tail()) + _event(b"[DONE]")
         # The status line has gone out: clients find an error event in the stream, and no [DONE].
@@ -174,7 +176,8 @@ class EventStream(Response):
 
     def _event_of(self, piece: Piece) -> bytes:
         if piece.finish is not None or piece.said or self._varies:
-            return _event(_encoder.encode(self._encode(piece)))
+            event = self._encode(piece)
+            return b"" if event is None else _event(_encoder.encode(event))
         around = self._around.get(piece.index)
         if around is None:
             head, _, tail = _event(_encoder.encode(self._encode(Piece(piece.index, MARK)))).partition(_MARK)
