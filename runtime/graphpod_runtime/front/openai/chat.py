@@ -17,12 +17,13 @@ from graphpod_runtime.front.openai.reply import (
     ChatChunkChoice,
     ChatDelta,
     ChatLogprobs,
-    ChatMessage,
     ChatReply,
 )
 from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
+from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
+from graphpod_runtime.front.openai.turn.reader import TextAlone, TurnReader
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
@@ -54,20 +55,24 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
         return [id for piece in pieces for id in piece.ids] if body.return_token_ids else UNSET
 
     prompt_ids = prompt if body.return_token_ids else UNSET
+    reader = TurnReader(TextAlone())
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> ChatReply:
-            message = ChatMessage("".join(piece.text for piece in pieces))
-            choice = ChatChoice(0, message, str(pieces[-1].finish), logprobs(*pieces), token_ids(*pieces))
+            turns = [reader.read(piece) for piece in pieces]
+            message = message_of(part for turn in turns for part in turn.parts)
+            choice = ChatChoice(0, message, str(turns[-1].finish), logprobs(*pieces), token_ids(*pieces))
             return ChatReply(id, created, service.model, [choice], usage(generation), prompt_ids)
 
         return await answer(request.receive, generation, reply)
 
     so_far = usage_so_far(body, generation)
 
-    def encode(piece: Piece) -> ChatChunk:
-        delta = ChatDelta(content=piece.text)
-        choice = ChatChunkChoice(0, delta, piece.finish, logprobs(piece), token_ids(piece))
+    def encode(piece: Piece) -> ChatChunk | None:
+        turn = reader.read(piece)
+        if not (turn.parts or turn.finish or turn.said or turn.ids):
+            return None
+        choice = ChatChunkChoice(0, delta_of(turn.parts), turn.finish, logprobs(piece), token_ids(piece))
         return ChatChunk(id, created, service.model, [choice], so_far())
 
     def tail() -> list[ChatChunk]:

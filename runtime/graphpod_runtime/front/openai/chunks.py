@@ -10,7 +10,8 @@ import msgspec
 from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.front.requests.generation import Piece
 
-Encode = Callable[[Piece], msgspec.Struct]
+Encode = Callable[[Piece], msgspec.Struct | None]
+"""The event of a piece; None for a piece that brings nothing yet."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -69,7 +70,8 @@ class Chunks:
 
     def _event_of(self, piece: Piece) -> bytes:
         if piece.finish is not None or piece.said or self._varies:
-            return event(_encoder.encode(self._encode(piece)))
+            made = self._encode(piece)
+            return b"" if made is None else event(_encoder.encode(made))
         around = self._around.get(piece.index)
         if around is None:
             head, _, tail = event(_encoder.encode(self._encode(Piece(piece.index, MARK)))).partition(_MARK)

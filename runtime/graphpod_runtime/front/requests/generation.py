@@ -1,12 +1,11 @@
 """From prompts to pieces of text: submits a group of requests, detokenises, cuts at stop strings, measures."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from graphpod_runtime.front.requests.engine_client import EngineClient
+from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.errors import ApiError, engine_error, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
@@ -83,7 +82,7 @@ def _nothing() -> None:
 class Generation:
     """One HTTP request's work, measured from `received`. `completion_tokens` is final when `pieces` has ended."""
 
-    engine: EngineClient
+    engine: EngineRequests
     tokenizer: Tokenizer
     metrics: FrontMetrics
     prompts: Sequence[list[int]]
@@ -134,7 +133,7 @@ class Generation:
                         try:
                             if self.options.echo and not self._choices[index].echoed and not _failed(arrived):
                                 # Off the loop of the other streams: a prompt has as many tokens as the context.
-                                made.append(await asyncio.to_thread(self._echo, index, arrived))
+                                made.append(await self.engine.off_loop(self._echo, index, arrived))
                             self._take(index, arrived, stream, made)
                         except ApiError as error:
                             failure = error
