@@ -17,7 +17,7 @@ from torch import Tensor
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.kernels.logit_edits import Penalties, Written, add_, keep_only_, mask_where_, penalise_
+from graphpod_runtime.kernels.sampling.logit_edits import Penalties, Written, add_, keep_only_, mask_where_, penalise_
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 
 

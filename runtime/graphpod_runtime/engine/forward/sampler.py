@@ -11,8 +11,8 @@ from graphpod_runtime.engine.forward.processors import History, Processors
 from graphpod_runtime.engine.schedule.batch import NOT_FINITE, NOTHING_LEFT
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.kernels.draw import Draw, rows_of_work
-from graphpod_runtime.kernels.sampling_tensors import SamplingTensors
+from graphpod_runtime.kernels.sampling.draw import Draw, rows_of_work
+from graphpod_runtime.kernels.sampling.sampling_tensors import SamplingTensors
 
 
 def greedy(logits: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.kernels.draw import drawer_for
+from graphpod_runtime.kernels.sampling.draw import drawer_for
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 
 FILTERS = Sampling(1.0, 0.9, seed=0, top_k=50, min_p=0.01)
