@@ -80,6 +80,8 @@ class Processors:
 
     prompts: Tensor
     """Prompt tokens of each row."""
+    penalised: Tensor
+    """1 for a row that has a penalty, else 0."""
     allowed: tuple[Tensor, Tensor, Tensor] | None
     """Rows that have a list, then owner (its place among them) and token of each entry."""
     words: Words | None
@@ -112,6 +114,7 @@ class Processors:
         biases = [one.bias for one in asked]
         return cls(
             prompts=sent([sequence.prompt_len for sequence in sequences]),
+            penalised=sent([one.repetition != 1 or one.reads_answer for one in asked]),
             allowed=(sent(allowing), *listed([list(dict.fromkeys(asked[row].allowed or ())) for row in allowing]))
             if allowing
             else None,
@@ -141,7 +144,8 @@ class Processors:
             add_(work, *self.bias)
         if self.penalties is not None:
             assert history is not None
-            penalise_(work, Written(history.ids(), lengths, self.prompts), self.penalties)
+            # Of rows that have no penalty nothing may have been written.
+            penalise_(work, Written(history.ids(), lengths * self.penalised, self.prompts), self.penalties)
 
     def _completes(self, lengths: Tensor, history: History | None) -> Tensor:
         """Of each bad word, whether its row ends with all but its last token; bool [words]."""
