@@ -153,7 +153,8 @@ def _sequence(command: Submit) -> Sequence:
         ),
         stop_ids=tuple(command.stop_ids),
         ignore_eos=command.ignore_eos,
-        wants=LogprobRequest(command.logprobs, command.prompt_logprobs),
+        wants=LogprobRequest(command.logprobs, command.prompt_logprobs, answer_ids=tuple(command.logprob_ids)),
+        includes_stop=command.includes_stop,
         salt=command.salt,
         priority=command.priority,
     )
@@ -166,8 +167,8 @@ def _events(progress: Progress) -> list[Event]:
     first = len(sequence.tokens) == sequence.prompt_len + 1
     prompt = sequence.prompt_logprobs if first else []
     cached = (sequence.cached or 0) if first else 0
-    # A stop token ends the text, it is not part of it.
-    if progress.finish is not FinishReason.Stop:
+    # A stop token ends the text, and is part of it only on request.
+    if progress.finish is not FinishReason.Stop or sequence.includes_stop:
         logprobs = [] if progress.logprob is None else [progress.logprob]
         events.append(Tokens(sequence.id, [progress.token], logprobs, prompt, cached))
     elif prompt or cached:

@@ -21,6 +21,8 @@ class Logprob:
     token: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int = 0
+    """1: the likeliest there."""
 
 
 class FinishReason(StrEnum):
@@ -38,7 +40,7 @@ class FinishReason(StrEnum):
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
     """A request: token ids in, at most `max_tokens` out. `stop_ids` end it in addition to the model's own end.
-    `logprobs` and `prompt_logprobs` are what LogprobRequest calls `answer` and `prompt`.
+    `logprobs`, `logprob_ids` and `prompt_logprobs` are what LogprobRequest calls `answer`, `answer_ids` and `prompt`.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     stop_ids: list[int] = []
     ignore_eos: bool = False
     logprobs: int | None = None
+    logprob_ids: list[int] = []
     prompt_logprobs: int | None = None
     top_k: int = 0
     min_p: float = 0.0
@@ -58,6 +61,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
     """Lower ones are admitted earlier."""
+    includes_stop: bool = False
+    """The token that stops it is part of the answer."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -74,7 +79,8 @@ Command = Submit | Abort | Drain
 
 
 class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """New tokens of `id`, in order. The token that stopped a request is not among them. Log-probabilities where they
+    """New tokens of `id`, in order. The token that stopped a request is among them only if it
+    `includes_stop`. Log-probabilities where they
     were asked for: of these tokens, and once, in the first event, of the prompt's from its second token on. `cached`,
     in the first event, too: prompt tokens that the prefix cache had.
     """

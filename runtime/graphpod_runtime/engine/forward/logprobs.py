@@ -20,10 +20,12 @@ would be 2.5 GB, which start would have to keep free of KV cache."""
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Log-probabilities of rows, as tensors: of `tokens` [rows], and of the likeliest `ids` [rows, top]."""
+    """Log-probabilities of rows, as tensors: of `tokens` [rows], whose `ranks` [rows] begin with 1, and of the
+    likeliest `ids` [rows, top]."""
 
     tokens: Tensor
     chosen: Tensor
+    ranks: Tensor
     ids: Tensor
     likeliest: Tensor
     owners: tuple[int, ...] = ()
@@ -33,17 +35,16 @@ class Scores:
 
     def copied(self) -> "Scores":
         """On its way to the host."""
-        parts = (
-            part.to(HOST, non_blocking=True, copy=True) for part in (self.tokens, self.chosen, self.ids, self.likeliest)
-        )
+        tensors = self.tokens, self.chosen, self.ranks, self.ids, self.likeliest
+        parts = (part.to(HOST, non_blocking=True, copy=True) for part in tensors)
         return Scores(*parts, owners=self.owners, tops=self.tops)
 
     def to_list(self) -> list[Logprob]:
         """Row by row. On a device the host would wait for it."""
-        parts = (part.tolist() for part in (self.tokens, self.chosen, self.ids, self.likeliest))
+        parts = (part.tolist() for part in (self.tokens, self.chosen, self.ranks, self.ids, self.likeliest))
         return [
-            Logprob(token, logprob, tuple(zip(ids, values, strict=True)))
-            for token, logprob, ids, values in zip(*parts, strict=True)
+            Logprob(token, logprob, tuple(zip(ids, values, strict=True)), rank)
+            for token, logprob, rank, ids, values in zip(*parts, strict=True)
         ]
 
     def owned(self) -> list[tuple[int, Logprob]]:
@@ -63,7 +64,8 @@ def of_answers(
         wanted = torch.tensor(rows).to(logits.device, non_blocking=True)
         logits, tokens = logits[wanted], tokens[wanted]
     tops = tuple(sequences[row].wants.answer or 0 for row in rows)
-    return replace(of_logits(logits, tokens, max(tops)), owners=tuple(entries[row] for row in rows), tops=tops)
+    scores = of_logits(logits, tokens, max(tops), [sequences[row].wants.answer_ids for row in rows])
+    return replace(scores, owners=tuple(entries[row] for row in rows), tops=tops)
 
 
 def of_prompts(model: Model, batch: PrefillBatch, starts: list[int], hidden: Tensor) -> Scores:
@@ -80,14 +82,25 @@ def of_prompts(model: Model, batch: PrefillBatch, starts: list[int], hidden: Ten
     return replace(of_hidden(model, hidden[scored], tokens, max(tops)), owners=tuple(owners), tops=tuple(tops))
 
 
-def of_logits(logits: Tensor, tokens: Tensor, top: int) -> Scores:
-    """Of `tokens` [rows], one for each row of logits [rows, vocab], with the `top` likeliest tokens of each row. The
-    host does not wait for the device. A token below 0 has no log-probability, and some number stands in its place."""
+def of_logits(logits: Tensor, tokens: Tensor, top: int, named: List[tuple[int, ...]] = ()) -> Scores:
+    """Of `tokens` [rows], one for each row of logits [rows, vocab], with the `top` likeliest tokens of each row, or
+    those that are `named` for it, at most `top`. The host does not wait for the device. A token below 0 has no
+    log-probability, and some number stands in its place."""
     scores = logits.float()
     total = scores.logsumexp(-1, keepdim=True)
-    chosen = scores.gather(1, tokens.clamp(min=0)[:, None]) - total
+    own = scores.gather(1, tokens.clamp(min=0)[:, None])
+    ranks = 1 + (scores > own).sum(-1)
     best = scores.topk(min(top, logits.shape[1]), dim=-1)
-    return Scores(tokens, chosen[:, 0], best.indices, best.values - total)
+    ids, values = best.indices, best.values
+    if any(named):
+        rows = [row for row, one in enumerate(named) if one]
+        padded = [[*named[row], *[0] * (top - len(named[row]))] for row in rows]
+        there, wanted = (torch.tensor(part).to(logits.device, non_blocking=True) for part in (rows, padded))
+        if top > ids.shape[1]:  # more than the vocabulary has
+            ids = torch.nn.functional.pad(ids, (0, top - ids.shape[1]))
+        ids = ids.index_copy(0, there, wanted)
+        values = scores.gather(1, ids)
+    return Scores(tokens, (own - total)[:, 0], ranks, ids, values - total)
 
 
 def of_hidden(model: Model, hidden: Tensor, tokens: Tensor, top: int) -> Scores:
@@ -97,7 +110,7 @@ def of_hidden(model: Model, hidden: Tensor, tokens: Tensor, top: int) -> Scores:
         of_logits(model.head(hidden[first:end]), tokens[first:end], top)
         for first, end in _slices(tokens.shape[0], model.shape.vocab)
     ]
-    columns = zip(*((one.tokens, one.chosen, one.ids, one.likeliest) for one in parts), strict=True)
+    columns = zip(*((one.tokens, one.chosen, one.ranks, one.ids, one.likeliest) for one in parts), strict=True)
     return Scores(*(torch.cat(column) for column in columns))
 
 

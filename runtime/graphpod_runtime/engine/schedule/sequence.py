@@ -19,6 +19,8 @@ class LogprobRequest:
     answer: int | None = None
     prompt: int | None = None
     prompt_start: int = 0
+    answer_ids: tuple[int, ...] = ()
+    """The tokens to name with each generated one, instead of the likeliest; `answer` counts them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +37,8 @@ class Sequence:
     sampling: Sampling = field(default_factory=Sampling)
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    includes_stop: bool = False
+    """The token that stops it is part of the answer."""
     wants: LogprobRequest = field(default_factory=LogprobRequest)
     adapter: str = ""
     """LoRA adapter; empty: the model as it is."""

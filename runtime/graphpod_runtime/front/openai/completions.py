@@ -12,6 +12,8 @@ from graphpod_runtime.front.openai.chunks import Chunks
 from graphpod_runtime.front.openai.logprobs import text_logprobs
 from graphpod_runtime.front.openai.reply import TextChoice, TextLogprobs, TextReply
 from graphpod_runtime.front.openai.request import CompletionRequest
+from graphpod_runtime.front.openai.sampling.prompt_logprobs import prompt_logprobs
+from graphpod_runtime.front.openai.sampling.truncation import contexts_of, truncated
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.openai.unbuilt import header_of
@@ -30,6 +32,9 @@ async def completions(service: Service, request: Request, body: CompletionReques
     entries = _entries(body)
     if not entries:
         raise invalid("prompt is an empty list; it needs at least one prompt", param="prompt")
+    if body.max_tokens == 0 and body.logprob_token_ids:
+        message = "logprob_token_ids are of an answer's tokens, and max_tokens is 0; ask for 1 or more"
+        raise invalid(message, param="logprob_token_ids")
     if body.max_tokens == 0 and not body.echo:
         message = "max_tokens is 0: the answer would be empty; ask for 1 or more, or set echo to have the prompt back"
         raise invalid(message, param="max_tokens")
@@ -45,49 +50,67 @@ async def _answer(
     if texts := [entry for entry in entries if isinstance(entry, str)]:
         characters = sum(map(len, texts))
         prompts = await service.tokenized(
-            lambda limit: _encoded(service, entries, limit), characters, "prompt", len(entries)
-        )
-    service.admit_tokens(prompts, until)
+            lambda limit: _encoded(service, entries, limit, specials=body.add_special_tokens is not False),
+            characters, "prompt", len(entries), contexts_of(body),
+        )  # fmt: skip
+    answer_room = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    prompts = [truncated(body, prompt, service.status.context_tokens, answer_room) for prompt in prompts]
+    sent, made = body.n or 1, body.choices
+    service.admit_tokens(prompts, until, made)
     # An answer may take minutes, and texts are megabytes.
     entries.clear()
     body.prompt = ""
     alternatives = body.alternatives
     generation = service.generation(
         body, prompts, body.max_tokens, unasked=DEFAULT_MAX_TOKENS, param="prompt", received=received,
-        logprobs=alternatives, echo=bool(body.echo),
+        # The best answers are found by their log-probabilities.
+        logprobs=0 if made > sent and alternatives is None else alternatives,
+        echo=bool(body.echo), echo_logprobs=body.logprobs if body.echo else None,
     )  # fmt: skip
-    if body.echo and alternatives is not None:
-        service.admit_prompt_logprobs(prompts, alternatives, until)
+    if body.echo and body.logprobs is not None:
+        service.admit_prompt_logprobs(prompts * made, body.logprobs, until)
+    if (asked := body.prompt_logprobs) is not None:
+        service.admit_prompt_logprobs(prompts, asked, until, param="prompt_logprobs")
     id, created = answer_id(request.scope, "cmpl"), int(time.time())
     generation.names = names_of(id, request.headers.get("traceparent"))
 
     def logprobs(*pieces: Piece) -> TextLogprobs | None:
         said = (one for piece in pieces for one in piece.said)
-        return None if alternatives is None else text_logprobs(service.tokenizer, said, alternatives)
+        if alternatives is None:
+            return None
+        as_ids = bool(body.return_tokens_as_token_ids)
+        return text_logprobs(service.tokenizer, said, max(alternatives, body.logprobs or 0), as_ids=as_ids)
 
     def token_ids(*pieces: Piece) -> list[int] | UnsetType:
         return [id for piece in pieces for id in piece.ids] if body.return_token_ids else UNSET
 
     def prompt_ids(index: int) -> list[int] | UnsetType:
-        return prompts[index] if body.return_token_ids else UNSET
+        return prompts[index // made] if body.return_token_ids else UNSET
 
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> TextReply:
-            own: list[list[Piece]] = [[] for _ in prompts]
+            own: list[list[Piece]] = [[] for _ in range(made * len(prompts))]
             for piece in pieces:
                 own[piece.index].append(piece)
-            choices = [
-                TextChoice(
-                    index,
-                    "".join(piece.text for piece in parts),
-                    parts[-1].finish,
-                    logprobs(*parts),
-                    token_ids(*parts),
-                    prompt_ids(index),
-                )
-                for index, parts in enumerate(own)
-            ]
+            choices = []
+            for prompt in range(len(prompts)):
+                scores = None
+                if asked is not None:
+                    found = generation.prompt_scores.get(prompt, [])
+                    scores = prompt_logprobs(service.tokenizer, found, asked)
+                answers = range(prompt * made, (prompt + 1) * made)
+                # Sorting keeps the order of equal ones.
+                best = sorted(answers, key=generation.mean_logprob, reverse=True) if made > sent else answers
+                for index in best[:sent]:
+                    parts = own[index]
+                    text = "".join(piece.text for piece in parts)
+                    choices.append(
+                        TextChoice(
+                            len(choices), text, parts[-1].finish, logprobs(*parts), token_ids(*parts),
+                            prompt_ids(index), scores,
+                        )
+                    )  # fmt: skip
             return TextReply(id, created, service.model, choices, usage(generation))
 
         return await answer(request.receive, generation, reply)
@@ -117,6 +140,7 @@ def _entries(body: CompletionRequest) -> list[Any]:
             return list(several)
 
 
-def _encoded(service: Service, entries: list[Any], limit: int) -> list[list[int]]:
-    """Every prompt as token ids. TextTooLong for one of more than `limit`."""
-    return [service.tokenizer.encode(entry, limit) if isinstance(entry, str) else entry for entry in entries]
+def _encoded(service: Service, entries: list[Any], limit: int, *, specials: bool) -> list[list[int]]:
+    """Every prompt as token ids, a text with the model's `specials`. TextTooLong for one of more than `limit`."""
+    encode = service.tokenizer.encode
+    return [encode(entry, limit, specials=specials) if isinstance(entry, str) else entry for entry in entries]

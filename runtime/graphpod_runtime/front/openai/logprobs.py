@@ -7,12 +7,13 @@ from graphpod_runtime.front.text.logprobs import TokenInText
 from graphpod_runtime.front.text.tokenizer import REPLACEMENT, Tokenizer
 
 
-def chat_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText]) -> ChatLogprobs:
-    """Of an answer's tokens: a list of objects."""
+def chat_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText], *, as_ids: bool = False) -> ChatLogprobs:
+    """Of an answer's tokens: a list of objects. `as_ids`: named `token_id:5`."""
 
     def entry_of(id: int, logprob: float) -> TokenLogprob:
         found = tokenizer.bytes_of(id)
-        return TokenLogprob(tokenizer.token(id), logprob, None if found is None else list(found))
+        name = _id_name(id) if as_ids else tokenizer.token(id)
+        return TokenLogprob(name, logprob, None if found is None else list(found))
 
     content = []
     for one in said:
@@ -23,22 +24,34 @@ def chat_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText]) -> ChatLogp
     return ChatLogprobs(content)
 
 
-def text_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText], alternatives: int) -> TextLogprobs:
-    """Of a completion's tokens: an object of lists. The chosen token is among the named ones."""
+def text_logprobs(
+    tokenizer: Tokenizer, said: Iterable[TokenInText], alternatives: int, *, as_ids: bool = False
+) -> TextLogprobs:
+    """Of a completion's tokens: an object of lists. The chosen token is among the named ones. `as_ids`: named
+    `token_id:5`.
+    """
+
+    def name(id: int) -> str:
+        return _id_name(id) if as_ids else _name(tokenizer, id)
+
     listed = list(said)
     tops: list[dict[str, float] | None] = []
     for one in listed:
         if one.logprob is None:
             tops.append(None)
         else:
-            named = {_name(tokenizer, id): value for id, value in one.logprob.top}
-            tops.append(named | {_name(tokenizer, one.id): one.logprob.logprob})
+            named = {name(id): value for id, value in one.logprob.top}
+            tops.append(named | {name(one.id): one.logprob.logprob})
     return TextLogprobs(
-        tokens=[_name(tokenizer, one.id) for one in listed],
+        tokens=[name(one.id) for one in listed],
         token_logprobs=[None if one.logprob is None else one.logprob.logprob for one in listed],
         top_logprobs=tops if alternatives else None,
         text_offset=[one.start for one in listed],
     )
+
+
+def _id_name(id: int) -> str:
+    return f"token_id:{id}"
 
 
 def _name(tokenizer: Tokenizer, id: int) -> str:

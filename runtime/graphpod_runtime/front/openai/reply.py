@@ -2,6 +2,8 @@
 
 import msgspec
 
+from graphpod_runtime.front.openai.sampling.prompt_logprobs import PromptLogprobs
+
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
     """`cached_tokens` of the prompt were in the prefix cache."""
@@ -96,6 +98,7 @@ class ChatReply(msgspec.Struct, frozen=True):
     choices: list[ChatChoice]
     usage: Usage
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | None = None
     object: str = "chat.completion"
 
 
@@ -158,6 +161,8 @@ class TextChoice(msgspec.Struct, frozen=True):
     logprobs: TextLogprobs | None = None
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
+    """Null where they were not asked for, absent in events."""
 
 
 class TextReply(msgspec.Struct, frozen=True):

@@ -22,11 +22,19 @@ from graphpod_runtime.front.openai.fields import (
     whole_characters,
 )
 from graphpod_runtime.front.openai.messages import Conversation, Message
+from graphpod_runtime.front.openai.sampling.sampling_fields import MAX_CHOICES, SamplingFields
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, NOT_BUILT, TEXT_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid
 
-UNUSED = ("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
-"""Fields that OpenAI documents and that cannot change an answer: checked, and then dropped."""
+UNUSED = (
+    "user",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "spaces_between_special_tokens",
+)
+"""Fields that OpenAI or vLLM documents and that cannot change an answer: checked, and then dropped."""
 
 
 class StreamOptions(BaseModel):
@@ -42,7 +50,7 @@ class StreamOptions(BaseModel):
     """No effect. OpenAI pads events against eavesdroppers that count bytes; this server pads none."""
 
 
-class GenerationRequest(BaseModel):
+class GenerationRequest(SamplingFields):
     """The fields that both kinds of request share. Null means the default."""
 
     model_config = STRICT
@@ -101,6 +109,9 @@ class GenerationRequest(BaseModel):
             take_unknown(self.stream_options, {}, "stream_options.", "stream_options.", ignored)
             if not self.stream:
                 raise invalid("stream_options is only allowed when stream is true", param="stream_options")
+        if self.prompt_logprobs and self.stream:
+            message = "prompt_logprobs is not part of a stream; leave stream out, or send 0"
+            raise invalid(message, param="prompt_logprobs")
         return ignored
 
     @property
@@ -126,6 +137,12 @@ class GenerationRequest(BaseModel):
         return self.include_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
 
+def _refuse_unscored(asked: object, ids: list[int] | None) -> None:
+    """ApiError 400 for logprob_token_ids without log-probabilities."""
+    if ids and asked in (None, False):
+        raise invalid("logprob_token_ids is only allowed with logprobs", param="logprob_token_ids")
+
+
 class ChatRequest(Conversation, GenerationRequest):
     """POST /v1/chat/completions."""
 
@@ -139,6 +156,10 @@ class ChatRequest(Conversation, GenerationRequest):
     """Send the log-probability of each token of the answer."""
     top_logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
     """And those of so many likeliest tokens; only with `logprobs: true`."""
+    echo: bool | None = False
+    """Begin the answer with the last message, where that is the assistant's."""
+    add_special_tokens: bool | None = False
+    """Add the tokens that begin a text of this model to what the chat template writes."""
 
     def take_ignored(self) -> Ignored:
         """Those of the messages included."""
@@ -153,6 +174,9 @@ class ChatRequest(Conversation, GenerationRequest):
         """
         if not self.logprobs and self.top_logprobs:
             raise invalid("top_logprobs is only allowed when logprobs is true", param="top_logprobs")
+        _refuse_unscored(self.logprobs, self.logprob_token_ids)
+        if self.logprob_token_ids:
+            return len(self.logprob_token_ids)
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
@@ -172,8 +196,25 @@ class CompletionRequest(GenerationRequest):
     """Most tokens of the answer; 0, with `echo`: the prompt and its log-probabilities alone. Default 16."""
     echo: bool | None = False
     """Begin the answer with the prompt."""
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    """So many answers are made of each prompt, and the `n` with the highest mean log-probability sent. Not in a stream.
+    Default `n`."""
+    add_special_tokens: bool | None = True
+    """Add the tokens that begin a text of this model to prompts that are text."""
     logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
     """Send the log-probability of each token, and those of so many likeliest ones; with `echo` for the prompt, too."""
+
+    @property
+    def choices(self) -> int:
+        """Answers that are made of each prompt. ApiError 400 for fewer than are sent, and for more in a stream."""
+        sent, made = self.n or 1, self.best_of or self.n or 1
+        if made < sent:
+            message = f"best_of is {made} and n is {sent}: so many cannot be the best of fewer; raise best_of"
+            raise invalid(message, param="best_of")
+        if made > sent and self.stream:
+            message = "best_of is not allowed in a stream: which answers are best is known at their end"
+            raise invalid(message, param="best_of")
+        return made
 
     @field_validator("logprobs", mode="before")
     @classmethod
@@ -183,8 +224,9 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def alternatives(self) -> int | None:
-        """Alternatives to each token; None: no log-probabilities."""
-        return self.logprobs
+        """Alternatives to each token; None: no log-probabilities. ApiError 400 for logprob_token_ids without them."""
+        _refuse_unscored(self.logprobs, self.logprob_token_ids)
+        return len(self.logprob_token_ids) if self.logprob_token_ids else self.logprobs
 
 
 class TokenizeRequest(Conversation):

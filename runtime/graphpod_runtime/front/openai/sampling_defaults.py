@@ -9,6 +9,15 @@ from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 FILE = "generation_config.json"
 
 
+BOUNDS = {
+    "temperature": (0, 2),
+    "top_p": (1e-9, 1),
+    "top_k": (-1, 2**31 - 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (0.01, 100),
+}
+
+
 class DefaultsInvalid(Exception):
     """generation_config.json cannot be read, or a value is invalid; the message names the file and what to do."""
 
@@ -20,6 +29,8 @@ class SamplingDefaults:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
     @classmethod
     def read(cls, folder: Path) -> "SamplingDefaults":
@@ -41,5 +52,5 @@ class SamplingDefaults:
 def _fits(name: str, value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int if name == "top_k" else int | float):
         return False
-    least, most = {"temperature": (0, 2), "top_p": (1e-9, 1), "top_k": (-1, 2**31 - 1)}[name]
+    least, most = BOUNDS[name]
     return bool(least <= value <= most)

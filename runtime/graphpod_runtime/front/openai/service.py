@@ -12,6 +12,8 @@ from msgspec import UNSET, UnsetType
 
 from graphpod_runtime.front.openai.reply import PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
+from graphpod_runtime.front.openai.sampling.choices import seed_of
+from graphpod_runtime.front.openai.sampling.processing import processing_of, refuse_outside
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
@@ -78,10 +80,14 @@ class Service:
         """
         self.check_model(request.model)
         ignored = request.take_ignored()
-        running, waiting = self.status.batch, self.status.config.serving.max_queue
-        places = running + waiting
+        running, waiting, choices = self.status.batch, self.status.config.serving.max_queue, request.choices
+        places, asked = running + waiting, prompts
+        prompts *= choices
+        if asked > places:
+            raise invalid(f"prompt holds {asked} prompts; this service takes {places} at a time", param="prompt")
         if prompts > places:
-            raise invalid(f"prompt holds {prompts} prompts; this service takes {places} at a time", param="prompt")
+            message = f"{choices} answers to each of {asked} prompts are {prompts}; this service takes {places} at a time"
+            raise invalid(message, param="n")
         self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
         return ignored
 
@@ -90,12 +96,16 @@ class Service:
         if asked != self.model:
             raise unknown_model(asked, self.model)
 
-    def admit_tokens(self, prompts: Sequence[list[int]], until: ExitStack) -> None:
-        """Takes room for the tokens of prompts, given back with `until`. ApiError 503 when others hold too many."""
-        room = self.admission.prompt_tokens(sum(map(len, prompts)), self.status.open_tokens)
+    def admit_tokens(self, prompts: Sequence[list[int]], until: ExitStack, choices: int = 1) -> None:
+        """Takes room for the tokens of prompts, for each of the answers to one, given back with `until`. ApiError 503
+        when others hold too many.
+        """
+        room = self.admission.prompt_tokens(choices * sum(map(len, prompts)), self.status.open_tokens)
         self._enter(room, len(prompts), until)
 
-    def admit_prompt_logprobs(self, prompts: Sequence[list[int]], alternatives: int, until: ExitStack) -> None:
+    def admit_prompt_logprobs(
+        self, prompts: Sequence[list[int]], alternatives: int, until: ExitStack, *, param: str = "logprobs"
+    ) -> None:
         """Takes room for the log-probabilities of prompts, given back with `until`. ApiError 400 for more than one
         request may hold, 503 when others hold too many.
         """
@@ -103,10 +113,10 @@ class Service:
         named = tokens * (1 + alternatives)
         if named > MAX_NAMED:
             raise invalid(
-                f"echo with logprobs={alternatives} names {named} tokens ({tokens} in the prompts, each with "
+                f"{'echo with ' if param == 'logprobs' else ''}{param}={alternatives} names {named} tokens ({tokens} in the prompts, each with "
                 f"{alternatives} alternatives); at most {MAX_NAMED} fit one request. Shorten the prompts, send them "
                 "one by one, or ask for fewer alternatives.",
-                param="logprobs",
+                param=param,
             )
         self._enter(self.admission.prompt_logprobs(named), len(prompts), until)
 
@@ -118,12 +128,14 @@ class Service:
                 self.metrics.finished(FinishReason.Rejected)
             raise unavailable(f"{full}. Send the request again.", "queue_full") from full
 
-    async def tokenized(self, work: Callable[[int], Result], characters: int, param: str, prompts: int = 1) -> Result:
+    async def tokenized(
+        self, work: Callable[[int], Result], characters: int, param: str, prompts: int = 1, contexts: int = 1
+    ) -> Result:
         """`work` on so many characters of `prompts` off the event loop (the tokenizer releases the interpreter's lock),
-        given the most tokens that a prompt can have. ApiError 400 for a text that has more, `param` is the prompt's
+        given the most tokens that a prompt can have, which are those of so many contexts. ApiError 400 for a text that has more, `param` is the prompt's
         field; 503 when others hold too many tokens.
         """
-        limit = self.status.context_tokens
+        limit = self.status.context_tokens * contexts
         threads = self._short if characters <= LONG_TEXT else self._long
         with ExitStack() as until:
             estimate = min(characters // CHARACTERS_A_TOKEN, limit * prompts)
@@ -144,12 +156,14 @@ class Service:
         received: float,
         logprobs: int | None = None,
         echo: bool = False,
+        echo_logprobs: int | None = None,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
         `received` is time.perf_counter() of the request's arrival. ApiError 400 for a prompt that is empty, foreign to
         the vocabulary or too long; `param` is the prompt's field.
         """
         limit, vocabulary = self.status.context_tokens, self.status.vocabulary
+        refuse_outside(request.logprob_token_ids or (), "logprob_token_ids", vocabulary)
         budgets = []
         for prompt in prompts:
             if not prompt:
@@ -161,15 +175,14 @@ class Service:
             if len(prompt) + max(1, budget) > limit:
                 raise too_long(limit, len(prompt), budget, param)
             budgets.append(budget)
-        given = {name: getattr(request, name) for name in ("temperature", "top_p", "top_k")}
+        given = {name: getattr(request, name) for name in ("temperature", "top_p", "top_k", "min_p")}
         drawn = replace(self.defaults, **{name: value for name, value in given.items() if value is not None})
         options = Options(
             max_tokens=tuple(budgets),
             temperature=drawn.temperature if drawn.temperature >= LEAST else 0.0,
             top_p=max(LEAST, drawn.top_p),
             top_k=max(0, drawn.top_k),
-            min_p=request.min_p or 0.0,
-            seed=request.seed,
+            min_p=drawn.min_p,
             stops=request.stops,
             stop_ids=tuple(request.stop_token_ids or ()),
             ignore_eos=bool(request.ignore_eos),
@@ -178,6 +191,14 @@ class Service:
             token_ids=bool(request.return_token_ids),
             salt=request.cache_salt or "",
             priority=request.priority or 0,
+            choices=request.choices,
+            seeds=tuple(seed_of(request.seed, choice) for choice in range(request.choices)),
+            processing=processing_of(request, drawn.repetition_penalty, budgets, self.tokenizer, vocabulary),
+            includes_stop=bool(request.include_stop_str_in_output),
+            shows_specials=request.skip_special_tokens is False,
+            logprob_ids=tuple(request.logprob_token_ids or ()),
+            echo_logprobs=echo_logprobs,
+            prompt_logprobs=request.prompt_logprobs,
         )
         return Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
 

@@ -10,23 +10,11 @@ from pydantic import BaseModel
 from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
 
 NOT_BUILT: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
     "use_beam_search": (False,),
     "length_penalty": (1,),
     "suffix": ("",),
-    "prompt_logprobs": (),
-    "logprob_token_ids": ([],),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
     "typical_p": (1,),
-    "min_tokens": (0,),
-    "allowed_token_ids": ([],),
-    "bad_words": ([],),
     "stop_regex": ("", []),
-    "include_stop_str_in_output": (False,),
     "no_stop_trim": (False,),
     "logits_processors": ([],),
     "custom_logit_processor": (),
@@ -64,15 +52,10 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "lora_path": (),
     "kv_transfer_params": (),
     "return_hidden_states": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "add_special_tokens": (),
-    "truncate_prompt_tokens": (),
 }
 """Known fields of both endpoints that are not built, with the values that mean "not used" (null always does)."""
 
-CHAT_NOT_BUILT = NOT_BUILT | {"echo": (False,)}
+CHAT_NOT_BUILT = NOT_BUILT | {"best_of": (1,)}
 TEXT_NOT_BUILT = NOT_BUILT | {"max_completion_tokens": (), "top_logprobs": (0,), "messages": ()}
 """Those of each endpoint: a field that the other one has would change the answer, too."""
 

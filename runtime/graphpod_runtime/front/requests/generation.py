@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
@@ -12,19 +12,21 @@ from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
 from graphpod_runtime.front.text.tokenizer import Tokenizer
+from graphpod_runtime.wire.logit_processing import NO_PROCESSING, LogitProcessing
 from graphpod_runtime.wire.messages import Finished, FinishReason, Logprob, Submit
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to generate. `max_tokens` is one figure a prompt, 0 for none; temperature 0 is greedy."""
+    """How to generate. `max_tokens` is one figure a prompt, 0 for none; temperature 0 is greedy. Choice i answers
+    prompt i // choices.
+    """
 
     max_tokens: tuple[int, ...]
     temperature: float
     top_p: float
     top_k: int
     min_p: float
-    seed: int | None
     stops: tuple[str, ...]
     stop_ids: tuple[int, ...]
     ignore_eos: bool
@@ -38,6 +40,21 @@ class Options:
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
     """Lower ones are admitted earlier."""
+    choices: int = 1
+    """Answers to each prompt."""
+    seeds: tuple[int | None, ...] = (None,)
+    """Of each answer to a prompt; None: a random one."""
+    processing: LogitProcessing = NO_PROCESSING
+    includes_stop: bool = False
+    """The answer holds the string or the token that stopped it."""
+    shows_specials: bool = False
+    """The names of special tokens are part of the text."""
+    logprob_ids: tuple[int, ...] = ()
+    """The alternatives to each token of the answer, instead of the likeliest."""
+    echo_logprobs: int | None = None
+    """Alternatives to each token of a prompt that is echoed."""
+    prompt_logprobs: int | None = None
+    """Alternatives to each token of the prompts; None: no log-probabilities of them, but for an echo's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +87,8 @@ class _Choice:
     """Of tokens whose text no piece has carried yet, where they are asked for."""
     tokens: int = 0
     cached: int = 0
+    logprob: float = 0.0
+    """The sum over its tokens, where log-probabilities are asked for."""
     echoed: bool = False
     finish: FinishReason | None = None
 
@@ -94,6 +113,8 @@ class Generation:
     """What counts for choices that have not ended when the iterator is closed."""
     names: Mapping[str, str] = field(default_factory=dict, init=False)
     """By which exemplars name the request; set it before `pieces` begins."""
+    prompt_scores: dict[int, list[Logprob]] = field(default_factory=dict, init=False)
+    """By prompt, the log-probabilities of its tokens from the second on, once its answer has begun."""
     _choices: list[_Choice] = field(default_factory=list, init=False)
 
     @property
@@ -103,8 +124,15 @@ class Generation:
 
     @property
     def cached_tokens(self) -> int:
-        """Prompt tokens that the prefix cache had, known with the first tokens."""
-        return sum(choice.cached for choice in self._choices)
+        """Prompt tokens that the prefix cache had, known with the first tokens. Of several answers to a prompt the
+        first one counts: the others find what that one computed.
+        """
+        return sum(choice.cached for choice in self._choices[:: self.options.choices])
+
+    def mean_logprob(self, index: int) -> float:
+        """Of the tokens of a choice, where log-probabilities were asked for."""
+        choice = self._choices[index]
+        return choice.logprob / max(1, choice.tokens)
 
     @property
     def prompt_tokens(self) -> int:
@@ -117,12 +145,18 @@ class Generation:
         running.
         """
         self._choices = [
-            _Choice(len(prompt), self.tokenizer.detokenizer(), StopScanner(self.options.stops), self.received)
+            _Choice(
+                len(prompt),
+                self.tokenizer.detokenizer(specials=self.options.shows_specials),
+                StopScanner(self.options.stops, behind=self.options.includes_stop),
+                self.received,
+            )
             for prompt in self.prompts
+            for _ in range(self.options.choices)
         ]
         self.metrics.accepted(self.prompt_tokens)
         try:
-            requests = [self._submit(index) for index in range(len(self.prompts))]
+            requests = [self._submit(index) for index in range(len(self._choices))]
             with self.engine.submit(requests, self.overrun) as stream:
                 while any(choice.finish is None for choice in self._choices):
                     made: list[Piece] = []
@@ -149,41 +183,54 @@ class Generation:
 
     def _submit(self, index: int) -> partial[Submit]:
         options = self.options
+        prompt, number = divmod(index, options.choices)
+        # The prompt's own log-probabilities are the same for all of its answers.
+        scored = [options.echo_logprobs] if number else [options.echo_logprobs, options.prompt_logprobs]
         return partial(
             Submit,
-            prompt=self.prompts[index],
-            max_tokens=max(1, options.max_tokens[index]),
+            prompt=self.prompts[prompt],
+            max_tokens=max(1, options.max_tokens[prompt]),
             temperature=options.temperature,
             top_p=options.top_p,
             top_k=options.top_k,
             min_p=options.min_p,
-            seed=options.seed,
+            processing=options.processing,
+            seed=options.seeds[number],
             stop_ids=list(options.stop_ids),
             ignore_eos=options.ignore_eos,
+            includes_stop=options.includes_stop,
             logprobs=options.logprobs,
-            prompt_logprobs=options.logprobs if options.echo else None,
+            logprob_ids=list(options.logprob_ids),
+            prompt_logprobs=max((one for one in scored if one is not None), default=None),
             salt=options.salt,
             priority=options.priority,
         )
 
     def _echo(self, index: int, arrived: Arrived) -> Piece:
         """The prompt again, as the first piece of its answer."""
-        choice = self._choices[index]
-        text, said = prompt_in_text(self.tokenizer, self.prompts[index], arrived.prompt_logprobs)
-        if self.options.logprobs is not None and not said:  # a prompt of one token has none to tell
-            said = (TokenInText(self.prompts[index][0], 0, None),)
+        choice, prompt = self._choices[index], self.prompts[index // self.options.choices]
+        scores = []
+        if (most := self.options.echo_logprobs) is not None:
+            scores = [replace(one, top=one.top[:most]) for one in arrived.prompt_logprobs]
+        text, said = prompt_in_text(self.tokenizer, prompt, scores)
+        if most is not None and not said:  # a prompt of one token has none to tell
+            said = (TokenInText(prompt[0], 0, None),)
         choice.echoed, choice.waiting.base = True, len(text)
         return Piece(index, text, said=said)
 
     def _take(self, index: int, arrived: Arrived, stream: EngineStream, made: list[Piece]) -> None:
         """Appends to `made` what came of one choice, as text. ApiError for the error that ended it, after its text."""
-        if self.options.max_tokens[index] == 0:
+        prompt = index // self.options.choices
+        if self.options.max_tokens[prompt] == 0:
             _drop_answer(arrived)
+        if arrived.prompt_logprobs:
+            self.prompt_scores.setdefault(prompt, arrived.prompt_logprobs)
         choice, finished = self._choices[index], arrived.finished
         choice.cached += arrived.cached
         text, used, stopped = self._read(choice, arrived)
         # The token that stopped a choice was generated, though it is no text.
-        stop_token = not stopped and finished is not None and finished.reason is FinishReason.Stop
+        ended = not stopped and finished is not None and finished.reason is FinishReason.Stop
+        stop_token = ended and not self.options.includes_stop
         if tokens := used + stop_token:
             self._came(choice, tokens)
         if self.options.token_ids:
@@ -206,7 +253,8 @@ class Generation:
         texts = []
         for at in range(len(arrived.ids)):
             made = self._made(choice, arrived.ids[at : at + 1], arrived.logprobs[at : at + 1])
-            text, stopped = choice.stops.feed(made)
+            ends = choice.tokens + at >= self.options.processing.min_tokens
+            text, stopped = choice.stops.feed(made, ends=ends)
             texts.append(text)
             if stopped:
                 return "".join(texts), at + 1, True
@@ -220,6 +268,7 @@ class Generation:
         for id, logprob in zip(ids, logprobs, strict=True):
             made.append(choice.detokenizer.feed([id]))
             choice.waiting.token(logprob, made[-1])
+            choice.logprob += logprob.logprob
         return "".join(made)
 
     def _came(self, choice: _Choice, tokens: int) -> None:

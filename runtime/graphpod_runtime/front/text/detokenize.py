@@ -66,12 +66,15 @@ class TextDetokenizer:
 
 
 class StopScanner:
-    """Cuts a stream of text before the stop string that is complete first, wherever the text's pieces break.
+    """Cuts a stream of text before the stop string that is complete first, or behind it, wherever the text's pieces
+    break.
 
     Knuth, Morris and Pratt: each stop string costs a fixed number of steps a character, whatever its length.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, behind: bool = False) -> None:
+        """`behind`: the stop string is part of the text."""
+        self._behind = behind
         self._stops = [(stop, _fallbacks(stop)) for stop in stops]
         self._matched = [0] * len(stops)
         """Of each stop string, how many of its characters the text ends with."""
@@ -79,8 +82,9 @@ class StopScanner:
         self.found: str | None = None
         """The stop string that ended the text."""
 
-    def feed(self, piece: str) -> tuple[str, bool]:
-        """The text that is safe to give, and whether a stop string was found (the request ends there).
+    def feed(self, piece: str, *, ends: bool = True) -> tuple[str, bool]:
+        """The text that is safe to give, and whether a stop string was found (the request ends there). One that is
+        complete in a piece of which `ends` is false is text.
 
         A tail that may be the beginning of a stop string is held back.
         """
@@ -89,9 +93,9 @@ class StopScanner:
         text = self._held + piece
         for at, letter in enumerate(piece, len(self._held) + 1):
             found = self._step(letter)
-            if found:
+            if found and ends:
                 self._held, self.found = "", text[at - found : at]
-                return text[: at - found], True
+                return text[: at if self._behind else at - found], True
         keep = max(self._matched)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False

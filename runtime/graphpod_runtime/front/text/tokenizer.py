@@ -102,6 +102,12 @@ class Tokenizer:
         self._check_length(self._tokenizer, text, limit)
         return _ids(self._tokenizer, text, specials=specials)
 
+    def surrounded(self, ids: list[int]) -> list[int]:
+        """`ids` of a text with the tokens that the model's own template adds to a text."""
+        bare, whole = (_ids(self._tokenizer, "a", specials=specials) for specials in (False, True))
+        before = next(at for at in range(len(whole)) if whole[at : at + len(bare)] == bare)
+        return [*whole[:before], *ids, *whole[before + len(bare) :]]
+
     def encode_chat(
         self,
         messages: list[dict[str, Any]],
@@ -170,11 +176,23 @@ class Tokenizer:
         """One token as the vocabulary spells it; empty for an id that it does not have."""
         return self._tokenizer.id_to_token(id) or ""
 
-    def detokenizer(self) -> Detokenizer:
-        """For the tokens of one answer: all its pieces joined equal `decode` of all of them."""
+    def detokenizer(self, *, specials: bool = False) -> Detokenizer:
+        """For the tokens of one answer: all its pieces joined equal `decode` of all of them, or where `specials` are
+        shown by their names `spelled_out`.
+        """
         if self._kind.byte_level:
-            return ByteDetokenizer(self._text_bytes)
+            return ByteDetokenizer(self._all_bytes if specials else self._text_bytes)
+        if specials:
+            return TextDetokenizer(lambda ids: self.spelled_out(list(ids)), self._holds, self._is_token)
         return TextDetokenizer(self.decode, self._holds, self._is_text)
+
+    def _all_bytes(self, id: int) -> bytes:
+        """As `_text_bytes`, with the names of special tokens."""
+        return self.spelling(id).encode() if id in self._specials else self._text_bytes(id)
+
+    def _is_token(self, id: int) -> bool:
+        """Whether the vocabulary has the token."""
+        return self._tokenizer.id_to_token(id) is not None
 
     def _text_bytes(self, id: int) -> bytes:
         """What a token of a byte-level tokenizer adds to the text."""
