@@ -7,6 +7,7 @@ from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.series import Observe
 
 LOAD = ("graphpod_requests_running", "graphpod_requests_waiting", "graphpod_kv_cache_usage_ratio")
 """What an endpoint picker reads."""
@@ -35,19 +36,18 @@ class ServingMetrics:
         counters.set("graphpod_prefill_budget_tokens", scheduler.limits.budget_while_decoding)
         self._tokens = 0
         """Of the pass that lands."""
-        self._queued, self._prefilled, self._decoded, self._ran, self._of_passes, self._computed, self._preempted, self._most = (
-            counters.observer(f"graphpod_{name}", model_name=model)
-            for name in (
-                "request_queue_time_seconds",
-                "request_prefill_time_seconds",
-                "request_decode_time_seconds",
-                "request_inference_time_seconds",
-                "iteration_tokens",
-                "request_prefill_computed_tokens",
-                "request_preemptions",
-                "request_max_tokens",
-            )
-        )
+
+        def observer(name: str) -> Observe:
+            return counters.observer(f"graphpod_{name}", model_name=model)
+
+        self._queued = observer("request_queue_time_seconds")
+        self._prefilled = observer("request_prefill_time_seconds")
+        self._decoded = observer("request_decode_time_seconds")
+        self._ran = observer("request_inference_time_seconds")
+        self._of_passes = observer("iteration_tokens")
+        self._computed = observer("request_prefill_computed_tokens")
+        self._preempted = observer("request_preemptions")
+        self._most = observer("request_max_tokens")
         names = (
             "graphpod_preemptions_total",
             "graphpod_nonfinite_logits_total",

@@ -44,7 +44,7 @@ METHODS = ("GET", "POST", "HEAD", "OPTIONS")
 """Few, as each is a series for every path and code."""
 
 
-WAITING, RUNNING = "graphpod_requests_waiting", "graphpod_requests_running"
+WAITING, RUNNING, KV_USAGE = "graphpod_requests_waiting", "graphpod_requests_running", "graphpod_kv_cache_usage_ratio"
 FIRST_TOKEN, WHOLE_REQUEST = "graphpod_time_to_first_token_seconds", "graphpod_e2e_request_latency_seconds"
 
 
@@ -156,18 +156,26 @@ class Exporter(Collector):
         # The engine's thread may add series meanwhile.
         for sample in (*self._front.snapshot(), *list(self._engine.values()), *_reported(self._status.report)):
             by_name.setdefault(sample.name, []).append(sample)
-        self._refresh(by_name)
+        if WAITING in by_name:
+            by_name[WAITING] = [Sample(WAITING, {}, self._waiting())]
         for row in rows_of(Process.Engine):
             exemplars = self._front.exemplars.get(row.name)
             yield _family(row, by_name.get(row.name, ()), exemplars.latest if exemplars else None)
         if self._vllm_names:
             yield from vllm_families.families(by_name, self._status)
 
-    def _refresh(self, by_name: dict[str, list[Sample]]) -> None:
-        """Counts requests as waiting that the engine was sent while it computes a pass: it looks for them after it."""
-        for waiting, running in zip(by_name.get(WAITING, ()), by_name.get(RUNNING, ()), strict=True):
-            known = max(waiting.value, self.sent() - running.value)
-            by_name[WAITING] = [Sample(WAITING, waiting.labels, known)]
+    def load(self) -> dict[str, float]:
+        """What a balancer asks, by vLLM's names."""
+        return {"kv_cache_usage_perc": self._gauge(KV_USAGE), "num_requests_waiting": self._waiting()}
+
+    def _waiting(self) -> float:
+        """Requests that wait, those included that the engine was sent while it computes a pass: it reads after it."""
+        return float(max(self._gauge(WAITING), self.sent() - self._gauge(RUNNING)))
+
+    def _gauge(self, name: str) -> float:
+        """The engine's gauge without labels; 0 before it has reported one."""
+        found = self._engine.get((name, ()))
+        return 0.0 if found is None else float(found.value)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing before the first scrape."""

@@ -45,7 +45,7 @@ def _values(row: VllmMetric, samples: Samples) -> dict[tuple[str, ...], float]:
         return {fixed: row.constant}
     if row.split is None:
         return {fixed: sum(sample.value for sample in samples.get(row.source, ()))}
-    found = dict.fromkeys(((value,) for value in row.values.values()), 0.0)
+    found: dict[tuple[str, ...], float] = {(value,): 0.0 for value in row.values.values()}
     for sample in samples.get(row.source, ()):
         if (value := row.values.get(sample.labels[row.split[1]])) is not None:
             found[value,] += sample.value
