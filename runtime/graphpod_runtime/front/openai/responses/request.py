@@ -36,6 +36,9 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for 
 BUILT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning", "store")
 """Fields that a response has, and a chat may not have."""
 
+NOT_HERE: dict[str, tuple[Any, ...]] = {"max_tokens": (), "return_token_ids": (False,), "n": (1,), "best_of": (1,)}
+"""Fields of generation that a response does not have, with the values that mean "not used"."""
+
 RENAMED: tuple[tuple[str, str], ...] = (
     (r"messages(\[\d+\])?(\.[\w.\[\]]+)?", "input"),
     (r"max_completion_tokens|max_tokens", "max_output_tokens"),
@@ -150,13 +153,18 @@ class ResponsesRequest(GenerationRequest):
             ignored["reasoning.summary"] = None
         if "reasoning.encrypted_content" in (self.include or ()):
             ignored["include"] = None
+        for name in ("include_usage", "continuous_usage_stats"):
+            if getattr(self.stream_options, name, None):
+                ignored[f"stream_options.{name}"] = None
         return ignored
 
     def _check(self) -> None:
         """ApiError 400 for values that are not built, and for fields that do not go together."""
-        if self.max_tokens is not None:
-            message = "max_tokens is not a field of this endpoint; send max_output_tokens"
-            raise invalid(message, param="max_tokens", code="unsupported_parameter")
+        for name, neutral in NOT_HERE.items():
+            if (value := getattr(self, name, None)) is not None and value not in neutral:
+                instead = "; send max_output_tokens" if name == "max_tokens" else ""
+                message = f"{name} is not a field of this endpoint{instead}"
+                raise invalid(message, param=name, code="unsupported_parameter")
         if self.truncation == "auto":
             message = "truncation auto is not built; only disabled is: input is never cut"
             raise invalid(message, param="truncation", code="unsupported_parameter")
