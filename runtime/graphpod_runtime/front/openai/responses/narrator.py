@@ -133,7 +133,7 @@ class Narrator:
         return [ResponseEvent("response.failed", self._next(), self.response)]
 
     def cancelled(self) -> None:
-        """Nobody waits for the rest: the client went, or cancelled it. There is no event for that."""
+        """The client went, or cancelled it. There is no event for that."""
         self._stop("cancelled")
 
     def _stop(self, status: str) -> None:

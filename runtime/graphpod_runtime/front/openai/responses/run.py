@@ -99,7 +99,7 @@ class Run:
             store.end(self.response.id, self.so_far())
 
     def cancel(self) -> None:
-        """Nobody wants the rest."""
+        """Ends it as cancelled."""
         self.settle()
         if self.task is not None:
             self.task.cancel()
