@@ -93,11 +93,14 @@ class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
-    """The last event of `id`, sent exactly once. `message` says why for `error` and `rejected`."""
+    """The last event of `id`, sent exactly once. `message` says why for `error` and `rejected`; the request itself is
+    the cause of an error that is `its_own`.
+    """
 
     id: str
     reason: FinishReason
     message: str | None = None
+    its_own: bool = False
 
 
 class Warmup(msgspec.Struct, frozen=True, tag=True):

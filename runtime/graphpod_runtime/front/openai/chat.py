@@ -20,6 +20,8 @@ from graphpod_runtime.front.openai.reply import (
     ChatReply,
 )
 from graphpod_runtime.front.openai.request import ChatRequest
+from graphpod_runtime.front.openai.sampling.prompt_logprobs import prompt_logprobs
+from graphpod_runtime.front.openai.sampling.truncation import contexts_of, truncated
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
@@ -30,6 +32,7 @@ from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation, Piece
 from graphpod_runtime.front.text.chat_template import TemplateError
+from graphpod_runtime.front.text.turn.parts import Content
 
 
 async def chat(service: Service, request: Request, body: ChatRequest) -> Response:
@@ -41,53 +44,71 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
 
 
 async def _answer(service: Service, request: Request, body: ChatRequest, received: float, until: ExitStack) -> Response:
-    alternatives = body.alternatives
+    alternatives, echoed = body.alternatives, body.echoed
     generation = await chat_generation(service, body, received, until)
-    [prompt] = generation.prompts
+    [prompt], choices = generation.prompts, range(body.choices)
     id, created = answer_id(request.scope, "chatcmpl"), int(time.time())
     generation.names = names_of(id, request.headers.get("traceparent"))
 
     def logprobs(*pieces: Piece) -> ChatLogprobs | None:
         said = (one for piece in pieces for one in piece.said)
-        return None if alternatives is None else chat_logprobs(service.tokenizer, said)
+        as_ids = bool(body.return_tokens_as_token_ids)
+        return None if alternatives is None else chat_logprobs(service.tokenizer, said, as_ids=as_ids)
 
     def token_ids(*pieces: Piece) -> list[int] | UnsetType:
         return [id for piece in pieces for id in piece.ids] if body.return_token_ids else UNSET
 
+    begun = [Content(echoed)] if echoed else []
     prompt_ids = prompt if body.return_token_ids else UNSET
-    reader = TurnReader(TextAlone())
+    readers = [TurnReader(TextAlone()) for _ in choices]
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> ChatReply:
-            turns = [reader.read(piece) for piece in pieces]
-            message = message_of(part for turn in turns for part in turn.parts)
-            choice = ChatChoice(0, message, str(turns[-1].finish), logprobs(*pieces), token_ids(*pieces))
-            return ChatReply(id, created, service.model, [choice], usage(generation), prompt_ids)
+            answers = []
+            for index in choices:
+                own = [piece for piece in pieces if piece.index == index]
+                turns = [readers[index].read(piece) for piece in own]
+                message = message_of([*begun, *(part for turn in turns for part in turn.parts)])
+                answers.append(ChatChoice(index, message, str(turns[-1].finish), logprobs(*own), token_ids(*own)))
+            scores = None
+            if (asked := body.prompt_logprobs) is not None:
+                scores = prompt_logprobs(service.tokenizer, generation.prompt_scores.get(0, []), asked)
+            return ChatReply(id, created, service.model, answers, usage(generation), prompt_ids, scores)
 
         return await answer(request.receive, generation, reply)
 
     so_far = usage_so_far(body, generation)
 
     def encode(piece: Piece) -> ChatChunk | None:
-        turn = reader.read(piece)
+        turn = readers[piece.index].read(piece)
         if not (turn.parts or turn.finish or turn.said or turn.ids):
             return None
-        choice = ChatChunkChoice(0, delta_of(turn.parts), turn.finish, logprobs(piece), token_ids(piece))
+        choice = ChatChunkChoice(piece.index, delta_of(turn.parts), turn.finish, logprobs(piece), token_ids(piece))
         return ChatChunk(id, created, service.model, [choice], so_far())
 
     def tail() -> list[ChatChunk]:
         return [ChatChunk(id, created, service.model, [], usage(generation))] if body.include_usage else []
 
-    first = ChatChunkChoice(0, ChatDelta(role="assistant", content=""))
-    head: list[Struct] = [ChatChunk(id, created, service.model, [first], so_far(), prompt_ids)]
+    head: list[Struct] = []
+    for index in choices:
+        first = ChatChunkChoice(index, ChatDelta(role="assistant", content=""))
+        head.append(ChatChunk(id, created, service.model, [first], so_far(), UNSET if index else prompt_ids))
+        if begun:
+            again = ChatChunkChoice(index, ChatDelta(content=echoed))
+            head.append(ChatChunk(id, created, service.model, [again], so_far()))
     return EventStream(generation, Chunks(encode, head, tail, varies=body.varies), until.pop_all())
 
 
 async def chat_generation(service: Service, body: ChatRequest, received: float, until: ExitStack) -> Generation:
     """The work of an admitted request. Every API that has turns comes here. ApiError says what is wrong with it."""
     prompt = await chat_prompt(service, body)
-    service.admit_tokens([prompt], until)
     max_tokens = body.max_completion_tokens or body.max_tokens
+    if body.add_special_tokens:
+        prompt = service.tokenizer.surrounded(prompt)
+    prompt = truncated(body, prompt, service.status.context_tokens, max_tokens)
+    service.admit_tokens([prompt], until, body.choices)
+    if (asked := body.prompt_logprobs) is not None:
+        service.admit_prompt_logprobs([prompt], asked, until, param="prompt_logprobs")
     return service.generation(
         body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives
     )
@@ -105,6 +126,7 @@ async def chat_prompt(service: Service, body: Conversation) -> list[int]:
             lambda limit: service.tokenizer.encode_chat(messages, variables, limit, ending),
             _characters(messages),
             "messages",
+            contexts=contexts_of(body) if isinstance(body, ChatRequest) else 1,
         )
     except TemplateError as error:
         raise invalid(str(error), param=error.param) from error

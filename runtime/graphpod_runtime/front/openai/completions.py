@@ -93,7 +93,7 @@ async def _answer(
             own: list[list[Piece]] = [[] for _ in range(made * len(prompts))]
             for piece in pieces:
                 own[piece.index].append(piece)
-            choices = []
+            choices = list[TextChoice]()
             for prompt in range(len(prompts)):
                 scores = None
                 if asked is not None:

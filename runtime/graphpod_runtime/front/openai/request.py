@@ -168,6 +168,13 @@ class ChatRequest(Conversation, GenerationRequest):
         return ignored
 
     @property
+    def echoed(self) -> str:
+        """What the answer begins with. ApiError 400 as `Message.plain`."""
+        if not self.echo or self.messages[-1].role != "assistant":
+            return ""
+        return self.messages[-1].plain(len(self.messages) - 1)["content"] or ""
+
+    @property
     def alternatives(self) -> int | None:
         """Alternatives to each token; None: no log-probabilities. ApiError 400 for the one field without the
         other, as OpenAI has it.

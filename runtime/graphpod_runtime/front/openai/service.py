@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from graphpod_policy import PrefixCache
 from graphpod_runtime.front.openai.reply import PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling.choices import seed_of
@@ -86,7 +87,9 @@ class Service:
         if asked > places:
             raise invalid(f"prompt holds {asked} prompts; this service takes {places} at a time", param="prompt")
         if prompts > places:
-            message = f"{choices} answers to each of {asked} prompts are {prompts}; this service takes {places} at a time"
+            message = (
+                f"{choices} answers to each of {asked} prompts are {prompts}; this service takes {places} at a time"
+            )
             raise invalid(message, param="n")
         self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
         return ignored
@@ -95,6 +98,14 @@ class Service:
         """ApiError 404 for another model than the one that is served."""
         if asked != self.model:
             raise unknown_model(asked, self.model)
+
+    def cache_written(self, generation: Generation) -> int:
+        """Prompt tokens that a generation put into the prefix cache: those of whole pages that it did not have."""
+        config = self.status.config
+        if config.prefix_cache is PrefixCache.Off or generation.completion_tokens == 0:
+            return 0
+        whole = sum(len(prompt) // config.page_size * config.page_size for prompt in generation.prompts)
+        return max(0, whole - generation.cached_tokens)
 
     def admit_tokens(self, prompts: Sequence[list[int]], until: ExitStack, choices: int = 1) -> None:
         """Takes room for the tokens of prompts, for each of the answers to one, given back with `until`. ApiError 503
@@ -112,8 +123,9 @@ class Service:
         tokens = sum(map(len, prompts))
         named = tokens * (1 + alternatives)
         if named > MAX_NAMED:
+            asking = "echo with logprobs" if param == "logprobs" else param
             raise invalid(
-                f"{'echo with ' if param == 'logprobs' else ''}{param}={alternatives} names {named} tokens ({tokens} in the prompts, each with "
+                f"{asking}={alternatives} names {named} tokens ({tokens} in the prompts, each with "
                 f"{alternatives} alternatives); at most {MAX_NAMED} fit one request. Shorten the prompts, send them "
                 "one by one, or ask for fewer alternatives.",
                 param=param,
@@ -132,8 +144,8 @@ class Service:
         self, work: Callable[[int], Result], characters: int, param: str, prompts: int = 1, contexts: int = 1
     ) -> Result:
         """`work` on so many characters of `prompts` off the event loop (the tokenizer releases the interpreter's lock),
-        given the most tokens that a prompt can have, which are those of so many contexts. ApiError 400 for a text that has more, `param` is the prompt's
-        field; 503 when others hold too many tokens.
+        given the most tokens that a prompt can have, which are those of so many contexts. ApiError 400 for a text that
+        has more, `param` is the prompt's field; 503 when others hold too many tokens.
         """
         limit = self.status.context_tokens * contexts
         threads = self._short if characters <= LONG_TEXT else self._long

@@ -7,7 +7,7 @@ from functools import partial
 
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
-from graphpod_runtime.front.requests.errors import ApiError, engine_error, unavailable
+from graphpod_runtime.front.requests.errors import ApiError, engine_error, invalid, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
@@ -141,7 +141,8 @@ class Generation:
 
     async def pieces(self) -> AsyncIterator[list[Piece]]:
         """Text as it comes, one last piece with `finish` a choice; a list is what came together. ApiError 503 when the
-        queue is full, 500 when the engine fails. Whoever stops listening closes the iterator: that aborts what is still
+        queue is full, 500 when the engine fails, 400 when the request's own masks leave no
+        token. Whoever stops listening closes the iterator: that aborts what is still
         running.
         """
         self._choices = [
@@ -293,6 +294,8 @@ class Generation:
             raise unavailable(f"The queue is full: {event.message}. Send the request again.", "queue_full")
         if event.reason not in (FinishReason.Stop, FinishReason.Length):
             self._end(choice, FinishReason.Error)
+            if event.its_own:
+                raise invalid(event.message or "the request leaves no token to choose")
             raise engine_error(event.message or "the engine gave this request up")
         text, stopped = choice.stops.feed(choice.detokenizer.flush())
         self._end(choice, FinishReason.Stop if stopped else event.reason)
