@@ -22,6 +22,7 @@ from graphpod_runtime.front.openai.request import (
 )
 from graphpod_runtime.front.openai.responses import items, routes, store
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
+from graphpod_runtime.front.openai.sampling import sampling_fields, truncation
 from graphpod_runtime.front.request_id import MAX_LENGTH
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import SHOWN, Code
@@ -73,8 +74,19 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("open requests of one pod, each prompt counted", "`maxBatch` + `spec.serving.maxQueue`"),
     ("stop strings", f"{fields.MAX_STOPS}, each of at most {fields.MAX_STOP_LENGTH} characters"),
     ("stop tokens", f"{fields.MAX_STOPS}"),
+    ("answers to one prompt (`n`, `best_of`)", f"{sampling_fields.MAX_CHOICES}"),
+    ("tokens of `logit_bias` or `allowed_token_ids`", f"{sampling_fields.MAX_BIASED}"),
+    (
+        "`bad_words`",
+        f"{sampling_fields.MAX_BAD_WORDS}, each of at most {sampling_fields.MAX_BAD_WORD} characters",
+    ),
+    ("tokens of `logprob_token_ids`", f"{sampling_fields.MAX_SCORED}"),
+    ("tokens of a text that `truncate_prompt_tokens` cuts", f"{truncation.CUT_CONTEXTS} contexts"),
     ("alternatives with log-probabilities", f"{fields.MAX_ALTERNATIVES} for each token"),
-    ("log-probabilities of a prompt (`echo`)", f"{service.MAX_NAMED} = prompt tokens × (1 + alternatives)"),
+    (
+        "log-probabilities of a prompt (`echo`, `prompt_logprobs`)",
+        f"{service.MAX_NAMED} = prompt tokens × (1 + alternatives)",
+    ),
     ("`cache_salt`", f"{fields.MAX_SALT} characters"),
     ("`chat_template_kwargs`", f"{fields.MAX_VARIABLES} bytes as JSON, {fields.MAX_DEPTH} levels"),
     ("tool calls of one earlier turn", f"{fields.MAX_TOOL_CALLS}"),
@@ -152,7 +164,7 @@ def _fields(
     defs = schema.get("$defs", {}) if defs is None else defs
     for name, field in schema["properties"].items():
         required = "yes" if name in schema.get("required", ()) else ""
-        yield f"`{path}{name}`", _type(field), required, field.get("description", "")
+        yield f"`{path}{name}`", _type(field), required, " ".join(field.get("description", "").split())
         for branch in field.get("anyOf", (field,)) if deep else ():
             inner = branch.get("items", branch)
             for one in inner.get("oneOf", (inner,)):
@@ -176,7 +188,9 @@ def _type(schema: Mapping[str, Any]) -> str:
         most = f"at most {schema['maxItems']} " if "maxItems" in schema else ""
         return f"list of {most}{re.sub(FIRST_WORD, 's', _type(schema['items']), count=1)}"
     if kind == "object":
-        return f"object of strings, at most {schema['maxProperties']}" if "maxProperties" in schema else "object"
+        values = schema.get("additionalProperties")
+        of = f" of {_type(values).partition(',')[0]}s" if isinstance(values, dict) and "type" in values else ""
+        return f"object{of}, at most {schema['maxProperties']}" if "maxProperties" in schema else "object"
     if kind == "string":
         return f"string of at most {schema['maxLength']} characters" if "maxLength" in schema else "string"
     return f"{kind}{_range(schema)}"

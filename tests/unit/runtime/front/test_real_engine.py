@@ -270,3 +270,133 @@ def test_generate_without_a_server_says_the_same(llama: tuple[Path, LlamaForCaus
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert greedy(llama[1], PROMPTS[0], 20) == json.loads(done.stdout)["answers"][0]["text"]
+
+
+def text(pod: Front, **fields: object) -> list[str]:
+    """The answers' texts."""
+    body = {"model": "tiny", "prompt": PROMPTS[0], "max_tokens": 16, "temperature": 0} | fields
+    reply = pod.post("/v1/completions", body).json()
+    assert "choices" in reply, reply
+    return [choice["text"] for choice in reply["choices"]]
+
+
+def ids(text: str) -> list[int]:
+    return list(byte_tokenizer().encode(text).ids)
+
+
+def test_every_processor_reaches_the_logits(pod: Front, llama: tuple[Path, LlamaForCausalLM]) -> None:
+    """Each changes the greedy answer in the way that its name says."""
+    [plain] = text(pod)
+    assert plain == greedy(llama[1], PROMPTS[0], 16)
+    a, z = ids("a")[0], ids("z")[0]
+    assert text(pod, logit_bias={str(a): 100}) == ["a" * 16]
+    assert text(pod, logit_bias={str(a): 100}, bad_words=["aaa"])[0].startswith("aa")
+    assert "aaa" not in text(pod, logit_bias={str(a): 100}, bad_words=["aaa"])[0]
+    assert set(text(pod, allowed_token_ids=[a, z])[0]) <= {"a", "z"}
+    counted = text(pod, logit_bias={str(a): 100, str(z): 99.5}, presence_penalty=2)[0]
+    assert counted == "az" + "a" * 14
+    often = text(pod, logit_bias={str(a): 100, str(z): 99.5}, frequency_penalty=2, max_tokens=8)[0]
+    assert (often[:2], abs(often.count("a") - often.count("z")) <= 1) == ("az", True)
+    assert text(pod, repetition_penalty=100) != [plain]
+    assert text(pod, logit_bias={"256": 100}) == [""]
+    assert len(text(pod, logit_bias={"256": 100}, min_tokens=5, max_tokens=9)[0].encode()) >= 5
+
+
+def test_the_choices_of_one_seed_are_the_same_in_any_number_and_share_the_prompt(pod: Front) -> None:
+    """As many as rows of a step, and more; streamed they come interleaved, by index."""
+    prompt = "x" * 80
+    fields = {"temperature": 1.5, "seed": 11, "prompt": prompt, "max_tokens": 8}
+    several = text(pod, n=12, **fields)
+    assert text(pod, n=3, **fields) == several[:3]
+    assert text(pod, **fields) == several[:1]
+    assert len(set(several)) > 8
+    body = {"model": "tiny", "n": 3, "stream": True, "stream_options": {"include_usage": True}} | fields
+    events = [json.loads(line[6:]) for line in pod.post("/v1/completions", body).text.splitlines() if "{" in line]
+    streamed = ["", "", ""]
+    for event in events[:-1]:
+        [choice] = event["choices"]
+        streamed[choice["index"]] += choice["text"]
+    assert streamed == several[:3]
+    usage = events[-1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (80, 24)
+    assert usage["prompt_tokens_details"]["cached_tokens"] <= 80
+
+
+def test_the_best_answers_have_the_highest_mean_log_probabilities(pod: Front) -> None:
+    fields = {"temperature": 1.5, "seed": 12, "logprobs": 0, "max_tokens": 6, "ignore_eos": True}
+    body = {"model": "tiny", "prompt": [PROMPTS[0], PROMPTS[2]]} | fields
+    every = pod.post("/v1/completions", body | {"n": 6}).json()["choices"]
+    best = pod.post("/v1/completions", body | {"n": 2, "best_of": 6}).json()
+    for prompt in range(2):
+        own = every[6 * prompt : 6 * prompt + 6]
+        ranked = sorted(own, key=lambda choice: -sum(choice["logprobs"]["token_logprobs"]))
+        found = best["choices"][2 * prompt : 2 * prompt + 2]
+        assert [choice["text"] for choice in found] == [choice["text"] for choice in ranked[:2]]
+        assert [choice["index"] for choice in found] == [2 * prompt, 2 * prompt + 1]
+    assert best["usage"]["completion_tokens"] == 2 * 6 * 6
+
+
+def test_prompt_log_probabilities_are_those_of_transformers(pod: Front, llama: tuple[Path, LlamaForCausalLM]) -> None:
+    prompt = ids(PROMPTS[0])
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": 1, "prompt_logprobs": 2, "n": 2, "seed": 1}
+    reply = pod.post("/v1/completions", body).json()
+    with torch.no_grad():
+        expected = torch.log_softmax(llama[1](torch.tensor([prompt])).logits[0], -1)
+    for choice in reply["choices"]:
+        first, *scores = choice["prompt_logprobs"]
+        assert first is None
+        for at, entries in enumerate(scores):
+            row, own = expected[at], entries[str(prompt[at + 1])]
+            assert own["logprob"] == pytest.approx(float(row[prompt[at + 1]]), abs=1e-4)
+            assert own["rank"] == 1 + int((row > row[prompt[at + 1]]).sum())
+            likeliest = row.topk(2).indices.tolist()
+            assert set(entries) == {str(id) for id in (*likeliest, prompt[at + 1])}
+    plain = pod.post("/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 1}).json()
+    assert plain["choices"][0]["prompt_logprobs"] is None
+
+
+def test_named_tokens_take_the_place_of_the_likeliest(pod: Front) -> None:
+    named = [5, 9, 100]
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 2, "logprobs": 1, "logprob_token_ids": named}
+    said = pod.post("/v1/completions", body | {"return_tokens_as_token_ids": True}).json()["choices"][0]["logprobs"]
+    for token, top in zip(said["tokens"], said["top_logprobs"], strict=True):
+        assert set(top) == {f"token_id:{id}" for id in named} | {token}
+
+
+def test_what_stopped_an_answer_is_shown_on_request(pod: Front) -> None:
+    """A string, a stop token, and the name of the model's end; none of them ends an answer before min_tokens."""
+    a, b = ids("a")[0], ids("b")[0]
+    only_a = {"logit_bias": {str(a): 100}}
+    assert text(pod, stop="aaa", **only_a) == [""]
+    assert text(pod, stop="aaa", include_stop_str_in_output=True, **only_a) == ["aaa"]
+    assert text(pod, stop="aaa", min_tokens=5, include_stop_str_in_output=True, **only_a) == ["aaaaaa"]
+    assert text(pod, stop="aaa", min_tokens=5, **only_a) == ["aaa"]
+    stops = {"stop_token_ids": [b], "logit_bias": {str(a): 99, str(b): 100}, "min_tokens": 2}
+    assert text(pod, **stops) == ["aa"]
+    assert text(pod, include_stop_str_in_output=True, **stops) == ["aab"]
+    end = {"logit_bias": {"256": 100}, "include_stop_str_in_output": True}
+    assert text(pod, **end) == [""]
+    [name] = text(pod, skip_special_tokens=False, **end)
+    assert name == byte_tokenizer().id_to_token(256)
+
+
+def test_prompts_are_cut_and_begun_as_asked(pod: Front) -> None:
+    def prompt_of(**fields: object) -> list[int]:
+        body = {"model": "tiny", "prompt": "abcdef", "max_tokens": 3, "return_token_ids": True} | fields
+        found: list[int] = pod.post("/v1/completions", body).json()["choices"][0]["prompt_token_ids"]
+        return found
+
+    whole = prompt_of()
+    assert prompt_of(truncate_prompt_tokens=2) == whole[-2:]
+    assert prompt_of(truncate_prompt_tokens=2, truncation_side="right") == whole[:2]
+    assert prompt_of(truncate_prompt_tokens=100) == whole
+    assert len(prompt_of(prompt="x" * 500, truncate_prompt_tokens=-1)) == 128 - 3
+
+
+def test_a_request_whose_masks_leave_nothing_is_refused_and_the_pod_goes_on(pod: Front) -> None:
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 5, "allowed_token_ids": [256], "min_tokens": 2}
+    response = pod.post("/v1/completions", body)
+    assert response.status_code == 400
+    assert "no token can be chosen" in response.json()["error"]["message"]
+    assert text(pod, max_tokens=1)
+    assert pod.metric("graphpod_nonfinite_logits_total") == 0
