@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from graphpod_runtime.front.openai.fields import STRICT, Text
+from graphpod_runtime.front.openai.fields import MAX_DEPTH, STRICT, Text, depth_fits
 from graphpod_runtime.front.openai.unbuilt import Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
 
@@ -14,8 +14,6 @@ Turn = dict[str, Any]
 """A message of a chat, in the form of the chat API."""
 MAX_BLOCKS = 8192
 """Of one message."""
-MAX_INPUT_DEPTH = 16
-"""Levels of lists and objects in a tool's input."""
 
 
 class TextBlock(BaseModel):
@@ -129,6 +127,9 @@ class Message(BaseModel):
                 role = OF_ROLE[block.type]
                 raise invalid(f"{where}: {block.type} blocks belong to a turn of role {role!r}", param=where)
             take_unknown(block, NOT_BUILT, f"{where}.", "messages[].content[].", ignored)
+            if isinstance(block, ToolUseBlock) and not depth_fits(block.input):
+                message = f"{where}.input is nested more than {MAX_DEPTH} levels deep"
+                raise invalid(message, param=f"{where}.input")
             if isinstance(block, ToolResultBlock):
                 if block.is_error:
                     ignored["messages[].content[].is_error"] = None
