@@ -4,7 +4,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from graphpod_policy import EngineConfig, Policy
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
@@ -17,7 +17,11 @@ from graphpod_runtime.api.prompts import Prompt, Turns, is_conversation, is_prom
 from graphpod_runtime.api.results import Chunk, Generated
 from graphpod_runtime.api.sampling_options import SamplingOptions
 from graphpod_runtime.api.settings import Settings, log, words_of
+from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.wire.report import Report
+
+if TYPE_CHECKING:
+    from graphpod_runtime.engine.runner import Runner
 
 AT_ONCE = 4096
 """Prompts of one call that are open together; the others follow when all of these have ended."""
@@ -59,7 +63,7 @@ class Engine:
         self._ownership = Ownership.of_callers_thread()
         try:
             with TURNS:
-                self._runner: Runner = Runner(self._settings.config, report or StartLog(log.info).note)
+                self._runner = Runner(self._settings.config, report or StartLog(log.info).note)
                 self._runner.start()
                 self._requests = TurnedEngine(self._runner)
         except BaseException:
@@ -148,6 +152,12 @@ class Engine:
         return self._open().tokenizer.decode(tokens)
 
     @property
+    def runner(self) -> "Runner":
+        """Model, graphs and counters, for measurements."""
+        self._open()
+        return self._runner
+
+    @property
     def warmup(self) -> dict[str, Any]:
         """How the start went: the body of GET /warmup less the pod's identity. `graph` has the policy of each phase and
         how many of its sizes are captured.
@@ -157,7 +167,8 @@ class Engine:
 
     def metrics(self) -> Metrics:
         """What the engine has counted so far: the series of a server's /metrics, those of HTTP left out."""
-        return Metrics((*self._runner.counters.snapshot(), *self._open().metrics.snapshot()))
+        service = self._open()
+        return Metrics((*self._runner.counters.snapshot(), *service.metrics.snapshot()))
 
     def close(self) -> None:
         """Ends what is open, with an error, and gives the memory back; a second call does nothing."""
@@ -181,7 +192,7 @@ class Engine:
         state = "closed" if self._closed else words_of(self.warmup)
         return f"<Engine {self._settings.config.model.name}: {state}>"
 
-    def _open(self) -> Any:
+    def _open(self) -> Service:
         if self._closed:
             raise EngineClosed("the engine is closed; make a new Engine")
         return self._service

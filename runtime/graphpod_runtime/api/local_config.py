@@ -97,7 +97,7 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
 def local_config(
     options: LocalOptions,
     find_gpus: Callable[[], Gpus] = usable_gpus,
-    say: Callable[[str], None] = lambda line: print(f"graphpod-engine: --{line}", file=sys.stderr),
+    say: Callable[[str], None] = lambda line: print(f"graphpod-engine: {line}", file=sys.stderr),
 ) -> EngineConfig:
     """The configuration; LocalError for a folder without config.json or a policy that is not built. What device "auto"
     has chosen, and why, goes to `say`: by default to standard error.

@@ -23,7 +23,7 @@ class ThreadEngine(EngineRequests):
     """The requests of one runner, on the event loop that this is made on; its thread is started by `start`."""
 
     def __init__(self, make_runner: Callable[[], Runner], left: Callable[[], None]) -> None:
-        """`make_runner` is called in the thread and returns a runner that is Ready; `left` is called there at its end."""
+        """`make_runner` is called in the thread and returns a runner that is Ready; `left` is called there last."""
         super().__init__()
         self._make_runner, self._left = make_runner, left
         self._caller = asyncio.get_running_loop()
@@ -31,6 +31,7 @@ class ThreadEngine(EngineRequests):
         self._given_up = False
         self.runner: Runner | None = None
         """Once it is Ready."""
+        self.loop: Loop | None = None
         self.ready: asyncio.Future[None] = self._caller.create_future()
         """Has what a start raises."""
         self.ended: asyncio.Future[None] = self._caller.create_future()
@@ -78,12 +79,12 @@ class ThreadEngine(EngineRequests):
         try:
             try:
                 self.runner = self._make_runner()
-                loop = Loop(self.runner, self, beat=lambda: None)
+                self.loop = Loop(self.runner, self, beat=lambda: None)
             except BaseException as error:  # noqa: BLE001  whoever waits for `ready` raises it
                 self._call(_fail, self.ready, error)
                 return
             self._call(_finish, self.ready)
-            loop.run()
+            self.loop.run()
         except CallerGone:
             pass
         except Exception as error:  # noqa: BLE001  every request that is open or will be ends with it
@@ -91,7 +92,7 @@ class ThreadEngine(EngineRequests):
             with contextlib.suppress(CallerGone):
                 self._call(self.fail_all, message)
         finally:
-            self.runner = None
+            self.runner = self.loop = None
             self._left()
             with contextlib.suppress(CallerGone):
                 self._call(_finish, self.ended)

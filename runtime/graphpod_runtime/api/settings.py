@@ -1,12 +1,15 @@
 """What an engine of the library is made of: a model folder and a few settings, or a whole configuration."""
 
 import logging
+import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from graphpod_policy import EngineConfig, Policy
 from graphpod_runtime.api.local_config import AUTO, LocalOptions, local_config
+from graphpod_runtime.base.openmp import bound_spinning
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
@@ -48,6 +51,8 @@ class Settings:
         """ValueError unless exactly one of model and config is given, and for a setting that the config has already.
         LocalError, TokenizerInvalid and DefaultsInvalid say what is wrong with the folder.
         """
+        if "torch" not in sys.modules:
+            bound_spinning(os.environ)
         if (model is None) == (config is None):
             raise ValueError("give either model, the folder of a model, or config, an EngineConfig")
         if config is None:
