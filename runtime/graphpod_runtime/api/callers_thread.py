@@ -27,7 +27,7 @@ each other within a pass.
 
 
 class Abandoned(BaseException):
-    """Nobody waits for this answer any more."""
+    """The caller waits for this answer no more."""
 
 
 @types.coroutine

@@ -16,7 +16,7 @@ from graphpod_runtime.wire.messages import Command, Drain, Event, Finished, Toke
 
 
 class CallerGone(Exception):
-    """Nobody can take an answer any more."""
+    """The caller can take no answer any more."""
 
 
 class ThreadEngine(EngineRequests):

@@ -43,7 +43,7 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class Piece:
     """New text of choice `index`; `finish` is set on its last piece, `said` where log-probabilities were asked for,
-    `ids` where token ids were: those of all tokens since the piece before.
+    `ids` where token ids were: those of all tokens since the piece before. `stop` is the stop string that ended it.
     """
 
     index: int
@@ -51,6 +51,7 @@ class Piece:
     finish: FinishReason | None = None
     said: tuple[TokenInText, ...] = ()
     ids: tuple[int, ...] = ()
+    stop: str | None = None
 
 
 @dataclass(slots=True)
@@ -191,7 +192,8 @@ class Generation:
             stream.abort(index)
             self._end(choice, FinishReason.Stop)
         if text or stopped:
-            made.append(Piece(index, text, choice.finish, choice.waiting.with_piece(text), _taken(choice.ids)))
+            said, ids = choice.waiting.with_piece(text), _taken(choice.ids)
+            made.append(Piece(index, text, choice.finish, said, ids, choice.stops.found))
         if finished is not None and choice.finish is None:
             made.append(self._finished(index, finished))
 
@@ -247,7 +249,7 @@ class Generation:
         self._end(choice, FinishReason.Stop if stopped else event.reason)
         text = text if stopped else text + choice.stops.flush()
         said = choice.waiting.with_piece(text, last=not stopped)
-        return Piece(index, text, choice.finish, said, _taken(choice.ids))
+        return Piece(index, text, choice.finish, said, _taken(choice.ids), choice.stops.found)
 
     def _end(self, choice: _Choice, reason: FinishReason) -> None:
         choice.finish = reason

@@ -40,7 +40,7 @@ async def all_pages_are_back(engine: AsyncEngine) -> None:
     loop = requests_of(engine).loop
     assert loop is not None
     async with asyncio.timeout(30):
-        while loop.busy or loop.scheduler.kv.available != loop.scheduler.kv.capacity:
+        while loop.busy or loop.scheduler.kv.available != loop.scheduler.kv.capacity:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
