@@ -148,7 +148,7 @@ def test_a_slash_at_the_end_of_a_path_changes_nothing(front: Front, path: str) -
         (CHAT, say("x", allowed_token_ids=[]), 400, "allowed_token_ids", "at least 1 item"),
         (CHAT, say("x", allowed_token_ids=[5, 999]), 400, "allowed_token_ids", "does not have: 999"),
         (CHAT, say("x", bad_words=[""]), 400, "bad_words[0]", "at least 1 character"),
-        (CHAT, say("x", bad_words=["\ud800"]), 400, "bad_words[0]", "half a surrogate pair"),
+        (CHAT, say("x", bad_words=["\ud800"]), 400, "bad_words[0]", "unicode string"),
         (CHAT, say("x", bad_words=[" "]), 400, "bad_words[0]", "has no tokens"),
         (CHAT, say("x", bad_words=["a"] * 129), 400, "bad_words", "at most 128"),
         (CHAT, say("x", min_tokens=9, max_tokens=8), 400, "min_tokens", "min_tokens is 9 and the answer may have 8"),
