@@ -1,8 +1,8 @@
 """A package `vllm` without vLLM: an importer that makes its modules as they are imported.
 
-A few names have a counterpart of ours: the model's tokenizer, the size of its vocabulary, our version. Everything else is
-`Foreign`: it can be imported, and named in a signature, but a test that uses it tests vLLM's own classes in its process.
-It fails, and stands in the list of refusals.
+A few names have a counterpart of ours: the model's tokenizer, the size of its vocabulary, our version. Everything else
+is `Foreign`: it can be imported and named in a signature. A test that uses it tests vLLM's own classes in its process;
+it fails, and stands in the list of refusals.
 """
 
 import importlib.abc

@@ -31,7 +31,7 @@ class FlagUnknown(Exception):
 
 
 class RemoteOpenAIServer:
-    """A server for the time of a `with`. One engine runs at a time, and goes on for the next test that wants the same."""
+    """A server. One engine runs at a time, and goes on for the next test that wants the same."""
 
     DUMMY_API_KEY = "token-abc123"
     _running: "tuple[tuple[str, ...], OwnEngine, Adapter] | None" = None

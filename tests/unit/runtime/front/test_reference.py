@@ -10,6 +10,7 @@ from graphpod_runtime.front.openai.api import ENDPOINTS
 from graphpod_runtime.front.openai.reference import CODES, MARKED, filled, tables
 from graphpod_runtime.front.openai.request import UNUSED, ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, NEEDS, NOT_BUILT
+from graphpod_runtime.front.openapi.route import ENDPOINT
 from graphpod_runtime.front.refusals import LINES_A_SECOND
 from graphpod_runtime.front.requests.errors import Code
 from graphpod_runtime.front.server_info import PATHS
@@ -57,6 +58,7 @@ def test_every_code_and_endpoint_stands_in_the_page() -> None:
     assert set(CODES) == set(get_args(Code))
     assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)` \|", PAGE, re.MULTILINE)) == {
         *ENDPOINTS,
+        ENDPOINT,
         *(f"GET {path}" for path in PATHS),
     }
     assert f"at most {LINES_A_SECOND} a second" in PAGE
