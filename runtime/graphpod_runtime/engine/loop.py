@@ -148,7 +148,9 @@ def _sequence(command: Submit) -> Sequence:
         tokens=list(command.prompt),
         prompt_len=len(command.prompt),
         max_tokens=command.max_tokens,
-        sampling=Sampling(command.temperature, command.top_p, command.seed, command.top_k, command.min_p),
+        sampling=Sampling(
+            command.temperature, command.top_p, command.seed, command.top_k, command.min_p, command.processing
+        ),
         stop_ids=tuple(command.stop_ids),
         ignore_eos=command.ignore_eos,
         wants=LogprobRequest(command.logprobs, command.prompt_logprobs),
