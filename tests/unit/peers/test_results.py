@@ -1,0 +1,73 @@
+"""Outcomes after the list of refusals, the list itself, and the page."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from peers.page import PAGE, page
+from peers.refusals import Refusal, reason, refusals, unused
+from peers.result import Result, judged, missing
+from peers.run import Case
+from peers.source import Suite, SuiteMissing, archive, suites
+
+RESULTS = Path("benchmarks/results/peer_suites.json")
+LISTED = (Refusal("vllm", "no images", ("a.py::test_image*", "a.py::test_one[x-[1]]")),)
+CASE = Case("vllm", "a.py::test_image[png]", "failed", "boom", 1.0)
+
+
+def test_a_failure_in_the_list_is_refused_with_its_reason() -> None:
+    found = judged(CASE, LISTED)
+    assert (found.outcome, found.why) == ("refused", "no images")
+    assert judged(replace(CASE, test="a.py::test_one[x-[1]]"), LISTED).outcome == "refused"
+    assert judged(replace(CASE, outcome="skipped"), LISTED).outcome == "refused"
+
+
+def test_a_test_that_skips_itself_or_passes_in_the_list_has_failed() -> None:
+    other = replace(CASE, test="a.py::test_text")
+    assert judged(replace(other, outcome="skipped", why="no GPU"), LISTED).why == "skips itself: no GPU"
+    assert judged(other, LISTED) == other
+    assert judged(replace(CASE, outcome="passed"), LISTED).outcome == "failed"
+    assert judged(replace(other, outcome="passed"), LISTED).outcome == "passed"
+
+
+def test_a_pattern_that_names_no_test_is_a_failure() -> None:
+    assert unused("vllm", ["a.py::test_image"], LISTED) == ["a.py::test_one[x-[1]]"]
+    assert [case.outcome for case in missing("vllm", [CASE], LISTED)] == ["failed"]
+    assert reason("openai", CASE.test, LISTED) is None
+
+
+def test_no_reason_is_said_twice_and_no_pattern_stands_under_two() -> None:
+    listed = refusals()
+    names = [(one.suite, one.reason) for one in listed]
+    assert len(set(names)) == len(names)
+    patterns = [(one.suite, test) for one in listed for test in one.tests]
+    assert len(set(patterns)) == len(patterns)
+
+
+def test_an_archive_of_another_hash_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHPOD_CACHE", str(tmp_path))
+    served = tmp_path / "served.tar.gz"
+    served.write_bytes(b"other")
+    monkeypatch.setattr("peers.source._address", lambda suite, folder: served.as_uri())
+    suite = Suite("a", "a", "1", "0" * 64, "a-1", (), ())
+    with pytest.raises(SuiteMissing, match="expected 0000"):
+        archive(suite, lambda line: None)
+    assert not (tmp_path / "peers" / "a-1.tar.gz").exists()
+
+
+def test_every_suite_is_pinned() -> None:
+    assert all(len(one.sha256) == 64 and one.files for one in suites().values())
+
+
+def test_the_page_is_that_of_the_result() -> None:
+    assert PAGE.read_text() == page(Result.read(RESULTS))
+    assert Result.read(RESULTS).as_json() == RESULTS.read_text()
+
+
+def test_every_case_of_the_result_is_judged_by_the_list_as_it_is() -> None:
+    listed = refusals()
+    cases = Result.read(RESULTS).cases
+    assert [case.test for case in cases if (case.outcome == "refused") != (reason(case.suite, case.test, listed) is not None)] == []
+    for suite in {case.suite for case in cases}:
+        assert unused(suite, (case.test for case in cases if case.suite == suite), listed) == []
