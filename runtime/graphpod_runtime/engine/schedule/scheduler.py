@@ -368,6 +368,7 @@ class Scheduler:
             sequence = self._decoding.pop()
             self.kv.finish(sequence)
         sequence.launched = sequence.computed = 0
+        sequence.preemptions += 1
         self._waiting.set_back(sequence)
 
     def _append(self, sequence: Sequence, token: int, logprob: Logprob | None) -> Progress:
