@@ -81,7 +81,9 @@ def _one(name: str, weights: str, files: list[str] | None) -> list[Case]:
                 continue
             cap = None if file.endswith(UNCAPPED) else settings.cap
             found, said = run(suite, [file], Settings(weights, folder, cap, ENGINE), FILE_SECONDS)
-            print(f"{name} {file}: {sum(case.outcome == 'passed' for case in found)} of {len(found)} passed", flush=True)
+            print(
+                f"{name} {file}: {sum(case.outcome == 'passed' for case in found)} of {len(found)} passed", flush=True
+            )
             cases += found or [Case(name, f"{file}::(none)", FAILED, f"no test ran: {said[-300:]}", 0.0)]
         return cases
 

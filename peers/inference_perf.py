@@ -1,7 +1,8 @@
 """inference-perf's tests against a real vLLM, re-stated: its package has no tests, and they need Python 3.12.
 
-Source: github.com/kubernetes-sigs/inference-perf, e2e/tests/test_vllm_cpu_{golden_accuracy,token_mismatch,metric_names}.py
-and the metrics that inference_perf/client/modelserver/vllm_client.py declares, at 7de5ef2ed6f7934e0ecbc8297e593f79e68430c0.
+Source: kubernetes-sigs/inference-perf at 7de5ef2ed6f7934e0ecbc8297e593f79e68430c0,
+e2e/tests/test_vllm_cpu_{golden_accuracy,token_mismatch,metric_names}.py, and the metrics that
+inference_perf/client/modelserver/vllm_client.py declares.
 """
 
 import json
@@ -27,8 +28,8 @@ MOCK = [f"Once upon a time, number {number} went for a walk." for number in rang
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A row of the table of test_vllm_cpu_golden_accuracy. `least`: answers of REQUESTS whose text has as many tokens as
-    the server counted; merges of the tokenizer can only make fewer.
+    """A row of test_vllm_cpu_golden_accuracy. `least`: answers of REQUESTS whose text has as many tokens as the server
+    counted; merges of the tokenizer can only make fewer.
     """
 
     id: str
@@ -66,7 +67,9 @@ HISTOGRAMS = (
 
 def run(settings: Settings) -> list[Case]:
     """Every case, against one engine that exposes vLLM's names."""
-    with OwnEngine(["serve", "--model", settings.weights, "--name", NAME, "--vllm-metric-names", *settings.engine]) as engine:
+    with OwnEngine(
+        ["serve", "--model", settings.weights, "--name", NAME, "--vllm-metric-names", *settings.engine]
+    ) as engine:
         engine.ready()
         server = _Server(engine.url, settings)
         return [_case(id, check, server) for id, check in _checks()]

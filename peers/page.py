@@ -16,8 +16,8 @@ TITLES = {
 
 INTRODUCTION = """# API compatibility
 
-`make peer-suites` writes this page. It runs test suites of other projects against our engine with real weights, and shows
-which tests pass. It takes the suites from the Python package index and leaves them as they are.
+`make peer-suites` writes this page. It runs test suites of other projects against our engine with real weights. The
+suites come from the Python package index, and run as they are.
 
 - **Passed**: the test's own assertions hold, those about the answer's body included.
 - **Refused**: the test is in the list below, with a reason. A refused test that passes is a failure.
@@ -30,8 +30,9 @@ changes no answer. vLLM's tests start vLLM by its command line: a stand-in start
 
 def page(result: Result) -> str:
     """The whole page."""
-    return "\n".join([INTRODUCTION,
-                      *_summary(result), *(_suite(result, name) for name in _names(result)), *_refused(result)])
+    return "\n".join(
+        [INTRODUCTION, *_summary(result), *(_suite(result, name) for name in _names(result)), *_refused(result)]
+    )
 
 
 def _names(result: Result) -> list[str]:

@@ -1,7 +1,7 @@
 """trustedrouter-provider-check: a command from the Python index that checks an OpenAI-compatible provider.
 
-It runs in the environment of the clients (`make clients-venv`), whose lock pins it. Its sixth tier measures speed: that is
-not a matter of right or wrong, and it says so itself.
+It runs in the environment of the clients (`.venv-clients`), whose lock pins it. Its sixth tier measures speed, and says
+itself that no server fails by it.
 """
 
 import json

@@ -25,8 +25,7 @@ class Refusal:
 def refusals() -> tuple[Refusal, ...]:
     """The list."""
     return tuple(
-        Refusal(row["suite"], row["reason"], tuple(row["tests"]))
-        for row in tomllib.loads(TABLE.read_text())["refused"]
+        Refusal(row["suite"], row["reason"], tuple(row["tests"])) for row in tomllib.loads(TABLE.read_text())["refused"]
     )
 
 

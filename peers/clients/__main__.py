@@ -1,7 +1,7 @@
 """`python -m peers.clients [pytest's options]`: starts the engine and runs the tests of this folder on it.
 
-The tests run in `.venv-clients`, where the clients are and nothing of graphpod is. What they need is in their environment:
-the engine's address, and the scores that transformers gives for the items of lm-eval's task.
+The tests run in `.venv-clients`, where the clients are and nothing of graphpod is. Their environment has the engine's
+address, and the scores that transformers gives for the items of lm-eval's task.
 """
 
 import json

@@ -28,7 +28,9 @@ def weather(city: Literal["Paris", "Berlin"]) -> str:
 
 @pytest.fixture
 def chat(api: str) -> ChatOpenAI:
-    return ChatOpenAI(base_url=api, api_key="none", model=MODEL, temperature=0, max_tokens=60, timeout=300, max_retries=0)
+    return ChatOpenAI(
+        base_url=api, api_key="none", model=MODEL, temperature=0, max_tokens=60, timeout=300, max_retries=0
+    )
 
 
 def test_a_question_is_answered(chat: ChatOpenAI) -> None:

@@ -37,7 +37,10 @@ def test_the_sdk_raises_its_own_errors(api: str) -> None:
 def proxy(api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("proxy")
     config = folder / "config.yaml"
-    entry = {"model_name": "chat", "litellm_params": {"model": f"hosted_vllm/{MODEL}", "api_base": api, "api_key": "none"}}
+    entry = {
+        "model_name": "chat",
+        "litellm_params": {"model": f"hosted_vllm/{MODEL}", "api_base": api, "api_key": "none"},
+    }
     config.write_text(json.dumps({"model_list": [entry]}))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -40,6 +40,8 @@ def test_a_completion(api: str) -> None:
 
 
 def test_a_tool_is_called(llm: OpenAILike) -> None:
-    said = llm.chat_with_tools([FunctionTool.from_defaults(weather)], "What is the weather in Paris?", tool_required=True)
+    said = llm.chat_with_tools(
+        [FunctionTool.from_defaults(weather)], "What is the weather in Paris?", tool_required=True
+    )
     (call,) = llm.get_tool_calls_from_response(said)
     assert (call.tool_name, call.tool_kwargs["city"] in ("Paris", "Berlin")) == ("weather", True)

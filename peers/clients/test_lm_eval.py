@@ -35,5 +35,8 @@ def test_scores_are_those_of_transformers(api: str, tmp_path: Path) -> None:
     assert len(ours) == len(theirs) == 6
     for item, expected in zip(ours, theirs, strict=True):
         assert item == pytest.approx(expected, abs=NEAR)
-    right = [max(range(4), key=scores.__getitem__) == one["doc"]["answer"] for scores, one in zip(theirs, samples, strict=True)]
+    right = [
+        max(range(4), key=scores.__getitem__) == one["doc"]["answer"]
+        for scores, one in zip(theirs, samples, strict=True)
+    ]
     assert found["results"]["graphpod_items"]["acc,none"] == sum(right) / len(right)

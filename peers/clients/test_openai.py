@@ -43,10 +43,17 @@ def test_a_chat_whole_and_streamed_is_the_same(client: OpenAI) -> None:
     whole = client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=12, temperature=0)
     assert whole.choices[0].message.content == "The capital of France is Paris."
     stream = client.chat.completions.create(
-        model=MODEL, messages=QUESTION, max_tokens=12, temperature=0, stream=True, stream_options={"include_usage": True}
+        model=MODEL,
+        messages=QUESTION,
+        max_tokens=12,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
     )
     events = list(stream)
-    assert "".join(one.choices[0].delta.content or "" for one in events if one.choices) == whole.choices[0].message.content
+    assert (
+        "".join(one.choices[0].delta.content or "" for one in events if one.choices) == whole.choices[0].message.content
+    )
     assert events[-1].usage == whole.usage or events[-1].usage.completion_tokens == whole.usage.completion_tokens
     with client.chat.completions.stream(model=MODEL, messages=QUESTION, max_tokens=12, temperature=0) as helper:
         helper.until_done()
@@ -70,7 +77,9 @@ def test_a_tool_is_called_and_its_result_read(client: OpenAI, choice: object) ->
     assert call.function.name == "weather"
     assert json.loads(call.function.arguments)["city"] in ("Paris", "Berlin")
     messages += [first.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "Sunny, 20 degrees."}]
-    second = client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER], max_tokens=24, temperature=0)
+    second = client.chat.completions.create(
+        model=MODEL, messages=messages, tools=[WEATHER], max_tokens=24, temperature=0
+    )
     assert second.choices[0].finish_reason in ("stop", "length", "tool_calls")
     assert second.usage.prompt_tokens > first.usage.prompt_tokens
 

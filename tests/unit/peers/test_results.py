@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from peers.page import PAGE, page
 from peers.refusals import Refusal, reason, refusals, unused
-from peers.result import Result, judged, missing
+from peers.result import judged, missing
 from peers.run import Case
 from peers.source import Suite, SuiteMissing, archive, suites
 
-RESULTS = Path("benchmarks/results/peer_suites.json")
 LISTED = (Refusal("vllm", "no images", ("a.py::test_image*", "a.py::test_one[x-[1]]")),)
 CASE = Case("vllm", "a.py::test_image[png]", "failed", "boom", 1.0)
 
@@ -58,16 +56,3 @@ def test_an_archive_of_another_hash_is_not_used(tmp_path: Path, monkeypatch: pyt
 
 def test_every_suite_is_pinned() -> None:
     assert all(len(one.sha256) == 64 and one.files for one in suites().values())
-
-
-def test_the_page_is_that_of_the_result() -> None:
-    assert PAGE.read_text() == page(Result.read(RESULTS))
-    assert Result.read(RESULTS).as_json() == RESULTS.read_text()
-
-
-def test_every_case_of_the_result_is_judged_by_the_list_as_it_is() -> None:
-    listed = refusals()
-    cases = Result.read(RESULTS).cases
-    assert [case.test for case in cases if (case.outcome == "refused") != (reason(case.suite, case.test, listed) is not None)] == []
-    for suite in {case.suite for case in cases}:
-        assert unused(suite, (case.test for case in cases if case.suite == suite), listed) == []

@@ -1,5 +1,6 @@
 """The document, from the rows of operations, the table of error codes and the service's own names."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -80,7 +81,7 @@ def document(model: str, version: str, paths: Iterable[str], *, key: bool) -> di
         operation: dict[str, Any] = {
             "operationId": _id(method, path),
             "summary": row.summary,
-            "parameters": _parameters(path, model),
+            "parameters": _parameters(path, model, row.query),
             "responses": _responses(row, answers, key=key and not row.open),
         }
         if row.request is not None:
@@ -95,7 +96,7 @@ def _id(method: str, path: str) -> str:
     return "_".join([method.lower(), *(part.strip("{}").replace(".", "_") for part in path.split("/") if part)])
 
 
-def _parameters(path: str, model: str) -> list[dict[str, Any]]:
+def _parameters(path: str, model: str, query: tuple[str, ...]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {
             "name": "x-request-id",
@@ -104,8 +105,10 @@ def _parameters(path: str, model: str) -> list[dict[str, Any]]:
             "schema": {"type": "string"},
         }
     ]
-    if "{model}" in path:
-        found.append({"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": [model]}})
+    for name in re.findall(r"{(\w+)}", path):
+        schema = {"type": "string", "enum": [model]} if name == "model" else {"type": "string", "minLength": 1}
+        found.append({"name": name, "in": "path", "required": True, "schema": schema})
+    found += [{"name": name, "in": "query", "schema": {"type": "string"}} for name in query]
     return found
 
 
@@ -124,7 +127,7 @@ def _requests(rows: Iterable[Operation], model: str) -> tuple[dict[type, dict[st
 
 def _answers(rows: Iterable[Operation]) -> tuple[dict[type, dict[str, Any]], dict[str, Any]]:
     """The schema of each answer and event, and the components that they refer to."""
-    types = dict.fromkeys(one for row in rows for one in (row.answer, row.event) if one is not None)
+    types = dict.fromkeys(one for row in rows for one in (row.answer, *row.events) if one is not None)
     structs = [one for one in types if not isinstance(one, str)]
     found, components = msgspec.json.schema_components(structs, ref_template=COMPONENT + ANSWER + "{name}")
     return dict(zip(structs, found, strict=True)), {ANSWER + name: schema for name, schema in components.items()}
@@ -141,11 +144,10 @@ def _responses(row: Operation, answers: Mapping[type, dict[str, Any]], *, key: b
         done["content"] = {row.answer: {"schema": schema}}
     elif row.answer is not None:
         done |= _json(answers[row.answer])
-    if row.event is not None:
-        event = answers[row.event]["$ref"].removeprefix(COMPONENT)
-        done["content"]["text/event-stream"] = {
-            "schema": {"type": "string", "description": f"Events, each a `{event}` or an `Error`; then `[DONE]`."}
-        }
+    if row.events:
+        names = ", ".join(f"`{answers[one]['$ref'].removeprefix(COMPONENT)}`" for one in row.events)
+        words = f"Events with JSON: {names}; in the end an `Error`, where there is one."
+        done["content"]["text/event-stream"] = {"schema": {"type": "string", "description": words}}
     if row.request is not None:
         done["headers"] |= {"x-ignored-fields": IGNORED}
     return {"200": done} | _errors(row, key=key)
@@ -154,7 +156,7 @@ def _responses(row: Operation, answers: Mapping[type, dict[str, Any]], *, key: b
 def _errors(row: Operation, *, key: bool) -> dict[str, Any]:
     codes = [*ANY, *(() if row.always else STARTED), *(WITH_KEY if key else ())]
     codes += WITH_BODY if row.request is not None else ()
-    codes += ["model_not_found"] if row.models else []
+    codes += row.codes
     if row.answer is None:
         codes += STARTED
     by_status: dict[int, list[Code]] = {}

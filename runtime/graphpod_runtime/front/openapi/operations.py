@@ -10,6 +10,10 @@ from pydantic import BaseModel
 
 from graphpod_runtime.front.openai import reply
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from graphpod_runtime.front.openai.responses import events
+from graphpod_runtime.front.openai.responses.reply import Deleted, InputItems, Response
+from graphpod_runtime.front.openai.responses.request import ResponsesRequest
+from graphpod_runtime.front.requests.errors import Code
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -27,38 +31,63 @@ class Load(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One method of one path. `request`: its JSON body; `answer`: the JSON of a 200, None for an empty body, or a media
-    type of text; `event`: the JSON of each event with `stream: true`. `open`: answers without a key.
+    type of text; `events`: the JSON of each event with `stream: true`.
     """
 
     summary: str
     answer: type[msgspec.Struct] | str | None
     request: type[BaseModel] | None = None
-    event: type[msgspec.Struct] | None = None
+    events: tuple[type[msgspec.Struct], ...] = ()
+    codes: tuple[Code, ...] = ()
+    """Of errors, besides those that every operation of its kind has."""
+    query: tuple[str, ...] = ()
+    """Names of its query parameters."""
     open: bool = False
-    models: bool = False
-    """Whether the model's name is part of the path or the body: 404 for another."""
+    """Whether it answers without a key."""
     always: bool = False
-    """Answers during warm-up and drain, too."""
+    """Whether it answers during warm-up and drain, too."""
 
+
+MODEL: tuple[Code, ...] = ("model_not_found",)
+STORED: tuple[Code, ...] = ("response_not_found",)
+RESPONSE_EVENTS = (
+    events.ResponseEvent, events.ItemEvent, events.PartEvent, events.TextDelta, events.TextDone, events.ReasoningDelta,
+    events.ReasoningDone, events.ArgumentsDelta, events.ArgumentsDone,
+)  # fmt: skip
 
 OPERATIONS: dict[str, Operation] = {
     "POST /v1/chat/completions": Operation(
-        "The assistant's next turn.", reply.ChatReply, ChatRequest, reply.ChatChunk, models=True
+        "The assistant's next turn.", reply.ChatReply, ChatRequest, (reply.ChatChunk,), MODEL
     ),
     "POST /v1/completions": Operation(
-        "A continuation of each prompt.", reply.TextReply, CompletionRequest, reply.TextReply, models=True
+        "A continuation of each prompt.", reply.TextReply, CompletionRequest, (reply.TextReply,), MODEL
     ),
     "GET /v1/models": Operation("The model that is served.", reply.ModelList),
-    "GET /v1/models/{model}": Operation("One model.", reply.ModelCard, models=True),
-    "POST /tokenize": Operation(
-        "The tokens of a text or of a chat's prompt.", reply.Tokenized, TokenizeRequest, models=True
+    "GET /v1/models/{model}": Operation("One model.", reply.ModelCard, codes=MODEL),
+    "POST /v1/responses": Operation(
+        "A response of the Responses API.", Response, ResponsesRequest, RESPONSE_EVENTS,
+        (*MODEL, "previous_response_not_found"),
     ),
-    "POST /detokenize": Operation("The text of tokens.", reply.Detokenized, DetokenizeRequest, models=True),
+    "GET /v1/responses/{id}": Operation(
+        "A stored response.", Response, codes=(*STORED, "unsupported_parameter"), query=("stream",)
+    ),
+    "DELETE /v1/responses/{id}": Operation("Forget a response; cancel it if it runs.", Deleted, codes=STORED),
+    "GET /v1/responses/{id}/input_items": Operation(
+        "The input of a stored response.", InputItems, codes=(*STORED, "invalid_value"),
+        query=("order", "limit", "after"),
+    ),
+    "POST /v1/responses/{id}/cancel": Operation(
+        "Cancel a response in the background.", Response, codes=(*STORED, "invalid_value")
+    ),
+    "POST /tokenize": Operation(
+        "The tokens of a text or of a chat's prompt.", reply.Tokenized, TokenizeRequest, codes=MODEL
+    ),
+    "POST /detokenize": Operation("The text of tokens.", reply.Detokenized, DetokenizeRequest, codes=MODEL),
     "GET /openapi.json": Operation("This document.", "application/json"),
     "GET /health": Operation("200 while the server is Ready, otherwise 503.", None, open=True, always=True),
     "GET /ping": Operation("The same as /health.", None, open=True, always=True),
     "GET /version": Operation("The engine's version.", Version, always=True),
     "GET /load": Operation("Requests that are open.", Load, always=True),
     "GET /metrics": Operation("Metrics for Prometheus.", "text/plain", always=True),
-}
+}  # fmt: skip
 """By method and path, as ENDPOINTS and the front's own paths name them."""
