@@ -46,7 +46,9 @@ def main(options: list[str]) -> int:
         }
         command = [str(REPOSITORY / ".venv-clients" / "bin" / "python"), "-m", "pytest", "-q", "--durations", "5"]
         return subprocess.run(
-            [*command, "-p", "no:cacheprovider", str(FOLDER), *options], env=environment, timeout=SECONDS
+            [*command, "-p", "no:cacheprovider", "-o", "python_files=*_client.py", str(FOLDER), *options],
+            env=environment,
+            timeout=SECONDS,
         ).returncode
 
 

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from .conftest import MODEL
-from .test_openai import QUESTION, WEATHER
+from .openai_client import QUESTION, WEATHER
 
 SECONDS = 120
 
