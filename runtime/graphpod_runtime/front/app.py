@@ -150,7 +150,9 @@ class Front:
 
     def _make_api(self) -> "FastAPI":
         """Imports what is slow to import, off the loop that answers probes."""
+        from graphpod_runtime.front.anthropic import routes as anthropic
         from graphpod_runtime.front.openai.api import openai_app
+        from graphpod_runtime.front.openai.parse import Parser
         from graphpod_runtime.front.openai.sampling_defaults import DefaultsInvalid, SamplingDefaults
         from graphpod_runtime.front.openai.service import Service
         from graphpod_runtime.front.openapi.route import ENDPOINT, add_document
@@ -162,7 +164,9 @@ class Front:
         except (TokenizerInvalid, DefaultsInvalid) as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
         service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults)
-        app = openai_app(service, lambda api: self._info.endpoints((*api, ENDPOINT)))
+        parser = Parser()
+        app = openai_app(service, parser, lambda api: self._info.endpoints((*api, *anthropic.ENDPOINTS, ENDPOINT)))
+        anthropic.add_routes(app, service, parser)
         add_document(
             app, service.model, self._info.version, self._info.paths, key=self._options.api_key_file is not None
         )

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from pydantic.json_schema import models_json_schema
 
-from graphpod_runtime.front.openai.reference import CODES
 from graphpod_runtime.front.openapi.operations import OPERATIONS, Operation
+from graphpod_runtime.front.reference import CODES
 from graphpod_runtime.front.request_id import MAX_LENGTH
+from graphpod_runtime.front.requests.error_shapes import TYPES, is_anthropic
 from graphpod_runtime.front.requests.errors import Code
 
 COMPONENT = "#/components/schemas/"
@@ -44,6 +45,29 @@ ERROR = {
         }
     },
 }
+ANTHROPIC_ERROR = {
+    "type": "object",
+    "required": ["type", "error"],
+    "additionalProperties": False,
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message", "details"],
+            "additionalProperties": False,
+            "properties": {
+                "type": {"enum": [*TYPES.values(), "api_error"]},
+                "message": {"type": "string"},
+                "details": {
+                    "type": "object",
+                    "required": ["error_code", "param"],
+                    "additionalProperties": False,
+                    "properties": {"error_code": {"type": "string"}, "param": {"type": ["string", "null"]}},
+                },
+            },
+        },
+    },
+}
 REQUEST_ID = {
     "description": "The request's id: the client's own if it is one word, otherwise the server's.",
     "schema": {"type": "string", "maxLength": MAX_LENGTH},
@@ -72,7 +96,7 @@ def document(model: str, version: str, paths: Iterable[str], *, key: bool) -> di
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": {},
-        "components": {"schemas": {"Error": ERROR} | schemas | components},
+        "components": {"schemas": {"Error": ERROR, "AnthropicError": ANTHROPIC_ERROR} | schemas | components},
     }
     if key:
         made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -82,7 +106,7 @@ def document(model: str, version: str, paths: Iterable[str], *, key: bool) -> di
             "operationId": _id(method, path),
             "summary": row.summary,
             "parameters": _parameters(path, model, row.query),
-            "responses": _responses(row, answers, key=key and not row.open),
+            "responses": _responses(row, answers, _error_of(path), key=key and not row.open),
         }
         if row.request is not None:
             operation["requestBody"] = _json(requests[row.request]) | {"required": True}
@@ -137,7 +161,13 @@ def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"content": {"application/json": {"schema": schema}}}
 
 
-def _responses(row: Operation, answers: Mapping[type, dict[str, Any]], *, key: bool) -> dict[str, Any]:
+def _error_of(path: str) -> dict[str, Any]:
+    return {"$ref": f"{COMPONENT}{'AnthropicError' if is_anthropic(path) else 'Error'}"}
+
+
+def _responses(
+    row: Operation, answers: Mapping[type, dict[str, Any]], error: dict[str, Any], *, key: bool
+) -> dict[str, Any]:
     done: dict[str, Any] = {"description": "Done.", "headers": {"x-request-id": REQUEST_ID}}
     if isinstance(row.answer, str):
         schema = {"type": "object"} if row.answer == "application/json" else {"type": "string"}
@@ -146,14 +176,14 @@ def _responses(row: Operation, answers: Mapping[type, dict[str, Any]], *, key: b
         done |= _json(answers[row.answer])
     if row.events:
         names = ", ".join(f"`{answers[one]['$ref'].removeprefix(COMPONENT)}`" for one in row.events)
-        words = f"Events with JSON: {names}; in the end an `Error`, where there is one."
+        words = f"Events with JSON: {names}; in the end an error, where there is one."
         done["content"]["text/event-stream"] = {"schema": {"type": "string", "description": words}}
     if row.request is not None:
         done["headers"] |= {"x-ignored-fields": IGNORED}
-    return {"200": done} | _errors(row, key=key)
+    return {"200": done} | _errors(row, error, key=key)
 
 
-def _errors(row: Operation, *, key: bool) -> dict[str, Any]:
+def _errors(row: Operation, error: dict[str, Any], *, key: bool) -> dict[str, Any]:
     codes = [*ANY, *(() if row.always else STARTED), *(WITH_KEY if key else ())]
     codes += WITH_BODY if row.request is not None else ()
     codes += row.codes
@@ -162,14 +192,14 @@ def _errors(row: Operation, *, key: bool) -> dict[str, Any]:
     by_status: dict[int, list[Code]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(CODES[code][0], []).append(code)
-    return {str(status): _error(status, by_status[status]) for status in sorted(by_status)}
+    return {str(status): _error(status, by_status[status], error) for status in sorted(by_status)}
 
 
-def _error(status: int, codes: list[Code]) -> dict[str, Any]:
+def _error(status: int, codes: list[Code], error: dict[str, Any]) -> dict[str, Any]:
     headers: dict[str, Any] = {"x-request-id": REQUEST_ID}
     if status == 503:
         headers["retry-after"] = RETRY_AFTER
     if status == 401:
         headers["www-authenticate"] = AUTHENTICATE
     words = " ".join(f"`{code}`: {CODES[code][1]}" for code in codes)
-    return {"description": words, "headers": headers} | _json({"$ref": f"{COMPONENT}Error"})
+    return {"description": words, "headers": headers} | _json(error)

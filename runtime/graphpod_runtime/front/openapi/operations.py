@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import msgspec
 from pydantic import BaseModel
 
+from graphpod_runtime.front.anthropic import reply as anthropic
+from graphpod_runtime.front.anthropic.request import CountRequest, MessagesRequest
 from graphpod_runtime.front.openai import reply
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from graphpod_runtime.front.openai.responses import events
@@ -54,6 +56,10 @@ RESPONSE_EVENTS = (
     events.ResponseEvent, events.ItemEvent, events.PartEvent, events.TextDelta, events.TextDone, events.ReasoningDelta,
     events.ReasoningDone, events.ArgumentsDelta, events.ArgumentsDone,
 )  # fmt: skip
+MESSAGE_EVENTS = (
+    anthropic.MessageStart, anthropic.BlockStart, anthropic.BlockDelta, anthropic.BlockStop, anthropic.MessageDelta,
+    anthropic.MessageStop, anthropic.Ping,
+)  # fmt: skip
 
 OPERATIONS: dict[str, Operation] = {
     "POST /v1/chat/completions": Operation(
@@ -78,6 +84,12 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "POST /v1/responses/{id}/cancel": Operation(
         "Cancel a response in the background.", Response, codes=(*STORED, "invalid_value")
+    ),
+    "POST /v1/messages": Operation(
+        "The assistant's next turn, in Anthropic's form.", anthropic.Message, MessagesRequest, MESSAGE_EVENTS, MODEL
+    ),
+    "POST /v1/messages/count_tokens": Operation(
+        "The tokens of a message's prompt.", anthropic.TokensCount, CountRequest, codes=MODEL
     ),
     "POST /tokenize": Operation(
         "The tokens of a text or of a chat's prompt.", reply.Tokenized, TokenizeRequest, codes=MODEL
