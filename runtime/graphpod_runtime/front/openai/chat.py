@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphpod_runtime.front.openai.chunks import Chunks
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
 from graphpod_runtime.front.openai.messages import Conversation
 from graphpod_runtime.front.openai.reply import (
@@ -27,7 +28,7 @@ from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.requests.exemplars import names_of
-from graphpod_runtime.front.requests.generation import Piece
+from graphpod_runtime.front.requests.generation import Generation, Piece
 from graphpod_runtime.front.text.chat_template import TemplateError
 
 
@@ -41,12 +42,8 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
 
 async def _answer(service: Service, request: Request, body: ChatRequest, received: float, until: ExitStack) -> Response:
     alternatives = body.alternatives
-    prompt = await chat_prompt(service, body)
-    service.admit_tokens([prompt], until)
-    max_tokens = body.max_completion_tokens or body.max_tokens
-    generation = service.generation(
-        body, [prompt], max_tokens, param="messages", received=received, logprobs=alternatives
-    )
+    generation = await chat_generation(service, body, received, until)
+    [prompt] = generation.prompts
     id, created = answer_id(request.scope, "chatcmpl"), int(time.time())
     generation.names = names_of(id, request.headers.get("traceparent"))
 
@@ -83,7 +80,17 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
 
     first = ChatChunkChoice(0, ChatDelta(role="assistant", content=""))
     head: list[Struct] = [ChatChunk(id, created, service.model, [first], so_far(), prompt_ids)]
-    return EventStream(generation, encode, head, tail, until.pop_all(), varies=body.varies)
+    return EventStream(generation, Chunks(encode, head, tail, varies=body.varies), until.pop_all())
+
+
+async def chat_generation(service: Service, body: ChatRequest, received: float, until: ExitStack) -> Generation:
+    """The work of an admitted request. Every API that has turns comes here. ApiError says what is wrong with it."""
+    prompt = await chat_prompt(service, body)
+    service.admit_tokens([prompt], until)
+    max_tokens = body.max_completion_tokens or body.max_tokens
+    return service.generation(
+        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives
+    )
 
 
 async def chat_prompt(service: Service, body: Conversation) -> list[int]:
