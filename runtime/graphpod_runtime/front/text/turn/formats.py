@@ -4,7 +4,7 @@ A *section* begins with one of its `opens` and holds calls until one of its `clo
 `spec.engine.toolParser` and `spec.engine.reasoningParser` have.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +64,23 @@ class ToolFormat:
     opens: tuple[str, ...]
     closes: tuple[str, ...] = ()
     """Without one a section ends with its calls."""
+    signs: tuple[tuple[str, ...], ...] = ()
+    """A chat template that has all texts of one of these belongs to the family."""
     bare: str = ""
     """Characters by which an answer may begin with a call, without an opening; then the name must be a tool's."""
     separators: str = ",;"
     """Characters between two calls."""
     short_ids: bool = False
     """Ids of nine letters and digits, which the family's templates demand."""
-    source: str = ""
-    """Where the form is documented."""
 
     @property
     def marks(self) -> frozenset[str]:
         """The texts that a tokenizer may have as special tokens."""
-        calls = self.calls
-        own: tuple[str, ...] = ()
-        if isinstance(calls, NamedCalls):
-            own = (*calls.opens, *calls.name_ends, *calls.closes)
-        elif isinstance(calls, TaggedCalls):
-            own = (
-                *calls.opens,
-                *calls.name_ends,
-                calls.parameter,
-                *calls.key_ends,
-                calls.value_open,
-                calls.value_end,
-                *calls.closes,
-            )
-        return frozenset((*self.opens, *self.closes, *own))
+        found = {*self.opens, *self.closes}
+        for field in fields(self.calls):
+            value = getattr(self.calls, field.name)
+            found.update((value,) if isinstance(value, str) else value if isinstance(value, tuple) else ())
+        return frozenset(found - {""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,101 +90,136 @@ class ReasoningFormat:
     name: str
     opens: str
     closes: str
-    source: str = ""
 
 
 DEEPSEEK = ("<｜tool▁calls▁begin｜>",), ("<｜tool▁calls▁end｜>",)
 DSML = "｜DSML｜"
+FUNCTION = ("<function=",), (">",), "<parameter=", (">",), "</parameter>", ("</function>",)
 
+# The first row whose signs a template has is its family's: rows with more signs come first.
 TOOL_FORMATS: tuple[ToolFormat, ...] = (
-    ToolFormat("Hermes", JsonCalls(), ("<tool_call>",), ("</tool_call>",), source="Qwen2.5, Qwen3, Hermes 2 Pro"),
-    ToolFormat("Llama3Json", JsonCalls(), ("<|python_tag|>",), bare="{", source="Llama 3.1 to 3.3"),
+    # Mistral 7B v0.3 to Small 3.2, Magistral, Devstral
     ToolFormat(
         "Mistral",
         NamedCalls((), ("[ARGS]", "[CALL_ID]"), json_too=True, brace_ends_name=True),
         ("[TOOL_CALLS]",),
+        signs=(("[TOOL_CALLS]",),),
         short_ids=True,
-        source="Mistral 7B v0.3 to Small 3.2, Magistral, Devstral",
     ),
+    # DeepSeek-V3.2
     ToolFormat(
-        "Pythonic", PythonCalls(), ("<|python_start|>", "<function_calls>"), ("<|python_end|>", "</function_calls>"),
-        bare="[", source="Llama 3.2, Llama 4, OLMo 3",
+        "DeepSeekV32",
+        TaggedCalls(
+            (f'<{DSML}invoke name="',),
+            ('">',),
+            f'<{DSML}parameter name="',
+            ('" string="true">', '" string="false">'),
+            f"</{DSML}parameter>",
+            (f"</{DSML}invoke>",),
+            text_keys=('" string="true">',),
+            json_keys=('" string="false">',),
+        ),
+        (f"<{DSML}function_calls>",),
+        (f"</{DSML}function_calls>",),
+        signs=((DSML,),),
     ),
+    # DeepSeek-V3-0324, DeepSeek-R1-0528
     ToolFormat(
         "DeepSeekV3",
-        NamedCalls(
-            ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>",), ("\n```json\n",), ("```",), ("<｜tool▁call▁end｜>",)
-        ),
+        NamedCalls(("<｜tool▁call▁begin｜>function<｜tool▁sep｜>",), ("\n```json\n",), ("```",), ("<｜tool▁call▁end｜>",)),
         *DEEPSEEK,
-        source="DeepSeek-V3-0324, DeepSeek-R1-0528",
+        signs=(("<｜tool▁calls▁begin｜>", "```json"),),
     ),
+    # DeepSeek-V3.1
     ToolFormat(
         "DeepSeekV31",
         NamedCalls(("<｜tool▁call▁begin｜>",), ("<｜tool▁sep｜>",), closes=("<｜tool▁call▁end｜>",)),
         *DEEPSEEK,
-        source="DeepSeek-V3.1",
+        signs=(("<｜tool▁calls▁begin｜>",),),
     ),
-    ToolFormat(
-        "DeepSeekV32",
-        TaggedCalls(
-            (f'<{DSML}invoke name="',), ('">',), f'<{DSML}parameter name="', ('" string="true">', '" string="false">'),
-            f"</{DSML}parameter>", (f"</{DSML}invoke>",),
-            text_keys=('" string="true">',), json_keys=('" string="false">',),
-        ),
-        (f"<{DSML}function_calls>",),
-        (f"</{DSML}function_calls>",),
-        source="DeepSeek-V3.2",
-    ),
+    # Kimi K2
     ToolFormat(
         "KimiK2",
         NamedCalls(("<|tool_call_begin|>",), ("<|tool_call_argument_begin|>",), closes=("<|tool_call_end|>",)),
         ("<|tool_calls_section_begin|>",),
         ("<|tool_calls_section_end|>",),
-        source="Kimi K2",
+        signs=(("<|tool_calls_section_begin|>",),),
     ),
-    ToolFormat(
-        "Qwen3Coder",
-        TaggedCalls(
-            ("<function=",), (">",), "<parameter=", (">",), "</parameter>", ("</function>",), trims=True
-        ),
-        ("<tool_call>",),
-        ("</tool_call>",),
-        source="Qwen3-Coder, Qwen3.5",
-    ),
-    ToolFormat(
-        "SeedOss",
-        TaggedCalls(
-            ("<function=",), (">",), "<parameter=", (">",), "</parameter>", ("</function>",)
-        ),
-        ("<seed:tool_call>",),
-        ("</seed:tool_call>",),
-        source="Seed-OSS",
-    ),
-    ToolFormat(
-        "MiniMaxM2",
-        TaggedCalls(('<invoke name="',), ('">',), '<parameter name="', ('">',), "</parameter>", ("</invoke>",)),
-        ("<minimax:tool_call>",),
-        ("</minimax:tool_call>",),
-        source="MiniMax-M2",
-    ),
+    # GLM-4.5 to GLM-4.7
     ToolFormat(
         "Glm4",
         TaggedCalls((), ("\n",), "<arg_key>", ("</arg_key>",), "</arg_value>", (), value_open="<arg_value>"),
         ("<tool_call>",),
         ("</tool_call>",),
-        source="GLM-4.5 to GLM-4.7",
+        signs=(("<tool_call>", "<arg_key>"),),
     ),
-    ToolFormat("Granite", JsonCalls(), ("<|tool_call|>", "<function_call>"), source="Granite 3, Granite 20B"),
-    ToolFormat("Jamba", JsonCalls(), ("<tool_calls>",), ("</tool_calls>",), source="Jamba 1.5, Hunyuan"),
-    ToolFormat("Phi4Mini", JsonCalls(), ("functools",), source="Phi-4-mini"),
-    ToolFormat("LongCat", JsonCalls(), ("<longcat_tool_call>",), ("</longcat_tool_call>",), source="LongCat-Flash"),
-)  # fmt: skip
+    # Seed-OSS
+    ToolFormat(
+        "SeedOss",
+        TaggedCalls(*FUNCTION),
+        ("<seed:tool_call>",),
+        ("</seed:tool_call>",),
+        signs=(("<seed:tool_call>",),),
+    ),
+    # MiniMax-M2
+    ToolFormat(
+        "MiniMaxM2",
+        TaggedCalls(('<invoke name="',), ('">',), '<parameter name="', ('">',), "</parameter>", ("</invoke>",)),
+        ("<minimax:tool_call>",),
+        ("</minimax:tool_call>",),
+        signs=(("<minimax:tool_call>",),),
+    ),
+    # Qwen3-Coder, Qwen3.5
+    ToolFormat(
+        "Qwen3Coder",
+        TaggedCalls(*FUNCTION, trims=True),
+        ("<tool_call>",),
+        ("</tool_call>",),
+        signs=(("<tool_call>", "<function="),),
+    ),
+    # LongCat-Flash
+    ToolFormat(
+        "LongCat",
+        JsonCalls(),
+        ("<longcat_tool_call>",),
+        ("</longcat_tool_call>",),
+        signs=(("<longcat_tool_call>",),),
+    ),
+    # Qwen2.5, Qwen3, Hermes 2 Pro; models whose template has no place for tools
+    ToolFormat("Hermes", JsonCalls(), ("<tool_call>",), ("</tool_call>",), signs=(("<tool_call>",),)),
+    # Llama 4, OLMo 3
+    ToolFormat(
+        "Pythonic",
+        PythonCalls(),
+        ("<|python_start|>", "<function_calls>"),
+        ("<|python_end|>", "</function_calls>"),
+        signs=(("<|python_start|>",), ("<function_calls>",)),
+        bare="[",
+    ),
+    # Llama 3.1 to 3.3
+    ToolFormat("Llama3Json", JsonCalls(), ("<|python_tag|>",), signs=(("ipython", '"parameters"'),), bare="{"),
+    # Granite 3, Granite 20B
+    ToolFormat(
+        "Granite",
+        JsonCalls(),
+        ("<|tool_call|>", "<function_call>"),
+        signs=(("<|tool_call|>",), ("<function_call>",)),
+    ),
+    # Jamba 1.5, Hunyuan
+    ToolFormat("Jamba", JsonCalls(), ("<tool_calls>",), ("</tool_calls>",), signs=(("<tool_calls>",),)),
+    # Phi-4-mini
+    ToolFormat("Phi4Mini", JsonCalls(), ("functools",), signs=(("<|tool|>", "functools"),)),
+)
 
 REASONING_FORMATS: tuple[ReasoningFormat, ...] = (
-    ReasoningFormat("Think", "<think>", "</think>", "Qwen3, DeepSeek-R1, GLM-4.5, Kimi K2, MiniMax-M2"),
-    ReasoningFormat("Mistral", "[THINK]", "[/THINK]", "Magistral"),
-    ReasoningFormat("SeedOss", "<seed:think>", "</seed:think>", "Seed-OSS"),
+    # Magistral
+    ReasoningFormat("Mistral", "[THINK]", "[/THINK]"),
+    # Seed-OSS
+    ReasoningFormat("SeedOss", "<seed:think>", "</seed:think>"),
+    # Qwen3, DeepSeek-R1, GLM-4.5, Kimi K2, MiniMax-M2
+    ReasoningFormat("Think", "<think>", "</think>"),
 )
 
 HARMONY = "Harmony"
 """The format of GPT-OSS, in both tables: channels instead of tags."""
+HARMONY_SIGN = "<|channel|>"

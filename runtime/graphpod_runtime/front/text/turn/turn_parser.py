@@ -26,11 +26,19 @@ class TurnForm:
     forced: str | None = None
     """A grammar forces calls: of the tool of this name, or of any for an empty one."""
     harmony: bool = False
+    """The turn is messages of channels."""
+    single: bool = False
+    """Calls after the first are left out."""
 
     @property
     def is_text(self) -> bool:
         """Whether all of the turn is text."""
-        return not (self.reasoning or self.harmony or self.tools is not None)
+        return not (self.reasons or self.tools is not None)
+
+    @property
+    def reasons(self) -> bool:
+        """Whether there may be reasoning."""
+        return self.reasoning is not None or self.harmony
 
 
 class TurnParser:
