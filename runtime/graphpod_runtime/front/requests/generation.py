@@ -124,7 +124,12 @@ class Generation:
         running.
         """
         self._choices = [
-            _Choice(len(prompt), self.tokenizer.detokenizer(self.options.shown), StopScanner(self.options.stops), self.received)
+            _Choice(
+                len(prompt),
+                self.tokenizer.detokenizer(self.options.shown),
+                StopScanner(self.options.stops),
+                self.received,
+            )
             for prompt in self.prompts
         ]
         self.metrics.accepted(self.prompt_tokens)

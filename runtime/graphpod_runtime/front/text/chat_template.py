@@ -1,6 +1,7 @@
 """The chat template of a model folder: a conversation as the text that the model was trained on."""
 
 import json
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,6 +18,8 @@ from graphpod_runtime.front.text.tool_prompt import without_tools
 
 WORDS = 500
 """Characters of a template's own words that a refusal repeats."""
+REASONING = re.compile(r"\breasoning(_content)?\b|\.thinking\b|['\"]thinking['\"]")
+"""How templates name the reasoning of a turn."""
 OURS = frozenset({"messages", "add_generation_prompt", "tools", "documents", "raise_exception", "strftime_now"})
 """Names that a request cannot set."""
 
@@ -68,7 +71,7 @@ class ChatTemplate:
         """Whether an assistant's tool calls would be written, not silently left out."""
         self.knows_tools = "tools" in read
         """Whether it writes the tools that the model may call."""
-        self.knows_reasoning = "reasoning_content" in source or "reasoning" in source
+        self.knows_reasoning = REASONING.search(source) is not None
         """Whether it reads the reasoning of earlier turns."""
 
     def render(

@@ -38,7 +38,9 @@ def without_tools(messages: Iterable[Turn], tools: Iterable[Any]) -> list[Turn]:
 
 
 def _of_calls(turn: Turn) -> Turn:
-    calls = [f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>" for call in turn["tool_calls"]]
+    calls = [
+        f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>" for call in turn["tool_calls"]
+    ]
     text = "\n".join([*([turn["content"]] if turn["content"] else []), *calls])
     return {**{name: value for name, value in turn.items() if name != "tool_calls"}, "content": text}
 

@@ -77,13 +77,13 @@ class _Choice:
         return parts
 
     def count(self, ids: tuple[int, ...], parts: list[Part], tags: tuple[int | None, int | None]) -> int:
-        """How many of `ids` are reasoning. Tags that are one token each are told apart from it; else the tokens of a
-        piece that brought reasoning count.
+        """How many of `ids` are reasoning. Tags that are one token each do not count; of tags that are several, those
+        that came with reasoning do.
         """
-        if self.called or not ids:
+        if self.called or self._parser is None:
             return 0
         if None in tags:
-            return len(ids) if any(isinstance(part, Reasoning) for part in parts) else 0
+            return len(ids) if self._parser.reasons or any(isinstance(part, Reasoning) for part in parts) else 0
         counted = 0
         for id in ids:
             if id in tags:

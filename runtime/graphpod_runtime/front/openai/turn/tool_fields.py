@@ -210,6 +210,6 @@ def _check_parameters(schema: dict[str, Any] | None, param: str) -> None:
     if schema is None:
         return
     if schema.get("type", "object") != "object":
-        raise invalid(f"{param}.type must be \"object\": arguments have names", param=param)
+        raise invalid(f'{param}.type must be "object": arguments have names', param=param)
     if not depth_fits(schema, MAX_TOOL_DEPTH):
         raise invalid(f"{param} is nested more than {MAX_TOOL_DEPTH} levels deep", param=param)

@@ -10,7 +10,7 @@ TAIL = 64
 
 
 def form_of(family: Family, use: ToolUse | None, prompt_end: str) -> TurnForm:
-    """The form of a turn that follows a prompt with this end. ApiError 400 for calls that could not be read."""
+    """The form of a turn that follows a prompt with this end."""
     reasoning = family.reasoning
     thinks = reasoning is not None and prompt_end.rpartition(reasoning.opens)[2].strip() == ""
     thinks = thinks and reasoning is not None and reasoning.opens in prompt_end
@@ -19,10 +19,17 @@ def form_of(family: Family, use: ToolUse | None, prompt_end: str) -> TurnForm:
     tools = {tool.function.name: tool.schema_of_parameters for tool in use.tools}
     if use.mode == "required":
         return TurnForm(reasoning, thinks, family.calls, tools, use.named or "", single=not use.parallel)
-    if family.calls is None and not family.harmony_calls:
+    return TurnForm(reasoning, thinks, family.calls, tools, harmony=family.harmony, single=not use.parallel)
+
+
+def refuse_unreadable(family: Family, use: ToolUse | None) -> None:
+    """ApiError 400 where the model may call tools, and its calls could not be read."""
+    if use is not None and use.mode == "required":
+        message = "a tool_choice that forces calls is not built; send auto"
+        raise invalid(message, param="tool_choice", code="unsupported_parameter")
+    if use is not None and use.mode == "auto" and family.calls is None and not family.harmony_calls:
         message = (
-            "tool_choice auto is not supported: how this model writes calls is not known, or spec.engine.toolParser "
-            'is None. Set it to the model\'s format, or send tool_choice "required"'
+            "tool_choice auto is not supported: it is not known how this model writes calls, or spec.engine.toolParser "
+            'is None. Set that to the model\'s format, or send tool_choice "required"'
         )
         raise invalid(message, param="tool_choice", code="unsupported_parameter")
-    return TurnForm(reasoning, thinks, family.calls, tools, harmony=family.harmony, single=not use.parallel)

@@ -126,7 +126,9 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
     # DeepSeek-V3-0324, DeepSeek-R1-0528
     ToolFormat(
         "DeepSeekV3",
-        NamedCalls(("<｜tool▁call▁begin｜>function<｜tool▁sep｜>",), ("\n```json\n",), ("```",), ("<｜tool▁call▁end｜>",)),
+        NamedCalls(
+            ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>",), ("\n```json\n",), ("```",), ("<｜tool▁call▁end｜>",)
+        ),
         *DEEPSEEK,
         signs=(("<｜tool▁calls▁begin｜>", "```json"),),
     ),

@@ -56,6 +56,11 @@ class TurnParser:
             self._go_on()
         return self._writer.taken()
 
+    @property
+    def reasons(self) -> bool:
+        """Whether the text so far ends within reasoning."""
+        return self._writer.reasons
+
     def flush(self) -> list[Part]:
         """The rest, at the end of the turn."""
         self._source.end()

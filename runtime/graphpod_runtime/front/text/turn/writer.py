@@ -19,6 +19,8 @@ class Writer:
         self._trims = False
         """Whether blank space is left out until there is text."""
         self._calls = 0
+        self.reasons = False
+        """Whether what was written last is reasoning."""
 
     def taken(self) -> list[Part]:
         """The parts since the last time; texts of one kind that follow each other are one."""
@@ -47,7 +49,8 @@ class Writer:
             self._parts.append(CallArguments(self._calls - 1, text))
 
     def trim(self) -> None:
-        """Leaves out the blank space before this place and after it."""
+        """Leaves out the blank space before this place and after it: one kind of part has ended."""
+        self.reasons = False
         self._blank.clear()
         self._trims = True
 
@@ -58,6 +61,7 @@ class Writer:
         self._blank.clear()
 
     def _write(self, text: str, kind: type[Content] | type[Reasoning], holds: bool) -> None:
+        self.reasons = kind is Reasoning
         if self._trims:
             text = text.lstrip()
         body = text.rstrip() if holds else text
