@@ -22,7 +22,8 @@ from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.launched_pass import LaunchedPass, Moment, Ran, Results
 from graphpod_runtime.engine.forward.logprobs import of_answers, of_prompts
-from graphpod_runtime.engine.forward.sampler import Sampler, greedy
+from graphpod_runtime.engine.forward.processors import History
+from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
 from graphpod_runtime.engine.memory_poisoning import Poison
 from graphpod_runtime.engine.pass_metrics import PassMetrics
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
@@ -77,7 +78,11 @@ class Runner:
         self._choices = {phase: choices(ladder) for phase, ladder in self._engine.ladders.items()}
         self.pages = PageAllocator(self._engine.attention.cache.pages)
         self.eos_ids, self.vocabulary = self._engine.model.shape.eos_ids, self._engine.model.shape.vocab
-        self._sampler = Sampler(drawer_for(self._engine.device), self._engine.device)
+        self._slot_tokens = self._engine.attention.cache.slot_tokens
+        draw, context = drawer_for(self._engine.device), self.config.max_model_len
+        assert context is not None, "a start has derived it"
+        at_once = rows_at_once(self.vocabulary, context)
+        self._sampler = Sampler(draw, self._engine.device, self.eos_ids, at_once)
         self._engine.model.body.register_forward_pre_hook(self._count_code_run)
         if Mode.Poison in self._engine.modes:
             engine = self._engine
@@ -120,8 +125,10 @@ class Runner:
         """A step, whose graph has computed the greedy tokens."""
         inputs = self._engine.seats.step(batch)
         (logits, chosen, *_), ran = self._run(inputs)
-        members = self._sampler.batch(batch.sequences)
-        tokens = members.tokens(logits, chosen, inputs.positions)
+        members, history = self._sampler.batch(batch.sequences), None
+        if members.reading:
+            history = History.of_step(self._slot_tokens, inputs, batch.ends, members.reading)
+        tokens = members.tokens(logits, chosen, inputs.positions, history)
         seated = self._engine.seats.keep(tokens if given is None else _on(tokens.device, given))
         answers = None
         if members.scored:
@@ -140,8 +147,10 @@ class Runner:
             logits = self._engine.model.head(hidden[rows])
             sequences = tuple(batch.chunks[index].sequence for index in ending)
             self._engine.seats.seat(sequences, [batch.chunks[index].end for index in ending], new=True)
-            members = self._sampler.batch(sequences)
-            tokens = members.tokens(logits, greedy(logits), inputs.positions[rows])
+            members, history = self._sampler.batch(sequences), None
+            if members.reading:
+                history = History.of_prompts(self._slot_tokens, sequences, members.reading)
+            tokens = members.tokens(logits, greedy(logits), inputs.positions[rows], history)
             kept = tokens if given is None else _on(tokens.device, [given[index] for index in ending])
             seated = self._engine.seats.keep(kept)
             if members.scored:

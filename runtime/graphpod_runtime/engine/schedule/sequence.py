@@ -44,6 +44,8 @@ class Sequence:
     """Requests behind it that were admitted before it, because they need less."""
     salt: str = ""
     """Prefixes are shared among requests of one salt only."""
+    preemptions: int = 0
+    """How often it was set back to the queue because pages ran out."""
     launched: int = 0
     """Tokens whose keys and values are written once every launched pass has run."""
     computed: int = 0
