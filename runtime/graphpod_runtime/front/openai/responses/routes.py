@@ -176,7 +176,8 @@ class Responses:
                 generation.cached_tokens,
             )
             details = InputTokensDetails(cached, service.cache_written(generation))
-            return ResponseUsage(prompt, details, completion, OutputTokensDetails(generation.reasoning_tokens or 0), prompt + completion)
+            thought = OutputTokensDetails(generation.reasoning_tokens or 0)
+            return ResponseUsage(prompt, details, completion, thought, prompt + completion)
 
         response = _response(body, id, service.model, generation)
         narrator = Narrator(response, logprobs_of if body.logprobs else None)

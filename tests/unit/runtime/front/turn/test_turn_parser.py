@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphpod_runtime.front.text.turn.formats import REASONING_FORMATS, TOOL_FORMATS
+from graphpod_policy import ReasoningParser, ToolParser
+from graphpod_runtime.front.text.turn.formats import HARMONY, REASONING_FORMATS, TOOL_FORMATS
 from graphpod_runtime.front.text.turn.parts import Turn, joined
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm, TurnParser
 
@@ -49,6 +50,11 @@ def test_an_example_letter_by_letter_is_the_same(example: Example) -> None:
 @pytest.mark.parametrize(("name", "text"), TEXTS)
 def test_what_is_no_call_stays_text(name: str, text: str) -> None:
     assert read(form_of(name), text) == read(form_of(name), *text) == Turn(text, "", ())
+
+
+def test_the_formats_are_those_that_a_service_may_name() -> None:
+    assert {*FORMATS, HARMONY, "Auto", "None"} == {*ToolParser}
+    assert {*(form.name for form in REASONING_FORMATS), HARMONY, "Auto", "None"} == {*ReasoningParser}
 
 
 def test_every_format_has_an_example() -> None:
