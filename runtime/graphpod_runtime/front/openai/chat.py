@@ -118,15 +118,15 @@ async def chat_generation(service: Service, body: ChatRequest, received: float, 
     )
 
 
-async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool]) -> list[int]:
-    """The conversation as token ids. `body` has no messages afterwards: an answer may take minutes, and they are
-    megabytes.
+async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool] | None = None) -> list[int]:
+    """The conversation as token ids, with `tools`; None: with all that it has. `body` has no messages afterwards: an
+    answer may take minutes, and they are megabytes.
     """
     template, ending = service.tokenizer.template, body.ending
     variables = with_effort(template, body.variables, body.reasoning_effort)
     messages = [message.plain(at) for at, message in enumerate(body.messages)]
     body.messages.clear()
-    plain = [tool.plain() for tool in tools]
+    plain = [tool.plain() for tool in (body.tools or () if tools is None else tools)]
     try:
         return await service.tokenized(
             lambda limit: service.tokenizer.encode_chat(messages, variables, limit, ending, plain),

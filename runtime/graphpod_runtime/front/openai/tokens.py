@@ -20,7 +20,7 @@ async def tokenize(service: Service, request: Request, body: TokenizeRequest) ->
         service.check_model(body.model)
     request.scope[IGNORED] = header_of(body.take_ignored())
     if body.messages:
-        ids = await chat_prompt(service, body, body.tools or ())
+        ids = await chat_prompt(service, body)
     else:
         text, specials = body.prompt or "", body.add_special_tokens is not False
         ids = await service.tokenized(

@@ -106,5 +106,5 @@ def test_nothing_of_a_conversation_is_kept_once_it_is_tokens() -> None:
     """An answer may take minutes; sixteen bodies of four megabytes are a gigabyte of objects."""
     body = parsed(HEAD + b'"metadata":{"a":"b"},"user":"u"}', ChatRequest)
     body.take_ignored()
-    assert asyncio.run(chat_prompt(Asked(), body, ())) == [1]  # type: ignore[arg-type]
+    assert asyncio.run(chat_prompt(Asked(), body)) == [1]  # type: ignore[arg-type]
     assert (body.messages, body.model_extra, body.metadata, body.user) == ([], {}, None, None)
