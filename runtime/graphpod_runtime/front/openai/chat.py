@@ -1,7 +1,9 @@
 """POST /v1/chat/completions."""
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -25,21 +27,27 @@ from graphpod_runtime.front.openai.sampling.truncation import contexts_of, trunc
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
-from graphpod_runtime.front.openai.turn.reader import TextAlone, TurnReader
+from graphpod_runtime.front.openai.turn.reader import TurnPiece, TurnReader
+from graphpod_runtime.front.openai.turn.reasoning_fields import with_effort
+from graphpod_runtime.front.openai.turn.tool_fields import Tool
+from graphpod_runtime.front.openai.turn.turn_form import TAIL, form_of, refuse_unreadable
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation, Piece
 from graphpod_runtime.front.text.chat_template import TemplateError
-from graphpod_runtime.front.text.turn.parts import Content
+from graphpod_runtime.front.text.turn.parts import Content, Reasoning
 
 
 async def chat(service: Service, request: Request, body: ChatRequest) -> Response:
     """One assistant's turn, whole or as a stream. ApiError says what is wrong with the request."""
     received = time.perf_counter()
     with ExitStack() as until:
-        request.scope[IGNORED] = header_of(service.admit(body, 1, until))
+        ignored = service.admit(body, 1, until)
+        if (template := service.tokenizer.template) is not None and not template.knows_reasoning:
+            ignored.update(dict.fromkeys(body.reasoning_fields))
+        request.scope[IGNORED] = header_of(ignored)
         return await _answer(service, request, body, received, until)
 
 
@@ -60,14 +68,24 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
 
     begun = [Content(echoed)] if echoed else []
     prompt_ids = prompt if body.return_token_ids else UNSET
-    readers = [TurnReader(TextAlone()) for _ in choices]
+    reader = TurnReader(generation)
+    shows = body.include_reasoning is not False
+
+    def turn_of(piece: Piece) -> TurnPiece:
+        turn = reader.read(piece)
+        if shows:
+            return turn
+        return replace(turn, parts=tuple(part for part in turn.parts if not isinstance(part, Reasoning)))
+
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> ChatReply:
+            by_choice: list[list[Piece]] = [[] for _ in choices]
+            for piece in pieces:
+                by_choice[piece.index].append(piece)
             answers = []
-            for index in choices:
-                own = [piece for piece in pieces if piece.index == index]
-                turns = [readers[index].read(piece) for piece in own]
+            for index, own in enumerate(by_choice):
+                turns = [turn_of(piece) for piece in own]
                 message = message_of([*begun, *(part for turn in turns for part in turn.parts)])
                 answers.append(ChatChoice(index, message, str(turns[-1].finish), logprobs(*own), token_ids(*own)))
             scores = None
@@ -80,8 +98,8 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
     so_far = usage_so_far(body, generation)
 
     def encode(piece: Piece) -> ChatChunk | None:
-        turn = readers[piece.index].read(piece)
-        if not (turn.parts or turn.finish or turn.said or turn.ids):
+        turn = turn_of(piece)
+        if not (turn.parts or turn.finish or turn.said or (turn.ids and body.return_token_ids)):
             return None
         choice = ChatChunkChoice(piece.index, delta_of(turn.parts), turn.finish, logprobs(piece), token_ids(piece))
         return ChatChunk(id, created, service.model, [choice], so_far())
@@ -96,35 +114,45 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
         if begun:
             again = ChatChunkChoice(index, ChatDelta(content=echoed))
             head.append(ChatChunk(id, created, service.model, [again], so_far()))
-    return EventStream(generation, Chunks(encode, head, tail, varies=body.varies), until.pop_all())
+    return EventStream(
+        generation, Chunks(encode, head, tail, varies=body.varies or not generation.turn.is_text), until.pop_all()
+    )
 
 
 async def chat_generation(service: Service, body: ChatRequest, received: float, until: ExitStack) -> Generation:
     """The work of an admitted request. Every API that has turns comes here. ApiError says what is wrong with it."""
-    prompt = await chat_prompt(service, body)
+    family, use = service.family, body.tool_use
+    refuse_unreadable(family, use)
+    if family.reasons and body.include_reasoning is False and (body.logprobs or body.return_token_ids):
+        message = "include_reasoning false hides reasoning, and logprobs or return_token_ids would show it; send one"
+        raise invalid(message, param="include_reasoning")
+    prompt = await chat_prompt(service, body, use.tools if use is not None and use.mode != "none" else ())
     max_tokens = body.max_completion_tokens or body.max_tokens
     if body.add_special_tokens:
         prompt = service.tokenizer.surrounded(prompt)
     prompt = truncated(body, prompt, service.status.context_tokens, max_tokens)
+    form = form_of(family, use, service.tokenizer.spelled_out(prompt[-TAIL:]))
     service.admit_tokens([prompt], until, body.choices)
     if (asked := body.prompt_logprobs) is not None:
         service.admit_prompt_logprobs([prompt], asked, until, param="prompt_logprobs")
     return service.generation(
-        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives
+        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives, turn=form
     )
 
 
-async def chat_prompt(service: Service, body: Conversation) -> list[int]:
-    """The conversation as token ids. `body` has no messages afterwards: an answer may take minutes, and they are
-    megabytes.
+async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool] | None = None) -> list[int]:
+    """The conversation as token ids, with `tools`; None: with all that it has. `body` has no messages afterwards: an
+    answer may take minutes, and they are megabytes.
     """
-    variables, ending = body.variables, body.ending
+    template, ending = service.tokenizer.template, body.ending
+    variables = with_effort(template, body.variables, body.reasoning_effort)
     messages = [message.plain(at) for at, message in enumerate(body.messages)]
     body.messages.clear()
+    plain = [tool.plain() for tool in (body.tools or () if tools is None else tools)]
     try:
         return await service.tokenized(
-            lambda limit: service.tokenizer.encode_chat(messages, variables, limit, ending),
-            _characters(messages),
+            lambda limit: service.tokenizer.encode_chat(messages, variables, limit, ending, plain),
+            _characters(messages, plain),
             "messages",
             contexts=contexts_of(body) if isinstance(body, ChatRequest) else 1,
         )
@@ -132,6 +160,7 @@ async def chat_prompt(service: Service, body: Conversation) -> list[int]:
         raise invalid(str(error), param=error.param) from error
 
 
-def _characters(messages: list[dict[str, Any]]) -> int:
+def _characters(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> int:
     """About as many as the conversation's text will have."""
-    return sum(len(turn["content"] or "") + len(str(turn.get("tool_calls", ""))) for turn in messages)
+    of_turns = sum(len(turn["content"] or "") + len(str(turn.get("tool_calls", ""))) for turn in messages)
+    return of_turns + (len(str(tools)) if tools else 0)

@@ -23,6 +23,7 @@ from graphpod_runtime.front.openai.fields import (
 )
 from graphpod_runtime.front.openai.messages import Conversation, Message
 from graphpod_runtime.front.openai.sampling.sampling_fields import MAX_CHOICES, SamplingFields
+from graphpod_runtime.front.openai.turn.tool_fields import ToolChoiceFields
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, NOT_BUILT, TEXT_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid
 
@@ -143,7 +144,7 @@ def _refuse_unscored(asked: object, ids: list[int] | None) -> None:
         raise invalid("logprob_token_ids is only allowed with logprobs", param="logprob_token_ids")
 
 
-class ChatRequest(Conversation, GenerationRequest):
+class ChatRequest(Conversation, ToolChoiceFields, GenerationRequest):
     """POST /v1/chat/completions."""
 
     not_built = CHAT_NOT_BUILT
@@ -160,6 +161,8 @@ class ChatRequest(Conversation, GenerationRequest):
     """Begin the answer with the last message, where that is the assistant's."""
     add_special_tokens: bool | None = False
     """Add the tokens that begin a text of this model to what the chat template writes."""
+    include_reasoning: bool | None = True
+    """false: leave the reasoning out of the answer. Its tokens count all the same."""
 
     def take_ignored(self) -> Ignored:
         """Those of the messages included."""

@@ -12,6 +12,7 @@ from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
 from graphpod_runtime.front.text.tokenizer import Tokenizer
+from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.logit_processing import NO_PROCESSING, LogitProcessing
 from graphpod_runtime.wire.messages import Finished, FinishReason, Logprob, Submit
 
@@ -47,14 +48,14 @@ class Options:
     processing: LogitProcessing = NO_PROCESSING
     includes_stop: bool = False
     """The answer holds the string or the token that stopped it."""
-    shows_specials: bool = False
-    """The names of special tokens are part of the text."""
     logprob_ids: tuple[int, ...] = ()
     """The alternatives to each token of the answer, instead of the likeliest."""
     echo_logprobs: int | None = None
     """Alternatives to each token of a prompt that is echoed."""
     prompt_logprobs: int | None = None
     """Alternatives to each token of the prompts; None: no log-probabilities of them, but for an echo's."""
+    shown: frozenset[int] = frozenset()
+    """Special tokens whose names are part of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,10 @@ class Generation:
     """By which exemplars name the request; set it before `pieces` begins."""
     prompt_scores: dict[int, list[Logprob]] = field(default_factory=dict, init=False)
     """By prompt, the log-probabilities of its tokens from the second on, once its answer has begun."""
+    turn: TurnForm = field(default=TurnForm(), init=False)
+    """What the text of its choices may hold."""
+    reasoning_tokens: int | None = field(default=None, init=False)
+    """Those of `completion_tokens` that were read as reasoning; None for a model without."""
     _choices: list[_Choice] = field(default_factory=list, init=False)
 
     @property
@@ -148,7 +153,7 @@ class Generation:
         self._choices = [
             _Choice(
                 len(prompt),
-                self.tokenizer.detokenizer(specials=self.options.shows_specials),
+                self.tokenizer.detokenizer(self.options.shown),
                 StopScanner(self.options.stops, behind=self.options.includes_stop),
                 self.received,
             )
