@@ -274,7 +274,9 @@ def _alone(reference: Reference, scenario: Scenario) -> Difference:
                 continue  # the last token of a text has no row after it
             alone = again[id][end - 1]
             assert alone.token == token
-            here, there = (scores(one, record.sequences[id].sampling, end) for one in (logprob, alone))
+            sequence = record.sequences[id]
+            answer = sequence.tokens[sequence.prompt_len : end]
+            here, there = (scores(one, sequence.sampling, end, answer) for one in (logprob, alone))
             best = max(there, key=there.__getitem__)
             tie = best in rivals(here, reference.near) or token in rivals(there, reference.near)
             apart = distance(alone, logprob)

@@ -176,7 +176,8 @@ def _tokens(record: RecordedPass, sequences: dict[str, Sequence], other: Yielded
         if logprob is None:  # a chunk that does not end its prompt has no token
             continue
         id, _, end = row
-        scored = scores(logprob, sequences[id].sampling, end)
+        sequence = sequences[id]
+        scored = scores(logprob, sequence.sampling, end, sequence.tokens[sequence.prompt_len : end])
         if token == got:
             total += Difference(1)
         elif got in rivals(scored, near):

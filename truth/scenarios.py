@@ -12,6 +12,7 @@ from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
+from graphpod_runtime.wire.logit_processing import LogitProcessing
 from truth.engines import CHUNK, MOST_REQUESTS
 from truth.models import VOCAB
 from truth.recorded_schedule import RIVALS, RecordedSchedule
@@ -20,6 +21,13 @@ NEW_TOKENS = 12
 FEW_TOKENS = 3
 ALTERNATIVES = 3
 TEMPERATURE = 0.8
+PROCESSED = LogitProcessing(
+    bias=dict.fromkeys(range(3, 40), 2.0) | {5: -100.0},
+    frequency=1.5,
+    presence=0.5,
+    bad_words=[[7], [8, 9], [10, 11, 12]],
+)
+"""Few tokens are likely, and repeat: what counts them decides most choices."""
 
 
 def prompts(*lengths: int) -> list[list[int]]:
@@ -80,6 +88,7 @@ class Name(StrEnum):
     ChunkTail = "chunk tail"
     Requests = "1–32 requests"
     Sampled = "sampled"
+    Processed = "bias, penalties"
     OutputLogprobs = "output logprobs"
     InputLogprobs = "input logprobs"
     CaptureFault = "fault: capture"
@@ -102,7 +111,7 @@ class Scenario(NamedTuple):
     @property
     def rivals(self) -> int:
         """How many tokens a record names for each that was chosen. Noise may bring any to the front."""
-        return RIVALS if self.sampling.greedy else VOCAB
+        return RIVALS if self.sampling.greedy and not self.sampling.processing.changes else VOCAB
 
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -111,6 +120,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(Name.ChunkTail, chunk_tail),
     Scenario(Name.Requests, one_to_many),
     Scenario(Name.Sampled, several, sampling=Sampling(TEMPERATURE)),
+    Scenario(Name.Processed, prefix_hit, sampling=Sampling(TEMPERATURE, processing=PROCESSED)),
     Scenario(Name.OutputLogprobs, several, LogprobRequest(answer=ALTERNATIVES)),
     Scenario(Name.InputLogprobs, several, LogprobRequest(prompt=ALTERNATIVES)),
     Scenario(Name.CaptureFault, several, fault=FaultKind.Capture, degraded_by=frozenset({"CaptureFailed"})),
