@@ -165,9 +165,11 @@ def _events(progress: Progress) -> list[Event]:
     prompt = sequence.prompt_logprobs if first else []
     cached = (sequence.cached or 0) if first else 0
     # A stop token ends the text, it is not part of it.
-    if progress.finish is not FinishReason.Stop:
+    if progress.finish is not FinishReason.Stop or progress.complete:
         logprobs = [] if progress.logprob is None else [progress.logprob]
         events.append(Tokens(sequence.id, [progress.token], logprobs, prompt, cached))
     elif prompt or cached:
         events.append(Tokens(sequence.id, [], prompt_logprobs=prompt, cached=cached))
-    return events if progress.finish is None else [*events, Finished(sequence.id, progress.finish)]
+    if progress.finish is None:
+        return events
+    return [*events, Finished(sequence.id, progress.finish, complete=progress.complete)]

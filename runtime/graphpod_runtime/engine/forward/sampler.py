@@ -60,19 +60,22 @@ class SamplingBatch:
     """None: no row draws."""
     scored: tuple[int, ...]
     """Rows of which log-probabilities are wanted."""
+    masked: tuple[int, ...]
+    """Rows whose answers have a grammar."""
 
     @classmethod
     def of(cls, sequences: tuple[Sequence, ...], draw: Draw, device: torch.device) -> "SamplingBatch":
         """On `device`; the host does not wait for it."""
         drawing = [index for index, sequence in enumerate(sequences) if not sequence.sampling.greedy]
         scored = tuple(index for index, sequence in enumerate(sequences) if sequence.wants.answer is not None)
+        masked = tuple(index for index, sequence in enumerate(sequences) if sequence.grammar is not None)
         if not drawing:
-            return cls(sequences, draw, None, None, scored)
+            return cls(sequences, draw, None, None, scored, masked)
         rows = None
         if len(drawing) < len(sequences):
             rows = torch.tensor(drawing).to(device, non_blocking=True)
         draws = sampling_tensors_of([sequences[index].sampling for index in drawing], device)
-        return cls(sequences, draw, rows, draws, scored)
+        return cls(sequences, draw, rows, draws, scored, masked)
 
     def tokens(self, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
         """The next token of each row of logits [rows, vocab]; `chosen` are the greedy ones, `positions` those of the
@@ -90,7 +93,7 @@ class Sampler:
 
     def __init__(self, draw: Draw, device: torch.device) -> None:
         self._draw, self._device = draw, device
-        self._latest = SamplingBatch.of((), draw, device)
+        self.nobody = self._latest = SamplingBatch.of((), draw, device)
 
     def batch(self, sequences: tuple[Sequence, ...]) -> SamplingBatch:
         """That of `sequences`, in their order."""

@@ -1,0 +1,52 @@
+"""Grammars compiled off the loop, and kept: the same one again costs nothing."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from llguidance import LLMatcher, LLTokenizer
+
+from graphpod_runtime.grammar.bounds import GrammarInvalid
+from graphpod_runtime.grammar.compile import compiled
+from graphpod_runtime.wire.messages import Grammar
+
+THREADS = 2
+KEPT = 128
+"""Grammars. One takes up to some megabytes."""
+
+
+class Compiler:
+    """Of one process. A grammar is compiled once, however many requests wait for it."""
+
+    def __init__(self, vocabulary: LLTokenizer, took: Callable[[float], None], hit: Callable[[], None]) -> None:
+        """`took` hears of the seconds of each compilation, in its thread; `hit` of each that was spared."""
+        self._vocabulary, self._took, self._hit = vocabulary, took, hit
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammars")
+        self._kept: OrderedDict[Grammar, Future[LLMatcher]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def start(self, grammar: Grammar) -> Future[LLMatcher]:
+        """A matcher to copy, once it is there: `.deep_copy()` takes microseconds. GrammarInvalid in the future for one
+        that cannot be used."""
+        with self._lock:
+            future = self._kept.get(grammar)
+            if future is not None:
+                self._kept.move_to_end(grammar)
+                self._hit()
+                return future
+            future = self._kept[grammar] = self._threads.submit(self._compile, grammar)
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return future
+
+    def _compile(self, grammar: Grammar) -> LLMatcher:
+        began = time.perf_counter()
+        try:
+            return compiled(self._vocabulary, grammar)
+        finally:
+            self._took(time.perf_counter() - began)
+
+
+__all__ = ["Compiler", "GrammarInvalid"]
