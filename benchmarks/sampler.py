@@ -19,7 +19,7 @@ from torch import Tensor
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.kernels.draw import Draw, draw_by_torch, drawer_for
+from graphpod_runtime.kernels.sampling.draw import Draw, draw_by_torch, drawer_for
 
 KINDS = {
     "greedy": Sampling(),

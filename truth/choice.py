@@ -3,7 +3,7 @@
 import torch
 
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.kernels.draw import exponentials
+from graphpod_runtime.kernels.sampling.draw import exponentials
 from graphpod_runtime.wire.messages import Logprob
 from truth.models import VOCAB
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphpod_policy import ConfigError, ExitCode, __version__
+from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
 from graphpod_runtime.base.arguments import number
 from graphpod_runtime.base.openmp import bound_spinning
-from graphpod_runtime.commands.local_config import LocalError, LocalOptions, add_local_options, local_config
 
 COMMANDS = {
     "serve": "serve the OpenAI API from an engine.json, or from a model folder on this machine",

@@ -17,7 +17,7 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.kernels.matrix_product import add_product, product
-from graphpod_runtime.kernels.row_copies import TorchRows, rows_for
+from graphpod_runtime.kernels.rows.row_copies import TorchRows, rows_for
 from tests.attention_inputs import attention_inputs
 
 CUDA = torch.device("cuda", 0)
@@ -263,7 +263,7 @@ def test_rows_are_copied_as_torch_copies_them_whatever_their_strides(dtype: torc
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, FP8])
 def test_a_segment_writes_the_rows_that_have_a_slot_to_the_cache_that_the_table_names(dtype: torch.dtype) -> None:
-    from graphpod_runtime.kernels.row_copies_triton import stage_and_write
+    from graphpod_runtime.kernels.rows.row_copies_triton import stage_and_write
 
     sources = heads(33, 12, 1).split((8, 2, 2), dim=1)
     slots = torch.randperm(64, device=CUDA)[:33]

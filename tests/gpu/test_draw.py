@@ -11,8 +11,8 @@ from torch import Tensor
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.kernels.draw import draw_by_torch, drawer_for
-from graphpod_runtime.kernels.sampling_tensors import SamplingTensors
+from graphpod_runtime.kernels.sampling.draw import draw_by_torch, drawer_for
+from graphpod_runtime.kernels.sampling.sampling_tensors import SamplingTensors
 
 pytestmark = pytest.mark.gpu
 GPU, HOST = torch.device("cuda"), torch.device("cpu")
@@ -23,7 +23,7 @@ FILTERS = list(product((1.0, 0.9, 0.3), (0, 1, 50), (0.0, 0.02, 1.0)))
 @pytest.fixture(scope="module")
 def draw_triton() -> ModuleType:
     """The module can be imported only where torch's build has triton, which its CPU build has not."""
-    return import_module("graphpod_runtime.kernels.draw_triton")
+    return import_module("graphpod_runtime.kernels.sampling.draw_triton")
 
 
 def batch(rows: int, vocab: int, seed: int) -> tuple[Tensor, Tensor, list[Sampling]]:

@@ -13,8 +13,8 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
-from graphpod_runtime.kernels.seat_rows import TorchSeatRows, seat_rows_for
-from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, StepRows
+from graphpod_runtime.kernels.rows.seat_rows import TorchSeatRows, seat_rows_for
+from graphpod_runtime.kernels.rows.seat_rows_contract import LENGTH, PAGES, StepRows
 from tests.unit.runtime.conftest import random_prompts
 
 CUDA = torch.device("cuda", 0)

@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from graphpod_operator.terminal.load import Load
-from graphpod_operator.terminal.prometheus import ask
+from graphpod_operator.terminal.sources.prometheus import ask
+from graphpod_operator.terminal.values.load import Load
 from testbed.binaries.golang import binary, build
 from tests.eventually import Eventually
 from tests.monitoring import prometheus

@@ -27,13 +27,13 @@ from graphpod_operator.explain.input_error import InputError
 from graphpod_operator.explain.text import Ink, coloured, plain
 from graphpod_operator.kube.cluster import ApiError
 from graphpod_operator.kube.connection import Connection
-from graphpod_operator.terminal import objects, prometheus
-from graphpod_operator.terminal.admin_ports import AdminPorts, Answer
-from graphpod_operator.terminal.fields import printable
-from graphpod_operator.terminal.row import PodRead, Row, from_pods, from_prometheus
-from graphpod_operator.terminal.scrape import SCRAPE_BYTES, Scrape, ScrapeInvalid, scrape
-from graphpod_operator.terminal.screen import draw, screen, size
-from graphpod_operator.terminal.table import table
+from graphpod_operator.terminal.sources import objects, prometheus
+from graphpod_operator.terminal.sources.admin_ports import AdminPorts, Answer
+from graphpod_operator.terminal.values.fields import printable
+from graphpod_operator.terminal.values.scrape import SCRAPE_BYTES, Scrape, ScrapeInvalid, scrape
+from graphpod_operator.terminal.views.row import PodRead, Row, from_pods, from_prometheus
+from graphpod_operator.terminal.views.screen import draw, screen, size
+from graphpod_operator.terminal.views.table import table
 
 Rows = Callable[[], Awaitable[list[Row]]]
 

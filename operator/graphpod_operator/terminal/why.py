@@ -20,11 +20,11 @@ from graphpod_operator.explain.text import coloured, plain
 from graphpod_operator.kube.cluster import ApiError
 from graphpod_operator.kube.connection import Connection
 from graphpod_operator.observe.admin_port import MAX_BYTES
-from graphpod_operator.terminal import objects
-from graphpod_operator.terminal.admin_ports import AdminPorts
-from graphpod_operator.terminal.page import PODS, Findings, as_dict, judged, page
-from graphpod_operator.terminal.screen import size
-from graphpod_operator.terminal.warmup import PodState, start_of
+from graphpod_operator.terminal.sources import objects
+from graphpod_operator.terminal.sources.admin_ports import AdminPorts
+from graphpod_operator.terminal.values.warmup import PodState, start_of
+from graphpod_operator.terminal.views.page import PODS, Findings, as_dict, judged, page
+from graphpod_operator.terminal.views.screen import size
 
 WIDTH = 112
 """Of the page in a pipe, and the most on a terminal."""

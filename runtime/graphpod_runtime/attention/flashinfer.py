@@ -14,7 +14,7 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.graphs.break_arena import Staging
-from graphpod_runtime.kernels.row_copies import rows_for
+from graphpod_runtime.kernels.rows.row_copies import rows_for
 
 
 class _Layer(NamedTuple):
@@ -97,7 +97,7 @@ class FlashInferAttention:
         return run
 
     def staging(self, slots: Tensor) -> Staging | None:
-        from graphpod_runtime.kernels.row_copies_triton import stage_and_write
+        from graphpod_runtime.kernels.rows.row_copies_triton import stage_and_write
 
         def stage(layer: int, sources: tuple[Tensor, ...], places: tuple[Tensor, ...]) -> None:
             own = self._layers[layer]

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from graphpod_policy import ConfigError, ExitCode, Facts, limits
+from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
 from graphpod_runtime.base.arguments import number
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.commands.local_config import LocalError, LocalOptions, add_local_options, local_config
 from graphpod_runtime.engine.offline import Answer, NotInModel, NoToken, PromptTooLong, answers, refuse_misfits
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sampling import Sampling

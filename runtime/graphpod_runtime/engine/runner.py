@@ -29,7 +29,7 @@ from graphpod_runtime.engine.pass_metrics import PassMetrics
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.start.device_state import LoadModel
 from graphpod_runtime.engine.start.starter import Started, Starter
-from graphpod_runtime.kernels.draw import drawer_for
+from graphpod_runtime.kernels.sampling.draw import drawer_for
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import Report

@@ -15,7 +15,7 @@ from torch import Tensor
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import HOST, ModelShape
 from graphpod_runtime.graphs.breaks import BreakSlots
-from graphpod_runtime.kernels.row_copies import rows_for
+from graphpod_runtime.kernels.rows.row_copies import rows_for
 
 AttendInto = Callable[[Tensor, Tensor, Tensor, Tensor], Callable[[int], Tensor]]
 """(q, k, v, where results may go) -> (layer) -> the result: attention as the breaks of one pass call it."""

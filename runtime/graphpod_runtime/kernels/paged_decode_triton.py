@@ -17,7 +17,7 @@ from torch import Tensor
 from graphpod_policy.attention import DECODE_PARTS as PARTS
 from graphpod_runtime.base.shapes import KvScale
 from graphpod_runtime.cache.cells import quantises
-from graphpod_runtime.kernels.row_copies_triton import held
+from graphpod_runtime.kernels.rows.row_copies_triton import held
 
 LOG2_E = 1.4426950408889634
 LEAST_GROUP = 16

@@ -13,7 +13,7 @@ from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
-from graphpod_runtime.kernels.draw import draw_by_torch
+from graphpod_runtime.kernels.sampling.draw import draw_by_torch
 from graphpod_runtime.wire.messages import Logprob
 from truth.choice import scores
 from truth.models import VOCAB

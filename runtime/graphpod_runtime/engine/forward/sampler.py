@@ -7,8 +7,8 @@ from torch import Tensor
 
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.kernels.draw import Draw
-from graphpod_runtime.kernels.sampling_tensors import SamplingTensors
+from graphpod_runtime.kernels.sampling.draw import Draw
+from graphpod_runtime.kernels.sampling.sampling_tensors import SamplingTensors
 
 
 def greedy(logits: Tensor) -> Tensor:

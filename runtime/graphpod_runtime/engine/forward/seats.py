@@ -23,8 +23,8 @@ from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.forward.inputs import refuse_short
 from graphpod_runtime.engine.schedule.batch import DecodeBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.kernels.seat_rows import seat_rows_for
-from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, TOKEN, StepRows
+from graphpod_runtime.kernels.rows.seat_rows import seat_rows_for
+from graphpod_runtime.kernels.rows.seat_rows_contract import LENGTH, PAGES, TOKEN, StepRows
 
 Numbers = NDArray[numpy.int64]
 

@@ -29,7 +29,7 @@ from graphpod_runtime.graphs.breaks import BreakPoint, surrounded
 from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation, compilation_in
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.segment import Pool
-from graphpod_runtime.kernels.seat_rows_contract import StepRows
+from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
 from graphpod_runtime.models.model import Model
 
 SCRATCH_VALUE = 100.0

@@ -61,7 +61,7 @@ from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, a
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
-from graphpod_runtime.kernels.draw import drawer_for
+from graphpod_runtime.kernels.sampling.draw import drawer_for
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model

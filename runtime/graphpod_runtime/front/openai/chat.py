@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphpod_runtime.front.openai.chunks import Chunks
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
 from graphpod_runtime.front.openai.messages import Conversation
 from graphpod_runtime.front.openai.reply import (
@@ -16,17 +17,18 @@ from graphpod_runtime.front.openai.reply import (
     ChatChunkChoice,
     ChatDelta,
     ChatLogprobs,
-    ChatMessage,
     ChatReply,
 )
 from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
+from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
+from graphpod_runtime.front.openai.turn.reader import TextAlone, TurnReader
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.requests.exemplars import names_of
-from graphpod_runtime.front.requests.generation import Piece
+from graphpod_runtime.front.requests.generation import Generation, Piece
 from graphpod_runtime.front.text.chat_template import TemplateError
 
 
@@ -40,12 +42,8 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
 
 async def _answer(service: Service, request: Request, body: ChatRequest, received: float, until: ExitStack) -> Response:
     alternatives = body.alternatives
-    prompt = await chat_prompt(service, body)
-    service.admit_tokens([prompt], until)
-    max_tokens = body.max_completion_tokens or body.max_tokens
-    generation = service.generation(
-        body, [prompt], max_tokens, param="messages", received=received, logprobs=alternatives
-    )
+    generation = await chat_generation(service, body, received, until)
+    [prompt] = generation.prompts
     id, created = answer_id(request.scope, "chatcmpl"), int(time.time())
     generation.names = names_of(id, request.headers.get("traceparent"))
 
@@ -57,20 +55,24 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
         return [id for piece in pieces for id in piece.ids] if body.return_token_ids else UNSET
 
     prompt_ids = prompt if body.return_token_ids else UNSET
+    reader = TurnReader(TextAlone())
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> ChatReply:
-            message = ChatMessage("".join(piece.text for piece in pieces))
-            choice = ChatChoice(0, message, str(pieces[-1].finish), logprobs(*pieces), token_ids(*pieces))
+            turns = [reader.read(piece) for piece in pieces]
+            message = message_of(part for turn in turns for part in turn.parts)
+            choice = ChatChoice(0, message, str(turns[-1].finish), logprobs(*pieces), token_ids(*pieces))
             return ChatReply(id, created, service.model, [choice], usage(generation), prompt_ids)
 
         return await answer(request.receive, generation, reply)
 
     so_far = usage_so_far(body, generation)
 
-    def encode(piece: Piece) -> ChatChunk:
-        delta = ChatDelta(content=piece.text)
-        choice = ChatChunkChoice(0, delta, piece.finish, logprobs(piece), token_ids(piece))
+    def encode(piece: Piece) -> ChatChunk | None:
+        turn = reader.read(piece)
+        if not (turn.parts or turn.finish or turn.said or turn.ids):
+            return None
+        choice = ChatChunkChoice(0, delta_of(turn.parts), turn.finish, logprobs(piece), token_ids(piece))
         return ChatChunk(id, created, service.model, [choice], so_far())
 
     def tail() -> list[ChatChunk]:
@@ -78,7 +80,17 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
 
     first = ChatChunkChoice(0, ChatDelta(role="assistant", content=""))
     head: list[Struct] = [ChatChunk(id, created, service.model, [first], so_far(), prompt_ids)]
-    return EventStream(generation, encode, head, tail, until.pop_all(), varies=body.varies)
+    return EventStream(generation, Chunks(encode, head, tail, varies=body.varies), until.pop_all())
+
+
+async def chat_generation(service: Service, body: ChatRequest, received: float, until: ExitStack) -> Generation:
+    """The work of an admitted request. Every API that has turns comes here. ApiError says what is wrong with it."""
+    prompt = await chat_prompt(service, body)
+    service.admit_tokens([prompt], until)
+    max_tokens = body.max_completion_tokens or body.max_tokens
+    return service.generation(
+        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives
+    )
 
 
 async def chat_prompt(service: Service, body: Conversation) -> list[int]:

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphpod_runtime.front.openai.chunks import Chunks
 from graphpod_runtime.front.openai.logprobs import text_logprobs
 from graphpod_runtime.front.openai.reply import TextChoice, TextLogprobs, TextReply
 from graphpod_runtime.front.openai.request import CompletionRequest
@@ -104,7 +105,7 @@ async def _answer(
     def tail() -> list[TextReply]:
         return [TextReply(id, created, service.model, [], usage(generation))] if body.include_usage else []
 
-    return EventStream(generation, encode, [], tail, until.pop_all(), varies=body.varies)
+    return EventStream(generation, Chunks(encode, [], tail, varies=body.varies), until.pop_all())
 
 
 def _entries(body: CompletionRequest) -> list[Any]:

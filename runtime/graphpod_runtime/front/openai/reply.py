@@ -18,11 +18,29 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: PromptTokensDetails
 
 
-class ChatMessage(msgspec.Struct, frozen=True):
-    """The assistant's turn."""
+class FunctionCalled(msgspec.Struct, frozen=True):
+    """A function and its arguments: JSON, in a string."""
 
-    content: str
+    name: str
+    arguments: str
+
+
+class ToolCalled(msgspec.Struct, frozen=True):
+    """A call that the client shall make."""
+
+    id: str
+    function: FunctionCalled
+    type: str = "function"
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """The assistant's turn. `reasoning` and `reasoning_content` are one text by two names."""
+
+    content: str | None
     role: str = "assistant"
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCalled] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -81,11 +99,30 @@ class ChatReply(msgspec.Struct, frozen=True):
     object: str = "chat.completion"
 
 
+class FunctionDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The name, in a call's first delta, and more of its arguments."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is new of call `index`; its first delta has `id`, `type` and the function's name."""
+
+    index: int
+    id: str | None = None
+    type: str | None = None
+    function: FunctionDelta | None = None
+
+
 class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is new in a streamed answer."""
 
     role: str | None = None
     content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChatChunkChoice(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
-from graphpod_runtime.front.requests.engine_client import EngineClient
+from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.errors import invalid, text_too_long, too_long, unavailable, unknown_model
 from graphpod_runtime.front.requests.generation import Generation, Options
 from graphpod_runtime.front.requests.metrics import FrontMetrics
@@ -46,7 +46,7 @@ class Service:
     """The parts that a route needs."""
 
     status: Status
-    engine: EngineClient
+    engine: EngineRequests
     tokenizer: Tokenizer
     metrics: FrontMetrics
     admission: Admission
@@ -59,7 +59,7 @@ class Service:
     def of(
         cls,
         status: Status,
-        engine: EngineClient,
+        engine: EngineRequests,
         tokenizer: Tokenizer,
         metrics: FrontMetrics,
         defaults: SamplingDefaults,

@@ -13,7 +13,7 @@ in case the client reads on, and the connection closes. Other streams never wait
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from graphpod_runtime.front.connection import ABORT
+from graphpod_runtime.front.openai.chunks import Events
 from graphpod_runtime.front.request_id import request_id
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, our_mistake, slow_reader
@@ -30,13 +31,8 @@ from graphpod_runtime.wire.messages import FinishReason
 log = logging.getLogger("graphpod.front")
 
 Result = TypeVar("Result")
-Encode = Callable[[Piece], msgspec.Struct]
 
 _encoder = msgspec.json.Encoder()
-
-MARK = "\ue000text\ue000"
-_MARK = _encoder.encode(MARK)
-"""Where the text of an event stands; no model's name holds it."""
 
 IDLE_SECONDS = 15.0
 """Without an event a stream carries a comment this often; gateways cut a silent connection after 60 s and more."""
@@ -74,28 +70,14 @@ async def answer(receive: Receive, generation: Generation, reply: Callable[[list
 
 
 class EventStream(Response):
-    """The answer as events: `head`, one event a piece, `tail` (made when all has ended), `[DONE]`. `until` is closed
-    when the stream has ended. `varies`: events of one choice differ in more than their text.
-    """
+    """An answer's `events` as its pieces come. `until` is closed when the stream has ended."""
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self,
-        generation: Generation,
-        encode: Encode,
-        head: list[msgspec.Struct],
-        tail: Callable[[], list[Any]],
-        until: contextlib.ExitStack,
-        *,
-        varies: bool = False,
-    ) -> None:
+    def __init__(self, generation: Generation, events: Events, until: contextlib.ExitStack) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._generation, self._encode, self._head, self._tail, self._until = generation, encode, head, tail, until
-        self._varies = varies
-        self._around: dict[int, tuple[bytes, bytes]] = {}
-        """By choice, an event before and after its text: all else in it stays the same until the choice ends."""
+        self._generation, self._events, self._until = generation, events, until
         self._spoke = 0.0
         """Loop time of what was sent last, or is being sent."""
         self._sending = 0
@@ -143,43 +125,35 @@ class EventStream(Response):
     async def _send_pieces(self, pieces: AsyncGenerator[list[Piece], None], send: Send) -> bytes:
         """Sends all but the last events, and returns those."""
         try:
-            head = _events(self._head)
+            if begin := self._events.begin():
+                await self._body(send, begin)
             async for together in pieces:
-                await self._body(send, head + await self._encoded(together))
-                head = b""
-            return _events(self._tail()) + _event(b"[DONE]")
+                if data := await self._encoded(together):
+                    await self._body(send, data)
+            return self._events.end()
         # The status line has gone out: clients find an error event in the stream, and no [DONE].
         except ApiError as error:
             log.info("stream %s ended with an error: code=%s %s", self._id, error.code, error.message)
-            return _event(error.encoded())
+            return self._events.failed(error)
         except Exception as error:
             log.exception("stream %s failed", self._id)
-            return _event(our_mistake(error).encoded())
+            return self._events.failed(our_mistake(error))
 
     async def _say_farewell(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
         """The error as the last event; the connection is dropped where even that is not read."""
         if self._begun:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FAREWELL_SECONDS):
-                    await self._body(send, _event(error.encoded()), more=False)
+                    await self._body(send, self._events.failed(error), more=False)
                 return
         scope["extensions"][ABORT]["now"]()
         await _disconnected(receive)
 
     async def _encoded(self, pieces: list[Piece]) -> bytes:
-        """One event a piece."""
+        """The events of pieces."""
         if self._generation.options.echo and any(piece.said for piece in pieces):
-            return await asyncio.to_thread(lambda: b"".join(map(self._event_of, pieces)))
-        return b"".join(map(self._event_of, pieces))
-
-    def _event_of(self, piece: Piece) -> bytes:
-        if piece.finish is not None or piece.said or self._varies:
-            return _event(_encoder.encode(self._encode(piece)))
-        around = self._around.get(piece.index)
-        if around is None:
-            head, _, tail = _event(_encoder.encode(self._encode(Piece(piece.index, MARK)))).partition(_MARK)
-            around = self._around[piece.index] = head, tail
-        return around[0] + _encoder.encode(piece.text) + around[1]
+            return await asyncio.to_thread(self._events.pieces, pieces)
+        return self._events.pieces(pieces)
 
     async def _watch(self, send: Send, give_up: Callable[[str], None]) -> None:
         """Comments while nothing comes; gives the client up when it has read nothing for too long."""
@@ -208,14 +182,6 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": data, "more_body": more})
         finally:
             self._sending -= 1
-
-
-def _events(items: Iterable[msgspec.Struct]) -> bytes:
-    return b"".join(_event(_encoder.encode(item)) for item in items)
-
-
-def _event(data: bytes) -> bytes:
-    return b"data: " + data + b"\n\n"
 
 
 def _generator(pieces: AsyncIterator[list[Piece]]) -> AsyncGenerator[list[Piece], None]:

@@ -2,30 +2,26 @@
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import zmq
 
 from graphpod_policy import ExitCode
-from graphpod_runtime.front.requests.engine_stream import EngineStream
+from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.frame_receiver import FrameReceiver
 from graphpod_runtime.front.requests.termination import Ending
 from graphpod_runtime.wire.messages import (
-    Abort,
     Command,
     Drain,
     Event,
     Fatal,
     Finished,
-    FinishReason,
-    Submit,
     Tokens,
     decode_events,
     encode,
@@ -43,30 +39,22 @@ CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 """What a process does to itself. SIGKILL and SIGTERM come from somebody else, the kernel short of memory for one."""
 
 
-class EngineClient:
+class EngineClient(EngineRequests):
     """One engine process. `on_event` gets what belongs to no request: Warmup, Counters, Heartbeat."""
 
     def __init__(self, on_event: Callable[[Event], None], command: Sequence[str] = ENGINE_COMMAND) -> None:
+        super().__init__()
         self._on_event = on_event
         self._command = command
         self._folder = tempfile.TemporaryDirectory(prefix="graphpod-")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._streams: dict[str, tuple[EngineStream, int]] = {}
-        self._numbers = itertools.count()
         self._fatal: Fatal | None = None
         self._drained = False
-        self._closed: str | None = None
-        """Why no request is taken any more."""
         self._process: asyncio.subprocess.Process | None = None
         self._frames: FrameReceiver | None = None
         folder = Path(self._folder.name)
         self._wire = self._bind(folder, WIRE)
         self._beat = self._bind(folder, BEAT)
-
-    @property
-    def open(self) -> int:
-        """Requests that have not ended."""
-        return len(self._streams)
 
     @property
     def pid(self) -> int:
@@ -100,45 +88,10 @@ class EngineClient:
         self.fail_all(ending.line)
         return ending
 
-    @contextlib.contextmanager
-    def submit(
-        self, requests: Sequence[Callable[[str], Submit]], overrun: Callable[[], None] = lambda: None
-    ) -> Iterator[EngineStream]:
-        """Opens a group of requests, each made from its id; what has not ended on leaving is aborted. After
-        `fail_all` requests end at once: one may have been with the tokenizer at that moment. `overrun` goes to the
-        stream.
-        """
-        ids = [f"r{next(self._numbers)}" for _ in requests]
-        stream = EngineStream(lambda index: self._abort(ids[index]), overrun)
-        try:
-            for index, (id, request) in enumerate(zip(ids, requests, strict=True)):
-                if self._closed is not None:
-                    stream.put(index, Finished(id, FinishReason.Error, self._closed))
-                    continue
-                self._streams[id] = (stream, index)
-                self._send([request(id)])
-            yield stream
-        finally:
-            for id in ids:
-                self._abort(id)
-
     def drain(self) -> None:
         """The engine ends once its requests have ended."""
         self._drained = True
         self._send([Drain()])
-
-    def abort_all(self, message: str) -> None:
-        """Ends every request, open or to come, with an error and frees it in the engine."""
-        ids = list(self._streams)
-        self.fail_all(message)
-        self._send([Abort(id) for id in ids])
-
-    def fail_all(self, message: str) -> None:
-        """Ends every request, open or to come, with an error, here only."""
-        self._closed = message
-        for id, (stream, index) in list(self._streams.items()):
-            stream.put(index, Finished(id, FinishReason.Error, message))
-        self._streams.clear()
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Ends the process; SIGABRT makes it print every stack first."""
@@ -150,10 +103,6 @@ class EngineClient:
         """Gives up sockets and folder."""
         self._context.destroy(linger=0)
         self._folder.cleanup()
-
-    def _abort(self, id: str) -> None:
-        if self._streams.pop(id, None) is not None:
-            self._send([Abort(id)])
 
     def _bind(self, folder: Path, name: str) -> "zmq.Socket[bytes]":
         socket = self._context.socket(zmq.PAIR)
@@ -176,13 +125,8 @@ class EngineClient:
 
     def _dispatch(self, event: Event) -> None:
         match event:
-            case Tokens():
-                # An event of an aborted request may still be on its way.
-                if (found := self._streams.get(event.id)) is not None:
-                    found[0].put(found[1], event)
-            case Finished():
-                if (found := self._streams.pop(event.id, None)) is not None:
-                    found[0].put(found[1], event)
+            case Tokens() | Finished():
+                self._arrived(event)
             case Fatal():
                 self._fatal = event
             case _:

@@ -1,12 +1,11 @@
 """From prompts to pieces of text: submits a group of requests, detokenises, cuts at stop strings, measures."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from graphpod_runtime.front.requests.engine_client import EngineClient
+from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.errors import ApiError, engine_error, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
@@ -46,7 +45,7 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class Piece:
     """New text of choice `index`; `finish` is set on its last piece, `said` where log-probabilities were asked for,
-    `ids` where token ids were: those of all tokens since the piece before.
+    `ids` where token ids were: those of all tokens since the piece before. `stop` is the stop string that ended it.
     """
 
     index: int
@@ -54,6 +53,7 @@ class Piece:
     finish: FinishReason | None = None
     said: tuple[TokenInText, ...] = ()
     ids: tuple[int, ...] = ()
+    stop: str | None = None
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ def _nothing() -> None:
 class Generation:
     """One HTTP request's work, measured from `received`. `completion_tokens` is final when `pieces` has ended."""
 
-    engine: EngineClient
+    engine: EngineRequests
     tokenizer: Tokenizer
     metrics: FrontMetrics
     prompts: Sequence[list[int]]
@@ -135,7 +135,7 @@ class Generation:
                         try:
                             if self.options.echo and not self._choices[index].echoed and not _failed(arrived):
                                 # Off the loop of the other streams: a prompt has as many tokens as the context.
-                                made.append(await asyncio.to_thread(self._echo, index, arrived))
+                                made.append(await self.engine.off_loop(self._echo, index, arrived))
                             self._take(index, arrived, stream, made)
                         except ApiError as error:
                             failure = error
@@ -200,7 +200,8 @@ class Generation:
             stream.abort(index)
             self._end(choice, FinishReason.Stop)
         if text or stopped:
-            made.append(Piece(index, text, choice.finish, choice.waiting.with_piece(text), _taken(choice.ids)))
+            said, ids = choice.waiting.with_piece(text), _taken(choice.ids)
+            made.append(Piece(index, text, choice.finish, said, ids, choice.stops.found))
         if finished is not None and choice.finish is None:
             made.append(self._finished(index, finished))
 
@@ -256,7 +257,7 @@ class Generation:
         self._end(choice, FinishReason.Stop if stopped else event.reason)
         text = text if stopped else text + choice.stops.flush()
         said = choice.waiting.with_piece(text, last=not stopped)
-        return Piece(index, text, choice.finish, said, _taken(choice.ids))
+        return Piece(index, text, choice.finish, said, _taken(choice.ids), choice.stops.found)
 
     def _end(self, choice: _Choice, reason: FinishReason) -> None:
         choice.finish = reason

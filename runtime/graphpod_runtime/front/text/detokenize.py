@@ -76,6 +76,8 @@ class StopScanner:
         self._matched = [0] * len(stops)
         """Of each stop string, how many of its characters the text ends with."""
         self._held = ""
+        self.found: str | None = None
+        """The stop string that ended the text."""
 
     def feed(self, piece: str) -> tuple[str, bool]:
         """The text that is safe to give, and whether a stop string was found (the request ends there).
@@ -88,7 +90,7 @@ class StopScanner:
         for at, letter in enumerate(piece, len(self._held) + 1):
             found = self._step(letter)
             if found:
-                self._held = ""
+                self._held, self.found = "", text[at - found : at]
                 return text[: at - found], True
         keep = max(self._matched)
         self._held = text[len(text) - keep :]

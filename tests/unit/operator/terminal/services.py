@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphpod_operator.terminal.service import ServiceState
+from graphpod_operator.terminal.values.service import ServiceState
 
 Manifest = dict[str, Any]
 

@@ -9,8 +9,8 @@ from graphpod_operator import cli
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.kube.connection import Connection
 from graphpod_operator.kube.port_forward import NoAnswer
-from graphpod_operator.terminal import admin_ports
-from graphpod_operator.terminal.admin_ports import AdminPorts
+from graphpod_operator.terminal.sources import admin_ports
+from graphpod_operator.terminal.sources.admin_ports import AdminPorts
 from tests.unit.operator.objects import pod
 
 

@@ -12,9 +12,9 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.text import plain
 from graphpod_operator.schema.crd import definition
-from graphpod_operator.terminal.next_step import COMMANDS, next_step
-from graphpod_operator.terminal.page import OPERATOR, Findings, age, as_dict, judged, page
-from graphpod_operator.terminal.warmup import PodState, start_of
+from graphpod_operator.terminal.values.warmup import PodState, start_of
+from graphpod_operator.terminal.views.next_step import COMMANDS, next_step
+from graphpod_operator.terminal.views.page import OPERATOR, Findings, age, as_dict, judged, page
 from tests.unit.operator.objects import pod, report
 from tests.unit.operator.terminal.services import service
 

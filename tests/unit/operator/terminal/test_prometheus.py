@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from graphpod_operator.explain.input_error import InputError
-from graphpod_operator.terminal import prometheus
-from graphpod_operator.terminal.prometheus import ask, loads, queries, without_password
-from graphpod_operator.terminal.scrape import FALLBACKS, KV, REPLAYS, TTFT_BUCKETS, WAITING
+from graphpod_operator.terminal.sources import prometheus
+from graphpod_operator.terminal.sources.prometheus import ask, loads, queries, without_password
+from graphpod_operator.terminal.values.scrape import FALLBACKS, KV, REPLAYS, TTFT_BUCKETS, WAITING
 
 
 def answer(*results: tuple[dict[str, str], str]) -> bytes:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphpod_operator.terminal.load import OTHER, load, quantile, rates
-from graphpod_operator.terminal.scrape import KV, REPLAYS, SCRAPE_BYTES, SERIES, ScrapeInvalid, scrape
+from graphpod_operator.terminal.values.load import OTHER, load, quantile, rates
+from graphpod_operator.terminal.values.scrape import KV, REPLAYS, SCRAPE_BYTES, SERIES, ScrapeInvalid, scrape
 from graphpod_policy.metrics import BY_NAME
 from tests.unit.operator.terminal.expositions import exposition
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from graphpod_operator.explain.text import coloured
-from graphpod_operator.terminal.load import Load
-from graphpod_operator.terminal.row import PodRead, Row, from_pods, from_prometheus
-from graphpod_operator.terminal.screen import draw
-from graphpod_operator.terminal.service import ServiceState
-from graphpod_operator.terminal.table import rate, table
+from graphpod_operator.terminal.values.load import Load
+from graphpod_operator.terminal.values.service import ServiceState
+from graphpod_operator.terminal.views.row import PodRead, Row, from_pods, from_prometheus
+from graphpod_operator.terminal.views.screen import draw
+from graphpod_operator.terminal.views.table import rate, table
 from tests.unit.operator.terminal.services import service, state
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens" / "terminal"

@@ -19,7 +19,7 @@ from graphpod_runtime.engine.schedule.batch import Chunk, DecodeBatch, PrefillBa
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
-from graphpod_runtime.kernels.draw import draw_by_torch
+from graphpod_runtime.kernels.sampling.draw import draw_by_torch
 from tests.unit.runtime.conftest import random_prompts
 
 REQUESTS = 200

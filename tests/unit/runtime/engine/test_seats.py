@@ -11,7 +11,7 @@ from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.schedule.batch import DecodeBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.kernels.seat_rows_contract import StepRows
+from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
 
 PAGE, ROWS, PAGES = 4, 3, 8
 

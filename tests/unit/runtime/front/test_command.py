@@ -8,7 +8,7 @@ import pytest
 
 from graphpod_policy import ExitCode
 from graphpod_runtime.cli import main
-from tests.unit.runtime.commands.test_local_config import SHAPE
+from tests.unit.runtime.api.test_local_config import SHAPE
 
 from .conftest import engine_json, write_model
 

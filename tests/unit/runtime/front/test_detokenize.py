@@ -180,6 +180,12 @@ def scan(pieces: list[str], *stops: str) -> tuple[str, bool]:
     return given_away + subject.flush(), False
 
 
+def test_the_longest_stop_string_that_ended_the_text_is_named() -> None:
+    subject = StopScanner(("d", "nd", "xnd", "no"))
+    assert (subject.feed("the e"), subject.found) == (("the e", False), None)
+    assert (subject.feed("nd no"), subject.found) == (("", True), "nd")
+
+
 @pytest.mark.parametrize(
     ("pieces", "stops", "expected"),
     [

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from graphpod_runtime.front.connection import ABORT
-from graphpod_runtime.front.openai import stream
+from graphpod_runtime.front.openai import chunks, stream
+from graphpod_runtime.front.openai.chunks import Chunks
 from graphpod_runtime.front.openai.reply import TextChoice, TextReply
 from graphpod_runtime.front.openai.stream import EventStream
 from graphpod_runtime.front.requests import engine_stream
@@ -104,7 +105,7 @@ class Wired:
         def encode(piece: Piece) -> TextReply:
             return TextReply("id", 0, "echo", [TextChoice(piece.index, piece.text, piece.finish)])
 
-        self._stream = EventStream(generation, encode, [], list, self.until)
+        self._stream = EventStream(generation, Chunks(encode, [], list), self.until)
 
     async def __aenter__(self) -> "Wired":
         scope = {"headers": [], "extensions": {ABORT: {"now": self.dropped.set}}}
@@ -318,7 +319,7 @@ def test_an_event_is_the_same_whether_its_constant_parts_are_encoded_again_or_no
     def encode(piece: Piece) -> TextReply:
         return TextReply("id", 7, 'a "model"', [TextChoice(piece.index, piece.text, piece.finish)], None)
 
-    subject = EventStream(Any, encode, [], list, ExitStack())  # type: ignore[arg-type]
+    subject = Chunks(encode, [], list)
     for text in ("", "a", 'quo"te\\', "line\nbreak", "😀\u2028", "\x00", "\ue000"):
-        whole = b"data: " + stream._encoder.encode(encode(Piece(3, text))) + b"\n\n"
-        assert subject._event_of(Piece(3, text)) == whole
+        whole = b"data: " + chunks._encoder.encode(encode(Piece(3, text))) + b"\n\n"
+        assert subject.pieces([Piece(3, text)]) == whole

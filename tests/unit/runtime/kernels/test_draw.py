@@ -12,8 +12,8 @@ from torch import Tensor
 
 from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.kernels import draw as kernels
-from graphpod_runtime.kernels.draw import draw_by_torch, exponentials
+from graphpod_runtime.kernels.sampling import draw as kernels
+from graphpod_runtime.kernels.sampling.draw import draw_by_torch, exponentials
 
 HOST = torch.device("cpu")
 

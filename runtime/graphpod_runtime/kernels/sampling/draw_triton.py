@@ -12,9 +12,9 @@ import torch
 import triton
 from torch import Tensor
 
-from graphpod_runtime.kernels import draw_triton_kernels as kernels
-from graphpod_runtime.kernels.draw_triton_kernels import BINS, NUMBERS
-from graphpod_runtime.kernels.sampling_tensors import SamplingTensors
+from graphpod_runtime.kernels.sampling import draw_triton_kernels as kernels
+from graphpod_runtime.kernels.sampling.draw_triton_kernels import BINS, NUMBERS
+from graphpod_runtime.kernels.sampling.sampling_tensors import SamplingTensors
 
 BLOCK = 4096
 """Tokens of one program."""

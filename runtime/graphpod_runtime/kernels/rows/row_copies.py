@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.shapes import KvScale
 from graphpod_runtime.cache.cells import write
-from graphpod_runtime.kernels.row_copy_contract import RowKernels, Write
+from graphpod_runtime.kernels.rows.row_copy_contract import RowKernels, Write
 
 
 class TorchRows:
@@ -29,6 +29,6 @@ def rows_for(device: torch.device) -> RowKernels:
     """The fastest RowKernels of `device`."""
     if device.type != "cuda" or find_spec("triton") is None:
         return TorchRows()
-    from graphpod_runtime.kernels.row_copies_triton import TritonRows
+    from graphpod_runtime.kernels.rows.row_copies_triton import TritonRows
 
     return TritonRows()

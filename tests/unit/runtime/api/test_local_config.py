@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from graphpod_policy import NOWHERE, Backend, Device, settled
-from graphpod_runtime.commands.gpus import DRIVER, TORCH_CUDA, Gpus, usable_gpus
-from graphpod_runtime.commands.local_config import LocalOptions, local_config
+from graphpod_runtime.api.gpus import DRIVER, TORCH_CUDA, Gpus, usable_gpus
+from graphpod_runtime.api.local_config import LocalOptions, local_config
 
 ONE_GPU = Gpus(1, "the NVIDIA driver shows 1 GPU")
 NO_GPU = Gpus(0, "this machine has no NVIDIA driver")

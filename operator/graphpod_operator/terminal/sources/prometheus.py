@@ -15,9 +15,9 @@ import aiohttp
 import msgspec
 
 from graphpod_operator.explain.input_error import InputError
-from graphpod_operator.terminal.fields import printable
-from graphpod_operator.terminal.load import Load, of_rates
-from graphpod_operator.terminal.scrape import COUNTERS, GAUGES, KV, RUNNING, WAITING, Series
+from graphpod_operator.terminal.values.fields import printable
+from graphpod_operator.terminal.values.load import Load, of_rates
+from graphpod_operator.terminal.values.scrape import COUNTERS, GAUGES, KV, RUNNING, WAITING, Series
 
 WINDOW = "2m"
 """Of rates: two scrapes of a Prometheus that scrapes once a minute."""

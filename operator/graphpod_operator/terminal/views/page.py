@@ -13,10 +13,10 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
 from graphpod_operator.explain.text import Ink, Paint, plain
 from graphpod_operator.kube.cluster import Raw
-from graphpod_operator.terminal.fields import mapping, maps, text, whole
-from graphpod_operator.terminal.next_step import WAIT, NextStep, next_step
-from graphpod_operator.terminal.service import ServiceCondition, ServiceState
-from graphpod_operator.terminal.warmup import PodState
+from graphpod_operator.terminal.values.fields import mapping, maps, text, whole
+from graphpod_operator.terminal.values.service import ServiceCondition, ServiceState
+from graphpod_operator.terminal.values.warmup import PodState
+from graphpod_operator.terminal.views.next_step import WAIT, NextStep, next_step
 from graphpod_policy import Phase
 
 INDENT = 2

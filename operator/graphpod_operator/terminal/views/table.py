@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphpod_operator.explain.text import Ink, Paint, plain
-from graphpod_operator.terminal.load import Load
-from graphpod_operator.terminal.row import Row
+from graphpod_operator.terminal.values.load import Load
+from graphpod_operator.terminal.views.row import Row
 from graphpod_policy import Phase, Policy
 from graphpod_policy.units import count
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_operator.terminal.load import Load, load
-from graphpod_operator.terminal.scrape import Scrape
-from graphpod_operator.terminal.service import ServiceState
+from graphpod_operator.terminal.values.load import Load, load
+from graphpod_operator.terminal.values.scrape import Scrape
+from graphpod_operator.terminal.values.service import ServiceState
 
 NO_SERIES = "Prometheus has no series of it; see docs/how-to/monitor.md"
 

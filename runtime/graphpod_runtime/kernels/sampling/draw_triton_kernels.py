@@ -1,6 +1,6 @@
 """The kernels of `draw_triton.py`. Imported only where Triton is.
 
-The arithmetic is kernels/draw.py's. An edge of top-k or top-p is found in two steps. A histogram over the distance
+The arithmetic is `draw.py`'s. An edge of top-k or top-p is found in two steps. A histogram over the distance
 below the best token bounds the mass within each bin from both sides, and so names the few bins where an edge can lie.
 The tokens of those bins are listed, a hundredth of the row, and one program a row finds the exact edges among them.
 """
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from graphpod_runtime.kernels.sampling_tensors import LARGEST_UNIFORM, LEAST_MASS
+from graphpod_runtime.kernels.sampling.sampling_tensors import LARGEST_UNIFORM, LEAST_MASS
 
 BINS = tl.constexpr(512)
 STEPS = tl.constexpr(16.0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.kube.connection import Connection
 from graphpod_operator.kube.port_forward import NoAnswer, get
-from graphpod_operator.terminal.fields import printable
+from graphpod_operator.terminal.values.fields import printable
 
 PORT = 8001
 SECONDS = 4.0

@@ -17,7 +17,7 @@ from graphpod_operator.kube.client import KubernetesCluster
 from graphpod_operator.kube.cluster import ApiError, Raw, ServerRefused
 from graphpod_operator.kube.connection import Connection
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.terminal.service import ServiceState
+from graphpod_operator.terminal.values.service import ServiceState
 
 EVENTS = 200
 """Of a service, at most."""

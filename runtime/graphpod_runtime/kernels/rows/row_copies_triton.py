@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.shapes import KvScale
 from graphpod_runtime.cache.cells import quantises
-from graphpod_runtime.kernels.row_copy_contract import Write
+from graphpod_runtime.kernels.rows.row_copy_contract import Write
 
 LARGEST = tl.constexpr(448.0)
 """That e4m3 holds."""

@@ -20,8 +20,8 @@ from graphpod_policy import (
     not_built,
     resolve,
 )
+from graphpod_runtime.api.gpus import Gpus, usable_gpus
 from graphpod_runtime.base.arguments import POLICIES, one_of
-from graphpod_runtime.commands.gpus import Gpus, usable_gpus
 
 AUTO = "auto"
 

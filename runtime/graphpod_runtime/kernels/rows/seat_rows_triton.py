@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, TOKEN, StepRows
+from graphpod_runtime.kernels.rows.seat_rows_contract import LENGTH, PAGES, TOKEN, StepRows
 
 BLOCK, TABLE_BLOCK = 64, 512
 TOKEN_AT, LENGTH_AT, PAGES_AT = tl.constexpr(TOKEN), tl.constexpr(LENGTH), tl.constexpr(PAGES)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.kernels.seat_rows_contract import LENGTH, PAGES, TOKEN, SeatRows, StepRows
+from graphpod_runtime.kernels.rows.seat_rows_contract import LENGTH, PAGES, TOKEN, SeatRows, StepRows
 
 
 class TorchSeatRows:
@@ -31,6 +31,6 @@ def seat_rows_for(device: torch.device) -> SeatRows:
     """The fastest SeatRows of `device`."""
     if device.type != "cuda" or find_spec("triton") is None:
         return TorchSeatRows()
-    from graphpod_runtime.kernels.seat_rows_triton import TritonSeatRows
+    from graphpod_runtime.kernels.rows.seat_rows_triton import TritonSeatRows
 
     return TritonSeatRows()

@@ -21,8 +21,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from graphpod_runtime.kernels.philox import WORD, philox
-from graphpod_runtime.kernels.sampling_tensors import LARGEST_UNIFORM, LEAST_MASS, SamplingTensors
+from graphpod_runtime.kernels.sampling.philox import WORD, philox
+from graphpod_runtime.kernels.sampling.sampling_tensors import LARGEST_UNIFORM, LEAST_MASS, SamplingTensors
 
 DIGITS = ((24, 7), (16, 8), (8, 8), (0, 8))
 """(shift, width) of the parts in which an edge is found: a non-negative float's 31 bits."""
@@ -44,7 +44,7 @@ def drawer_for(device: torch.device) -> Draw:
     """The fastest one of `device`."""
     if device.type != "cuda" or find_spec("triton") is None:
         return draw_by_torch
-    from graphpod_runtime.kernels.draw_triton import draw
+    from graphpod_runtime.kernels.sampling.draw_triton import draw
 
     return draw
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
-from graphpod_operator.terminal.fields import mapping, maps, text, whole
+from graphpod_operator.terminal.values.fields import mapping, maps, text, whole
 from graphpod_policy import Phase
 
 NO_STATUS = "NoStatus"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_operator.terminal.scrape import (
+from graphpod_operator.terminal.values.scrape import (
     FALLBACKS,
     KV,
     REPLAYS,

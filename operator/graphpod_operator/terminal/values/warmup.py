@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.observe.warmup_report import EngineValue, Reading, Seconds, Word
-from graphpod_operator.terminal.fields import printable
+from graphpod_operator.terminal.values.fields import printable
 from graphpod_policy import Phase
 from graphpod_policy.units import duration
 

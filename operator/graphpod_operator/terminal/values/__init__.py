@@ -1,0 +1,1 @@
+"""What a service and its pods say, as checked values. Pure."""

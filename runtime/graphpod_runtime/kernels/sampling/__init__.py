@@ -1,0 +1,1 @@
+"""Draws the next token of every row of a batch, in torch and in Triton."""
