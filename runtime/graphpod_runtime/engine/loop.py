@@ -11,6 +11,9 @@ from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
+from graphpod_runtime.grammar.bounds import GrammarInvalid
+from graphpod_runtime.grammar.compiler import Compiling
+from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.bounds import outside
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import (
@@ -21,6 +24,7 @@ from graphpod_runtime.wire.messages import (
     Event,
     Finished,
     FinishReason,
+    Grammar,
     Submit,
     Tokens,
 )
@@ -30,6 +34,8 @@ IDLE_SECONDS = 0.5
 AWAKE_SECONDS = 0.02
 """So long a loop without work looks for commands before it sleeps, where there are processors to spare: one that has
 slept launches its first pass in twice the time."""
+COMPILING_SECONDS = 0.001
+"""A loop without other work looks this often for grammars that are compiled."""
 COUNTERS_SECONDS = 1.0
 """A busy loop reports its counters this often, and whenever a request ends."""
 
@@ -57,11 +63,21 @@ class Link(Protocol):
 class Loop:
     """Owns the scheduler of a started runner."""
 
-    def __init__(self, runner: Runner, link: Link, beat: Callable[[], None], awake: float = 0.0) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        link: Link,
+        beat: Callable[[], None],
+        awake: float = 0.0,
+        compile: Callable[[Grammar], Compiling] | None = None,
+    ) -> None:
         """`beat` is called once a turn: silence means that a pass is stuck. `awake`: seconds without work before the
-        loop sleeps.
+        loop sleeps. `compile` begins to compile a grammar; None: this model's answers cannot have one.
         """
         self._runner = runner
+        self._compile = compile
+        self._compiling: dict[str, tuple[Submit, Compiling]] = {}
+        """Requests that wait for their grammars, by id; the scheduler does not know of them yet."""
         self._awake = awake
         self._worked = 0.0
         """When it last had work."""
@@ -82,7 +98,7 @@ class Loop:
     @property
     def busy(self) -> bool:
         """Whether a request is open or a pass in flight."""
-        return self._pipeline.busy
+        return self._pipeline.busy or bool(self._compiling)
 
     def run(self) -> None:
         """Serves until a Drain has come and every request has ended. What the runner raises is not caught: after an
@@ -98,7 +114,9 @@ class Loop:
         events: list[Event] = []
         for command in self._link.poll(self._patience()):
             events += self._obey(command)
-        if busy := self.busy:
+        if self._compiling:
+            events += self._take_compiled()
+        if busy := self._pipeline.busy:
             self._worked = time.monotonic()
             for progress in self._pipeline.turn():
                 self._metrics.progressed(progress)
@@ -113,22 +131,24 @@ class Loop:
 
     def _patience(self) -> float:
         """Seconds to wait for a command."""
-        return 0.0 if self.busy or time.monotonic() - self._worked < self._awake else IDLE_SECONDS
+        if self._pipeline.busy or time.monotonic() - self._worked < self._awake:
+            return 0.0
+        return COMPILING_SECONDS if self._compiling else IDLE_SECONDS
 
     def _obey(self, command: Command) -> list[Event]:
         match command:
             case Submit():
                 if (message := outside(command.prompt, self._runner.vocabulary)) is not None:
                     return [Finished(command.id, FinishReason.Error, message)]
-                sequence = _sequence(command)
-                try:
-                    self.scheduler.submit(sequence)
-                except QueueFull as error:
-                    return [Finished(command.id, FinishReason.Rejected, str(error))]
-                except DoesNotFit as error:
-                    return [Finished(command.id, FinishReason.Error, str(error))]
-                self._metrics.arrived(sequence)
+                if command.grammar is None:
+                    return self._submit(command, None)
+                if self._compile is None:
+                    message = "answers of this model cannot have a grammar: llguidance does not know its tokenizer"
+                    return [Finished(command.id, FinishReason.Error, message)]
+                self._compiling[command.id] = command, self._compile(command.grammar)
             case Abort():
+                if self._compiling.pop(command.id, None) is not None:
+                    return [Finished(command.id, FinishReason.Abort)]
                 if self.scheduler.abort(command.id):
                     self._metrics.left(command.id)
                     return [Finished(command.id, FinishReason.Abort)]
@@ -136,13 +156,37 @@ class Loop:
                 self._draining = True
         return []
 
+    def _submit(self, command: Submit, grammar: AnswerGrammar | None) -> list[Event]:
+        sequence = _sequence(command, grammar)
+        try:
+            self.scheduler.submit(sequence)
+        except QueueFull as error:
+            return [Finished(command.id, FinishReason.Rejected, str(error))]
+        except DoesNotFit as error:
+            return [Finished(command.id, FinishReason.Error, str(error))]
+        self._metrics.arrived(sequence)
+        return []
+
+    def _take_compiled(self) -> list[Event]:
+        """Submits the requests whose grammars are there."""
+        events: list[Event] = []
+        for id, (command, compiling) in list(self._compiling.items()):
+            if not compiling.done():
+                continue
+            del self._compiling[id]
+            try:
+                events += self._submit(command, AnswerGrammar(compiling.result().deep_copy()))
+            except GrammarInvalid as error:
+                events.append(Finished(id, FinishReason.Error, f"the answer's grammar cannot be used: {error}"))
+        return events
+
     def _counters(self) -> CounterSnapshot:
         self._metrics.update()
         self._reported = time.monotonic()
         return CounterSnapshot(self._runner.counters.changes())
 
 
-def _sequence(command: Submit) -> Sequence:
+def _sequence(command: Submit, grammar: AnswerGrammar | None) -> Sequence:
     return Sequence(
         id=command.id,
         tokens=list(command.prompt),
@@ -154,6 +198,7 @@ def _sequence(command: Submit) -> Sequence:
         wants=LogprobRequest(command.logprobs, command.prompt_logprobs),
         salt=command.salt,
         priority=command.priority,
+        grammar=grammar,
     )
 
 

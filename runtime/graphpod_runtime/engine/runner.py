@@ -103,26 +103,27 @@ class Runner:
             self._poison.spoil(batch)
         flight = LaunchedPass(*(self._decode if isinstance(batch, DecodeBatch) else self._prefill)(batch, given))
         if not flight.undecided.members.masked:
-            self.choose(flight)
+            flight.choose(self._chosen(flight.undecided))
         return flight
 
     @torch.no_grad()
     def choose(self, flight: LaunchedPass) -> None:
         """Puts what chooses the tokens of a pass in line behind it, unless `launch` has. Grammars must have come as far
         as the pass has: every earlier pass has landed."""
-        if (forwarded := flight.undecided) is None:
-            return
+        if flight.undecided is not None:
+            flight.choose(self._chosen(flight.undecided))
+
+    def _chosen(self, forwarded: Forwarded) -> Chosen:
         members, logits, chosen = forwarded.members, forwarded.logits, forwarded.chosen
         if not members.sequences:
-            return flight.choose(Chosen(chosen, None, None))
+            return Chosen(chosen, None, None)
         if members.masked:
             logits, chosen = self._masks.applied(members, logits, chosen)
-        tokens = members.tokens(logits, chosen, forwarded.positions)
+        tokens, answers = members.tokens(logits, chosen, forwarded.positions), None
         seated = self._engine.seats.keep(tokens if forwarded.given is None else _on(tokens.device, forwarded.given))
-        answers = None
         if members.scored:
             answers = of_answers(members.sequences, members.scored, forwarded.entries, forwarded.logits, tokens)
-        flight.choose(Chosen(tokens, seated, answers))
+        return Chosen(tokens, seated, answers)
 
     def land(self, flight: LaunchedPass) -> Yielded:
         """What the pass yields; waits for the device."""

@@ -152,6 +152,7 @@ class Front:
         from graphpod_runtime.front.openai.api import openai_app
         from graphpod_runtime.front.openai.sampling_defaults import DefaultsInvalid, SamplingDefaults
         from graphpod_runtime.front.openai.service import Service
+        from graphpod_runtime.front.openai.structured.check import GrammarCheck
         from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
 
         try:
@@ -159,7 +160,8 @@ class Front:
             tokenizer, defaults = Tokenizer(folder), SamplingDefaults.read(folder)
         except (TokenizerInvalid, DefaultsInvalid) as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
-        service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults)
+        grammars = GrammarCheck(folder)
+        service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults, grammars)
         return openai_app(service, self._info.endpoints)
 
     async def _leave_when_asked(self) -> Ending:

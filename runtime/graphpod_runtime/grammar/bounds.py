@@ -46,6 +46,14 @@ def refuse_long(text: str, what: str) -> None:
         raise GrammarInvalid(f"the {what} has {len(text)} characters; at most {MAX_CHARACTERS} are compiled")
 
 
+def refuse_half_characters(text: str, what: str) -> None:
+    """GrammarInvalid for half a surrogate pair, which JSON can spell and no answer can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise GrammarInvalid(f"{what} holds half a surrogate pair at character {error.start}") from None
+
+
 def refuse_costly(schema: Any) -> None:
     """GrammarInvalid for a JSON schema, already parsed, that would take too long or too much memory."""
     level = [schema]

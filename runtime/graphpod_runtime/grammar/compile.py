@@ -13,7 +13,7 @@ SHOWN = 400
 def compiled(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     """A matcher at the beginning of an answer, whose first mask is computed. Takes up to a second; other threads run
     meanwhile. GrammarInvalid for a grammar that is wrong, too large, or that no answer fits."""
-    matcher = LLMatcher(vocabulary, source_of(grammar), limits=LIMITS, log_level=0)
+    matcher = LLMatcher(vocabulary, source_of(grammar, vocabulary), limits=LIMITS, log_level=0)
     if not matcher.is_error():
         if warnings := matcher.get_grammar_warnings():
             raise GrammarInvalid(_reason("; ".join(warnings)))

@@ -8,10 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from llguidance import LLMatcher, LLTokenizer
 
-from graphpod_runtime.grammar.bounds import GrammarInvalid
 from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.wire.messages import Grammar
 
+Compiling = Future[LLMatcher]
+"""A matcher to copy, once it is there: `.deep_copy()` takes microseconds. GrammarInvalid for a grammar that cannot be
+used."""
 THREADS = 2
 KEPT = 128
 """Grammars. One takes up to some megabytes."""
@@ -24,12 +26,11 @@ class Compiler:
         """`took` hears of the seconds of each compilation, in its thread; `hit` of each that was spared."""
         self._vocabulary, self._took, self._hit = vocabulary, took, hit
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammars")
-        self._kept: OrderedDict[Grammar, Future[LLMatcher]] = OrderedDict()
+        self._kept: OrderedDict[Grammar, Compiling] = OrderedDict()
         self._lock = threading.Lock()
 
-    def start(self, grammar: Grammar) -> Future[LLMatcher]:
-        """A matcher to copy, once it is there: `.deep_copy()` takes microseconds. GrammarInvalid in the future for one
-        that cannot be used."""
+    def start(self, grammar: Grammar) -> Compiling:
+        """Begins to compile, unless it has or will be."""
         with self._lock:
             future = self._kept.get(grammar)
             if future is not None:
@@ -47,6 +48,3 @@ class Compiler:
             return compiled(self._vocabulary, grammar)
         finally:
             self._took(time.perf_counter() - began)
-
-
-__all__ = ["Compiler", "GrammarInvalid"]

@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
-from llguidance import LLMatcher, regex_to_lark
+from llguidance import LLMatcher, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
-from graphpod_runtime.grammar.bounds import MAX_BLANKS, MAX_OPTIONS, GrammarInvalid, refuse_costly, refuse_long
+from graphpod_runtime.grammar.bounds import MAX_BLANKS, MAX_OPTIONS, GrammarInvalid, refuse_costly, refuse_half_characters, refuse_long
+from graphpod_runtime.grammar.structural_tag import StructuralTag, schema_in_lark
 from graphpod_runtime.wire.messages import Grammar
 
 BLANKS = r"(?: |\r?\n[ \t]{0,40})?"
@@ -15,8 +16,8 @@ allows any number, and small models go on with blanks until their tokens are use
 """
 
 
-def source_of(grammar: Grammar) -> str:
-    """The text for LLMatcher. GrammarInvalid where the grammar breaks a bound or its own syntax; what only the compiler
+def source_of(grammar: Grammar, vocabulary: LLTokenizer) -> str:
+    """The text for LLMatcher over `vocabulary`. GrammarInvalid where the grammar breaks a bound or its own syntax; what only the compiler
     sees is for `check`."""
     refuse_long(grammar.text, grammar.kind)
     match grammar.kind:
@@ -33,7 +34,7 @@ def source_of(grammar: Grammar) -> str:
         case "lark":
             return LLMatcher.grammar_from_lark(grammar.text)
         case "structural_tag":
-            return _of_tags(_parsed(grammar.text), grammar.whitespace)
+            return _of_tags(_parsed(grammar.text), vocabulary, grammar.whitespace)
 
 
 def _parsed(text: str) -> Any:
@@ -63,6 +64,8 @@ def _blanks(whitespace: str | None) -> Any:
 def _of_choice(choices: Any) -> str:
     if not isinstance(choices, list) or not choices or not all(isinstance(choice, str) for choice in choices):
         raise GrammarInvalid("choices are a list of strings, one or more")
+    for choice in choices:
+        refuse_half_characters(choice, "a choice")
     if len(choices) > MAX_OPTIONS:
         raise GrammarInvalid(f"there are {len(choices)} choices; at most {MAX_OPTIONS} fit")
     # One lexeme: as alternatives of rules 10 000 would take seconds.
@@ -82,5 +85,6 @@ def _as_lark(text: str) -> str:
         raise GrammarInvalid(str(error)) from error
 
 
-def _of_tags(value: Any, whitespace: str | None) -> str:
-    raise NotImplementedError
+def _of_tags(value: Any, vocabulary: LLTokenizer, whitespace: str | None) -> str:
+    blanks = _blanks(whitespace)
+    return StructuralTag(vocabulary, lambda schema: schema_in_lark(schema, blanks), _as_lark).source(value)

@@ -12,8 +12,8 @@ class GrammarsUnavailable(Exception):
 
 def read_vocabulary(folder: Path, size: int | None = None, end_ids: Sequence[int] = ()) -> LLTokenizer:
     """That of the tokenizer.json in `folder`. `size`: token ids of the model, which may be more than the tokenizer has;
-    `end_ids`: those that end an answer. It takes 0.2 s to 0.7 s, in which no other thread of Python runs: call it before
-    anything is served. GrammarsUnavailable for a tokenizer whose tokens have no bytes.
+    `end_ids`: those that end an answer. It takes 0.2 s to 0.7 s, in which no other thread of Python runs: call it
+    before anything is served. GrammarsUnavailable for a tokenizer whose tokens have no bytes.
     """
     path = folder / "tokenizer.json"
     try:

@@ -67,8 +67,8 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """What a pass computes before a token is chosen, on its device. Its entries are the chunks or sequences of its batch,
-    its rows those of them that yield a token."""
+    """What a pass computes before a token is chosen, on its device. Its entries are the chunks or sequences of its
+    batch, its rows those of them that yield a token."""
 
     ends_text: tuple[bool, ...]
     """Whether each entry has a row."""

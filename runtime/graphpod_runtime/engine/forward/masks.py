@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphpod_runtime.engine.forward.sampler import SamplingBatch, greedy
 from graphpod_runtime.grammar.matcher import MaskWriter
-from graphpod_runtime.kernels.token_mask import BITS, masker_for, words_of
+from graphpod_runtime.kernels.sampling.token_mask import BITS, masker_for, words_of
 from graphpod_runtime.wire.counters import Counters
 
 MOST_THREADS = 8

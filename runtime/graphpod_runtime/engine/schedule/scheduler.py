@@ -26,8 +26,8 @@ lands may end sequences and give pages, so `next` waits for it.
 
 A grammar moves on with each token that lands, and ends its sequence when nothing can follow.
 
-A row whose logits are not finite, or of which a grammar leaves none, ends its sequence alone, with an error. Its pages are given back as not clean, and so
-are those of a prompt that goes before any of its rows was looked at.
+A row whose logits are not finite, or to which a grammar leaves no token, ends its sequence alone, with an error. Its
+pages are given back as not clean, and so are those of a prompt that goes before any of its rows was looked at.
 """
 
 from collections.abc import Callable, Iterator
@@ -366,7 +366,7 @@ class Scheduler:
 
     def _append(self, sequence: Sequence, token: int, logprob: Logprob | None) -> Progress:
         if token < 0:
-            self.nonfinite += 1
+            self.nonfinite += sequence.grammar is None or sequence.grammar.problem is None
             self._decoding.remove(sequence)
             self.kv.condemn(sequence)
             self._close(sequence, self.kv.discard)

@@ -89,8 +89,9 @@ async def chat_generation(service: Service, body: ChatRequest, received: float, 
     service.admit_tokens([prompt], until)
     max_tokens = body.max_completion_tokens or body.max_tokens
     return service.generation(
-        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives
-    )
+        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives,
+        grammar=await service.grammar(body),
+    )  # fmt: skip
 
 
 async def chat_prompt(service: Service, body: Conversation) -> list[int]:

@@ -35,6 +35,7 @@ CODES: dict[Code, tuple[int, str]] = {
     "invalid_json": (400, "Send a JSON object in UTF-8, with `content-type: application/json`."),
     "invalid_type": (400, "The field has another type than the tables above say."),
     "invalid_value": (400, "The message names the bound or the values that the field may have."),
+    "invalid_grammar": (400, "What the answer must be is wrong, too large or not supported. The message says why."),
     "missing_required_parameter": (400, "Send the field that `param` names."),
     "unsupported_parameter": (400, "The field exists and is not built. Leave it out."),
     "context_length_exceeded": (400, "Prompt and answer exceed the context. The message has the numbers."),

@@ -13,6 +13,8 @@ from msgspec import UNSET, UnsetType
 from graphpod_runtime.front.openai.reply import PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.openai.structured.check import GrammarCheck
+from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
@@ -22,7 +24,7 @@ from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
 from graphpod_runtime.wire.bounds import LEAST, outside
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.messages import FinishReason, Grammar
 
 Result = TypeVar("Result")
 
@@ -51,6 +53,7 @@ class Service:
     metrics: FrontMetrics
     admission: Admission
     defaults: SamplingDefaults
+    grammars: GrammarCheck
     created: int = field(default_factory=lambda: int(time.time()))
     _short: ThreadPoolExecutor = field(default_factory=lambda: _threads("short texts"))
     _long: ThreadPoolExecutor = field(default_factory=lambda: _threads("long texts"))
@@ -63,9 +66,10 @@ class Service:
         tokenizer: Tokenizer,
         metrics: FrontMetrics,
         defaults: SamplingDefaults,
+        grammars: GrammarCheck,
     ) -> "Service":
         """The service over these parts, nothing open."""
-        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults)
+        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults, grammars)
 
     @property
     def model(self) -> str:
@@ -133,6 +137,15 @@ class Service:
             except TextTooLong as error:
                 raise text_too_long(limit, error.found, param) from error
 
+    async def grammar(self, request: GenerationRequest) -> Grammar | None:
+        """What the request says that its answer must be; None: any text. ApiError 400 for what cannot be used."""
+        if (named := grammar_of(request)) is None:
+            return None
+        param, grammar = named
+        await self.grammars.refuse_unusable(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
     def generation(
         self,
         request: GenerationRequest,
@@ -144,6 +157,7 @@ class Service:
         received: float,
         logprobs: int | None = None,
         echo: bool = False,
+        grammar: Grammar | None = None,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
         `received` is time.perf_counter() of the request's arrival. ApiError 400 for a prompt that is empty, foreign to
@@ -178,6 +192,7 @@ class Service:
             token_ids=bool(request.return_token_ids),
             salt=request.cache_salt or "",
             priority=request.priority or 0,
+            grammar=grammar,
         )
         return Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
 

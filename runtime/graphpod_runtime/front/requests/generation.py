@@ -187,10 +187,7 @@ class Generation:
         text, used, stopped = self._read(choice, arrived)
         # The token that stopped a choice was generated, though it is no text.
         stop_token = (
-            not stopped
-            and finished is not None
-            and finished.reason is FinishReason.Stop
-            and not finished.complete
+            not stopped and finished is not None and finished.reason is FinishReason.Stop and not finished.complete
         )
         if tokens := used + stop_token:
             self._came(choice, tokens)

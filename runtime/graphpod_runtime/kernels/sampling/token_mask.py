@@ -28,7 +28,7 @@ def masker_for(device: torch.device) -> MaskRows:
     """The fastest one of `device`."""
     if device.type != "cuda" or find_spec("triton") is None:
         return mask_by_torch
-    from graphpod_runtime.kernels.token_mask_triton import mask_rows
+    from graphpod_runtime.kernels.sampling.token_mask_triton import mask_rows
 
     return mask_rows
 
