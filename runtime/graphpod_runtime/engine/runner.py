@@ -164,7 +164,7 @@ class Runner:
         prompts = None
         if inputs.input_logprobs:
             prompts = of_prompts(self._engine.model, batch, inputs.starts.tolist(), hidden)
-        members = self._sampler.batch(sequences) if ending else self._sampler.nobody
+        members = self._sampler.batch(sequences) if ending else self._sampler.empty
         kept = None if given is None else [given[index] for index in ending]
         return ran, Forwarded(ends_text, ending, members, logits, chosen, positions, kept, prompts)
 

@@ -6,8 +6,15 @@ from typing import Any
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
-from graphpod_runtime.grammar.bounds import MAX_BLANKS, MAX_OPTIONS, GrammarInvalid, refuse_costly, refuse_half_characters, refuse_long
-from graphpod_runtime.grammar.structural_tag import StructuralTag, schema_in_lark
+from graphpod_runtime.grammar.bounds import (
+    MAX_BLANKS,
+    MAX_OPTIONS,
+    GrammarInvalid,
+    refuse_costly,
+    refuse_half_characters,
+    refuse_long,
+)
+from graphpod_runtime.grammar.structural_tag import StructuralTag, quoted, schema_in_lark
 from graphpod_runtime.wire.messages import Grammar
 
 BLANKS = r"(?: |\r?\n[ \t]{0,40})?"
@@ -17,8 +24,8 @@ allows any number, and small models go on with blanks until their tokens are use
 
 
 def source_of(grammar: Grammar, vocabulary: LLTokenizer) -> str:
-    """The text for LLMatcher over `vocabulary`. GrammarInvalid where the grammar breaks a bound or its own syntax; what only the compiler
-    sees is for `check`."""
+    """The text for LLMatcher over `vocabulary`. GrammarInvalid where the grammar breaks a bound or its own syntax; what
+    only the compiler sees is for `compiled`."""
     refuse_long(grammar.text, grammar.kind)
     match grammar.kind:
         case "json_schema":
@@ -69,11 +76,7 @@ def _of_choice(choices: Any) -> str:
     if len(choices) > MAX_OPTIONS:
         raise GrammarInvalid(f"there are {len(choices)} choices; at most {MAX_OPTIONS} fit")
     # One lexeme: as alternatives of rules 10 000 would take seconds.
-    return LLMatcher.grammar_from_lark("start: CHOICE\nCHOICE: " + " | ".join(map(_quoted, choices)))
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return LLMatcher.grammar_from_lark("start: CHOICE\nCHOICE: " + " | ".join(map(quoted, choices)))
 
 
 def _as_lark(text: str) -> str:

@@ -1,7 +1,7 @@
 """Structural tags as Lark: text in which what stands between two strings must fit a schema.
 
-A tag may be written in both forms that vLLM and SGLang take: `triggers` and `structures`, or xgrammar's `format`, of which
-the types in TYPES are known.
+A tag may be written in both forms that vLLM and SGLang take: `triggers` and `structures`, or xgrammar's `format`, of
+which the types in TYPES are known.
 """
 
 import json
@@ -93,9 +93,7 @@ class StructuralTag:
             followers.setdefault(trigger, []).append(self._sequence(left, depth + 1))
         if not followers:
             raise GrammarInvalid("a structural tag needs one tag or more")
-        choices = [
-            f"{self._text_up_to(trigger)} ({' | '.join(followed)})" for trigger, followed in followers.items()
-        ]
+        choices = [f"{self._text_up_to(trigger)} ({' | '.join(followed)})" for trigger, followed in followers.items()]
         one = self._rule(" | ".join(choices))
         if node.get("stop_after_first"):
             return one if node.get("at_least_one") else f"({one} | {TEXT})"
@@ -115,28 +113,20 @@ class StructuralTag:
             return self._rule(f"{TEXT} {self._literal(end)}")
         if len(parts) > 1:
             raise GrammarInvalid(f"{end[:40]!r} after any text holds a special token, but does not begin with it")
-        return self._rule(f"{TEXT} {json.dumps(parts[0], ensure_ascii=False)}", "[lazy]")
+        return self._rule(f"{TEXT} {quoted(parts[0])}", "[lazy]")
 
     def _literal(self, text: str) -> str:
         """A string; special tokens of the vocabulary in it are those tokens, which have no text."""
-        return " ".join(
-            f"<[{part}]>" if isinstance(part, int) else json.dumps(part, ensure_ascii=False) for part in self._split(text)
-        )
+        parts = (part for part in self._split(text) if part != "")
+        return " ".join(f"<[{part}]>" if isinstance(part, int) else quoted(part) for part in parts)
 
     def _split(self, text: str) -> list[int | str]:
-        parts: list[int | str] = []
-        for token in self._vocabulary.tokenize_str(text, parse_special=True):
-            if self._vocabulary.is_special_token(token):
-                parts.append(token)
-        if not parts:
-            return [text]
-        pieces, left = list[int | str](), text
-        for token in parts:
-            name = self._vocabulary.decode_str([int(token)])
-            before, found, left = left.partition(name)
-            pieces += [before] if before else []
-            pieces += [int(token)] if found else []
-        return [*pieces, left] if left else pieces
+        """The text between special tokens, and their ids."""
+        parts, left = list[int | str](), text
+        for token in filter(self._vocabulary.is_special_token, self._vocabulary.tokenize_str(text, parse_special=True)):
+            before, _, left = left.partition(self._vocabulary.decode_str([token]))
+            parts += [before, token] if before else [token]
+        return [*parts, left] if left or not parts else parts
 
     def _rule(self, body: str, options: str = "") -> str:
         name = f"part_{len(self._rules)}"
@@ -210,6 +200,11 @@ def _text(found: Any, name: str = "a trigger") -> str:
         raise GrammarInvalid(f"{name} of a structural tag is a string")
     refuse_half_characters(found, f"{name} of a structural tag")
     return found
+
+
+def quoted(text: str) -> str:
+    """A string of Lark."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def schema_in_lark(schema: Any, options: dict[str, Any]) -> str:

@@ -93,7 +93,7 @@ class Sampler:
 
     def __init__(self, draw: Draw, device: torch.device) -> None:
         self._draw, self._device = draw, device
-        self.nobody = self._latest = SamplingBatch.of((), draw, device)
+        self.empty = self._latest = SamplingBatch.of((), draw, device)
 
     def batch(self, sequences: tuple[Sequence, ...]) -> SamplingBatch:
         """That of `sequences`, in their order."""

@@ -20,9 +20,11 @@ from graphpod_runtime.front.openai.request import (
     DetokenizeRequest,
     TokenizeRequest,
 )
+from graphpod_runtime.front.openai.structured import check
 from graphpod_runtime.front.request_id import MAX_LENGTH
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import SHOWN, Code
+from graphpod_runtime.grammar import bounds, structural_tag
 
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -71,6 +73,11 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("log-probabilities of a prompt (`echo`)", f"{service.MAX_NAMED} = prompt tokens × (1 + alternatives)"),
     ("`cache_salt`", f"{fields.MAX_SALT} characters"),
     ("`chat_template_kwargs`", f"{fields.MAX_VARIABLES} bytes as JSON, {fields.MAX_DEPTH} levels"),
+    ("a grammar, or a JSON schema", f"{bounds.MAX_CHARACTERS} characters; a schema {bounds.MAX_DEPTH} levels"),
+    ("properties of one object of a schema", f"{bounds.MAX_PROPERTIES}"),
+    ("values of one `enum`, strings of `choice`", f"{bounds.MAX_OPTIONS}"),
+    ("parts of a structural tag", f"{structural_tag.MAX_TAGS}"),
+    ("the time to compile a grammar", f"{check.SECONDS:.0f} s"),
     ("tool calls of one earlier turn", f"{fields.MAX_TOOL_CALLS}"),
     ("address and header", f"{connection.HEADER_BYTES >> 10} KiB, within {connection.HEADER_SECONDS:.0f} s"),
     ("`x-request-id`", f"{MAX_LENGTH} characters"),
