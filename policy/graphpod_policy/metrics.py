@@ -65,6 +65,7 @@ ITL_SECONDS = (
     *(0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2),
 )
 E2E_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240)
+FEW = (0, 1, 2, 3, 5, 10, 20)
 LENGTH_TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
 GRAPH_ROWS = tuple(
     row
@@ -130,6 +131,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_prefix_cache_hit_tokens_total", _C, _E, (), "Those of them that the prefix cache had."),
     Metric("graphpod_prefix_cache_evicted_tokens_total", _C, _E, (), "Tokens evicted from the prefix cache because their pages were needed."),
     Metric("graphpod_prefix_cache_tokens", _G, _E, (), "Tokens that the prefix cache holds."),
+    Metric("graphpod_iteration_tokens", _H, _E, ("model_name",), "Tokens of a landed pass: those generated, and the prompts that it completed.", LENGTH_TOKENS),
     Metric("graphpod_preemptions_total", _C, _E, (), "Requests set back to the queue because pages ran out."),
     Metric("graphpod_grammar_compile_duration_seconds", _H, _E, (), "Compilation of one answer grammar, those that were refused included.", GRAMMAR_SECONDS),
     Metric("graphpod_grammar_cache_hits_total", _C, _E, (), "Requests whose grammar had been compiled before."),
@@ -144,10 +146,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_e2e_request_latency_seconds", _H, _E, ("model_name",), "Request received to last token.", E2E_SECONDS),
     Metric("graphpod_request_queue_time_seconds", _H, _E, ("model_name",), "Request received by the engine to first admitted to a pass.", E2E_SECONDS),
     Metric("graphpod_request_prefill_time_seconds", _H, _E, ("model_name",), "First admitted to first token.", E2E_SECONDS),
+    Metric("graphpod_request_inference_time_seconds", _H, _E, ("model_name",), "First admitted to last token, of requests that ended by stop or length.", E2E_SECONDS),
     Metric("graphpod_request_decode_time_seconds", _H, _E, ("model_name",), "First token to last token, of requests that ended by stop or length.", E2E_SECONDS),
     Metric("graphpod_time_per_output_token_seconds", _H, _E, ("model_name",), "Mean time of a token after the first, of requests answered in full.", ITL_SECONDS),
     Metric("graphpod_request_prompt_tokens", _H, _E, ("model_name",), "Prompt tokens of requests answered in full.", LENGTH_TOKENS),
     Metric("graphpod_request_generation_tokens", _H, _E, ("model_name",), "Generated tokens of requests answered in full.", LENGTH_TOKENS),
+    Metric("graphpod_request_max_tokens", _H, _E, ("model_name",), "Most tokens that requests could generate (max_tokens, or what the context leaves), of requests that ended by stop or length.", LENGTH_TOKENS),
+    Metric("graphpod_request_prefill_computed_tokens", _H, _E, ("model_name",), "Prompt tokens that were computed, not found in the prefix cache, of requests at their first token.", LENGTH_TOKENS),
+    Metric("graphpod_request_preemptions", _H, _E, ("model_name",), "Times that a request was set back to the queue, of requests that ended by stop or length.", FEW),
     Metric("graphpod_http_requests_total", _C, _E, ("handler", "method", "code"), "HTTP answers by route."),
     # operator
     Metric("graphpod_operator_build_info", _G, _O, ("version", "resolver_revision"), "Always 1; what this operator was built from."),

@@ -76,6 +76,7 @@ def _serve(arguments: Sequence[str]) -> int:
                 options.admin_port,
                 options.termination_log,
                 api_key_file=options.api_key_file,
+                vllm_metric_names=options.vllm_metric_names,
             )
         )
 
@@ -103,6 +104,7 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--api-key-file", type=Path, metavar="FILE", help="require one of this file's keys (one a line) for /v1/"
     )
+    parser.add_argument("--vllm-metric-names", action="store_true", help="export metrics by vLLM's names, too")
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="file for the cause of an exit")
     group = parser.add_argument_group("with --model")
     local = (

@@ -187,6 +187,11 @@ class Engine(ApiModel):
         description="Serve /metrics on the API port, too, where the key of apiKeySecretRef guards it. The admin port "
         "always has it. Default: true.",
     )
+    vllm_metric_names: Boolean = Field(
+        False,
+        description="Export metrics by vLLM's names, too (vllm:num_requests_waiting and others), for gateways, "
+        "autoscalers and benchmarks that know no other. Default: false.",
+    )
     page_size: Integer = Field(16, ge=1, le=256, description="Tokens held by one page of the KV cache. Default: 16.")
     kv_cache_memory: Bytes | None = Field(
         None,

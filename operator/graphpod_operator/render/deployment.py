@@ -6,6 +6,7 @@ from graphpod_operator.api import quantity
 from graphpod_operator.api.lifecycle import RolloutStrategy
 from graphpod_operator.api.names import (
     CAPTURE_FAILURES_ANNOTATION,
+    ENGINE_TYPE,
     HASH_ANNOTATION,
     REVISION_ANNOTATION,
     TEMPLATE_ANNOTATION,
@@ -67,7 +68,7 @@ def workload(owner: Owner, plan: Plan, config_hash: str) -> Body:
     annotations = {**spec.pod_template.annotations, **placement.marks(owner), HASH_ANNOTATION: config_hash}
     template = {
         "metadata": {
-            "labels": {**spec.pod_template.labels, **owner.workload_labels},
+            "labels": {ENGINE_TYPE[0]: ENGINE_TYPE[1], **spec.pod_template.labels, **owner.workload_labels},
             "annotations": annotations,
         },
         "spec": _pod(owner, plan, config_hash),

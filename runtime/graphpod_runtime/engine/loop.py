@@ -38,6 +38,10 @@ COMPILING_SECONDS = 0.001
 """A loop without other work looks this often for grammars that are compiled."""
 COUNTERS_SECONDS = 1.0
 """A busy loop reports its counters this often, and whenever a request ends."""
+GAUGES_SECONDS = 0.05
+"""A busy loop looks this often whether the gauges of its load have changed, and reports those that have: an endpoint
+picker chooses a replica by them. It reports before a pass, so they hold while the pass runs, however long that takes.
+"""
 
 
 class Runner(Launching[Any], Protocol):
@@ -84,7 +88,7 @@ class Loop:
         self._link = link
         self._beat = beat
         self._draining = False
-        self._reported = 0.0
+        self._reported = self._gauged = 0.0
         config = runner.config
         self.scheduler = Scheduler(
             runner.pages,
@@ -93,7 +97,7 @@ class Loop:
         )
         capacity = runner.pages.capacity * config.page_size
         self._metrics = ServingMetrics(runner.counters, self.scheduler, capacity, config.model.name)
-        self._pipeline = RunAhead(self.scheduler, runner, self._metrics.planned)
+        self._pipeline = RunAhead(self.scheduler, runner, self._planned)
 
     @property
     def busy(self) -> bool:
@@ -121,6 +125,7 @@ class Loop:
             for progress in self._pipeline.turn():
                 self._metrics.progressed(progress)
                 events += _events(progress)
+            self._metrics.landed()
         ended = any(isinstance(event, Finished) for event in events)
         # What ended in flight gives its pages back a turn later.
         rests = busy and not self.busy
@@ -180,9 +185,17 @@ class Loop:
                 events.append(Finished(id, FinishReason.Error, f"the answer's grammar cannot be used: {error}"))
         return events
 
+    def _planned(self) -> None:
+        """A pass is planned, and not launched yet."""
+        self._metrics.planned()
+        if (now := time.monotonic()) - self._gauged > GAUGES_SECONDS:
+            self._gauged = now
+            if changed := self._metrics.load_changes():
+                self._link.send([CounterSnapshot(changed)])
+
     def _counters(self) -> CounterSnapshot:
         self._metrics.update()
-        self._reported = time.monotonic()
+        self._reported = self._gauged = time.monotonic()
         return CounterSnapshot(self._runner.counters.changes())
 
 
@@ -192,7 +205,9 @@ def _sequence(command: Submit, grammar: AnswerGrammar | None) -> Sequence:
         tokens=list(command.prompt),
         prompt_len=len(command.prompt),
         max_tokens=command.max_tokens,
-        sampling=Sampling(command.temperature, command.top_p, command.seed, command.top_k, command.min_p),
+        sampling=Sampling(
+            command.temperature, command.top_p, command.seed, command.top_k, command.min_p, command.processing
+        ),
         stop_ids=tuple(command.stop_ids),
         ignore_eos=command.ignore_eos,
         wants=LogprobRequest(command.logprobs, command.prompt_logprobs),

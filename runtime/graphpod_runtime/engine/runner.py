@@ -23,7 +23,8 @@ from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.launched_pass import Chosen, Forwarded, LaunchedPass, Moment, Ran
 from graphpod_runtime.engine.forward.logprobs import of_answers, of_prompts
 from graphpod_runtime.engine.forward.masks import Masks
-from graphpod_runtime.engine.forward.sampler import Sampler, greedy
+from graphpod_runtime.engine.forward.processors import History
+from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
 from graphpod_runtime.engine.memory_poisoning import Poison
 from graphpod_runtime.engine.pass_metrics import PassMetrics
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
@@ -78,7 +79,11 @@ class Runner:
         self._choices = {phase: choices(ladder) for phase, ladder in self._engine.ladders.items()}
         self.pages = PageAllocator(self._engine.attention.cache.pages)
         self.eos_ids, self.vocabulary = self._engine.model.shape.eos_ids, self._engine.model.shape.vocab
-        self._sampler = Sampler(drawer_for(self._engine.device), self._engine.device)
+        self._slot_tokens = self._engine.attention.cache.slot_tokens
+        draw, context = drawer_for(self._engine.device), self.config.max_model_len
+        assert context is not None, "a start has derived it"
+        at_once = rows_at_once(self.vocabulary, context)
+        self._sampler = Sampler(draw, self._engine.device, self.eos_ids, at_once)
         assert self.config.max_batch is not None, "a start has derived it"
         self._masks = Masks(self.config.max_batch, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
         self._engine.model.body.register_forward_pre_hook(self._count_code_run)
@@ -119,7 +124,7 @@ class Runner:
             return Chosen(chosen, None, None)
         if members.masked:
             logits, chosen = self._masks.applied(members, logits, chosen)
-        tokens, answers = members.tokens(logits, chosen, forwarded.positions), None
+        tokens, answers = members.tokens(logits, chosen, forwarded.positions, forwarded.history), None
         seated = self._engine.seats.keep(tokens if forwarded.given is None else _on(tokens.device, forwarded.given))
         if members.scored:
             answers = of_answers(members.sequences, members.scored, forwarded.entries, forwarded.logits, tokens)
@@ -145,8 +150,11 @@ class Runner:
         """A step, whose graph has computed the greedy tokens."""
         inputs = self._engine.seats.step(batch)
         (logits, chosen, *_), ran = self._run(inputs)
-        members, ends_text = self._sampler.batch(batch.sequences), (True,) * len(batch.sequences)
-        return ran, Forwarded(ends_text, inputs.yields, members, logits, chosen, inputs.positions, given)
+        members, history = self._sampler.batch(batch.sequences), None
+        if members.reading:
+            history = History.of_step(self._slot_tokens, inputs, batch.ends, members.reading)
+        ends_text = (True,) * len(batch.sequences)
+        return ran, Forwarded(ends_text, inputs.yields, members, logits, chosen, inputs.positions, history, given)
 
     def _prefill(self, batch: PrefillBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
         """The chunks of prompts; few of their rows reach the head."""
@@ -155,18 +163,21 @@ class Runner:
         ends_text = tuple(row >= 0 for row in inputs.yields)
         ending = [index for index, ends in enumerate(ends_text) if ends]
         logits, chosen, positions = hidden[:0], inputs.tokens[:0], inputs.positions[:0]
+        members, history = self._sampler.empty, None
         sequences = tuple(batch.chunks[index].sequence for index in ending)
         if ending:
             rows = _on(hidden.device, [inputs.yields[index] for index in ending])
             logits = self._engine.model.head(hidden[rows])
             chosen, positions = greedy(logits), inputs.positions[rows]
             self._engine.seats.seat(sequences, [batch.chunks[index].end for index in ending], new=True)
+            members = self._sampler.batch(sequences)
+            if members.reading:
+                history = History.of_prompts(self._slot_tokens, sequences, members.reading)
         prompts = None
         if inputs.input_logprobs:
             prompts = of_prompts(self._engine.model, batch, inputs.starts.tolist(), hidden)
-        members = self._sampler.batch(sequences) if ending else self._sampler.empty
         kept = None if given is None else [given[index] for index in ending]
-        return ran, Forwarded(ends_text, ending, members, logits, chosen, positions, kept, prompts)
+        return ran, Forwarded(ends_text, ending, members, logits, chosen, positions, history, kept, prompts)
 
     def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Ran]:
         """One pass over `inputs`, on a graph where one fits: its results, and how it ran."""

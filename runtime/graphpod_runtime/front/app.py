@@ -85,13 +85,14 @@ class Front:
         self._options = options
         self._status = status
         self._metrics = FrontMetrics(status.config.model.name)
-        self._exporter = Exporter(self._metrics, status)
+        self._exporter = Exporter(self._metrics, status, options.vllm_metric_names)
         self._info = ServerInfo(status, self._exporter)
         self._middleware = ApiMiddleware(status, self._metrics, self._info, key)
         plan = status.config.resolved()
         self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
         self._began = time.monotonic()
         self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND)
+        self._exporter.sent = lambda: self._engine.open
         self._asked = asyncio.Event()
         self._stuck: Ending | None = None
         self._hurry: bool

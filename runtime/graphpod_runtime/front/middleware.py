@@ -7,6 +7,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphpod_runtime.front.api_key import ApiKey
+from graphpod_runtime.front.load_report import with_report
 from graphpod_runtime.front.refusals import CODE, REFUSALS
 from graphpod_runtime.front.request_body import BODY_LIMIT, HeldBytes, Interrupted, RequestBody
 from graphpod_runtime.front.request_id import HEADER, IGNORED, request_id
@@ -72,7 +73,7 @@ class ApiMiddleware:
     async def _call(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         self._info.load += 1
         try:
-            await app(scope, receive, send)
+            await app(scope, receive, with_report(scope, send, self._info.exporter))
         finally:
             self._info.load -= 1
 

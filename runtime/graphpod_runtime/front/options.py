@@ -19,3 +19,4 @@ class ServeOptions:
     accept_seconds: float | None = None
     api_key_file: Path | None = None
     engine_command: Sequence[str] | None = None
+    vllm_metric_names: bool = False

@@ -26,12 +26,12 @@ def request_id(scope: Mapping[str, Any]) -> str:
     return sent.decode() if WORD.fullmatch(sent) else scope.get(ANSWER) or new_id("req")
 
 
-def answer_id(scope: MutableMapping[str, Any], prefix: str) -> str:
-    """A new id for the request's answer, as OpenAI's look."""
-    id = scope[ANSWER] = new_id(prefix)
+def answer_id(scope: MutableMapping[str, Any], prefix: str, separator: str = "-") -> str:
+    """A new id for the request's answer, as those of its API look."""
+    id = scope[ANSWER] = new_id(prefix, separator)
     return id
 
 
-def new_id(prefix: str) -> str:
+def new_id(prefix: str, separator: str = "-") -> str:
     """An id that no other request has."""
-    return f"{prefix}-{uuid.uuid4().hex}"
+    return f"{prefix}{separator}{uuid.uuid4().hex}"

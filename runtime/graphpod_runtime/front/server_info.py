@@ -24,7 +24,7 @@ class ServerInfo:
 
     def __init__(self, status: Status, exporter: Exporter) -> None:
         self._status = status
-        self._exporter = exporter
+        self.exporter = exporter
         self._rendering = asyncio.Lock()
         self.load = 0
 
@@ -63,7 +63,7 @@ class ServerInfo:
     async def _metrics(self, accept: str) -> Response:
         # Off the loop of the streams, and one at a time: the text has hundreds of lines, and anyone may ask for it.
         async with self._rendering:
-            body, content_type = await asyncio.to_thread(self._exporter.render, accept)
+            body, content_type = await asyncio.to_thread(self.exporter.render, accept)
         return Response(body, headers={"content-type": content_type})
 
 

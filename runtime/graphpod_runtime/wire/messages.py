@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from graphpod_runtime.wire.counters import Sample
+from graphpod_runtime.wire.logit_processing import NO_PROCESSING, LogitProcessing
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     prompt_logprobs: int | None = None
     top_k: int = 0
     min_p: float = 0.0
+    processing: LogitProcessing = NO_PROCESSING
     salt: str = ""
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0

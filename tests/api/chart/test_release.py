@@ -1,6 +1,7 @@
 """The life of a release beside services that live longer: installed, changed, taken back, removed, installed again."""
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,9 +14,21 @@ from tests.api.operator.process import Operator
 from tests.audit import Audit
 from tests.clusters import own_cluster
 from tests.eventually import Eventually
-from tests.places import Place
+from tests.places import LABEL, Place
 
 MakePlace = Callable[..., Place]
+WITHOUT_KEEP = ("crds.keep=false", "crds.deleteServicesToo=true")
+UNINSTALL = Path("docs/operations/install.md").read_text().partition("\n## Uninstall\n")[2].partition("\n## ")[0]
+GARBAGE_LIMIT = 180.0
+"""s. 30 until the garbage collector asks again which kinds there are, then as long as it has tried already; and a busy
+machine.
+"""
+
+
+def commands(text: str) -> list[list[str]]:
+    """The arguments of every kubectl command that stands in a line of its own."""
+    lines = (line.strip() for line in text.splitlines())
+    return [shlex.split(line)[1:] for line in lines if line.startswith("kubectl ")]
 
 
 def served(release: Release, place: Place, folder: Path, eventually: Eventually) -> list[str]:
@@ -62,6 +75,12 @@ def has_told_its_pod(place: Place) -> bool:
     counted = deployment["status"]
     seen = counted.get("observedGeneration") == deployment["metadata"]["generation"]
     return seen and counted.get("replicas") == place.status().get("replicas") == 1
+
+
+def objects(place: Place) -> list[str]:
+    """Every object of the namespace that belongs to a service, whatever its kind."""
+    kinds = place.cluster.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
+    return place.names(",".join(kinds))
 
 
 def test_uninstall_takes_the_operator_and_leaves_the_services_and_the_crd(
@@ -111,14 +130,33 @@ def test_a_rollback_leaves_the_pods_alone(
 def test_without_the_keep_policy_and_with_consent_everything_goes(
     release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
 ) -> None:
+    """By the commands of NOTES: the garbage collector of Kubernetes learns of a kind up to 30 s late, and tries again
+    after up to as long as it has tried. It deletes nothing of a kind that came and went in that time."""
     assert "crds.deleteServicesToo=true" in release.refused("crds.keep=false")
-    said = release.install("crds.keep=false", "crds.deleteServicesToo=true")
-    assert "deletes the CRD and every InferenceService" in said
+    warning = release.install(*WITHOUT_KEEP).partition("WARNING: ")[2]
+    assert "deletes the CRD and every InferenceService" in warning
+    place = make_place(release.cluster)
+    served(release, place, tmp_path, eventually)
+    assert {"deployment.apps/demo", "service/demo", "serviceaccount/demo"} <= set(objects(place))
+    for command in commands(warning):
+        release.cluster.kubectl(*command, timeout=GARBAGE_LIMIT)
+    eventually(lambda: not objects(place))
+    release.uninstall()
+    eventually(lambda: not release.cluster.kubectl("get", "crd", CRD, "-o", "name", "--ignore-not-found"))
+
+
+def test_what_stays_of_the_services_after_their_crd_goes_by_its_label(
+    release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
+) -> None:
+    """With the command of the documentation, whatever the garbage collector has done by then."""
+    release.install(*WITHOUT_KEEP)
     place = make_place(release.cluster)
     served(release, place, tmp_path, eventually)
     release.uninstall()
     eventually(lambda: not release.cluster.kubectl("get", "crd", CRD, "-o", "name", "--ignore-not-found"))
-    eventually(lambda: not place.names("deployments,pods,services,configmaps,serviceaccounts"), timeout=60)
+    (command,) = [words for words in commands(UNINSTALL) if words[0] == "delete" and LABEL in words]
+    release.cluster.kubectl(*command)
+    eventually(lambda: not objects(place))
 
 
 def test_what_helm_3_installed_helm_4_upgrades(tmp_path: Path, eventually: Eventually) -> None:

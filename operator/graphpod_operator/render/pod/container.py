@@ -10,7 +10,7 @@ from graphpod_operator.api.names import CONTAINER
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.render.config_map import KEY
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.pod import api_key, pod_template
+from graphpod_operator.render.pod import api_key, front_options, pod_template
 from graphpod_operator.resolve.engine_config import cpu_threads
 from graphpod_operator.resolve.model_uri import MOUNT
 from graphpod_policy import Plan
@@ -18,6 +18,7 @@ from graphpod_policy import Plan
 HTTP_PORT = 8000
 ADMIN_PORT = 8001
 CONFIG_DIR = "/etc/graphpod"
+COMMAND = ("graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}")
 STARTUP_PERIOD = 5
 """Seconds between two startup probes."""
 LEAST_CEILING = 3600
@@ -36,7 +37,7 @@ def container(owner: Owner, plan: Plan) -> Body:
             "name": CONTAINER,
             "image": owner.installed.images.of(spec),
             "imagePullPolicy": spec.engine.image_pull_policy.value,
-            "command": ["graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}", *api_key.arguments(spec)],
+            "command": [*COMMAND, *api_key.arguments(spec), *front_options.arguments(spec)],
             "env": _environment(spec),
             "ports": [
                 {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},

@@ -16,6 +16,7 @@ from torch import Tensor
 from graphpod_policy import FallbackReason, Phase, Policy
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.logprobs import Scores
+from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import SamplingBatch
 from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.schedule.batch import Yielded
@@ -81,6 +82,8 @@ class Forwarded:
     """The greedy token of each row."""
     positions: Tensor
     """Those of the tokens that the rows were computed from."""
+    history: History | None
+    """Of the rows, where any of them reads it."""
     given: List[int] | None
     """The token of each row that later passes go on from; None: the chosen one."""
     prompts: Scores | None = None
@@ -91,7 +94,7 @@ class Chosen:
     """The tokens of a pass, on its device, by row."""
 
     tokens: Tensor
-    """-1 where no logit was finite."""
+    """NOT_FINITE or NOTHING_LEFT where there is none."""
     seated: Seated | None
     """Where the device keeps the tokens."""
     answers: Scores | None

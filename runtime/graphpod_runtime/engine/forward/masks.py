@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.engine.forward.sampler import SamplingBatch, greedy
+from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.grammar.matcher import MaskWriter
 from graphpod_runtime.kernels.sampling.token_mask import BITS, masker_for, words_of
 from graphpod_runtime.wire.counters import Counters
@@ -34,12 +35,15 @@ class Masks:
 
     def applied(self, members: SamplingBatch, logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [rows, vocab] in which the rows with a grammar have -inf where it allows no token, and the greedy
-        tokens [rows] of all, -1 where nothing is left. `logits` stay as they are.
+        tokens [rows] of all, NOTHING_LEFT where none is. `logits` stay as they are.
         """
         bits = self._bits(members)
         rows = torch.tensor(members.masked).to(self._device, non_blocking=True)
         logits = self._mask(logits, rows, bits.to(self._device, non_blocking=True))
-        return logits, chosen.index_copy(0, rows, greedy(logits[rows]))
+        before, best = chosen[rows], greedy(logits[rows])
+        # A row that was not finite stays so, whatever the mask hides of it.
+        best = torch.where(before < 0, before, best.masked_fill(best < 0, NOTHING_LEFT))
+        return logits, chosen.index_copy(0, rows, best)
 
     def _bits(self, members: SamplingBatch) -> Tensor:
         """[masked, words] on the host. What it gave before has been read: the pass of those masks has landed."""

@@ -34,8 +34,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from graphpod_policy import EngineConfig, PrefixCache
-from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import (
+    NOT_FINITE,
+    NOTHING_LEFT,
+    Batch,
+    Chunk,
+    DecodeBatch,
+    PrefillBatch,
+    Yielded,
+)
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
+from graphpod_runtime.engine.schedule.no_token import not_finite, nothing_left
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.waiting import WaitingQueue
 from graphpod_runtime.wire.messages import FinishReason, Logprob
@@ -215,9 +224,9 @@ class Scheduler:
                 self._decoding.append(chunk.sequence)
 
     def advance(self, batch: Batch, yielded: Yielded) -> list[Progress]:
-        """Takes what `batch` yielded, one token a chunk or sequence, and ends what is complete. A token below 0 where
-        one was due means that the row's logits were not finite. What has ended since `batch` was launched has no
-        progress."""
+        """Takes what `batch` yielded, one token a chunk or sequence, and ends what is complete. Where one was
+        due, NOT_FINITE ends the sequence with an error, and so does NOTHING_LEFT. What has ended since `batch` was
+        launched has no progress."""
         self._flights -= 1
         tokens = yielded.tokens
         logprobs = yielded.answers or (None,) * len(tokens)
@@ -231,7 +240,7 @@ class Scheduler:
         for (sequence, end, ends_prompt), token, logprob in zip(rows, tokens, logprobs, strict=True):
             sequence.computed = end
             if sequence in self._leaving:
-                self._left(sequence, finite=not ends_prompt or token >= 0)
+                self._left(sequence, finite=not ends_prompt or token != NOT_FINITE)
             elif ends_prompt:
                 progress.append(self._append(sequence, token, logprob))
                 if isinstance(batch, PrefillBatch) and progress[-1].finish is None:
@@ -362,15 +371,20 @@ class Scheduler:
             sequence = self._decoding.pop()
             self.kv.finish(sequence)
         sequence.launched = sequence.computed = 0
+        sequence.preemptions += 1
         self._waiting.set_back(sequence)
 
     def _append(self, sequence: Sequence, token: int, logprob: Logprob | None) -> Progress:
+        if token == NOTHING_LEFT:
+            self._decoding.remove(sequence)
+            self._close(sequence, self.kv.finish)
+            return Progress(sequence, token, FinishReason.Error, message=nothing_left(sequence))
         if token < 0:
-            self.nonfinite += sequence.grammar is None or sequence.grammar.problem is None
+            self.nonfinite += 1
             self._decoding.remove(sequence)
             self.kv.condemn(sequence)
             self._close(sequence, self.kv.discard)
-            return Progress(sequence, token, FinishReason.Error, message=_no_token(sequence))
+            return Progress(sequence, token, FinishReason.Error, message=not_finite(sequence))
         sequence.tokens.append(token)
         finish, complete = self._finish(sequence, token), False
         if finish is not FinishReason.Stop and sequence.grammar is not None:
@@ -412,12 +426,3 @@ class Scheduler:
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.page_size)
-
-
-def _no_token(sequence: Sequence) -> str:
-    if sequence.grammar is not None and (problem := sequence.grammar.problem) is not None:
-        return f"the answer's grammar gave up after {len(sequence.tokens)} tokens: {problem}; simplify the grammar"
-    return (
-        f"the model gave no finite logits (NaN, or infinity) after {len(sequence.tokens)} tokens, so there is no next "
-        "token; only this request ends. Check the weights, and whether spec.dtype is wide enough for this model"
-    )

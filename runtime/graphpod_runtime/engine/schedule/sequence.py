@@ -47,6 +47,8 @@ class Sequence:
     """Prefixes are shared among requests of one salt only."""
     grammar: AnswerGrammar | None = None
     """As far as its known tokens have come; None: the answer is any text."""
+    preemptions: int = 0
+    """How often it was set back to the queue because pages ran out."""
     launched: int = 0
     """Tokens whose keys and values are written once every launched pass has run."""
     computed: int = 0

@@ -11,6 +11,8 @@ from graphpod_runtime.front.openai.completions import completions
 from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.reply import ModelCard, ModelList
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from graphpod_runtime.front.openai.responses.request import ResponsesRequest
+from graphpod_runtime.front.openai.responses.routes import Responses
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
 from graphpod_runtime.front.openai.tokens import detokenize, tokenize
@@ -22,6 +24,11 @@ ENDPOINTS = (
     "POST /v1/completions",
     "GET /v1/models",
     "GET /v1/models/{model}",
+    "POST /v1/responses",
+    "GET /v1/responses/{id}",
+    "DELETE /v1/responses/{id}",
+    "GET /v1/responses/{id}/input_items",
+    "POST /v1/responses/{id}/cancel",
     "POST /tokenize",
     "POST /detokenize",
 )
@@ -32,6 +39,7 @@ def openai_app(service: Service, served: Callable[[tuple[str, ...]], str] = ", "
     """The application that serves ENDPOINTS; `served` adds what else the port serves, for a 404."""
     app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
     parser = Parser()
+    stored = Responses(service)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
@@ -40,6 +48,26 @@ def openai_app(service: Service, served: Callable[[tuple[str, ...]], str] = ", "
     @app.post("/v1/completions")
     async def text_completions(request: Request) -> Response:
         return await completions(service, request, await parser.read(request, CompletionRequest))
+
+    @app.post("/v1/responses")
+    async def responses(request: Request) -> Response:
+        return await stored.create(request, await parser.read(request, ResponsesRequest))
+
+    @app.get("/v1/responses/{id}")
+    async def response(request: Request, id: str) -> Response:
+        return stored.retrieve(id, request)
+
+    @app.delete("/v1/responses/{id}")
+    async def delete_response(id: str) -> Response:
+        return stored.delete(id)
+
+    @app.get("/v1/responses/{id}/input_items")
+    async def input_items(request: Request, id: str) -> Response:
+        return stored.input_items(id, request)
+
+    @app.post("/v1/responses/{id}/cancel")
+    async def cancel_response(id: str) -> Response:
+        return stored.cancel(id)
 
     @app.post("/tokenize")
     async def tokens_of_text(request: Request) -> Response:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from graphpod_policy import PrefixCache
 from graphpod_runtime.front.openai.reply import PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
@@ -93,6 +94,14 @@ class Service:
         """ApiError 404 for another model than the one that is served."""
         if asked != self.model:
             raise unknown_model(asked, self.model)
+
+    def cache_written(self, generation: Generation) -> int:
+        """Prompt tokens that a generation put into the prefix cache: those of whole pages that it did not have."""
+        config = self.status.config
+        if config.prefix_cache is PrefixCache.Off or generation.completion_tokens == 0:
+            return 0
+        whole = sum(len(prompt) // config.page_size * config.page_size for prompt in generation.prompts)
+        return max(0, whole - generation.cached_tokens)
 
     def admit_tokens(self, prompts: Sequence[list[int]], until: ExitStack) -> None:
         """Takes room for the tokens of prompts, given back with `until`. ApiError 503 when others hold too many."""

@@ -6,7 +6,7 @@ policy, sizes, memory) is read from it, so metrics and GET /warmup cannot differ
 """
 
 import importlib.metadata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -18,7 +18,9 @@ from prometheus_client.samples import Exemplar
 from graphpod_policy.metrics import BY_NAME, Kind, Process
 from graphpod_policy.metrics import Metric as Row
 from graphpod_policy.metrics import of as rows_of
+from graphpod_runtime.front.requests import vllm_families
 from graphpod_runtime.front.requests.exemplars import Exemplars
+from graphpod_runtime.front.requests.histogram import cumulative
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import FinishReason, GrammarKind
@@ -42,9 +44,7 @@ METHODS = ("GET", "POST", "HEAD", "OPTIONS")
 """Few, as each is a series for every path and code."""
 
 
-Bucket = tuple[str, float] | tuple[str, float, Exemplar]
-"""Upper bound, cumulative count, and one request of those that the bucket counts."""
-
+WAITING, RUNNING, KV_USAGE = "graphpod_requests_waiting", "graphpod_requests_running", "graphpod_kv_cache_usage_ratio"
 FIRST_TOKEN, WHOLE_REQUEST = "graphpod_time_to_first_token_seconds", "graphpod_e2e_request_latency_seconds"
 
 
@@ -134,8 +134,12 @@ class FrontMetrics:
 class Exporter(Collector):
     """Renders the Prometheus text of both processes."""
 
-    def __init__(self, front: FrontMetrics, status: Status) -> None:
+    def __init__(self, front: FrontMetrics, status: Status, vllm_names: bool = False) -> None:
+        """`vllm_names`: the engine's series by vLLM's names, too."""
         self._front = front
+        self._vllm_names = vllm_names
+        self.sent: Callable[[], int] = lambda: 0
+        """How many requests the engine has, those included that it has not read yet."""
         self._status = status
         self._engine: dict[tuple[str, tuple[str, ...]], Sample] = {}
         self._registry = CollectorRegistry(auto_describe=False)
@@ -158,9 +162,26 @@ class Exporter(Collector):
         # The engine's thread may add series meanwhile.
         for sample in (*self._front.snapshot(), *list(self._engine.values()), *_reported(self._status.report)):
             by_name.setdefault(sample.name, []).append(sample)
+        if WAITING in by_name:
+            by_name[WAITING] = [Sample(WAITING, {}, self._waiting())]
         for row in rows_of(Process.Engine):
             exemplars = self._front.exemplars.get(row.name)
             yield _family(row, by_name.get(row.name, ()), exemplars.latest if exemplars else None)
+        if self._vllm_names:
+            yield from vllm_families.families(by_name, self._status)
+
+    def load(self) -> dict[str, float]:
+        """What a balancer asks, by vLLM's names."""
+        return {"kv_cache_usage_perc": self._gauge(KV_USAGE), "num_requests_waiting": self._waiting()}
+
+    def _waiting(self) -> float:
+        """Requests that wait, those included that the engine was sent while it computes a pass: it reads after it."""
+        return float(max(self._gauge(WAITING), self.sent() - self._gauge(RUNNING)))
+
+    def _gauge(self, name: str) -> float:
+        """The engine's gauge without labels; 0 before it has reported one."""
+        found = self._engine.get((name, ()))
+        return 0.0 if found is None else float(found.value)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing before the first scrape."""
@@ -227,7 +248,8 @@ def _family(row: Row, samples: Iterable[Sample], exemplars: Sequence[Exemplar | 
     if row.kind is Kind.Histogram:
         histogram = HistogramMetricFamily(row.name, row.help, labels=row.labels)
         for sample in samples:
-            histogram.add_metric(_values(row, sample.labels), _buckets(row, sample, exemplars), sum_value=sample.value)
+            buckets = cumulative(row.buckets, sample.buckets, exemplars)
+            histogram.add_metric(_values(row, sample.labels), buckets, sum_value=sample.value)
         return histogram
     kind = CounterMetricFamily if row.kind is Kind.Counter else GaugeMetricFamily
     family = kind(row.name, row.help, labels=row.labels)
@@ -238,14 +260,3 @@ def _family(row: Row, samples: Iterable[Sample], exemplars: Sequence[Exemplar | 
 
 def _values(row: Row, labels: Mapping[str, str]) -> list[str]:
     return [labels[name] for name in row.labels]
-
-
-def _buckets(row: Row, sample: Sample, exemplars: Sequence[Exemplar | None] | None) -> list[Bucket]:
-    """Cumulative counts by upper bound, as Prometheus writes them, each with its exemplar."""
-    total, buckets = 0, list[Bucket]()
-    latest = exemplars or (None,) * len(sample.buckets)
-    for bound, count, exemplar in zip((*row.buckets, float("inf")), sample.buckets, latest, strict=True):
-        total += count
-        plain = ("+Inf" if bound == float("inf") else str(float(bound)), float(total))
-        buckets.append(plain if exemplar is None else (*plain, exemplar))
-    return buckets

@@ -2,9 +2,11 @@
 
 `GRAPHPOD_API_KEY_FILE` names the file of its keys; `GRAPHPOD_STUCK_SECONDS` replaces the watchdog's floor of 60 s,
 `GRAPHPOD_IDLE_SECONDS` the 15 s after which an idle stream carries a comment, `GRAPHPOD_MOST_WAITING` the tokens that
-wait for a slow reader. While the file `GRAPHPOD_HOLD` exists, detokenising holds the event loop.
+wait for a slow reader; `GRAPHPOD_OPTIONS` is JSON, further options of the server. While the file `GRAPHPOD_HOLD`
+exists, detokenising holds the event loop.
 """
 
+import json
 import os
 import sys
 import time
@@ -52,6 +54,7 @@ if __name__ == "__main__":
                 float(accept_seconds),
                 Path(key) if key else None,
                 engine,
+                **json.loads(os.environ.get("GRAPHPOD_OPTIONS", "{}")),
             )
         )
     )

@@ -9,6 +9,7 @@ import pytest
 from graphpod_runtime.front.openai.api import ENDPOINTS
 from graphpod_runtime.front.openai.reference import CODES, MARKED, filled, tables
 from graphpod_runtime.front.openai.request import UNUSED, ChatRequest, CompletionRequest
+from graphpod_runtime.front.openai.responses.request import ResponsesRequest
 from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, NEEDS, NOT_BUILT
 from graphpod_runtime.front.refusals import LINES_A_SECOND
 from graphpod_runtime.front.requests.errors import Code
@@ -38,6 +39,15 @@ def test_every_field_of_a_request_stands_in_one_table(model: type[ChatRequest | 
     assert NEEDS.keys() <= NOT_BUILT.keys()
 
 
+def test_every_field_of_a_response_stands_in_one_table() -> None:
+    own, both = named("responses"), named("shared") | named("no-effect")
+    assert {field for field in own | both if "." not in field} == set(ResponsesRequest.model_fields)
+    assert own & both == {"model"}
+    assert set(ResponsesRequest.not_built).isdisjoint(ResponsesRequest.model_fields)
+    refused = named("responses-not-built") | named("not-built")
+    assert set(ResponsesRequest.not_built) <= refused
+
+
 def test_fields_of_objects_in_lists_are_named_as_in_errors() -> None:
     inner = {"messages[].role", "messages[].content[].text", "messages[].tool_calls[].function.arguments"}
     assert inner <= named("chat")
@@ -46,7 +56,7 @@ def test_fields_of_objects_in_lists_are_named_as_in_errors() -> None:
 def test_every_field_has_a_meaning() -> None:
     rows = [
         line
-        for name in ("shared", "chat", "completions", "no-effect", "tokenize", "detokenize")
+        for name in ("shared", "chat", "completions", "responses", "no-effect", "tokenize", "detokenize")
         for line in tables()[name].splitlines()
     ]
     assert len(rows) > 40
@@ -55,7 +65,7 @@ def test_every_field_has_a_meaning() -> None:
 
 def test_every_code_and_endpoint_stands_in_the_page() -> None:
     assert set(CODES) == set(get_args(Code))
-    assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)` \|", PAGE, re.MULTILINE)) == {
+    assert set(re.findall(r"^\| `((?:GET|POST|DELETE) [^`]+)` \|", PAGE, re.MULTILINE)) == {
         *ENDPOINTS,
         *(f"GET {path}" for path in PATHS),
     }
