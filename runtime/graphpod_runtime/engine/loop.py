@@ -2,17 +2,17 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from graphpod_policy import EngineConfig
+from graphpod_runtime.engine.grammars import Grammars
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.kv_space import Allocator
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
-from graphpod_runtime.grammar.bounds import GrammarInvalid
-from graphpod_runtime.grammar.compiler import Compiling
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.bounds import outside
 from graphpod_runtime.wire.counters import Counters
@@ -24,7 +24,6 @@ from graphpod_runtime.wire.messages import (
     Event,
     Finished,
     FinishReason,
-    Grammar,
     Submit,
     Tokens,
 )
@@ -73,15 +72,13 @@ class Loop:
         link: Link,
         beat: Callable[[], None],
         awake: float = 0.0,
-        compile: Callable[[Grammar], Compiling] | None = None,
     ) -> None:
         """`beat` is called once a turn: silence means that a pass is stuck. `awake`: seconds without work before the
-        loop sleeps. `compile` begins to compile a grammar; None: this model's answers cannot have one.
+        loop sleeps.
         """
         self._runner = runner
-        self._compile = compile
-        self._compiling: dict[str, tuple[Submit, Compiling]] = {}
-        """Requests that wait for their grammars, by id; the scheduler does not know of them yet."""
+        path = Path(runner.config.model.path)
+        self.grammars = Grammars(path, runner.vocabulary, runner.eos_ids, runner.counters)
         self._awake = awake
         self._worked = 0.0
         """When it last had work."""
@@ -102,7 +99,7 @@ class Loop:
     @property
     def busy(self) -> bool:
         """Whether a request is open or a pass in flight."""
-        return self._pipeline.busy or bool(self._compiling)
+        return self._pipeline.busy or self.grammars.busy
 
     def run(self) -> None:
         """Serves until a Drain has come and every request has ended. What the runner raises is not caught: after an
@@ -118,8 +115,9 @@ class Loop:
         events: list[Event] = []
         for command in self._link.poll(self._patience()):
             events += self._obey(command)
-        if self._compiling:
-            events += self._take_compiled()
+        if self.grammars.busy:
+            for found in self.grammars.compiled():
+                events += [found] if isinstance(found, Finished) else self._submit(*found)
         if busy := self._pipeline.busy:
             self._worked = time.monotonic()
             for progress in self._pipeline.turn():
@@ -138,7 +136,7 @@ class Loop:
         """Seconds to wait for a command."""
         if self._pipeline.busy or time.monotonic() - self._worked < self._awake:
             return 0.0
-        return COMPILING_SECONDS if self._compiling else IDLE_SECONDS
+        return COMPILING_SECONDS if self.grammars.busy else IDLE_SECONDS
 
     def _obey(self, command: Command) -> list[Event]:
         match command:
@@ -147,12 +145,9 @@ class Loop:
                     return [Finished(command.id, FinishReason.Error, message)]
                 if command.grammar is None:
                     return self._submit(command, None)
-                if self._compile is None:
-                    message = "answers of this model cannot have a grammar: llguidance does not know its tokenizer"
-                    return [Finished(command.id, FinishReason.Error, message)]
-                self._compiling[command.id] = command, self._compile(command.grammar)
+                self.grammars.wait(command)
             case Abort():
-                if self._compiling.pop(command.id, None) is not None:
+                if self.grammars.abort(command.id):
                     return [Finished(command.id, FinishReason.Abort)]
                 if self.scheduler.abort(command.id):
                     self._metrics.left(command.id)
@@ -171,19 +166,6 @@ class Loop:
             return [Finished(command.id, FinishReason.Error, str(error))]
         self._metrics.arrived(sequence)
         return []
-
-    def _take_compiled(self) -> list[Event]:
-        """Submits the requests whose grammars are there."""
-        events: list[Event] = []
-        for id, (command, compiling) in list(self._compiling.items()):
-            if not compiling.done():
-                continue
-            del self._compiling[id]
-            try:
-                events += self._submit(command, AnswerGrammar(compiling.result().deep_copy()))
-            except GrammarInvalid as error:
-                events.append(Finished(id, FinishReason.Error, f"the answer's grammar cannot be used: {error}"))
-        return events
 
     def _planned(self) -> None:
         """A pass is planned, and not launched yet."""

@@ -22,9 +22,8 @@ from graphpod_policy import Device, EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
 from graphpod_runtime.engine.start.start_log import StartLog
-from graphpod_runtime.grammar.compiler import Compiler, Compiling
-from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable, read_vocabulary
-from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Grammar, Heartbeat, Warmup
+from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
+from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Heartbeat, Warmup
 from graphpod_runtime.wire.socket import BEAT, WIRE, EngineEnd
 
 if TYPE_CHECKING:
@@ -99,20 +98,12 @@ def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: Mak
     gc.freeze()
     spare = config.features.device is Device.Cuda and len(os.sched_getaffinity(0)) >= CORES_TO_SPARE
     awake = AWAKE_SECONDS if spare else 0.0
-    Loop(runner, link, lambda: pulse.beat("Ready"), awake, _grammars(config, runner)).run()
-
-
-def _grammars(config: EngineConfig, runner: Runner) -> Callable[[Grammar], Compiling] | None:
-    """What compiles the grammars of answers; None, and a line in the log, where the model's tokenizer allows none."""
-    counters = runner.counters
-    took = counters.observer("graphpod_grammar_compile_duration_seconds")
-    hit = counters.adder("graphpod_grammar_cache_hits_total")
+    loop = Loop(runner, link, lambda: pulse.beat("Ready"), awake)
     try:
-        vocabulary = read_vocabulary(Path(config.model.path), runner.vocabulary, runner.eos_ids)
+        loop.grammars.compiler.prepare()
     except GrammarsUnavailable as error:
         log.warning("requests with a grammar are refused: %s", error)
-        return None
-    return Compiler(vocabulary, took, hit).start
+    loop.run()
 
 
 def _real_runner(config: EngineConfig, report: "Callable[[Report], None]", began: float) -> Runner:

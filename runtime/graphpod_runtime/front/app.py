@@ -155,6 +155,7 @@ class Front:
         from graphpod_runtime.front.openai.service import Service
         from graphpod_runtime.front.openai.structured.check import GrammarCheck
         from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
+        from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
 
         try:
             folder = Path(self._status.config.model.path)
@@ -162,6 +163,10 @@ class Front:
         except (TokenizerInvalid, DefaultsInvalid) as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
         grammars = GrammarCheck(folder)
+        try:
+            grammars.compiler.prepare()
+        except GrammarsUnavailable as error:
+            log.warning("requests with a grammar are refused: %s", error)
         service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults, grammars)
         return openai_app(service, self._info.endpoints)
 

@@ -1,4 +1,4 @@
-"""Grammars compiled off the loop, and kept: the same one again costs nothing."""
+"""Grammars compiled in threads, and kept: the same one again costs nothing."""
 
 import threading
 import time
@@ -22,12 +22,27 @@ KEPT = 128
 class Compiler:
     """Of one process. A grammar is compiled once, however many requests wait for it."""
 
-    def __init__(self, vocabulary: LLTokenizer, took: Callable[[float], None], hit: Callable[[], None]) -> None:
-        """`took` hears of the seconds of each compilation, in its thread; `hit` of each that was spared."""
-        self._vocabulary, self._took, self._hit = vocabulary, took, hit
+    def __init__(
+        self,
+        read: Callable[[], LLTokenizer],
+        took: Callable[[float], None] = lambda seconds: None,
+        hit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`read` gives the vocabulary, for the first grammar or for `prepare`. `took` hears of the seconds of each
+        compilation, in its thread; `hit` of each that was spared."""
+        self._read, self._took, self._hit = read, took, hit
+        self._vocabulary: LLTokenizer | None = None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammars")
         self._kept: OrderedDict[Grammar, Compiling] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+
+    def prepare(self) -> LLTokenizer:
+        """The vocabulary. Other threads of Python stand still while it is read: call it before anything is served.
+        GrammarsUnavailable for a tokenizer without one."""
+        with self._reading:
+            if self._vocabulary is None:
+                self._vocabulary = self._read()
+            return self._vocabulary
 
     def start(self, grammar: Grammar) -> Compiling:
         """Begins to compile, unless it has or will be."""
@@ -43,8 +58,8 @@ class Compiler:
             return future
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        began = time.perf_counter()
+        vocabulary, began = self.prepare(), time.perf_counter()
         try:
-            return compiled(self._vocabulary, grammar)
+            return compiled(vocabulary, grammar)
         finally:
             self._took(time.perf_counter() - began)

@@ -155,6 +155,15 @@ class Service:
         self.metrics.constrained(grammar.kind)
         return grammar
 
+    def grammar_at_once(self, request: GenerationRequest) -> Grammar | None:
+        """The same, for callers without an event loop."""
+        if (named := grammar_of(request)) is None:
+            return None
+        param, grammar = named
+        self.grammars.refuse_unusable_at_once(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
     def generation(
         self,
         request: GenerationRequest,
