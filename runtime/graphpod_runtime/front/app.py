@@ -23,16 +23,21 @@ from graphpod_runtime.front.middleware import ApiMiddleware
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, EngineClient
 from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
+from graphpod_runtime.front.requests.request_trace import EngineTraces
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.requests.termination import Ended, Ending, report
 from graphpod_runtime.front.server_info import ServerInfo
 from graphpod_runtime.front.server_thread import ServerThread
+from graphpod_runtime.front.tracing.settings import TracingSettings
+from graphpod_runtime.front.tracing.traced_app import TracedApp
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Warmup
 from graphpod_runtime.wire.report import StartStage, State
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from graphpod_runtime.front.tracing.tracer import Tracer
 
 log = logging.getLogger("graphpod.front")
 
@@ -88,6 +93,8 @@ class Front:
         self._exporter = Exporter(self._metrics, status, options.vllm_metric_names)
         self._info = ServerInfo(status, self._exporter)
         self._middleware = ApiMiddleware(status, self._metrics, self._info, key)
+        self._tracing = TracingSettings.of(options.otlp_endpoint, options.trace_sampling_per_million, os.environ)
+        self._traced = TracedApp(self._middleware)
         plan = status.config.resolved()
         self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
         self._began = time.monotonic()
@@ -105,7 +112,7 @@ class Front:
             loop.add_signal_handler(number, self._on_signal, number)
         probes = ServerThread("probes", admin_app(self._status, self._watchdog, self._exporter), admin)
         probes.start()
-        self._http = server(self._middleware)
+        self._http = server(self._middleware if self._tracing is None else self._traced)
         self._serving = asyncio.create_task(self._http.serve([http]))
         try:
             return await self._first_end()
@@ -114,6 +121,8 @@ class Front:
             self._http.should_exit = True
             await asyncio.gather(asyncio.wait((self._serving,), timeout=GOODBYE_SECONDS), probes.stop(GOODBYE_SECONDS))
             self._serving.cancel()
+            if self._traced.tracer is not None:
+                await asyncio.to_thread(self._traced.tracer.queue.shutdown)
             with contextlib.suppress(asyncio.CancelledError):
                 await self._serving
             self._engine.close()
@@ -144,9 +153,19 @@ class Front:
         return self._stuck or in_capture(ending, self._status)
 
     async def _load_api(self) -> None:
+        if self._tracing is not None:
+            self._traced.tracer = await asyncio.to_thread(self._make_tracer, self._tracing)
+            self._engine.watch = EngineTraces()
         self._middleware.app = await asyncio.to_thread(self._make_api)
         self._status.loaded()
         self._say_ready()
+
+    def _make_tracer(self, settings: TracingSettings) -> "Tracer":
+        """Imports OpenTelemetry, off the loop that answers probes."""
+        from graphpod_runtime.front.tracing.tracer import Tracer
+
+        self._metrics.tracing()
+        return Tracer(settings, self._status, self._metrics.spans)
 
     def _make_api(self) -> "FastAPI":
         """Imports what is slow to import, off the loop that answers probes."""

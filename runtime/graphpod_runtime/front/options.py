@@ -20,3 +20,5 @@ class ServeOptions:
     api_key_file: Path | None = None
     engine_command: Sequence[str] | None = None
     vllm_metric_names: bool = False
+    otlp_endpoint: str | None = None
+    trace_sampling_per_million: int | None = None
