@@ -1,6 +1,6 @@
 """An OpenTelemetry collector for tests: takes spans by OTLP over HTTP, and shows them.
 
-It can be told to answer with another status, or to answer late.
+A test may make it answer with another status, or late.
 """
 
 import threading
@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 
 @dataclass(frozen=True)

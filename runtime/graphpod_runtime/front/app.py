@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
+from starlette.types import ASGIApp
 
 from graphpod_policy import ConfigError, ExitCode, ModelFacts, Phase
 from graphpod_runtime.front import drain as draining
+from graphpod_runtime.front.access.cors import with_cors
+from graphpod_runtime.front.access.root_path import RootPath
+from graphpod_runtime.front.access.tls import Certificate, TlsInvalid
 from graphpod_runtime.front.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.listen import server
@@ -51,12 +55,13 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
     try:
         status = Status.of(options.config.read_bytes(), os.environ.get("POD_UID", ""))
         key = ApiKey(options.api_key_file) if options.api_key_file is not None else None
+        certificate = Certificate(options.tls_folder) if options.tls_folder is not None else None
     except (OSError, ConfigError) as error:
         return report(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
-    except ApiKeyInvalid as error:
+    except (ApiKeyInvalid, TlsInvalid) as error:
         return report(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return report(runner.run(Front(options, status, key).run(http, admin)), options.termination_log)
+        return report(runner.run(Front(options, status, key, certificate).run(http, admin)), options.termination_log)
 
 
 CAPTURES = {State.Capturing: ExitCode.CaptureFailed, State.SelfChecking: ExitCode.SelfCheckFailed}
@@ -86,9 +91,16 @@ def _model(folder: Path) -> ModelFacts | None:
 class Front:
     """The parts of one front process, wired."""
 
-    def __init__(self, options: ServeOptions, status: Status, key: ApiKey | None = None) -> None:
+    def __init__(
+        self,
+        options: ServeOptions,
+        status: Status,
+        key: ApiKey | None = None,
+        certificate: Certificate | None = None,
+    ) -> None:
         self._options = options
         self._status = status
+        self._certificate = certificate
         self._metrics = FrontMetrics(status.config.model.name)
         self._exporter = Exporter(self._metrics, status, options.vllm_metric_names)
         self._info = ServerInfo(status, self._exporter)
@@ -112,7 +124,7 @@ class Front:
             loop.add_signal_handler(number, self._on_signal, number)
         probes = ServerThread("probes", admin_app(self._status, self._watchdog, self._exporter), admin)
         probes.start()
-        self._http = server(self._middleware if self._tracing is None else self._traced)
+        self._http = server(self._door(), self._certificate)
         self._serving = asyncio.create_task(self._http.serve([http]))
         try:
             return await self._first_end()
@@ -126,6 +138,13 @@ class Front:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._serving
             self._engine.close()
+
+    def _door(self) -> ASGIApp:
+        """What the API port calls: the layers that are switched on, around the middleware."""
+        door: ASGIApp = self._middleware if self._tracing is None else self._traced
+        if self._options.cors_origins:
+            door = with_cors(door, self._options.cors_origins)
+        return door if self._options.root_path is None else RootPath(door, self._options.root_path)
 
     async def _first_end(self) -> Ending:
         """Runs everything that can end the process; the first that does says how."""

@@ -1,4 +1,4 @@
-"""What is noted of a traced HTTP request while it is answered; `front/tracing` makes spans of it. No OpenTelemetry here.
+"""What is noted of a traced HTTP request while it is answered; `front/tracing` makes spans of it.
 
 The trace of the request that a task works on is CURRENT, so nothing on the way from the HTTP server to the engine
 carries it. Without tracing CURRENT has no value, and nothing is noted.
@@ -76,7 +76,7 @@ class EngineTraces:
         self.left(event.id)
 
     def left(self, id: str) -> None:
-        """A request has ended, or nobody waits for it."""
+        """A request has ended, or its client has gone."""
         choice = self._open.pop(id, None)
         if choice is not None:
             choice.ended = self._clock()

@@ -1,4 +1,4 @@
-"""Finished spans on their way to a collector: a bounded queue and one thread, which nobody waits for.
+"""Finished spans on their way to a collector: a bounded queue, and one thread that no request waits for.
 
 A collector that is away, slow or refusing costs the spans that do not fit the queue meanwhile; all of them are counted.
 OpenTelemetry's own batch processor does the same, but counts none.

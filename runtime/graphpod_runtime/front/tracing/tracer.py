@@ -93,7 +93,9 @@ class Tracer:
             span.set_status(Status(StatusCode.ERROR))
         span.end()
 
-    def _attributes(self, trace: RequestTrace, scope: Mapping[str, Any], status: int | None, id: str | None) -> Attributes:
+    def _attributes(
+        self, trace: RequestTrace, scope: Mapping[str, Any], status: int | None, id: str | None
+    ) -> Attributes:
         found: Attributes = {"gen_ai.request.model": self._status.config.model.name}
         if status is not None:
             found["http.response.status_code"] = status
@@ -129,9 +131,7 @@ class Tracer:
             found["graphpod.passes.graph"], found["graphpod.passes.eager"] = passes
         return found
 
-    def _phase(
-        self, request: TracedRequest, name: str, began: float, ended: float, attributes: Attributes
-    ) -> None:
+    def _phase(self, request: TracedRequest, name: str, began: float, ended: float, attributes: Attributes) -> None:
         parent = set_span_in_context(request.span)
         span = self._tracer.start_span(name, parent, attributes=attributes, start_time=request.at(began))
         span.end(request.at(ended))

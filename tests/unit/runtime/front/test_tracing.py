@@ -158,9 +158,7 @@ def test_a_collector_that_takes_no_spans_slows_no_request_and_is_counted(
     late = threading.Event() if how == "does not answer" else None
     with Collector(status=400, late=late) as collector:
         endpoint = "http://127.0.0.1:9" if how == "is away" else collector.url
-        front = own_front(
-            options={"otlp_endpoint": endpoint}, environment={"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "1"}
-        )
+        front = own_front(options={"otlp_endpoint": endpoint}, environment={"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "1"})
         for _ in range(5):
             assert ask(front).status_code == 200
         front.eventually("they are counted", lambda: front.metric(SPANS, result="failed") >= 20)
@@ -200,7 +198,7 @@ def test_no_traceparent_breaks_a_request(pair: tuple[Front, Collector]) -> None:
     [
         (None, {}, None),
         ("http://c:4318", {}, TracingSettings("http://c:4318/v1/traces", 5)),
-        ("https://c/otlp/", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://other"}, TracingSettings("https://c/otlp/v1/traces", 5)),
+        ("https://c/o/", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://other"}, TracingSettings("https://c/o/v1/traces", 5)),
         (None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, TracingSettings(None, 5)),
         (None, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}, TracingSettings(None, 5)),
         (None, {"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, None),
