@@ -157,7 +157,7 @@ plugin: venv ## the archive of the kubectl plugin, for krew
 
 crd: venv ## crds/, docs/reference/, rules and the chart's copies, from the code
 	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; $(RUN) -m monitoring; \
-		$(RUN) -m graphpod_runtime.front.openai.reference docs/reference/http.md; \
+		$(RUN) -m graphpod_runtime.front.reference docs/reference/http.md; \
 		cp crds/*.yaml operator/graphpod_operator/rbac*.yaml charts/graphpod/files/)
 
 # Its own environment: nothing of it reaches the engine, the operator or their tests. With --quiet mkdocs counts no

@@ -188,7 +188,9 @@ class Front:
 
     def _make_api(self) -> "FastAPI":
         """Imports what is slow to import, off the loop that answers probes."""
+        from graphpod_runtime.front.anthropic import routes as anthropic
         from graphpod_runtime.front.openai.api import openai_app
+        from graphpod_runtime.front.openai.parse import Parser
         from graphpod_runtime.front.openai.sampling_defaults import DefaultsInvalid, SamplingDefaults
         from graphpod_runtime.front.openai.service import Service
         from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
@@ -199,7 +201,10 @@ class Front:
         except (TokenizerInvalid, DefaultsInvalid) as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
         service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults)
-        return openai_app(service, self._info.endpoints)
+        parser = Parser()
+        app = openai_app(service, parser, lambda api: self._info.endpoints((*api, *anthropic.ENDPOINTS)))
+        anthropic.add_routes(app, service, parser)
+        return app
 
     async def _leave_when_asked(self) -> Ending:
         await self._asked.wait()

@@ -17,6 +17,7 @@ from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
 from graphpod_runtime.front.openai.tokens import detokenize, tokenize
 from graphpod_runtime.front.refusals import CODE
+from graphpod_runtime.front.requests.error_shapes import encoded_for
 from graphpod_runtime.front.requests.errors import ApiError, our_mistake, unknown_model, unknown_url, wrong_method
 
 ENDPOINTS = (
@@ -35,10 +36,9 @@ ENDPOINTS = (
 """What the application serves."""
 
 
-def openai_app(service: Service, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
+def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
     """The application that serves ENDPOINTS; `served` adds what else the port serves, for a 404."""
     app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
-    parser = Parser()
     stored = Responses(service)
 
     @app.post("/v1/chat/completions")
@@ -90,7 +90,7 @@ def openai_app(service: Service, served: Callable[[tuple[str, ...]], str] = ", "
     @app.exception_handler(ApiError)
     async def api_error(request: Request, error: ApiError) -> Response:
         request.scope[CODE] = error.code
-        return Response(error.encoded(), error.status, error.headers())
+        return Response(encoded_for(request.scope["path"], error), error.status, error.headers())
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:

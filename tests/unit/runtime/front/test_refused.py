@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from starlette.routing import Route
 
 from graphpod_runtime.front.openai.api import ENDPOINTS, openai_app
+from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.request import CompletionRequest
 from graphpod_runtime.front.request_body import BODY_LIMIT
 from graphpod_runtime.front.requests.errors import Code
@@ -81,7 +82,7 @@ def test_another_method_is_answered_with_the_one_to_send(front: Front, method: s
 def test_the_endpoints_that_a_404_names_are_those_that_are_served(front: Front) -> None:
     served = {
         f"{method} {route.path.replace(':path', '')}"
-        for route in openai_app(None).routes  # type: ignore[arg-type]
+        for route in openai_app(None, Parser()).routes  # type: ignore[arg-type]
         if isinstance(route, Route)
         for method in route.methods or ()
     }

@@ -27,7 +27,7 @@ from graphpod_runtime.front.openai.responses.reply import (
     ResponseUsage,
     TextLogprob,
 )
-from graphpod_runtime.front.openai.responses.request import ResponsesRequest, in_own_words
+from graphpod_runtime.front.openai.responses.request import RENAMED, ResponsesRequest
 from graphpod_runtime.front.openai.responses.run import GOING, Run
 from graphpod_runtime.front.openai.responses.store import Kept, ResponseStore, Running
 from graphpod_runtime.front.openai.service import Service
@@ -38,6 +38,7 @@ from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
 from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation
+from graphpod_runtime.front.requests.own_words import in_own_words
 from graphpod_runtime.front.text.logprobs import TokenInText
 
 MAX_CONVERSATION_BYTES = 8 << 20
@@ -77,7 +78,7 @@ class Responses:
                 service.admit(chat, 1, until)
                 generation = await chat_generation(service, chat, received, until)
             except ApiError as error:
-                raise in_own_words(error) from error
+                raise in_own_words(error, RENAMED) from error
             id = answer_id(request.scope, "resp", "_")
             generation.names = names_of(id, request.headers.get("traceparent"))
             run = self._run(body, id, generation, items, kept)
