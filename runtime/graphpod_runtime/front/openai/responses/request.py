@@ -28,7 +28,6 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for 
     "service_tier": ("auto", "default"),
     "image": (),
     "stop_sequences": ([],),
-    "enable_response_messages": (False,),
     "previous_input_messages": (),
 }
 """Fields that would change a response and are not built, with the values that mean "not used"."""
@@ -130,6 +129,8 @@ class ResponsesRequest(GenerationRequest):
     """`auto`, `none`, `required`, one function, or `allowed_tools`."""
     parallel_tool_calls: bool | None = True
     """Whether the model may call several functions in one turn."""
+    enable_response_messages: bool | None = False
+    """vLLM's: send prompt and answer as text and tokens, too, in `input_messages` and `output_messages`."""
     truncation: Literal["auto", "disabled"] | None = "disabled"
     """Only `disabled`: input that exceeds the context is refused, never cut."""
 
@@ -204,6 +205,7 @@ class ResponsesRequest(GenerationRequest):
             "model": model,
             "max_completion_tokens": self.max_output_tokens,
             "logprobs": self.logprobs or None,
+            "return_token_ids": self.enable_response_messages or None,
             "top_logprobs": self.top_logprobs if self.logprobs else None,
             "tools": tools or None,
             "tool_choice": choice,

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
@@ -23,6 +24,7 @@ from graphpod_runtime.front.openai.responses.reply import (
     InputItems,
     InputTokensDetails,
     OutputTokensDetails,
+    RawTokens,
     Response,
     ResponseUsage,
     TextLogprob,
@@ -30,7 +32,7 @@ from graphpod_runtime.front.openai.responses.reply import (
 from graphpod_runtime.front.openai.responses.request import RENAMED, ResponsesRequest
 from graphpod_runtime.front.openai.responses.run import GOING, Run
 from graphpod_runtime.front.openai.responses.store import Kept, ResponseStore, Running
-from graphpod_runtime.front.openai.service import Service
+from graphpod_runtime.front.openai.service import CHARACTERS_A_TOKEN, Service
 from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
 from graphpod_runtime.front.openai.turn.reader import TextAlone, TurnReader
 from graphpod_runtime.front.openai.unbuilt import header_of
@@ -82,6 +84,8 @@ class Responses:
             id = answer_id(request.scope, "resp", "_")
             generation.names = names_of(id, request.headers.get("traceparent"))
             run = self._run(body, id, generation, items, kept)
+            if body.enable_response_messages:
+                await self._show_tokens(run)
             if body.background:
                 return self._in_background(run, until)
             if body.stream:
@@ -183,6 +187,15 @@ class Responses:
         narrator = Narrator(response, logprobs_of if body.logprobs else None)
         store = self.store if stored else None
         return Run(narrator, TurnReader(TextAlone()), generation, usage, items, turns, store, bool(body.background))
+
+    async def _show_tokens(self, run: Run) -> None:
+        """The response has its prompt and answer as tokens, too."""
+        service, [prompt] = self._service, run.generation.prompts
+        text = await service.tokenized(
+            lambda _: service.tokenizer.spelled_out(prompt), CHARACTERS_A_TOKEN * len(prompt), "input"
+        )
+        run.narrator.response = replace(run.response, input_messages=[RawTokens(text, prompt)])
+        run.raw = []
 
     def _in_background(self, run: Run, until: ExitStack) -> HttpResponse:
         """Runs without the connection, which gets the response as it is queued."""
