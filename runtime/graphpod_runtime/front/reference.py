@@ -174,7 +174,7 @@ def _fields(
     defs = schema.get("$defs", {}) if defs is None else defs
     for name, field in schema["properties"].items():
         required = "yes" if name in schema.get("required", ()) else ""
-        yield f"`{path}{name}`", _type(field), required, field.get("description", "")
+        yield f"`{path}{name}`", _type(field), required, " ".join(field.get("description", "").split())
         for branch in field.get("anyOf", (field,)) if deep else ():
             inner = branch.get("items", branch)
             for one in inner.get("oneOf", (inner,)):

@@ -17,7 +17,7 @@ from graphpod_runtime.front.openai.parse import Parser, valid
 from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
-from graphpod_runtime.front.openai.turn.reader import TextAlone, TurnReader
+from graphpod_runtime.front.openai.turn.reader import TurnReader
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.error_shapes import anthropic_error
@@ -60,7 +60,7 @@ async def create(service: Service, request: Request, body: MessagesRequest) -> R
         generation.names = names_of(id, request.headers.get("traceparent"))
         usage = Usage(generation.prompt_tokens, 0)
         narrator = Narrator(Message(id, service.model, [], usage))
-        answering = MessageEvents(service, generation, narrator, TurnReader(TextAlone()))
+        answering = MessageEvents(service, generation, narrator, TurnReader(generation))
         if stream:
             return EventStream(generation, answering, until.pop_all())
         return await answer(request.receive, generation, answering.whole)

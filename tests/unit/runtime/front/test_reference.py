@@ -11,7 +11,7 @@ from graphpod_runtime.front.anthropic.routes import ENDPOINTS as OF_ANTHROPIC
 from graphpod_runtime.front.openai.api import ENDPOINTS
 from graphpod_runtime.front.openai.request import UNUSED, ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
-from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, NEEDS, NOT_BUILT
+from graphpod_runtime.front.openai.unbuilt import INSTEAD, MESSAGE_NOT_BUILT, NOT_BUILT
 from graphpod_runtime.front.reference import CODES, MARKED, filled, tables
 from graphpod_runtime.front.refusals import LINES_A_SECOND
 from graphpod_runtime.front.requests.errors import Code
@@ -38,7 +38,7 @@ def test_every_field_of_a_request_stands_in_one_table(model: type[ChatRequest | 
     assert (unused, accepted & unused) == (set(UNUSED), set())
     assert refused == set(ChatRequest.not_built) | set(CompletionRequest.not_built)
     assert set(model.not_built).isdisjoint(model.model_fields)
-    assert NEEDS.keys() <= NOT_BUILT.keys()
+    assert INSTEAD.keys() <= NOT_BUILT.keys()
 
 
 def test_every_field_of_a_response_stands_in_one_table() -> None:

@@ -34,7 +34,7 @@ from graphpod_runtime.front.openai.responses.run import GOING, Run
 from graphpod_runtime.front.openai.responses.store import Kept, ResponseStore, Running
 from graphpod_runtime.front.openai.service import CHARACTERS_A_TOKEN, Service
 from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
-from graphpod_runtime.front.openai.turn.reader import TextAlone, TurnReader
+from graphpod_runtime.front.openai.turn.reader import TurnReader
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
@@ -181,12 +181,13 @@ class Responses:
                 generation.cached_tokens,
             )
             details = InputTokensDetails(cached, service.cache_written(generation))
-            return ResponseUsage(prompt, details, completion, OutputTokensDetails(0), prompt + completion)
+            thought = OutputTokensDetails(generation.reasoning_tokens or 0)
+            return ResponseUsage(prompt, details, completion, thought, prompt + completion)
 
         response = _response(body, id, service.model, generation)
         narrator = Narrator(response, logprobs_of if body.logprobs else None)
         store = self.store if stored else None
-        return Run(narrator, TurnReader(TextAlone()), generation, usage, items, turns, store, bool(body.background))
+        return Run(narrator, TurnReader(generation), generation, usage, items, turns, store, bool(body.background))
 
     async def _show_tokens(self, run: Run) -> None:
         """The response has its prompt and answer as tokens, too."""
