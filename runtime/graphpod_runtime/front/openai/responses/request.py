@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from graphpod_runtime.front.openai.fields import MAX_ALTERNATIVES, MAX_MESSAGES, STRICT, MaxTokens, Text
 from graphpod_runtime.front.openai.request import ChatRequest, GenerationRequest
 from graphpod_runtime.front.openai.responses.items import Item, Turn, take_ignored, turns_of
+from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
 from graphpod_runtime.front.requests.own_words import Words
@@ -85,7 +86,7 @@ class ReasoningConfig(BaseModel):
     model_config = STRICT
 
     effort: Text | None = None
-    """As `reasoning_effort` of a chat."""
+    """As `reasoning_effort` of a chat. No effect on a model that does not reason."""
     summary: Literal["auto", "concise", "detailed"] | None = None
     """No effect: thoughts are sent in full, without a summary."""
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
@@ -195,7 +196,7 @@ class ResponsesRequest(GenerationRequest):
         """The input as messages of a chat."""
         return [{"role": "user", "content": self.input}] if isinstance(self.input, str) else turns_of(self.input)
 
-    def chat(self, turns: Sequence[Turn], model: str) -> dict[str, Any]:
+    def chat(self, turns: Sequence[Turn], model: str, switch: ReasoningSwitch) -> dict[str, Any]:
         """The body of the chat that answers these `turns`."""
         body = {name: value for name in SHARED if (value := getattr(self, name)) is not None}
         system = [] if self.instructions is None else [{"role": "system", "content": self.instructions}]
@@ -211,7 +212,7 @@ class ResponsesRequest(GenerationRequest):
             "tool_choice": choice,
             "parallel_tool_calls": self.parallel_tool_calls if tools else None,
             "response_format": _response_format(self.text.format) if self.text and self.text.format else None,
-            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
+            "reasoning_effort": self.reasoning.effort if self.reasoning and switch.has_effect else None,
             "verbosity": self.text.verbosity if self.text and self.text.verbosity != "medium" else None,
         }
         return body | {name: value for name, value in more.items() if value is not None}

@@ -17,7 +17,7 @@ from graphpod_runtime.front.openai.logprobs import chat_logprobs
 from graphpod_runtime.front.openai.parse import valid
 from graphpod_runtime.front.openai.reply import TokenLogprob
 from graphpod_runtime.front.openai.request import ChatRequest
-from graphpod_runtime.front.openai.responses.items import MessageItem, Turn
+from graphpod_runtime.front.openai.responses.items import THOUGHTS, MessageItem, ReasoningItem, Turn
 from graphpod_runtime.front.openai.responses.narrator import Narrator
 from graphpod_runtime.front.openai.responses.reply import (
     Deleted,
@@ -68,13 +68,18 @@ class Responses:
         service = self._service
         if body.model is not None:
             service.check_model(body.model)
-        request.scope[IGNORED] = header_of(body.take_ignored())
+        ignored, switch = body.take_ignored(), service.reasoning_switch
+        if body.reasoning and body.reasoning.effort not in (None, "none") and not switch.has_effect:
+            ignored["reasoning.effort"] = None
+        if not switch.keeps and any(isinstance(item, ReasoningItem) for item in body.input):
+            ignored[THOUGHTS] = None
+        request.scope[IGNORED] = header_of(ignored)
         _check_echo(body)
         turns = [*self._before(body.previous_response_id), *body.own_turns]
         items, kept = _to_keep(body, turns)
         with ExitStack() as until:
             try:
-                chat = valid(body.chat(turns, service.model), ChatRequest)
+                chat = valid(body.chat(turns, service.model, switch), ChatRequest)
                 # An answer may take minutes, and texts are megabytes.
                 turns, body.input = [], ""
                 service.admit(chat, 1, until)
