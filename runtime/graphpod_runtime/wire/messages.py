@@ -6,7 +6,7 @@ A frame is a list of messages, so that one pass of the engine costs one frame.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,6 +38,23 @@ class FinishReason(StrEnum):
     SlowReader = "slow_reader"
 
 
+GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "ebnf", "lark", "structural_tag"]
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """What an answer must be, from its first to its last character. `text` by `kind`:
+
+    json_schema: the schema as JSON; json_object: empty; regex: Rust's syntax, the whole answer matches; choice: a JSON
+    list of strings; ebnf: rules of GBNF, as llama.cpp and xgrammar write them; lark: rules of llguidance's Lark;
+    structural_tag: a JSON object of triggers and structures.
+    """
+
+    kind: GrammarKind
+    text: str = ""
+    whitespace: str | None = None
+    """In JSON: a regular expression for the blanks between two tokens of it; empty: none; None: the default."""
+
+
 class Submit(msgspec.Struct, frozen=True, tag=True):
     """A request: token ids in, at most `max_tokens` out. `stop_ids` end it in addition to the model's own end.
     `logprobs`, `logprob_ids` and `prompt_logprobs` are what LogprobRequest calls `answer`, `answer_ids` and `prompt`.
@@ -63,6 +80,10 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """Lower ones are admitted earlier."""
     includes_stop: bool = False
     """The token that stops it is part of the answer."""
+    grammar: Grammar | None = None
+    """None: the answer is any text."""
+    traced: bool = False
+    """Its events have `phases` and `decoded`."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -78,6 +99,18 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 Command = Submit | Abort | Drain
 
 
+class Phases(msgspec.Struct, frozen=True, array_like=True):
+    """When a request reached the engine, was first admitted to a pass and had its first token, by time.monotonic() (one
+    clock for all processes of a host); and prefill passes that landed between the last two, on a graph and eagerly.
+    """
+
+    arrived: float
+    admitted: float
+    first: float
+    replayed: int
+    eager: int
+
+
 class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """New tokens of `id`, in order. The token that stopped a request is among them only if it
     `includes_stop`. Log-probabilities where they
@@ -90,17 +123,23 @@ class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     logprobs: list[Logprob] = []
     prompt_logprobs: list[Logprob] = []
     cached: int = 0
+    phases: Phases | None = None
+    """In the first event of a traced request."""
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
     """The last event of `id`, sent exactly once. `message` says why for `error` and `rejected`; the request itself is
-    the cause of an error that is `its_own`.
+    the cause of an error that is `its_own`. `complete`: it is a `stop` without a token that stopped it, because nothing
+    can follow in its grammar.
     """
 
     id: str
     reason: FinishReason
     message: str | None = None
     its_own: bool = False
+    decoded: tuple[int, int] | None = None
+    """Of a traced request: decode passes since its first token, on a graph and eagerly."""
+    complete: bool = False
 
 
 class Warmup(msgspec.Struct, frozen=True, tag=True):

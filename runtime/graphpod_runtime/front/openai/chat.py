@@ -136,8 +136,9 @@ async def chat_generation(service: Service, body: ChatRequest, received: float, 
     if (asked := body.prompt_logprobs) is not None:
         service.admit_prompt_logprobs([prompt], asked, until, param="prompt_logprobs")
     return service.generation(
-        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives, turn=form
-    )
+        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives, turn=form,
+        grammar=await service.grammar(body),
+    )  # fmt: skip
 
 
 async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool] | None = None) -> list[int]:

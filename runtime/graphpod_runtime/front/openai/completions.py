@@ -66,6 +66,7 @@ async def _answer(
         # The best answers are found by their log-probabilities.
         logprobs=0 if made > sent and alternatives is None else alternatives,
         echo=bool(body.echo), echo_logprobs=body.logprobs if body.echo else None,
+        grammar=await service.grammar(body),
     )  # fmt: skip
     if body.echo and body.logprobs is not None:
         service.admit_prompt_logprobs(prompts * made, body.logprobs, until)

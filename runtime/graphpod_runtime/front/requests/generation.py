@@ -9,12 +9,13 @@ from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.errors import ApiError, engine_error, invalid, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.requests.request_trace import CURRENT
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
 from graphpod_runtime.front.text.tokenizer import Tokenizer
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.logit_processing import NO_PROCESSING, LogitProcessing
-from graphpod_runtime.wire.messages import Finished, FinishReason, Logprob, Submit
+from graphpod_runtime.wire.messages import Finished, FinishReason, Grammar, Logprob, Submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Options:
     """Alternatives to each token of a prompt that is echoed."""
     prompt_logprobs: int | None = None
     """Alternatives to each token of the prompts; None: no log-probabilities of them, but for an echo's."""
+    grammar: Grammar | None = None
+    """What every answer must be; None: any text."""
     shown: frozenset[int] = frozenset()
     """Special tokens whose names are part of the text."""
 
@@ -210,6 +213,7 @@ class Generation:
             prompt_logprobs=max((one for one in scored if one is not None), default=None),
             salt=options.salt,
             priority=options.priority,
+            grammar=options.grammar,
         )
 
     def _echo(self, index: int, arrived: Arrived) -> Piece:
@@ -236,7 +240,7 @@ class Generation:
         text, used, stopped = self._read(choice, arrived)
         # The token that stopped a choice was generated, though it is no text.
         ended = not stopped and finished is not None and finished.reason is FinishReason.Stop
-        stop_token = ended and not self.options.includes_stop
+        stop_token = ended and not (self.options.includes_stop or (finished is not None and finished.complete))
         if tokens := used + stop_token:
             self._came(choice, tokens)
         if self.options.token_ids:
@@ -311,6 +315,8 @@ class Generation:
     def _end(self, choice: _Choice, reason: FinishReason) -> None:
         choice.finish = reason
         self.metrics.finished(reason)
+        if (trace := CURRENT.get()) is not None:
+            trace.finishes.append(reason)
         if reason in (FinishReason.Stop, FinishReason.Length):
             seconds = time.perf_counter() - self.received
             decoding = choice.latest - choice.first

@@ -28,8 +28,6 @@ from .test_openai import CHAT, NESTED, TEXT, error_of, say
         ("use_beam_search", True, "use_beam_search true is not built; only false is"),
         ("suffix", "x", 'suffix "x" is not built; leave the field out'),
         ("typical_p", 0.9, "typical_p 0.9 is not built; only 1 is"),
-        ("response_format", {"type": "json_schema"}, "response_format type json_schema is not built; only text is"),
-        ("response_format", "json", 'response_format "json" is not built; only {"type": "text"} is'),
         ("functions", [{"name": "f"}], "functions is not built; send tools instead"),
         ("function_call", {"name": "f"}, "function_call is not built; send tool_choice instead"),
         (
@@ -38,7 +36,6 @@ from .test_openai import CHAT, NESTED, TEXT, error_of, say
             "reasoning_effort is not supported by this model: its chat template reads no such variable",
         ),
         ("thinking_token_budget", 5, "thinking_token_budget 5 is not built; leave the field out"),
-        ("guided_regex", "a+", 'guided_regex "a+" is not built; leave the field out'),
         ("store", True, "store true is not built; only false is"),
         ("service_tier", "flex", 'service_tier "flex" is not built; only "auto" or "default" is'),
     ],
