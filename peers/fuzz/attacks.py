@@ -70,8 +70,8 @@ def send_slowly(url: str, body: Mapping[str, Any], count: int) -> int:
 
 
 def hold_connections(url: str, count: int) -> Counter[str]:
-    """So many connections at once, each of which asks for /health; what they got. A server answers those beyond its bound
-    503, or closes them.
+    """So many connections at once, each of which asks for /health; what they got. A server answers
+    those beyond its bound 503, or closes them.
     """
     request = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
     connections: list[socket.socket] = []
