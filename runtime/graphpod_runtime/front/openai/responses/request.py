@@ -36,7 +36,16 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for 
 BUILT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning", "store")
 """Fields that a response has, and a chat may not have."""
 
-NOT_HERE: dict[str, tuple[Any, ...]] = {"max_tokens": (), "return_token_ids": (False,), "n": (1,), "best_of": (1,)}
+NOT_HERE: dict[str, tuple[Any, ...]] = {
+    "max_tokens": (),
+    "n": (1,),
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "prompt_logprobs": (),
+    "logprob_token_ids": ([],),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+}
 """Fields of generation that a response does not have, with the values that mean "not used"."""
 
 RENAMED: Words = (
