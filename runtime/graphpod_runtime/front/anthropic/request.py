@@ -17,7 +17,6 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     name: neutral for name, neutral in CHAT_NOT_BUILT.items() if name not in BUILT
 } | {
     "max_completion_tokens": (),
-    "response_format": (),
     "reasoning_effort": (),
     "parallel_tool_calls": (),
     "container": (),
@@ -40,6 +39,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "logprob_token_ids": ([],),
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
+    "response_format": (),
 }
 """Fields of generation that a message does not have."""
 

@@ -14,6 +14,8 @@ from graphpod_policy import PrefixCache
 from graphpod_runtime.front.openai.reply import CompletionTokensDetails, PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.openai.structured.check import GrammarCheck
+from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
@@ -26,7 +28,7 @@ from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
 from graphpod_runtime.front.text.turn.family import Family
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.bounds import LEAST, outside
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.messages import FinishReason, Grammar
 
 Result = TypeVar("Result")
 
@@ -57,6 +59,7 @@ class Service:
     metrics: FrontMetrics
     admission: Admission
     defaults: SamplingDefaults
+    grammars: GrammarCheck
     family: Family
     created: int = field(default_factory=lambda: int(time.time()))
     _short: ThreadPoolExecutor = field(default_factory=lambda: _threads("short texts"))
@@ -70,6 +73,7 @@ class Service:
         tokenizer: Tokenizer,
         metrics: FrontMetrics,
         defaults: SamplingDefaults,
+        grammars: GrammarCheck,
     ) -> "Service":
         """The service over these parts, nothing open."""
         serving, template = status.config.serving, tokenizer.template
@@ -79,7 +83,7 @@ class Service:
             template.source if template else "",
             knows_tools=template is not None and template.knows_tools,
         )
-        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults, family)
+        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults, grammars, family)
 
     @property
     def model(self) -> str:
@@ -104,9 +108,9 @@ class Service:
         self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
         return ignored
 
-    def check_model(self, asked: str) -> None:
-        """ApiError 404 for another model than the one that is served."""
-        if asked != self.model:
+    def check_model(self, asked: str | None) -> None:
+        """ApiError 404 for another model than the one that is served; a request may name none."""
+        if asked is not None and asked != self.model:
             raise unknown_model(asked, self.model)
 
     def cache_written(self, generation: Generation) -> int:
@@ -160,6 +164,24 @@ class Service:
             except TextTooLong as error:
                 raise text_too_long(limit, error.found, param) from error
 
+    async def grammar(self, request: GenerationRequest) -> Grammar | None:
+        """What the request says that its answer must be; None: any text. ApiError 400 for what cannot be used."""
+        if (named := grammar_of(request)) is None:
+            return None
+        param, grammar = named
+        await self.grammars.refuse_unusable(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
+    def grammar_at_once(self, request: GenerationRequest) -> Grammar | None:
+        """The same, for callers without an event loop."""
+        if (named := grammar_of(request)) is None:
+            return None
+        param, grammar = named
+        self.grammars.refuse_unusable_at_once(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
     def generation(
         self,
         request: GenerationRequest,
@@ -171,6 +193,7 @@ class Service:
         received: float,
         logprobs: int | None = None,
         echo: bool = False,
+        grammar: Grammar | None = None,
         turn: TurnForm = TEXT,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
@@ -206,6 +229,7 @@ class Service:
             token_ids=bool(request.return_token_ids) or turn.reasons,
             salt=request.cache_salt or "",
             priority=request.priority or 0,
+            grammar=grammar,
             shown=frozenset() if turn.is_text else self.tokenizer.specials_named(self.family.marks),
         )
         generation = Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)

@@ -17,7 +17,7 @@ LOGPROBS = "message.output_text.logprobs"
 INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")
 """The second one has no effect: thoughts are sent in full, and nothing is encrypted."""
 
-OF_CHAT = ("messages", "max_completion_tokens", "response_format", "reasoning_effort", "verbosity", "functions")
+OF_CHAT = ("messages", "max_completion_tokens", "reasoning_effort", "verbosity", "functions")
 """Fields of a chat that a response does not have, or has by another name."""
 NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for name in OF_CHAT} | {
     "conversation": (),
@@ -45,6 +45,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "logprob_token_ids": ([],),
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
+    "response_format": (),
 }
 """Fields of generation that a response does not have, with the values that mean "not used"."""
 
@@ -109,7 +110,7 @@ class ResponsesRequest(GenerationRequest):
         name: neutral for name, neutral in (CHAT_NOT_BUILT | NOT_BUILT).items() if name not in BUILT
     }
 
-    model: str | None = None  # type: ignore[assignment]
+    model: str | None = None
     """The model's name. Default: the one that is served."""
     input: Text | Annotated[list[Item], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
     """A user's text, or items."""
