@@ -21,10 +21,8 @@ from graphpod_policy import (
     Policy,
     resolve,
 )
+from graphpod_runtime import Engine, SamplingOptions
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.engine.offline import answers
-from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
 from truth.axes import PREFILLS, Variant, refused_by
 
@@ -117,22 +115,21 @@ def _of_policy(weights: Path, device: Device, prefill: Policy, say: Say) -> Like
         model=ModelConfig(weights.name, str(weights)),
         dtype="float32",
     )
-    runner = Runner(config, lambda report: None)
-    runner.start()
-    # This is the measurement that the gate of input log-probabilities waits for: it must not keep it off the graph.
-    ladders = runner._engine.ladders
-    ladders[Phase.Prefill] = replace(ladders[Phase.Prefill], gates=())
-    tokens = Tokenizer(weights).encode(TEXT.read_text())
-    if len(tokens) < WINDOW * WINDOWS:
-        raise ValueError(f"{TEXT} has {len(tokens)} tokens for {weights.name}, {WINDOW * WINDOWS} are wanted")
-    count, nats = 0, 0.0
-    for window in range(WINDOWS):
-        text = tokens[window * WINDOW : (window + 1) * WINDOW]
-        (answer,) = answers(runner, [text], 1, wants=LogprobRequest(prompt=0))
-        count += len(answer.prompt_logprobs)
-        nats -= sum(logprob.logprob for logprob in answer.prompt_logprobs)
-        say(f"{prefill}: window {window + 1} of {WINDOWS}, {nats / count:.4f} nats a token")
-    eager = int(runner.counters.value("graphpod_eager_passes_total", phase=Phase.Prefill))
-    if eager != (WINDOWS if prefill is Policy.Disabled else 0):
-        raise NotOnGraph(f"{prefill}: {eager} of {WINDOWS} passes ran eagerly")
-    return Likelihood(prefill, count, nats)
+    with Engine(config=config) as engine:
+        # This is the measurement that the gate of input log-probabilities waits for: it must not keep it off the graph.
+        ladders = engine.runner.engine.ladders
+        ladders[Phase.Prefill] = replace(ladders[Phase.Prefill], gates=())
+        tokens = Tokenizer(weights).encode(TEXT.read_text())
+        if len(tokens) < WINDOW * WINDOWS:
+            raise ValueError(f"{TEXT} has {len(tokens)} tokens for {weights.name}, {WINDOW * WINDOWS} are wanted")
+        count, nats = 0, 0.0
+        for window in range(WINDOWS):
+            text = tokens[window * WINDOW : (window + 1) * WINDOW]
+            scored = engine.generate(text, SamplingOptions(max_tokens=1, prompt_logprobs=0)).prompt_logprobs or ()
+            count += len(scored)
+            nats -= sum(logprob.logprob for logprob in scored)
+            say(f"{prefill}: window {window + 1} of {WINDOWS}, {nats / count:.4f} nats a token")
+        eager = int(engine.metrics().value("graphpod_eager_passes_total", phase=Phase.Prefill))
+        if eager != (WINDOWS if prefill is Policy.Disabled else 0):
+            raise NotOnGraph(f"{prefill}: {eager} of {WINDOWS} passes ran eagerly")
+        return Likelihood(prefill, count, nats)

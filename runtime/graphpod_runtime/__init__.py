@@ -1,1 +1,45 @@
-"""graphpod's inference engine: front process, engine process, graphs, models."""
+"""graphpod's inference engine: front process, engine process, graphs, models.
+
+`Engine`, `AsyncEngine` and `SamplingOptions` are the engine as a library (docs/how-to/python.md). Each is imported when
+it is first named: torch comes with an engine, not with this package.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphpod_runtime.api.async_engine import AsyncEngine
+    from graphpod_runtime.api.engine import Engine
+    from graphpod_runtime.api.errors import EngineClosed, EngineFailed, RequestRefused
+    from graphpod_runtime.api.results import Chunk, Generated, Usage
+    from graphpod_runtime.api.sampling_options import SamplingOptions
+
+__all__ = [
+    "AsyncEngine",
+    "Chunk",
+    "Engine",
+    "EngineClosed",
+    "EngineFailed",
+    "Generated",
+    "RequestRefused",
+    "SamplingOptions",
+    "Usage",
+]
+
+_MODULES = {
+    "AsyncEngine": "async_engine",
+    "Chunk": "results",
+    "Engine": "engine",
+    "EngineClosed": "errors",
+    "EngineFailed": "errors",
+    "Generated": "results",
+    "RequestRefused": "errors",
+    "SamplingOptions": "sampling_options",
+    "Usage": "results",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.api.{_MODULES[name]}"), name)

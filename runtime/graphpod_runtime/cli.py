@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphpod_policy import ConfigError, ExitCode, __version__
+from graphpod_policy import ConfigError, ExitCode, ReasoningParser, ToolParser, __version__
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
-from graphpod_runtime.base.arguments import number
+from graphpod_runtime.base.arguments import number, one_of
 from graphpod_runtime.base.openmp import bound_spinning
 
 COMMANDS = {
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(arguments: Sequence[str]) -> int:
+    from graphpod_runtime.front.access.arguments import http_options
     from graphpod_runtime.front.options import ServeOptions
     from graphpod_runtime.front.serve import serve
 
@@ -75,12 +76,14 @@ def _serve(arguments: Sequence[str]) -> int:
                 options.http_port,
                 options.admin_port,
                 options.termination_log,
-                api_key_file=options.api_key_file,
+                **http_options(options),
             )
         )
 
 
 def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
+    from graphpod_runtime.front.access.arguments import add_http_options
+
     parser = argparse.ArgumentParser(prog="graphpod-engine serve", description=COMMANDS["serve"])
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="an engine.json, as the operator writes it")
@@ -100,14 +103,27 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
         default=8001,
         help="probes, warm-up, metrics; default: %(default)s (0: a free port)",
     )
-    parser.add_argument(
-        "--api-key-file", type=Path, metavar="FILE", help="require one of this file's keys (one a line) for /v1/"
-    )
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="file for the cause of an exit")
+    add_http_options(parser)
     group = parser.add_argument_group("with --model")
     local = (
         group.add_argument("--name", help="model name in requests (default: the folder's)"),
         *add_local_options(group),
+        group.add_argument(
+            "--tool-parser",
+            type=one_of(ToolParser),
+            default=ToolParser.Auto,
+            metavar="FORMAT",
+            help=f"how answers write calls of tools: {', '.join(ToolParser)}; default: %(default)s (as the chat "
+            "template shows)",
+        ),
+        group.add_argument(
+            "--reasoning-parser",
+            type=one_of(ReasoningParser),
+            default=ReasoningParser.Auto,
+            metavar="FORMAT",
+            help=f"how answers write reasoning: {', '.join(ReasoningParser)}; default: %(default)s",
+        ),
     )
     options = parser.parse_args(arguments)
     if options.config is not None:

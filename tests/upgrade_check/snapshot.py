@@ -31,7 +31,7 @@ PLACES = {
     "Access": ("install.network_access", "access"),
     "Installation": ("install.installation", "installation"),
     "PlanInput": ("plan.plan_input",),
-    "desire": ("plan.planner", "plan"),
+    "desire": ("plan.desired_children", "plan.planner", "plan"),
     "Child": ("cache.child",),
 }
 """Name → the modules of graphpod_operator that have or had it, the newest first."""

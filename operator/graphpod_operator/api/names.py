@@ -24,6 +24,8 @@ REVISION_ANNOTATION = "graphpod.dev/revision"
 PAUSED_ANNOTATION = "graphpod.dev/paused"
 ADOPT_ANNOTATION = "graphpod.dev/adopt"
 CAPTURE_FAILURES_ANNOTATION = "graphpod.dev/capture-deaths"
+ENGINE_TYPE = ("llm-d.ai/engine-type", "graphpod")
+"""The label by which an endpoint picker of the Gateway API Inference Extension chooses whose metrics a pod has."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANAGED_BY = ("app.kubernetes.io/managed-by", "graphpod")
 

@@ -99,7 +99,7 @@ class Route(ApiModel):
         None,
         max_length=253,
         pattern=r"^(/[A-Za-z0-9][-A-Za-z0-9_.]*)+$",
-        description="Prefix before /v1 in a client's path, such as /llama; the gateway removes it. Default: nothing.",
+        description="Prefix of a client's path, such as /llama in /llama/v1; the gateway removes it. Default: nothing.",
     )
     request_timeout: str = Field(
         "0s",
@@ -115,6 +115,7 @@ class Networking(ApiModel):
 
     route: Route | None = Field(
         None,
-        description="Create an HTTPRoute of the Gateway API to the service's /v1. If the cluster does not serve the "
+        description="Create an HTTPRoute of the Gateway API to the service's /v1, /tokenize, /detokenize, /version and "
+        "/health. If the cluster does not serve the "
         "kind, the condition RouteReady says so, and the operator creates the route when it does. Default: none.",
     )

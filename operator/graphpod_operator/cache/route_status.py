@@ -44,8 +44,10 @@ class RouteStatus:
         generation = metadata.get("generation", 1)
         parents = (raw.get("status") or {}).get("parents") or ()
         matches = [match for rule in spec.get("rules") or () for match in rule.get("matches") or ()]
-        paths = [(match.get("path") or {}).get("value", "/") for match in matches]
-        addresses = [f"{host}{path}" for host in spec.get("hostnames") or () for path in paths]
+        paths = [match.get("path") or {} for match in matches]
+        # an exact path is a single page, not an address to ask below
+        below = [path.get("value", "/") for path in paths if path.get("type") != "Exact"]
+        addresses = [f"{host}{path}" for host in spec.get("hostnames") or () for path in below]
         return cls(
             # another writer may have made it longer than the status has room for
             addresses=tuple(address for address in addresses if len(address) <= ADDRESS_MAX)[:MAX_ADDRESSES],

@@ -13,6 +13,7 @@ from graphpod_operator.docs import feature_matrix, model_fit, rule_table
 from graphpod_operator.docs.markdown import table
 from graphpod_operator.schema import crd
 from graphpod_policy.metrics import METRICS, MOST_SERIES, OBJECTIVES_NAMED, Process
+from graphpod_policy.vllm_metrics import CACHE_CONFIG, PREFIX, VLLM_METRICS
 
 NOTE = "<!-- Made by `graphpod docs`. Do not edit. -->\n\n"
 
@@ -115,8 +116,19 @@ operator cannot read, at most 64, and services with objectives in `spec.slo`, at
 Series with a known set of labels begin at 0: a rate has its first increase.
 
 The histograms of the first token and of whole requests have exemplars in the OpenMetrics format. `request_id` is the
-`id` of the answer; `trace_id` comes from the request's `traceparent` header. Prometheus keeps exemplars with
-`--enable-feature=exemplar-storage`.
+`id` of the answer; `trace_id` comes from the request's `traceparent` header, or is that of a trace that begins here.
+Prometheus keeps exemplars with `--enable-feature=exemplar-storage`.
+
+"""
+
+
+VLLM_NAMES = """
+## By vLLM's names
+
+With `spec.engine.vllmMetricNames: true` (or `graphpod-engine serve --vllm-metric-names`) a pod exports these as well,
+for gateways, autoscalers and benchmarks that know no other names. Each has the labels `model_name` and `engine`, as
+vLLM has. The values are those of the metric that it restates, and so are the buckets of histograms. Names are those of
+vLLM 0.33.0; `time_per_output_token_seconds` is the former name of `inter_token_latency_seconds`.
 
 """
 
@@ -129,9 +141,17 @@ def models() -> str:
 def metrics() -> str:
     """Every metric of engine and operator."""
     rows = [(f"`{row.name}`", row.kind.value, row.process.value, ", ".join(row.labels), row.help) for row in METRICS]
-    return "".join(
-        ("# Metrics\n\n", NOTE, METRICS_BOUND, table(("Name", "Type", "Process", "Labels", "Meaning"), rows))
-    )
+    own = table(("Name", "Type", "Process", "Labels", "Meaning"), rows)
+    vllms = table(("vLLM's name", "Own labels", "Restates"), _vllm_rows())
+    return "".join(("# Metrics\n\n", NOTE, METRICS_BOUND, own, VLLM_NAMES, vllms))
+
+
+def _vllm_rows() -> Iterable[tuple[str, str, str]]:
+    for row in VLLM_METRICS:
+        labels = [f"{name}={value}" for name, value in row.fixed] + ([row.split[0]] if row.split is not None else [])
+        restates = f"`{row.source}`" if row.source is not None else f"nothing: always {row.constant:g}"
+        yield f"`{PREFIX}{row.name}`", ", ".join(labels), restates
+    yield f"`{PREFIX}{CACHE_CONFIG}`", "block_size, num_gpu_blocks, …", "`graphpod_kv_cache_info` and capacity"
 
 
 def _fields(path: str, schema: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ from graphpod_operator.api import quantity
 from graphpod_operator.api.lifecycle import RolloutStrategy
 from graphpod_operator.api.names import (
     CAPTURE_FAILURES_ANNOTATION,
+    ENGINE_TYPE,
     HASH_ANNOTATION,
     REVISION_ANNOTATION,
     TEMPLATE_ANNOTATION,
@@ -15,7 +16,7 @@ from graphpod_operator.kube.field_ownership import fingerprint
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render import scaling
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.pod import api_key, placement, pod_template
+from graphpod_operator.render.pod import api_key, placement, pod_template, tls
 from graphpod_operator.render.pod.container import container, patience, start_ceiling, without_empty
 from graphpod_operator.resolve.model_uri import ModelUri
 from graphpod_operator.resolve.resolver_input import wants_gpu
@@ -67,7 +68,7 @@ def workload(owner: Owner, plan: Plan, config_hash: str) -> Body:
     annotations = {**spec.pod_template.annotations, **placement.marks(owner), HASH_ANNOTATION: config_hash}
     template = {
         "metadata": {
-            "labels": {**spec.pod_template.labels, **owner.workload_labels},
+            "labels": {ENGINE_TYPE[0]: ENGINE_TYPE[1], **spec.pod_template.labels, **owner.workload_labels},
             "annotations": annotations,
         },
         "spec": _pod(owner, plan, config_hash),
@@ -147,5 +148,6 @@ def _volumes(owner: Owner, config_hash: str) -> list[Body]:
         {"name": "tmp", "emptyDir": {"sizeLimit": quantity.canonical(resources.scratch)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity.canonical(resources.shared_memory)}},
         *api_key.volumes(owner.spec),
+        *tls.volumes(owner.spec),
         *map(pod_template.volume, owner.spec.pod_template.volumes),
     ]

@@ -16,6 +16,9 @@ from graphpod_policy import (
     ModelConfig,
     ModelFacts,
     Policy,
+    ReasoningParser,
+    ServingConfig,
+    ToolParser,
     limits,
     not_built,
     resolve,
@@ -48,6 +51,8 @@ class LocalOptions:
     max_batch: int | None = None
     prefill: Policy = Policy.Auto
     decode: Policy = Policy.Auto
+    tool_parser: ToolParser = ToolParser.Auto
+    reasoning_parser: ReasoningParser = ReasoningParser.Auto
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":
@@ -61,6 +66,8 @@ class LocalOptions:
             max_batch=options.max_batch,
             prefill=options.prefill,
             decode=options.decode,
+            tool_parser=getattr(options, "tool_parser", ToolParser.Auto),
+            reasoning_parser=getattr(options, "reasoning_parser", ReasoningParser.Auto),
         )
 
 
@@ -94,12 +101,16 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
     )
 
 
-def local_config(options: LocalOptions, find_gpus: Callable[[], Gpus] = usable_gpus) -> EngineConfig:
-    """The configuration; LocalError for a folder without config.json or a policy that is not built. What `--device
-    auto` has chosen, and why, goes to standard error.
+def local_config(
+    options: LocalOptions,
+    find_gpus: Callable[[], Gpus] = usable_gpus,
+    say: Callable[[str], None] = lambda line: print(f"graphpod-engine: {line}", file=sys.stderr),
+) -> EngineConfig:
+    """The configuration; LocalError for a folder without config.json or a policy that is not built. What device "auto"
+    has chosen, and why, goes to `say`: by default to standard error.
     """
     _look_at(options.model)
-    device = _device(options.device, find_gpus)
+    device = _device(options.device, find_gpus, say)
     features = Features(
         device=device,
         gpus=1 if device is Device.Cuda else 0,
@@ -115,10 +126,11 @@ def local_config(options: LocalOptions, find_gpus: Callable[[], Gpus] = usable_g
         resolve(features, request),
         model=ModelConfig(options.name or options.model.resolve().name, str(options.model.resolve())),
         dtype=None if options.dtype == AUTO else options.dtype,
+        serving=ServingConfig(tool_parser=options.tool_parser, reasoning_parser=options.reasoning_parser),
     )
 
 
-def _device(asked: str, find_gpus: Callable[[], Gpus]) -> Device:
+def _device(asked: str, find_gpus: Callable[[], Gpus], say: Callable[[str], None]) -> Device:
     """`asked`, or for "auto" a GPU where one can be used. An explicit GPU is not looked for: the engine's start says
     what is wrong with it.
     """
@@ -126,7 +138,7 @@ def _device(asked: str, find_gpus: Callable[[], Gpus]) -> Device:
         return Device(asked)
     found = find_gpus()
     device = Device.Cuda if found.count else Device.Cpu
-    print(f"graphpod-engine: --device auto: {device} ({found.because})", file=sys.stderr)
+    say(f"device auto: {device} ({found.because})")
     return device
 
 

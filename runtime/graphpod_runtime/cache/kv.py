@@ -21,6 +21,8 @@ class KvCache:
     values: Tensor
     scales: tuple[KvScale, ...]
     """Of each layer."""
+    slot_tokens: Tensor
+    """[pages, page_size], int32: the token of each slot, where a sequence that reads its own tokens has written it."""
 
     @classmethod
     def allocate(
@@ -39,8 +41,10 @@ class KvCache:
         size = (shape.layers, pages, page_size, shape.kv_heads, shape.head_dim)
         scales = scales if quantises(dtype) and scales else (KvScale(),) * shape.layers
         if device != HOST:
-            return cls(*(torch.zeros(size, dtype=dtype, device=device) for _ in range(2)), scales)
-        return cls(_reserved(size, dtype), _reserved(size, dtype), scales)
+            halves = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
+            return cls(*halves, scales, torch.zeros((pages, page_size), dtype=torch.int32, device=device))
+        tokens = _reserved((pages, page_size), torch.int32)
+        return cls(_reserved(size, dtype), _reserved(size, dtype), scales, tokens)
 
     @property
     def device(self) -> torch.device:
@@ -117,5 +121,5 @@ def _reserved(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def page_bytes(shape: ModelShape, page_size: int, dtype: torch.dtype) -> int:
-    """Bytes of one page: keys and values of every layer."""
+    """Bytes of one page: keys and values of every layer; the four of a slot's token are lost in it."""
     return 2 * shape.layers * page_size * shape.kv_heads * shape.head_dim * dtype.itemsize

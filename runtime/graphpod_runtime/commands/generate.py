@@ -4,26 +4,25 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
-from graphpod_policy import ConfigError, ExitCode, Facts, limits
-from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
+from graphpod_policy import ConfigError, ExitCode
+from graphpod_runtime.api.engine import Engine
+from graphpod_runtime.api.errors import EngineFailed, RequestRefused
+from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options
+from graphpod_runtime.api.results import Generated
+from graphpod_runtime.api.sampling_options import SamplingOptions
+from graphpod_runtime.api.settings import words_of
 from graphpod_runtime.base.arguments import number
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.engine.offline import Answer, NotInModel, NoToken, PromptTooLong, answers, refuse_misfits
-from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.engine.schedule.scheduler import DoesNotFit
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest
-from graphpod_runtime.engine.start.resolver_facts import model_facts
 from graphpod_runtime.engine.start.start_log import StartLog
-from graphpod_runtime.front.text.chat_template import TemplateError
-from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
+from graphpod_runtime.front.openai.sampling_defaults import DefaultsInvalid
+from graphpod_runtime.front.text.tokenizer import TokenizerInvalid
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.wire.bounds import LEAST
 from graphpod_runtime.wire.messages import Logprob
-from graphpod_runtime.wire.report import Report
 
 ALTERNATIVES = 20
 """The most alternatives to one token."""
@@ -34,72 +33,62 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     began = time.time()
     try:
-        shape = read_shape(options.model)  # an unknown architecture is reported before a missing tokenizer
-        config = local_config(LocalOptions.of(options))
-        tokenizer = Tokenizer(options.model)
-        prompts = [_encode(tokenizer, text, plain=options.plain) for text in options.prompt]
-        longest = limits.context(config.feature_set(), Facts(model=model_facts(shape)))
-        refuse_misfits(prompts, options.max_tokens, longest)
+        read_shape(options.model)  # an unknown architecture is reported before a missing tokenizer
+        sampling = SamplingOptions(
+            max_tokens=options.max_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+            min_p=options.min_p,
+            seed=options.seed,
+            logprobs=options.logprobs,
+            prompt_logprobs=options.prompt_logprobs,
+        )
         start_log = StartLog(lambda line: print(line, file=sys.stderr, flush=True))
-        runner = Runner(config, start_log.note)
-        runner.start()
-        ready = time.time()
-        sampling = Sampling(options.temperature, options.top_p, options.seed, options.top_k, options.min_p)
-        wants = LogprobRequest(options.logprobs, options.prompt_logprobs)
-        found = answers(runner, prompts, options.max_tokens, sampling, wants)
+        with Engine(**asdict(LocalOptions.of(options)), report=start_log.note) as engine:
+            ready = time.time()
+            if options.plain:
+                found = engine.generate(options.prompt, sampling)
+            else:
+                found = engine.chat([[{"role": "user", "content": text}] for text in options.prompt], sampling)
+            if options.json:
+                accounts = [_account(engine, answer) for answer in found]
+                print(json.dumps({"answers": accounts, "warmup": engine.warmup}, ensure_ascii=False))
+                return 0
+            policies = words_of(engine.warmup)
     except StartFailure as failure:
         return failure.code  # the log of the start has it
-    except (ModelInvalid, TokenizerInvalid, NotInModel, NoToken) as error:
+    except (ModelInvalid, TokenizerInvalid, DefaultsInvalid, EngineFailed) as error:
         print(f"{ExitCode.ModelInvalid.name}: {error}", file=sys.stderr)
         return ExitCode.ModelInvalid
     except LocalError as error:
         print(f"{error.code.name}: {error}", file=sys.stderr)
         return error.code
-    except (ConfigError, TemplateError, PromptTooLong, DoesNotFit) as error:
+    except (ConfigError, RequestRefused) as error:
         print(f"{ExitCode.ConfigInvalid.name}: {error}", file=sys.stderr)
         return ExitCode.ConfigInvalid
-    if options.json:
-        accounts = [_account(tokenizer, *entry, wants) for entry in zip(prompts, found, strict=True)]
-        print(json.dumps({"answers": accounts, "warmup": runner.report.as_dict()}, ensure_ascii=False))
-        return 0
     for answer in found:
-        print(tokenizer.decode(list(answer.tokens)))
-    count = sum(len(answer.tokens) for answer in found)
-    print(
-        f"{count} tokens in {time.time() - ready:.2f} s, start {ready - began:.1f} s, {_policies(runner.report)}",
-        file=sys.stderr,
-    )
+        print(answer.text)
+    count = sum(answer.usage.completion_tokens for answer in found)
+    print(f"{count} tokens in {time.time() - ready:.2f} s, start {ready - began:.1f} s, {policies}", file=sys.stderr)
     return 0
 
 
-def _encode(tokenizer: Tokenizer, text: str, *, plain: bool) -> list[int]:
-    return tokenizer.encode(text) if plain else tokenizer.encode_chat([{"role": "user", "content": text}])
-
-
-def _account(tokenizer: Tokenizer, prompt: list[int], answer: Answer, wants: LogprobRequest) -> dict[str, object]:
+def _account(engine: Engine, answer: Generated) -> dict[str, object]:
     """One answer; log-probabilities only where they were asked for."""
 
+    def token(id: int, logprob: float) -> dict[str, object]:
+        return {"token": id, "text": engine.detokenize([id]), "logprob": logprob}
+
     def listed(logprobs: tuple[Logprob, ...]) -> list[dict[str, object]]:
-        return [_token(tokenizer, one.token, one.logprob) | {"top": _top(tokenizer, one)} for one in logprobs]
+        return [token(one.token, one.logprob) | {"top": [token(*entry) for entry in one.top]} for one in logprobs]
 
     return (
-        {"text": tokenizer.decode(list(answer.tokens)), "promptTokens": len(prompt), "tokens": list(answer.tokens)}
-        | ({} if wants.answer is None else {"logprobs": listed(answer.logprobs)})
+        {"text": answer.text, "promptTokens": answer.usage.prompt_tokens, "tokens": list(answer.token_ids)}
+        | ({} if answer.logprobs is None else {"logprobs": listed(answer.logprobs)})
         # Nothing precedes the first token of a prompt.
-        | ({} if wants.prompt is None else {"promptLogprobs": [None, *listed(answer.prompt_logprobs)]})
+        | ({} if answer.prompt_logprobs is None else {"promptLogprobs": [None, *listed(answer.prompt_logprobs)]})
     )
-
-
-def _top(tokenizer: Tokenizer, logprob: Logprob) -> list[dict[str, object]]:
-    return [_token(tokenizer, *entry) for entry in logprob.top]
-
-
-def _token(tokenizer: Tokenizer, id: int, logprob: float) -> dict[str, object]:
-    return {"token": id, "text": tokenizer.decode([id]), "logprob": logprob}
-
-
-def _policies(report: Report) -> str:
-    return ", ".join(f"{phase} {part.effective} ({report.backend})" for phase, part in report.phases.items())
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -16,6 +16,8 @@ from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.graphs.break_arena import BreakArena
 
 UNWRITTEN = 1000.0
+NO_TOKEN = -1
+"""A count of it would be of a place outside the vocabulary."""
 
 
 class Poison:
@@ -34,7 +36,9 @@ class Poison:
     def spoil(self, batch: Batch) -> None:
         """Before the pass of `batch`."""
         cache = self._attention.cache
-        cache.fill(torch.tensor(self._pages.free_pages, dtype=torch.int64, device=cache.device), torch.nan)
+        free = torch.tensor(self._pages.free_pages, dtype=torch.int64, device=cache.device)
+        cache.fill(free, torch.nan)
+        cache.slot_tokens.index_fill_(0, free, NO_TOKEN)
         for tensor in (*self._spoilt, *self._breaks.tensors().values()):
             if tensor.is_floating_point():
                 tensor.fill_(torch.nan)

@@ -3,10 +3,15 @@
 import time
 from dataclasses import dataclass
 
+from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
-from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.wire.counters import Counters
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.engine.schedule.sequence import Marks, Sequence
+from graphpod_runtime.wire.counters import Counters, Sample
+from graphpod_runtime.wire.messages import FinishReason, Phases
+from graphpod_runtime.wire.series import Observe
+
+LOAD = ("graphpod_requests_running", "graphpod_requests_waiting", "graphpod_kv_cache_usage_ratio")
+"""What an endpoint picker reads."""
 
 
 @dataclass(slots=True)
@@ -30,9 +35,20 @@ class ServingMetrics:
         """Of the scheduler when the queue was looked at last: it grows with each first admission."""
         counters.set("graphpod_kv_cache_capacity_tokens", capacity_tokens)
         counters.set("graphpod_prefill_budget_tokens", scheduler.limits.budget_while_decoding)
-        self._queued = counters.observer("graphpod_request_queue_time_seconds", model_name=model)
-        self._prefilled = counters.observer("graphpod_request_prefill_time_seconds", model_name=model)
-        self._decoded = counters.observer("graphpod_request_decode_time_seconds", model_name=model)
+        self._tokens = 0
+        """Of the pass that lands."""
+
+        def observer(name: str) -> Observe:
+            return counters.observer(f"graphpod_{name}", model_name=model)
+
+        self._queued = observer("request_queue_time_seconds")
+        self._prefilled = observer("request_prefill_time_seconds")
+        self._decoded = observer("request_decode_time_seconds")
+        self._ran = observer("request_inference_time_seconds")
+        self._of_passes = observer("iteration_tokens")
+        self._computed = observer("request_prefill_computed_tokens")
+        self._preempted = observer("request_preemptions")
+        self._most = observer("request_max_tokens")
         names = (
             "graphpod_preemptions_total",
             "graphpod_nonfinite_logits_total",
@@ -45,7 +61,10 @@ class ServingMetrics:
 
     def arrived(self, sequence: Sequence) -> None:
         """The scheduler has taken a request."""
-        self._open[sequence.id], self._queue[sequence.id] = _Times(time.monotonic()), sequence
+        now = time.monotonic()
+        self._open[sequence.id], self._queue[sequence.id] = _Times(now), sequence
+        if sequence.marks is not None:
+            sequence.marks.arrived = now
 
     def left(self, id: str) -> None:
         """A request has ended without an answer."""
@@ -58,33 +77,75 @@ class ServingMetrics:
             return
         self._asked_tokens, now = self._scheduler.kv.asked_tokens, time.monotonic()
         for id in [id for id, sequence in self._queue.items() if sequence.cached is not None]:
-            del self._queue[id]
-            times = self._open[id]
+            sequence, times = self._queue.pop(id), self._open[id]
             times.admitted = now
             self._queued(now - times.arrived)
+            if sequence.marks is not None:
+                sequence.marks.admitted, sequence.marks.prefill = now, self._passes(Phase.Prefill)
 
     def progressed(self, progress: Progress) -> None:
         """A pass has landed, and a request has one more token or has ended."""
-        id, times = progress.sequence.id, self._open.get(progress.sequence.id)
+        sequence = progress.sequence
+        id, times = sequence.id, self._open.get(sequence.id)
         if times is None or progress.finish is FinishReason.Error:
             self.left(id)
             return
+        self._tokens += 1
         if not times.first or progress.finish is not None:
             now = time.monotonic()
             if not times.first:
                 times.first = now
+                self._tokens += sequence.prompt_len
                 self._prefilled(now - times.admitted)
+                self._computed(sequence.prompt_len - (sequence.cached or 0))
+                if sequence.marks is not None:
+                    sequence.marks.first, sequence.marks.decode = now, self._passes(Phase.Decode)
             if progress.finish is not None:
                 self._decoded(now - times.first)
+                self._ran(now - times.admitted)
+                self._preempted(sequence.preemptions)
+                self._most(sequence.max_tokens)
                 self.left(id)
+
+    def phases(self, marks: Marks) -> Phases:
+        """What a traced request went through until its first token, which has come."""
+        return Phases(marks.arrived, marks.admitted, marks.first, *self._since(Phase.Prefill, marks.prefill))
+
+    def decoded(self, marks: Marks) -> tuple[int, int]:
+        """Decode passes of a traced request since its first token, on a graph and eagerly: it was in each of them."""
+        return self._since(Phase.Decode, marks.decode)
+
+    def _since(self, phase: Phase, before: tuple[int, int]) -> tuple[int, int]:
+        replayed, eager = self._passes(phase)
+        return replayed - before[0], eager - before[1]
+
+    def _passes(self, phase: Phase) -> tuple[int, int]:
+        """Passes of a phase that have landed, on a graph and eagerly. Adds up all series: for traced requests alone."""
+        landed = self._counters.value("graphpod_forward_passes_total", phase=phase)
+        eager = self._counters.value("graphpod_forward_passes_total", phase=phase, policy=Policy.Disabled)
+        return int(landed - eager), int(eager)
+
+    def landed(self) -> None:
+        """All that the pass brought has been given to `progressed`."""
+        if self._tokens:
+            self._of_passes(self._tokens)
+            self._tokens = 0
+
+    def load_changes(self) -> list[Sample]:
+        """The gauges of LOAD that were not reported as they are now."""
+        self._load()
+        return self._counters.changes_of(LOAD)
+
+    def _load(self) -> None:
+        values = (self._scheduler.running, self._scheduler.waiting, self._scheduler.usage)
+        for name, value in zip(LOAD, values, strict=True):
+            self._counters.set(name, value)
 
     def update(self) -> None:
         """Writes the gauges, and what the scheduler has counted, as they are now."""
-        counters, scheduler, kv = self._counters, self._scheduler, self._scheduler.kv
-        counters.set("graphpod_requests_running", scheduler.running)
-        counters.set("graphpod_requests_waiting", scheduler.waiting)
-        counters.set("graphpod_kv_cache_usage_ratio", scheduler.usage)
-        counters.set("graphpod_prefix_cache_tokens", kv.tree.size * scheduler.limits.page_size)
+        self._load()
+        scheduler, kv = self._scheduler, self._scheduler.kv
+        self._counters.set("graphpod_prefix_cache_tokens", kv.tree.size * scheduler.limits.page_size)
         evicted = kv.tree.evicted * scheduler.limits.page_size
         totals = [scheduler.preemptions, scheduler.nonfinite, kv.asked_tokens, kv.hit_tokens, evicted]
         for add, total, before in zip(self._adders, totals, self._totals, strict=True):

@@ -19,3 +19,9 @@ class ServeOptions:
     accept_seconds: float | None = None
     api_key_file: Path | None = None
     engine_command: Sequence[str] | None = None
+    vllm_metric_names: bool = False
+    tls_folder: Path | None = None
+    cors_origins: Sequence[str] = ()
+    root_path: str | None = None
+    otlp_endpoint: str | None = None
+    trace_sampling_per_million: int | None = None

@@ -10,6 +10,8 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 HEADER = b"x-request-id"
+ANTHROPIC_HEADER = b"request-id"
+"""The same in answers of Anthropic's API."""
 MAX_LENGTH = 128
 """Characters of a client's own id."""
 WORD = re.compile(rb"[A-Za-z0-9._:/+=-]{1,%d}" % MAX_LENGTH)
@@ -26,12 +28,12 @@ def request_id(scope: Mapping[str, Any]) -> str:
     return sent.decode() if WORD.fullmatch(sent) else scope.get(ANSWER) or new_id("req")
 
 
-def answer_id(scope: MutableMapping[str, Any], prefix: str) -> str:
-    """A new id for the request's answer, as OpenAI's look."""
-    id = scope[ANSWER] = new_id(prefix)
+def answer_id(scope: MutableMapping[str, Any], prefix: str, separator: str = "-") -> str:
+    """A new id for the request's answer, as those of its API look."""
+    id = scope[ANSWER] = new_id(prefix, separator)
     return id
 
 
-def new_id(prefix: str) -> str:
+def new_id(prefix: str, separator: str = "-") -> str:
     """An id that no other request has."""
-    return f"{prefix}-{uuid.uuid4().hex}"
+    return f"{prefix}{separator}{uuid.uuid4().hex}"

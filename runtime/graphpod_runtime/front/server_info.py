@@ -24,7 +24,7 @@ class ServerInfo:
 
     def __init__(self, status: Status, exporter: Exporter) -> None:
         self._status = status
-        self._exporter = exporter
+        self.exporter = exporter
         self._rendering = asyncio.Lock()
         self.load = 0
 
@@ -32,6 +32,11 @@ class ServerInfo:
     def paths(self) -> tuple[str, ...]:
         """Those that are served: `spec.engine.httpMetrics` closes /metrics."""
         return PATHS if self._status.config.serving.http_metrics else PATHS[:-1]
+
+    @property
+    def version(self) -> str:
+        """The engine's."""
+        return str(self._status.report["engine"])
 
     def endpoints(self, api: tuple[str, ...]) -> str:
         """Everything that the API port serves, for a 404."""
@@ -46,7 +51,7 @@ class ServerInfo:
             return wrong_method(method, path, ", ".join(METHODS))
         match path:
             case "/version":
-                return _json({"version": self._status.report["engine"]})
+                return _json({"version": self.version})
             case "/load":
                 return _json({"server_load": self.load})
             case "/metrics":
@@ -63,7 +68,7 @@ class ServerInfo:
     async def _metrics(self, accept: str) -> Response:
         # Off the loop of the streams, and one at a time: the text has hundreds of lines, and anyone may ask for it.
         async with self._rendering:
-            body, content_type = await asyncio.to_thread(self._exporter.render, accept)
+            body, content_type = await asyncio.to_thread(self.exporter.render, accept)
         return Response(body, headers={"content-type": content_type})
 
 

@@ -1,5 +1,6 @@
 """Cumulative counters, gauges and histograms of the engine process, checked against the metric table."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from graphpod_policy import BUILT_POLICIES, POSSIBLE_FALLBACKS, Backend, ExitCode, Policy
@@ -96,7 +97,13 @@ class Counters:
         """The series that have changed since the last call, cumulative since start; the first time all. Another thread
         may count meanwhile: what it counts is in this call or the next.
         """
-        changed = list(self._changed)
+        return self._report(list(self._changed))
+
+    def changes_of(self, names: Collection[str]) -> list[Sample]:
+        """The same, of the metrics `names` alone: the other changes wait for the next call of `changes`."""
+        return self._report([key for key in list(self._changed) if key[0] in names])
+
+    def _report(self, changed: list[Key]) -> list[Sample]:
         self._changed.difference_update(changed)
         return [self._sample(key) for key in changed]
 

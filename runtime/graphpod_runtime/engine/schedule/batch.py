@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.messages import Logprob
 
+NOT_FINITE = -1
+"""In the place of a token: the model's logits of the row were not finite. Also of a chunk that yields none."""
+NOTHING_LEFT = -2
+"""In the place of a token: the request's own masks have left none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -68,8 +73,8 @@ Batch = PrefillBatch | DecodeBatch
 
 @dataclass(frozen=True, slots=True)
 class Yielded:
-    """What one pass gave, by chunk or sequence of its batch: `tokens`, -1 for a chunk that does not end its prompt, and
-    log-probabilities where they were asked for, both empty when no sequence of the batch did.
+    """What one pass gave, by chunk or sequence of its batch: `tokens`, NOT_FINITE for a chunk that does not end its
+    prompt, and log-probabilities where they were asked for, both empty when no sequence of the batch did.
     """
 
     tokens: list[int]

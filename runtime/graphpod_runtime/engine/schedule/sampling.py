@@ -2,7 +2,9 @@
 
 import math
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from graphpod_runtime.wire.logit_processing import NO_PROCESSING, LogitProcessing
 
 STEEPEST = 1e30
 """The largest inverse temperature, and the inverse of the smallest one: single precision holds both."""
@@ -21,6 +23,8 @@ class Sampling:
     """64 bits. A Sequence without one draws one at random."""
     top_k: int = 0
     min_p: float = 0.0
+    processing: LogitProcessing = field(default=NO_PROCESSING, hash=False)
+    """What is done to the logits before all of that."""
 
     @property
     def greedy(self) -> bool:

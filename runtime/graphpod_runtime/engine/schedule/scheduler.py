@@ -24,16 +24,27 @@ sequence is dropped; an end by length is known before and launches nothing. Page
 go back when the last pass that writes to them has landed. No sequence is set back while a pass is in flight: what it
 lands may end sequences and give pages, so `next` waits for it.
 
-A row whose logits are not finite ends its sequence alone, with an error. Its pages are given back as not clean, and so
-are those of a prompt that goes before any of its rows was looked at.
+A grammar moves on with each token that lands, and ends its sequence when nothing can follow.
+
+A row whose logits are not finite, or to which a grammar leaves no token, ends its sequence alone, with an error. Its
+pages are given back as not clean, and so are those of a prompt that goes before any of its rows was looked at.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from graphpod_policy import EngineConfig, PrefixCache
-from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import (
+    NOT_FINITE,
+    NOTHING_LEFT,
+    Batch,
+    Chunk,
+    DecodeBatch,
+    PrefillBatch,
+    Yielded,
+)
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
+from graphpod_runtime.engine.schedule.no_token import not_finite, nothing_left
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.waiting import WaitingQueue
 from graphpod_runtime.wire.messages import FinishReason, Logprob
@@ -87,7 +98,7 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Progress:
     """One new token of a sequence; `finish` is set when it was the last, `logprob` when it was asked for. An Error has
-    no token and a `message`.
+    no token and a `message`. `complete`: the grammar is, and the token is text although `finish` is Stop.
     """
 
     sequence: Sequence
@@ -95,6 +106,7 @@ class Progress:
     finish: FinishReason | None
     logprob: Logprob | None = None
     message: str | None = None
+    complete: bool = False
 
 
 class QueueFull(Exception):
@@ -212,9 +224,9 @@ class Scheduler:
                 self._decoding.append(chunk.sequence)
 
     def advance(self, batch: Batch, yielded: Yielded) -> list[Progress]:
-        """Takes what `batch` yielded, one token a chunk or sequence, and ends what is complete. A token below 0 where
-        one was due means that the row's logits were not finite. What has ended since `batch` was launched has no
-        progress."""
+        """Takes what `batch` yielded, one token a chunk or sequence, and ends what is complete. Where one was
+        due, NOT_FINITE ends the sequence with an error, and so does NOTHING_LEFT. What has ended since `batch` was
+        launched has no progress."""
         self._flights -= 1
         tokens = yielded.tokens
         logprobs = yielded.answers or (None,) * len(tokens)
@@ -228,7 +240,7 @@ class Scheduler:
         for (sequence, end, ends_prompt), token, logprob in zip(rows, tokens, logprobs, strict=True):
             sequence.computed = end
             if sequence in self._leaving:
-                self._left(sequence, finite=not ends_prompt or token >= 0)
+                self._left(sequence, finite=not ends_prompt or token != NOT_FINITE)
             elif ends_prompt:
                 progress.append(self._append(sequence, token, logprob))
                 if isinstance(batch, PrefillBatch) and progress[-1].finish is None:
@@ -359,21 +371,30 @@ class Scheduler:
             sequence = self._decoding.pop()
             self.kv.finish(sequence)
         sequence.launched = sequence.computed = 0
+        sequence.preemptions += 1
         self._waiting.set_back(sequence)
 
     def _append(self, sequence: Sequence, token: int, logprob: Logprob | None) -> Progress:
+        if token == NOTHING_LEFT:
+            self._decoding.remove(sequence)
+            self._close(sequence, self.kv.finish)
+            return Progress(sequence, token, FinishReason.Error, message=nothing_left(sequence))
         if token < 0:
             self.nonfinite += 1
             self._decoding.remove(sequence)
             self.kv.condemn(sequence)
             self._close(sequence, self.kv.discard)
-            return Progress(sequence, token, FinishReason.Error, message=_not_finite(sequence))
+            return Progress(sequence, token, FinishReason.Error, message=not_finite(sequence))
         sequence.tokens.append(token)
-        finish = self._finish(sequence, token)
+        finish, complete = self._finish(sequence, token), False
+        if finish is not FinishReason.Stop and sequence.grammar is not None:
+            sequence.grammar.advance(token)
+            if complete := sequence.grammar.complete:
+                finish = FinishReason.Stop
         if finish is not None:
             self._decoding.remove(sequence)
             self._close(sequence, self.kv.finish)
-        return Progress(sequence, token, finish, logprob)
+        return Progress(sequence, token, finish, logprob, complete=complete)
 
     def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
         if token in sequence.stop_ids or (token in self._eos_ids and not sequence.ignore_eos):
@@ -405,10 +426,3 @@ class Scheduler:
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.page_size)
-
-
-def _not_finite(sequence: Sequence) -> str:
-    return (
-        f"the model gave no finite logits (NaN, or infinity) after {len(sequence.tokens)} tokens, so there is no next "
-        "token; only this request ends. Check the weights, and whether spec.dtype is wide enough for this model"
-    )

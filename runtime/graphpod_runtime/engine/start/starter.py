@@ -51,17 +51,15 @@ from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.logprobs import of_hidden, rows_at_once
 from graphpod_runtime.engine.forward.passes import Pass
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
-from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.forward.seats import Seats
-from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.start import derived_limits, kv_sizing, rule_duties
 from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, weights_bytes
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
+from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
-from graphpod_runtime.kernels.sampling.draw import drawer_for
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
@@ -285,17 +283,9 @@ class Starter:
             logits = model.head(hidden[-config.max_batch :])
             scored = hidden[-rows_at_once(model.shape.vocab) :]
             of_hidden(model, scored, scored.new_zeros(scored.shape[0], dtype=torch.int64), 1)
-            rows, chosen, draw = logits.shape[0], greedy(logits), drawer_for(device_state.device)
-            # Without filters, too: each way has kernels of its own, and none is compiled while requests wait.
-            return logits, [
-                draw(
-                    logits,
-                    chosen,
-                    inputs.positions[-rows:],
-                    sampling_tensors_of([sampling] * rows, device_state.device),
-                )
-                for sampling in (Sampling(1.0, seed=0), Sampling(1.0, 0.9, seed=0, top_k=50, min_p=0.01))
-            ]
+            return logits, rehearsed(
+                logits, inputs.positions[-logits.shape[0] :], attention.cache.slot_tokens, config.max_model_len
+            )
 
         allocate = partial(device_state.new_cache, config)
         largest = largest_sizes(plan)

@@ -71,6 +71,11 @@ def parsed(data: bytes, model: type[Body]) -> Body:
         raise invalid(message, code="invalid_json") from error
     except ValueError as error:
         raise invalid("The body holds an integer of too many digits", code="invalid_json") from error
+    return valid(value, model)
+
+
+def valid(value: object, model: type[Body]) -> Body:
+    """A value of JSON as a `model`. ApiError says what is wrong with the first wrong field."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -137,7 +142,7 @@ def _distance(entry: Any) -> tuple[int, list[int], bool]:
     return len(loc), [part for part in loc if isinstance(part, int)], not entry["type"].endswith("_type")
 
 
-BRANCHES = ("list[", "constrained-", "function-", "dict[")
+BRANCHES = ("list[", "constrained-", "function-", "dict[", "literal[", "NamedTool", "AllowedChoice", "@")
 
 
 def _is_branch(part: object) -> bool:

@@ -22,6 +22,8 @@ from graphpod_runtime.front.openai.fields import (
     whole_characters,
 )
 from graphpod_runtime.front.openai.messages import Conversation, Message
+from graphpod_runtime.front.openai.structured.request import StructuredFields
+from graphpod_runtime.front.openai.turn.tool_fields import ToolChoiceFields
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, NOT_BUILT, TEXT_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid
 
@@ -42,14 +44,14 @@ class StreamOptions(BaseModel):
     """No effect. OpenAI pads events against eavesdroppers that count bytes; this server pads none."""
 
 
-class GenerationRequest(BaseModel):
+class GenerationRequest(StructuredFields):
     """The fields that both kinds of request share. Null means the default."""
 
     model_config = STRICT
     not_built: ClassVar[dict[str, tuple[Any, ...]]] = NOT_BUILT
 
-    model: str
-    """The model's name, as `GET /v1/models` lists it."""
+    model: str | None = None
+    """The model's name, as `GET /v1/models` lists it. Default: the one that is served."""
     temperature: float | None = Field(None, ge=0, le=2)
     """0 always takes the likeliest token. Default: the model's `generation_config.json`, else 1."""
     top_p: float | None = Field(None, gt=0, le=1)
@@ -95,6 +97,7 @@ class GenerationRequest(BaseModel):
         """
         ignored: Ignored = {name: None for name in UNUSED if getattr(self, name) is not None}
         take_unknown(self, self.not_built, "", "", ignored)
+        self.take_ignored_of_structured(ignored)
         for name in UNUSED:
             setattr(self, name, None)
         if self.stream_options is not None:
@@ -126,7 +129,7 @@ class GenerationRequest(BaseModel):
         return self.include_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
 
-class ChatRequest(Conversation, GenerationRequest):
+class ChatRequest(Conversation, ToolChoiceFields, GenerationRequest):
     """POST /v1/chat/completions."""
 
     not_built = CHAT_NOT_BUILT
@@ -139,6 +142,8 @@ class ChatRequest(Conversation, GenerationRequest):
     """Send the log-probability of each token of the answer."""
     top_logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
     """And those of so many likeliest tokens; only with `logprobs: true`."""
+    include_reasoning: bool | None = True
+    """false: leave the reasoning out of the answer. Its tokens count all the same."""
 
     def take_ignored(self) -> Ignored:
         """Those of the messages included."""

@@ -10,9 +10,13 @@ from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from graphpod_runtime.front.openai.reply import PromptTokensDetails, Usage
+from graphpod_policy import PrefixCache
+from graphpod_runtime.front.openai.reply import CompletionTokensDetails, PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.openai.structured.check import GrammarCheck
+from graphpod_runtime.front.openai.structured.grammar import grammar_of
+from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
@@ -21,8 +25,10 @@ from graphpod_runtime.front.requests.generation import Generation, Options
 from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
+from graphpod_runtime.front.text.turn.family import Family
+from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.bounds import LEAST, outside
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.messages import FinishReason, Grammar
 
 Result = TypeVar("Result")
 
@@ -37,6 +43,8 @@ MAX_NAMED = 1 << 17
 prompt of 128k tokens without alternatives, or one of 6 241 with twenty. A named token takes about 0.5 kB in the two
 processes together, until it is sent.
 """
+TEXT = TurnForm()
+"""Answers that are text."""
 MAX_NAMED_OPEN = 2 * MAX_NAMED
 """Of all open requests together."""
 
@@ -51,6 +59,8 @@ class Service:
     metrics: FrontMetrics
     admission: Admission
     defaults: SamplingDefaults
+    grammars: GrammarCheck
+    family: Family
     created: int = field(default_factory=lambda: int(time.time()))
     _short: ThreadPoolExecutor = field(default_factory=lambda: _threads("short texts"))
     _long: ThreadPoolExecutor = field(default_factory=lambda: _threads("long texts"))
@@ -63,14 +73,27 @@ class Service:
         tokenizer: Tokenizer,
         metrics: FrontMetrics,
         defaults: SamplingDefaults,
+        grammars: GrammarCheck,
     ) -> "Service":
         """The service over these parts, nothing open."""
-        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults)
+        serving, template = status.config.serving, tokenizer.template
+        family = Family.of(
+            serving.tool_parser,
+            serving.reasoning_parser,
+            template.source if template else "",
+            knows_tools=template is not None and template.knows_tools,
+        )
+        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults, grammars, family)
 
     @property
     def model(self) -> str:
         """The name that clients ask for."""
         return self.status.config.model.name
+
+    @property
+    def reasoning_switch(self) -> ReasoningSwitch:
+        """What a request can do about the model's reasoning."""
+        return ReasoningSwitch.of(self.tokenizer.template, reasons=self.family.reasons)
 
     def admit(self, request: GenerationRequest, prompts: int, until: ExitStack) -> Ignored:
         """Takes room for that many prompts (before any tokenizing), given back with `until`; returns the fields that
@@ -85,10 +108,18 @@ class Service:
         self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
         return ignored
 
-    def check_model(self, asked: str) -> None:
-        """ApiError 404 for another model than the one that is served."""
-        if asked != self.model:
+    def check_model(self, asked: str | None) -> None:
+        """ApiError 404 for another model than the one that is served; a request may name none."""
+        if asked is not None and asked != self.model:
             raise unknown_model(asked, self.model)
+
+    def cache_written(self, generation: Generation) -> int:
+        """Prompt tokens that a generation put into the prefix cache: those of whole pages that it did not have."""
+        config = self.status.config
+        if config.prefix_cache is PrefixCache.Off or generation.completion_tokens == 0:
+            return 0
+        whole = sum(len(prompt) // config.page_size * config.page_size for prompt in generation.prompts)
+        return max(0, whole - generation.cached_tokens)
 
     def admit_tokens(self, prompts: Sequence[list[int]], until: ExitStack) -> None:
         """Takes room for the tokens of prompts, given back with `until`. ApiError 503 when others hold too many."""
@@ -133,6 +164,24 @@ class Service:
             except TextTooLong as error:
                 raise text_too_long(limit, error.found, param) from error
 
+    async def grammar(self, request: GenerationRequest) -> Grammar | None:
+        """What the request says that its answer must be; None: any text. ApiError 400 for what cannot be used."""
+        if (named := grammar_of(request)) is None:
+            return None
+        param, grammar = named
+        await self.grammars.refuse_unusable(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
+    def grammar_at_once(self, request: GenerationRequest) -> Grammar | None:
+        """The same, for callers without an event loop."""
+        if (named := grammar_of(request)) is None:
+            return None
+        param, grammar = named
+        self.grammars.refuse_unusable_at_once(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
     def generation(
         self,
         request: GenerationRequest,
@@ -144,10 +193,12 @@ class Service:
         received: float,
         logprobs: int | None = None,
         echo: bool = False,
+        grammar: Grammar | None = None,
+        turn: TurnForm = TEXT,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
-        `received` is time.perf_counter() of the request's arrival. ApiError 400 for a prompt that is empty, foreign to
-        the vocabulary or too long; `param` is the prompt's field.
+        `received` is time.perf_counter() of the request's arrival; `turn` is what the answer's text may hold. ApiError
+        400 for a prompt that is empty, foreign to the vocabulary or too long; `param` is the prompt's field.
         """
         limit, vocabulary = self.status.context_tokens, self.status.vocabulary
         budgets = []
@@ -175,11 +226,15 @@ class Service:
             ignore_eos=bool(request.ignore_eos),
             logprobs=logprobs,
             echo=echo,
-            token_ids=bool(request.return_token_ids),
+            token_ids=bool(request.return_token_ids) or turn.reasons,
             salt=request.cache_salt or "",
             priority=request.priority or 0,
+            grammar=grammar,
+            shown=frozenset() if turn.is_text else self.tokenizer.specials_named(self.family.marks),
         )
-        return Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
+        generation = Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
+        generation.turn = turn
+        return generation
 
 
 def _threads(name: str) -> ThreadPoolExecutor:
@@ -197,4 +252,5 @@ def usage_so_far(request: GenerationRequest, generation: Generation) -> Callable
 def usage(generation: Generation) -> Usage:
     """The token counts of a generation so far."""
     prompt, completion = generation.prompt_tokens, generation.completion_tokens
-    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(generation.cached_tokens))
+    reasoning = UNSET if (of := generation.reasoning_tokens) is None else CompletionTokensDetails(of)
+    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(generation.cached_tokens), reasoning)

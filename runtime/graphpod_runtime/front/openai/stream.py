@@ -58,7 +58,7 @@ def json_response(body: msgspec.Struct) -> Response:
 
 async def answer(receive: Receive, generation: Generation, reply: Callable[[list[Piece]], msgspec.Struct]) -> Response:
     """The whole answer once every choice has ended."""
-    async with contextlib.aclosing(_generator(generation.pieces())) as pieces:
+    async with contextlib.aclosing(closable(generation.pieces())) as pieces:
         try:
             collected = await _unless_gone(receive, _collect(pieces))
         except ClientGone:
@@ -107,7 +107,7 @@ class EventStream(Response):
                 slow.set_result(why)
 
         self._generation.overrun = lambda: give_up(f"{MOST_WAITING} tokens wait to be read")
-        async with contextlib.aclosing(_generator(self._generation.pieces())) as pieces:
+        async with contextlib.aclosing(closable(self._generation.pieces())) as pieces:
             await _unless_gone(receive, self._send_all(pieces, send, give_up), slow)
 
     async def _send_all(
@@ -184,7 +184,8 @@ class EventStream(Response):
             self._sending -= 1
 
 
-def _generator(pieces: AsyncIterator[list[Piece]]) -> AsyncGenerator[list[Piece], None]:
+def closable(pieces: AsyncIterator[list[Piece]]) -> AsyncGenerator[list[Piece], None]:
+    """The same iterator; closing it aborts what still runs."""
     assert isinstance(pieces, AsyncGenerator), "pieces must be closable"
     return pieces
 

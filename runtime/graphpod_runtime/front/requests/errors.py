@@ -18,11 +18,14 @@ Code = Literal[
     "invalid_json",
     "invalid_type",
     "invalid_value",
+    "invalid_grammar",
     "missing_required_parameter",
     "unsupported_parameter",
     "context_length_exceeded",
     "invalid_api_key",
+    "previous_response_not_found",
     "model_not_found",
+    "response_not_found",
     "unknown_url",
     "method_not_supported",
     "request_timeout",
@@ -142,7 +145,7 @@ def unauthorized() -> ApiError:
     """401: no key, or a wrong one. It says no more than that."""
     return ApiError(
         401,
-        "Incorrect API key provided: send the service's key as `Authorization: Bearer KEY`.",
+        "Incorrect API key provided: send the service's key as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
         code="invalid_api_key",
     )
 

@@ -9,10 +9,12 @@ from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.errors import ApiError, engine_error, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.requests.request_trace import CURRENT
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
 from graphpod_runtime.front.text.tokenizer import Tokenizer
-from graphpod_runtime.wire.messages import Finished, FinishReason, Logprob, Submit
+from graphpod_runtime.front.text.turn.turn_parser import TurnForm
+from graphpod_runtime.wire.messages import Finished, FinishReason, Grammar, Logprob, Submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,10 @@ class Options:
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
     """Lower ones are admitted earlier."""
+    grammar: Grammar | None = None
+    """What every answer must be; None: any text."""
+    shown: frozenset[int] = frozenset()
+    """Special tokens whose names are part of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,10 @@ class Generation:
     """What counts for choices that have not ended when the iterator is closed."""
     names: Mapping[str, str] = field(default_factory=dict, init=False)
     """By which exemplars name the request; set it before `pieces` begins."""
+    turn: TurnForm = field(default=TurnForm(), init=False)
+    """What the text of its choices may hold."""
+    reasoning_tokens: int | None = field(default=None, init=False)
+    """Those of `completion_tokens` that were read as reasoning; None for a model without."""
     _choices: list[_Choice] = field(default_factory=list, init=False)
 
     @property
@@ -117,7 +127,12 @@ class Generation:
         running.
         """
         self._choices = [
-            _Choice(len(prompt), self.tokenizer.detokenizer(), StopScanner(self.options.stops), self.received)
+            _Choice(
+                len(prompt),
+                self.tokenizer.detokenizer(self.options.shown),
+                StopScanner(self.options.stops),
+                self.received,
+            )
             for prompt in self.prompts
         ]
         self.metrics.accepted(self.prompt_tokens)
@@ -164,6 +179,7 @@ class Generation:
             prompt_logprobs=options.logprobs if options.echo else None,
             salt=options.salt,
             priority=options.priority,
+            grammar=options.grammar,
         )
 
     def _echo(self, index: int, arrived: Arrived) -> Piece:
@@ -183,7 +199,9 @@ class Generation:
         choice.cached += arrived.cached
         text, used, stopped = self._read(choice, arrived)
         # The token that stopped a choice was generated, though it is no text.
-        stop_token = not stopped and finished is not None and finished.reason is FinishReason.Stop
+        stop_token = (
+            not stopped and finished is not None and finished.reason is FinishReason.Stop and not finished.complete
+        )
         if tokens := used + stop_token:
             self._came(choice, tokens)
         if self.options.token_ids:
@@ -254,6 +272,8 @@ class Generation:
     def _end(self, choice: _Choice, reason: FinishReason) -> None:
         choice.finish = reason
         self.metrics.finished(reason)
+        if (trace := CURRENT.get()) is not None:
+            trace.finishes.append(reason)
         if reason in (FinishReason.Stop, FinishReason.Length):
             seconds = time.perf_counter() - self.received
             decoding = choice.latest - choice.first

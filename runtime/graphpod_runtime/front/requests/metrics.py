@@ -6,8 +6,8 @@ policy, sizes, memory) is read from it, so metrics and GET /warmup cannot differ
 """
 
 import importlib.metadata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -18,15 +18,20 @@ from prometheus_client.samples import Exemplar
 from graphpod_policy.metrics import BY_NAME, Kind, Process
 from graphpod_policy.metrics import Metric as Row
 from graphpod_policy.metrics import of as rows_of
+from graphpod_runtime.front.requests import vllm_families
 from graphpod_runtime.front.requests.exemplars import Exemplars
+from graphpod_runtime.front.requests.histogram import cumulative
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.wire.counters import Counters, Sample
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.messages import FinishReason, GrammarKind
 from graphpod_runtime.wire.report import State
 
 _METHOD = {
     "/v1/chat/completions": "POST",
     "/v1/completions": "POST",
+    "/v1/responses": "POST",
+    "/v1/messages": "POST",
+    "/v1/messages/count_tokens": "POST",
     "/v1/models": "GET",
     "/tokenize": "POST",
     "/detokenize": "POST",
@@ -42,9 +47,7 @@ METHODS = ("GET", "POST", "HEAD", "OPTIONS")
 """Few, as each is a series for every path and code."""
 
 
-Bucket = tuple[str, float] | tuple[str, float, Exemplar]
-"""Upper bound, cumulative count, and one request of those that the bucket counts."""
-
+WAITING, RUNNING, KV_USAGE = "graphpod_requests_waiting", "graphpod_requests_running", "graphpod_kv_cache_usage_ratio"
 FIRST_TOKEN, WHOLE_REQUEST = "graphpod_time_to_first_token_seconds", "graphpod_e2e_request_latency_seconds"
 
 
@@ -72,6 +75,8 @@ class FrontMetrics:
                 "graphpod_time_per_output_token_seconds",
             )
         )
+        for kind in get_args(GrammarKind):
+            self._counters.add("graphpod_grammar_requests_total", 0, model_name=model, kind=kind)
         for handler, method in _METHOD.items():
             for code in _CODES[method]:
                 self.http(handler, method, code, 0)
@@ -79,6 +84,15 @@ class FrontMetrics:
         for method in _CODES:
             for code in ("401", "404", "405"):
                 self.http(OTHER, method, code, 0)
+
+    def tracing(self) -> None:
+        """Spans of requests are made: their series begin at 0."""
+        for result in ("exported", "failed", "dropped"):
+            self.spans(result, 0)
+
+    def spans(self, result: str, count: int) -> None:
+        """So many spans were exported, failed or were dropped."""
+        self._counters.add("graphpod_trace_spans_total", count, result=result)
 
     def http(self, handler: str, method: str, code: str, count: int = 1) -> None:
         """An HTTP answer; paths and methods that we do not serve share one label each."""
@@ -93,6 +107,10 @@ class FrontMetrics:
     def accepted(self, prompt_tokens: int) -> None:
         """A request goes to the engine."""
         self._counters.add("graphpod_prompt_tokens_total", prompt_tokens, model_name=self._model)
+
+    def constrained(self, kind: GrammarKind) -> None:
+        """An answer must follow a grammar of this kind."""
+        self._counters.add("graphpod_grammar_requests_total", model_name=self._model, kind=kind)
 
     def first_token(self, seconds: float, names: Mapping[str, str]) -> None:
         """The first token of the request of these `names` has come, `seconds` after the request."""
@@ -128,8 +146,12 @@ class FrontMetrics:
 class Exporter(Collector):
     """Renders the Prometheus text of both processes."""
 
-    def __init__(self, front: FrontMetrics, status: Status) -> None:
+    def __init__(self, front: FrontMetrics, status: Status, vllm_names: bool = False) -> None:
+        """`vllm_names`: the engine's series by vLLM's names, too."""
         self._front = front
+        self._vllm_names = vllm_names
+        self.sent: Callable[[], int] = lambda: 0
+        """How many requests the engine has, those included that it has not read yet."""
         self._status = status
         self._engine: dict[tuple[str, tuple[str, ...]], Sample] = {}
         self._registry = CollectorRegistry(auto_describe=False)
@@ -152,9 +174,26 @@ class Exporter(Collector):
         # The engine's thread may add series meanwhile.
         for sample in (*self._front.snapshot(), *list(self._engine.values()), *_reported(self._status.report)):
             by_name.setdefault(sample.name, []).append(sample)
+        if WAITING in by_name:
+            by_name[WAITING] = [Sample(WAITING, {}, self._waiting())]
         for row in rows_of(Process.Engine):
             exemplars = self._front.exemplars.get(row.name)
             yield _family(row, by_name.get(row.name, ()), exemplars.latest if exemplars else None)
+        if self._vllm_names:
+            yield from vllm_families.families(by_name, self._status)
+
+    def load(self) -> dict[str, float]:
+        """What a balancer asks, by vLLM's names."""
+        return {"kv_cache_usage_perc": self._gauge(KV_USAGE), "num_requests_waiting": self._waiting()}
+
+    def _waiting(self) -> float:
+        """Requests that wait, those included that the engine was sent while it computes a pass: it reads after it."""
+        return float(max(self._gauge(WAITING), self.sent() - self._gauge(RUNNING)))
+
+    def _gauge(self, name: str) -> float:
+        """The engine's gauge without labels; 0 before it has reported one."""
+        found = self._engine.get((name, ()))
+        return 0.0 if found is None else float(found.value)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing before the first scrape."""
@@ -221,7 +260,8 @@ def _family(row: Row, samples: Iterable[Sample], exemplars: Sequence[Exemplar | 
     if row.kind is Kind.Histogram:
         histogram = HistogramMetricFamily(row.name, row.help, labels=row.labels)
         for sample in samples:
-            histogram.add_metric(_values(row, sample.labels), _buckets(row, sample, exemplars), sum_value=sample.value)
+            buckets = cumulative(row.buckets, sample.buckets, exemplars)
+            histogram.add_metric(_values(row, sample.labels), buckets, sum_value=sample.value)
         return histogram
     kind = CounterMetricFamily if row.kind is Kind.Counter else GaugeMetricFamily
     family = kind(row.name, row.help, labels=row.labels)
@@ -232,14 +272,3 @@ def _family(row: Row, samples: Iterable[Sample], exemplars: Sequence[Exemplar | 
 
 def _values(row: Row, labels: Mapping[str, str]) -> list[str]:
     return [labels[name] for name in row.labels]
-
-
-def _buckets(row: Row, sample: Sample, exemplars: Sequence[Exemplar | None] | None) -> list[Bucket]:
-    """Cumulative counts by upper bound, as Prometheus writes them, each with its exemplar."""
-    total, buckets = 0, list[Bucket]()
-    latest = exemplars or (None,) * len(sample.buckets)
-    for bound, count, exemplar in zip((*row.buckets, float("inf")), sample.buckets, latest, strict=True):
-        total += count
-        plain = ("+Inf" if bound == float("inf") else str(float(bound)), float(total))
-        buckets.append(plain if exemplar is None else (*plain, exemplar))
-    return buckets

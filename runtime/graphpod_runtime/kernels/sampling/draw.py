@@ -49,10 +49,14 @@ def drawer_for(device: torch.device) -> Draw:
     return draw
 
 
+def rows_of_work(vocab: int) -> int:
+    """Rows of single-precision logits that are worked on at one time."""
+    return max(1, WORKING_BYTES // (4 * vocab))
+
+
 def draw_by_torch(logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
     """Is a Draw, for any device."""
-    rows, vocab = logits.shape
-    size = max(1, WORKING_BYTES // (4 * vocab))
+    rows, size = logits.shape[0], rows_of_work(logits.shape[1])
     if rows <= size:
         return _draw(logits, chosen, positions, draws)
     spans = [(first, min(rows, first + size)) for first in range(0, rows, size)]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.api.names import ENGINE_TYPE
 from graphpod_operator.api.pod import OWNED_ENV, OWNED_LABELS, OWNED_PATHS, OWNED_PREFIX, OWNED_VOLUMES
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.resources import Resource
@@ -21,11 +22,18 @@ def template(**spec: Any) -> dict[str, Any]:
 def test_every_name_the_operator_gives_a_pod_is_denied_to_the_user() -> None:
     pod = template(resources={"limits": {"cpu": "2"}})
     container = pod["spec"]["containers"][0]
-    assert {key for key in pod["metadata"]["labels"] if not key.startswith(OWNED_PREFIX)} <= set(OWNED_LABELS)
+    labels = {key for key in pod["metadata"]["labels"] if not key.startswith(OWNED_PREFIX)}
+    assert labels <= {*OWNED_LABELS, ENGINE_TYPE[0]}
     assert all(key.startswith(OWNED_PREFIX) for key in pod["metadata"]["annotations"])
     assert {variable["name"] for variable in container["env"]} == set(OWNED_ENV)
     assert {volume["name"] for volume in pod["spec"]["volumes"]} <= set(OWNED_VOLUMES)
     assert {mount["mountPath"] for mount in container["volumeMounts"]} <= set(OWNED_PATHS)
+
+
+def test_a_picker_reads_from_a_pods_label_whose_metrics_it_has_and_a_user_may_say_otherwise() -> None:
+    assert template()["metadata"]["labels"][ENGINE_TYPE[0]] == "graphpod"
+    user = {"labels": {ENGINE_TYPE[0]: "vllm"}}
+    assert template(podTemplate=user)["metadata"]["labels"][ENGINE_TYPE[0]] == "vllm"
 
 
 def test_an_annotation_of_another_domain_passes() -> None:

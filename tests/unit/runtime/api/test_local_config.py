@@ -91,14 +91,14 @@ def test_a_gpu_is_used_where_there_is_one_in_16_bits(model: Path, capsys: pytest
     assert (config.features.device, config.features.gpus) == (Device.Cuda, 1)
     assert settled(config, None, NOWHERE)[0].dtype == "bfloat16"
     assert config.resolved().backend is Backend.CudaGraph
-    assert capsys.readouterr().err == "graphpod-engine: --device auto: cuda (the NVIDIA driver shows 1 GPU)\n"
+    assert capsys.readouterr().err == "graphpod-engine: device auto: cuda (the NVIDIA driver shows 1 GPU)\n"
 
 
 def test_a_machine_without_one_computes_on_its_cpu_in_32_bits(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = local_config(LocalOptions(model), lambda: NO_GPU)
     assert (config.features.device, config.features.gpus) == (Device.Cpu, 0)
     assert settled(config, None, NOWHERE)[0].dtype == "float32"
-    assert capsys.readouterr().err == "graphpod-engine: --device auto: cpu (this machine has no NVIDIA driver)\n"
+    assert capsys.readouterr().err == "graphpod-engine: device auto: cpu (this machine has no NVIDIA driver)\n"
 
 
 def test_what_is_written_is_taken_and_no_gpu_is_looked_for(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

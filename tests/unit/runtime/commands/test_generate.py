@@ -39,7 +39,7 @@ def test_two_prompts_give_two_answers_and_the_warmup_report(folder: Path, capsys
     ("changes", "code", "words"),
     [
         (["--prompt", "w5"], ExitCode.ConfigInvalid, "no chat template"),
-        (["--prompt", "w5", "--plain", "--max-tokens", "4000"], ExitCode.ConfigInvalid, "at most maxModelLen"),
+        (["--prompt", "w5", "--plain", "--max-tokens", "4000"], ExitCode.ConfigInvalid, "context length is 512"),
         (["--prompt", "w5", "--plain", "--prefill", "Full"], ExitCode.FeatureNotBuilt, "not built"),
     ],
 )

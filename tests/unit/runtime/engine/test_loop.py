@@ -7,7 +7,7 @@ import pytest
 
 from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, PrefixCache, ServingConfig
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.loop import Loop
+from graphpod_runtime.engine.loop import GAUGES_SECONDS, Loop
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import (
@@ -42,6 +42,9 @@ class CountingRunner:
     def launch(self, batch: Batch) -> Yielded:
         ends = batch.ends if isinstance(batch, DecodeBatch) else [chunk.end for chunk in batch.chunks]
         return Yielded([end if end < 10 else END for end in ends])
+
+    def choose(self, flight: Yielded) -> None:
+        """Nothing: `launch` has."""
 
     def land(self, flight: Yielded) -> Yielded:
         return flight
@@ -189,3 +192,60 @@ def test_the_queue_ends_before_the_pass_is_launched() -> None:
 
     Loop(Launching(), ListLink([Submit("a", [1], 2), Drain()]), lambda: None).run()
     assert queued == [1, 1]
+
+
+class Clock:
+    """Stands for the module `time` in the loop."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+LOAD = ("graphpod_requests_running", "graphpod_requests_waiting", "graphpod_kv_cache_usage_ratio")
+
+
+def test_changed_gauges_of_the_load_leave_before_the_pass_and_not_more_often_than_their_period(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, link, runner = Clock(), ListLink(), CountingRunner()
+    monkeypatch.setattr("graphpod_runtime.engine.loop.time", clock)
+    loop = Loop(runner, link, lambda: None)
+
+    def turn(*commands: Command, after: float = 0.0) -> list[Sample]:
+        clock.now += after
+        link.turns, link.frames = [list(commands)], []
+        loop.turn()
+        return [sample for sample in link.samples() if sample.name in LOAD]
+
+    def values(samples: list[Sample]) -> dict[str, float]:
+        return {sample.name.removeprefix("graphpod_"): sample.value for sample in samples}
+
+    first = values(turn(Submit("a", [1] * 3, 9)))
+    assert first["requests_running"] == 1
+    assert link.frames[0] == [event for event in link.frames[0] if isinstance(event, CounterSnapshot)]
+    assert turn(Submit("b", [1] * 3, 9), Submit("c", [1] * 3, 9), after=GAUGES_SECONDS / 2) == [], "too early"
+    assert values(turn(after=GAUGES_SECONDS))["requests_waiting"] == 1
+    assert link.frames[0] != link.frames[-1], "a frame of its own, before that of the pass"
+    held = [turn(after=2 * GAUGES_SECONDS) for _ in range(2)]
+    assert all(set(values(samples)) <= {"kv_cache_usage_ratio"} for samples in held), "what has not changed is not sent"
+
+
+def test_an_idle_loop_sends_nothing() -> None:
+    link = ListLink()
+    loop = Loop(CountingRunner(), link, lambda: None)
+    for _ in range(3):
+        loop.turn()
+    assert [event for frame in link.frames for event in frame] == []
+
+
+def test_a_pass_counts_the_tokens_that_it_yields_and_the_prompts_that_it_completes() -> None:
+    link, _, _ = run([Submit("a", [1] * 3, 4), Submit("b", [1] * 5, 2), Drain()])
+    latest = {sample.name: sample for sample in link.samples()}
+    tokens = latest["graphpod_iteration_tokens"]
+    assert tokens.value == 3 + 4 + 5 + 2
+    assert sum(latest["graphpod_request_max_tokens"].buckets) == 2
+    assert latest["graphpod_request_max_tokens"].value == 4 + 2
+    assert latest["graphpod_request_prefill_computed_tokens"].value == 3 + 5

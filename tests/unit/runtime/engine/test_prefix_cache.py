@@ -12,10 +12,17 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.wire.logit_processing import LogitProcessing
 from tests.unit.runtime.conftest import random_prompts
 
 POLICIES = [(Policy.Disabled, Policy.Disabled), (Policy.Breakable, Policy.Full)]
-KINDS = (Sampling(), Sampling(1.0, 0.9, seed=4), Sampling(1.3, top_k=30, min_p=0.01, seed=5))
+PENALTIES = LogitProcessing(repetition=1.5, frequency=0.5, bad_words=[[5, 6], [9]], bias={11: 2.0})
+KINDS = (
+    Sampling(),
+    Sampling(1.0, 0.9, seed=4, processing=PENALTIES),
+    Sampling(1.3, top_k=30, min_p=0.01, seed=5),
+)
+"""The penalised ones read prompts of which a prefix was computed by requests without penalties."""
 TURNS = 3
 TOKENS = 9
 (SHARED,) = random_prompts(1, shortest=44, longest=44, seed=5)

@@ -20,6 +20,7 @@ from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch
+from graphpod_runtime.wire.logit_processing import LogitProcessing
 from tests.unit.runtime.conftest import random_prompts
 
 REQUESTS = 200
@@ -31,8 +32,12 @@ KINDS = (
     Sampling(1.5, min_p=0.05),
     Sampling(0.7, 0.9, top_k=40, min_p=0.01),
     Sampling(),
+    Sampling(0.9, processing=LogitProcessing(repetition=1.4, frequency=0.3, presence=0.5)),
+    Sampling(processing=LogitProcessing(bias={7: 3.0, 9: -100.0}, frequency=1.5, bad_words=[[8], [7, 7], [7, 11, 7]])),
+    Sampling(1.0, 0.9, processing=LogitProcessing(allowed=list(range(2, 60)), min_tokens=5, presence=-1.0)),
 )
-"""Requests of a batch take turns: every batch mixes them, greedy ones included."""
+"""Requests of a batch take turns: every batch mixes them, greedy ones included, and those whose logits depend on what
+they have been answered."""
 BIG = {"max_batch": 32, "decode_sizes": (1, 4, 16, 32)}
 
 
@@ -194,8 +199,8 @@ def test_parameters_travel_only_when_the_members_change(
         made.append(len(samplings))
         return right(samplings, device)
 
+    runner = started(Policy.Disabled, Policy.Disabled)  # which draws in every way
     monkeypatch.setattr(sampler, "sampling_tensors_of", noting)
-    runner = started(Policy.Disabled, Policy.Disabled)
     short = Sequence("short", [5, 6], 2, 5, Sampling(1.0, seed=1), ignore_eos=True)
     long = Sequence("long", [7, 8], 2, 12, Sampling(1.0, seed=2), ignore_eos=True)
     texts(runner, [short, long])

@@ -133,9 +133,12 @@ def start_front(
     idle_seconds: float = 15.0,
     api_key_file: Path | None = None,
     environment: dict[str, str] | None = None,
+    options: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Front:
-    """A front over the scripted engine; waits until it is ready, or with ready=False until it listens."""
+    """A front over the scripted engine; waits until it is ready, or with ready=False until it listens. `options` are
+    further ones of the server.
+    """
     model = changes.pop("model", None) or write_model(folder / "model")
     config = changes.pop("config", None) or engine_json(folder, model, **changes)
     command = [sys.executable, str(HERE / "scripted_front.py"), str(config), str(folder / "termination-log")]
@@ -144,6 +147,8 @@ def start_front(
         "GRAPHPOD_STUCK_SECONDS": str(stuck_seconds),
         "GRAPHPOD_IDLE_SECONDS": str(idle_seconds),
     }
+    if options:
+        environment["GRAPHPOD_OPTIONS"] = json.dumps(options)
     if api_key_file is not None:
         environment["GRAPHPOD_API_KEY_FILE"] = str(api_key_file)
     front = launch(folder, [*command, str(accept_seconds)], **environment)

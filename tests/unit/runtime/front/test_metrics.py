@@ -21,9 +21,9 @@ from .conftest import Front, engine_json
 
 CORE = re.compile(
     r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens|size_|requested_|decision_)"
-    r"|forward_|eager_|attention_)"
+    r"|forward_|eager_|attention_|trace_|grammar_mask_)"
 )
-"""Rows that only a runner with a model can move; its own tests look at them."""
+"""Rows that only a runner with a model can move, or a traced request; their own tests look at them."""
 
 
 def exporter(folder: Path) -> tuple[Exporter, FrontMetrics]:
@@ -210,3 +210,19 @@ def test_a_client_cannot_write_an_exemplar() -> None:
     for header in ("", "x" * 4096, f"00-{TRACE}-00f067aa0ba902b7", f"00-{'0' * 32}-00f067aa0ba902b7-01", TRACE):
         assert names_of("cmpl-1", header) == {"request_id": "cmpl-1"}
     assert names_of("cmpl-1", None) == {"request_id": "cmpl-1"}
+
+
+def test_requests_that_the_engine_has_not_read_yet_wait(tmp_path: Path) -> None:
+    """It reads between two passes, and a pass may take long: a picker must not see an idle replica meanwhile."""
+    subject, _ = exporter(tmp_path)
+    counters = Counters()
+
+    def waiting(sent: int) -> float:
+        subject.sent = lambda: sent
+        return series(subject.render()[0].decode())["graphpod_requests_waiting"][()]
+
+    assert "graphpod_requests_waiting" not in series(subject.render()[0].decode()), "the engine has not reported"
+    counters.set("graphpod_requests_running", 2)
+    counters.set("graphpod_requests_waiting", 1)
+    subject.update(counters.snapshot())
+    assert [waiting(sent) for sent in (0, 2, 3, 7)] == [1, 1, 1, 5]

@@ -176,15 +176,15 @@ def test_a_speakers_name_reaches_the_template() -> None:
     assert turn.plain(0) == {"role": "system", "content": "a", "name": "bob"}
 
 
-def test_text_parts_are_joined_and_a_tool_call_is_refused(front: Front) -> None:
+def test_text_parts_are_joined_and_a_tool_call_is_written_where_the_template_writes_none(front: Front) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     reply = front.post(CHAT, {"model": "echo", "messages": [{"role": "user", "content": parts}]}).json()
     assert reply["choices"][0]["message"]["content"] == "ab"
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     turn = {"role": "assistant", "content": None, "tool_calls": [call]}
-    error = error_of(front.post(CHAT, {"model": "echo", "messages": [turn]}))
-    assert error["param"] == "messages[0].tool_calls"
-    assert "its chat template does not write them" in error["message"]
+    reply = front.post(CHAT, {"model": "echo", "messages": [turn]}).json()
+    written = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    assert reply["choices"][0]["message"]["content"] == written
 
 
 def test_an_assistants_tool_calls_and_their_answers_reach_the_template() -> None:
@@ -289,3 +289,22 @@ def test_the_last_message_is_continued(own_front: Callable[..., Front], tmp_path
     answer = front.post(CHAT, say("ab", continue_final_message=True)).json()
     assert answer["choices"][0]["message"]["content"] == "[ab"
     assert front.post(CHAT, say("ab", add_generation_prompt=False)).json()["choices"][0]["message"]["content"] == "[ab]"
+
+
+def test_a_request_may_leave_the_model_out(front: Front) -> None:
+    """There is one; vLLM's clients rely on that."""
+    body = say("hello", max_tokens=5)
+    del body["model"]
+    answer = front.post(CHAT, body)
+    assert (answer.status_code, answer.json()["model"]) == (200, "echo")
+    assert front.post(TEXT, {"prompt": "hello", "max_tokens": 5, "model": "other"}).status_code == 404
+
+
+def test_an_invocation_is_what_its_fields_show(front: Front) -> None:
+    chat = front.post("/invocations", say("hello", max_tokens=5)).json()
+    assert chat["choices"] == front.post(CHAT, say("hello", max_tokens=5)).json()["choices"]
+    text = front.post("/invocations", {"prompt": "hello", "max_tokens": 5}).json()
+    assert (text["object"], text["choices"][0]["text"]) == ("text_completion", "hello")
+    refused = front.post("/invocations", {"input": "hello"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "missing_required_parameter")
+    assert front.post("/invocations", {"messages": []}).json()["error"]["param"] == "messages"

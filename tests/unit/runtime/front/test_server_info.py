@@ -141,3 +141,20 @@ def test_a_field_of_a_message_that_the_prompt_would_hold_is_refused_by_name(
 ) -> None:
     error = error_of(front.post(CHAT, {"model": "echo", "messages": [message]}))
     assert (error["param"], error["code"]) == (f"messages[0].{field}", "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    ("format", "report"),
+    [
+        ("TEXT", "TEXT named_metrics.kv_cache_usage_perc=0.0, named_metrics.num_requests_waiting=0.0"),
+        ("json", 'JSON {"named_metrics": {"kv_cache_usage_perc": 0.0, "num_requests_waiting": 0.0}}'),
+        ("BIN", None),
+        ("", None),
+    ],
+)
+def test_an_answer_reports_the_load_to_a_client_that_asks_for_it(front: Front, format: str, report: str | None) -> None:
+    asking = {"endpoint-load-metrics-format": format}
+    answer = httpx2.get(front.http + "/v1/models", headers=asking)
+    assert (answer.status_code, answer.headers.get("endpoint-load-metrics")) == (200, report)
+    missing = httpx2.get(front.http + "/v1/nothing", headers=asking)
+    assert (missing.status_code, missing.headers.get("endpoint-load-metrics")) == (404, None)

@@ -1,6 +1,6 @@
 """The tables of docs/reference/http.md, from the request models, the limits and the codes of errors.
 
-`python -m graphpod_runtime.front.openai.reference PAGE` writes each table between its two marks in the page; a test
+`python -m graphpod_runtime.front.reference PAGE` writes each table between its two marks in the page; a test
 compares.
 """
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_runtime.front import connection, request_body
+from graphpod_runtime.front.anthropic import blocks
+from graphpod_runtime.front.anthropic import request as anthropic
 from graphpod_runtime.front.openai import fields, parse, service, stream, unbuilt
 from graphpod_runtime.front.openai.request import (
     UNUSED,
@@ -20,9 +22,13 @@ from graphpod_runtime.front.openai.request import (
     DetokenizeRequest,
     TokenizeRequest,
 )
+from graphpod_runtime.front.openai.responses import items, routes, store
+from graphpod_runtime.front.openai.responses.request import ResponsesRequest
+from graphpod_runtime.front.openai.structured import check
 from graphpod_runtime.front.request_id import MAX_LENGTH
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import SHOWN, Code
+from graphpod_runtime.grammar import bounds, structural_tag
 
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -35,12 +41,18 @@ CODES: dict[Code, tuple[int, str]] = {
     "invalid_json": (400, "Send a JSON object in UTF-8, with `content-type: application/json`."),
     "invalid_type": (400, "The field has another type than the tables above say."),
     "invalid_value": (400, "The message names the bound or the values that the field may have."),
+    "invalid_grammar": (400, "What the answer must be is wrong, too large or not supported. The message says why."),
     "missing_required_parameter": (400, "Send the field that `param` names."),
     "unsupported_parameter": (400, "The field exists and is not built. Leave it out."),
     "context_length_exceeded": (400, "Prompt and answer exceed the context. The message has the numbers."),
+    "previous_response_not_found": (
+        400,
+        "This pod does not have that response. Send the conversation as `input`.",
+    ),
     "invalid_http": (400, "The request is not HTTP/1.1, or breaks a limit of the connection. It was closed."),
-    "invalid_api_key": (401, "Send the service's key as `Authorization: Bearer KEY`."),
+    "invalid_api_key": (401, "Send the service's key as `Authorization: Bearer KEY` or `x-api-key: KEY`."),
     "model_not_found": (404, "The message names the model that is served."),
+    "response_not_found": (404, "This pod has no such response: it is too old, was deleted, or another pod has it."),
     "unknown_url": (404, "The message lists the endpoints."),
     "method_not_supported": (405, "Use the method in `Allow`."),
     "request_timeout": (408, "The body stopped coming. Send the request again."),
@@ -70,7 +82,18 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("log-probabilities of a prompt (`echo`)", f"{service.MAX_NAMED} = prompt tokens × (1 + alternatives)"),
     ("`cache_salt`", f"{fields.MAX_SALT} characters"),
     ("`chat_template_kwargs`", f"{fields.MAX_VARIABLES} bytes as JSON, {fields.MAX_DEPTH} levels"),
+    ("a grammar, or a JSON schema", f"{bounds.MAX_CHARACTERS} characters; a schema {bounds.MAX_DEPTH} levels"),
+    ("properties of one object of a schema", f"{bounds.MAX_PROPERTIES}"),
+    ("values of one `enum`, strings of `choice`", f"{bounds.MAX_OPTIONS}"),
+    ("parts of a structural tag", f"{structural_tag.MAX_TAGS}"),
+    ("the time to compile a grammar", f"{check.SECONDS:.0f} s"),
     ("tool calls of one earlier turn", f"{fields.MAX_TOOL_CALLS}"),
+    ("conversation of a stored response", f"{routes.MAX_CONVERSATION_BYTES >> 20} MiB, {fields.MAX_MESSAGES} turns"),
+    ("content parts of one item", f"{items.MAX_PARTS}"),
+    (
+        "stored responses of one pod",
+        f"{store.MAX_RESPONSES}, {store.MAX_BYTES >> 20} MiB together, for {store.MAX_AGE_SECONDS / 60:.0f} minutes",
+    ),
     ("address and header", f"{connection.HEADER_BYTES >> 10} KiB, within {connection.HEADER_SECONDS:.0f} s"),
     ("`x-request-id`", f"{MAX_LENGTH} characters"),
     ("names in `x-ignored-fields`", f"{unbuilt.MAX_IGNORED}, each of {SHOWN} characters; more are counted"),
@@ -93,6 +116,12 @@ def tables() -> dict[str, str]:
         "completions": _table(own, (row for row in text if row not in both)),
         "no-effect": _table(("Field", "Type", "Meaning"), ((name, kind, words) for name, kind, _, words in unused)),
         "not-built": _table(("Field", "Endpoint", "Accepted values"), _not_built()),
+        "responses": _table(own, (row for row in _fields(ResponsesRequest.model_json_schema()) if row not in both)),
+        "responses-not-built": _table(("Field", "Accepted values"), _responses_not_built()),
+        "messages": _table(
+            own, (row for row in _fields(anthropic.MessagesRequest.model_json_schema()) if _is_own(row, both))
+        ),
+        "messages-not-built": _table(("Field", "Accepted values"), _messages_not_built()),
         "tokenize": _table(own, _fields(TokenizeRequest.model_json_schema(), deep=False)),
         "detokenize": _table(own, _fields(DetokenizeRequest.model_json_schema())),
         "limits": _table(("What", "At most"), LIMITS),
@@ -117,6 +146,31 @@ def _not_built() -> Iterator[tuple[str, str, str]]:
         yield f"`messages[].{name}`", "chat", _neutral(neutral)
 
 
+def _responses_not_built() -> Iterator[tuple[str, str]]:
+    """Those that a chat does not have."""
+    for name, neutral in ResponsesRequest.not_built.items():
+        if name not in unbuilt.CHAT_NOT_BUILT:
+            yield f"`{name}`", _neutral(neutral)
+    for name, neutral in items.NOT_BUILT.items():
+        yield f"`input[].{name}`", _neutral(neutral)
+
+
+def _is_own(row: tuple[str, ...], shared: list[tuple[str, ...]]) -> bool:
+    """Whether a field of a message is its own; those that it does not have are refused."""
+    name = row[0].strip("`").partition(".")[0]
+    return row not in shared and name not in (*anthropic.NOT_HERE, *UNUSED)
+
+
+def _messages_not_built() -> Iterator[tuple[str, str]]:
+    """Those that a chat does not have, or has."""
+    for name, neutral in (anthropic.NOT_BUILT | anthropic.NOT_HERE).items():
+        if name not in unbuilt.CHAT_NOT_BUILT:
+            yield f"`{name}`", _neutral(neutral)
+    for table, where in ((blocks.NOT_BUILT, "messages[].content[]"), (anthropic.TOOL_NOT_BUILT, "tools[]")):
+        for name, neutral in table.items():
+            yield f"`{where}.{name}`", _neutral(neutral)
+
+
 def _neutral(neutral: tuple[Any, ...]) -> str:
     return ", ".join(f"`{json.dumps(word)}`" for word in neutral) or "none"
 
@@ -128,23 +182,26 @@ def _fields(
     defs = schema.get("$defs", {}) if defs is None else defs
     for name, field in schema["properties"].items():
         required = "yes" if name in schema.get("required", ()) else ""
-        yield f"`{path}{name}`", _type(field), required, field.get("description", "")
+        yield f"`{path}{name}`", _type(field), required, " ".join(field.get("description", "").split())
         for branch in field.get("anyOf", (field,)) if deep else ():
             inner = branch.get("items", branch)
-            if "$ref" in inner:
-                within = f"{path}{name}{'[]' if 'items' in branch else ''}."
-                yield from _fields(defs[inner["$ref"].rpartition("/")[2]], within, defs)
+            for one in inner.get("oneOf", (inner,)):
+                if "$ref" not in one:
+                    continue
+                below = defs[one["$ref"].rpartition("/")[2]]
+                kind = below["properties"]["type"]["const"] if "oneOf" in inner else ""
+                yield from _fields(below, f"{path}{name}{f'[{kind}]' if 'items' in branch else ''}.", defs)
 
 
 def _type(schema: Mapping[str, Any]) -> str:
     """In words, with bounds."""
     if "anyOf" in schema:
         return " or ".join(_type(branch) for branch in schema["anyOf"] if branch.get("type") != "null")
-    if "$ref" in schema:
+    if "$ref" in schema or "oneOf" in schema:
         return "object"
     if "enum" in schema or "const" in schema:
         return ", ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
-    kind = schema["type"]
+    kind = schema.get("type", "value")
     if kind == "array":
         most = f"at most {schema['maxItems']} " if "maxItems" in schema else ""
         return f"list of {most}{re.sub(FIRST_WORD, 's', _type(schema['items']), count=1)}"

@@ -1,0 +1,86 @@
+"""What an engine of the library is made of: a model folder and a few settings, or a whole configuration."""
+
+import logging
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphpod_policy import EngineConfig, Policy
+from graphpod_runtime.api.local_config import AUTO, LocalOptions, local_config
+from graphpod_runtime.base.openmp import bound_spinning
+from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.openai.service import Service
+from graphpod_runtime.front.openai.structured.check import GrammarCheck
+from graphpod_runtime.front.requests.engine_requests import EngineRequests
+from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.text.tokenizer import Tokenizer
+from graphpod_runtime.wire.report import Report
+
+log = logging.getLogger("graphpod.engine")
+
+MOST_WAITING = 1 << 30
+"""Requests that wait in the scheduler: they are the caller's own, who holds their prompts anyway."""
+WAITING_FOR_EACH = 3
+"""Requests of an AsyncEngine that wait in the scheduler for each that runs; more wait in front of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A configuration, and what turns text into its tokens; neither needs torch."""
+
+    config: EngineConfig
+    tokenizer: Tokenizer
+    defaults: SamplingDefaults
+
+    @classmethod
+    def of(
+        cls,
+        model: str | Path | None,
+        config: EngineConfig | None,
+        *,
+        name: str | None = None,
+        device: str = AUTO,
+        dtype: str = AUTO,
+        max_model_len: int | None = None,
+        max_batch: int | None = None,
+        prefill: Policy | str = Policy.Auto,
+        decode: Policy | str = Policy.Auto,
+    ) -> "Settings":
+        """ValueError unless exactly one of model and config is given, and for a setting that the config has already.
+        LocalError, TokenizerInvalid and DefaultsInvalid say what is wrong with the folder.
+        """
+        if "torch" not in sys.modules:
+            bound_spinning(os.environ)
+        if (model is None) == (config is None):
+            raise ValueError("give either model, the folder of a model, or config, an EngineConfig")
+        if config is None:
+            assert model is not None
+            options = LocalOptions(
+                Path(model), name, device, dtype, max_model_len, max_batch, Policy(prefill), Policy(decode)
+            )
+            config = local_config(options, say=log.info)
+        else:
+            given = (name, device, dtype, max_model_len, max_batch, Policy(prefill), Policy(decode))
+            if given != (None, AUTO, AUTO, None, None, Policy.Auto, Policy.Auto):
+                raise ValueError("config sets all of the engine; change it by dataclasses.replace, not by arguments")
+        folder = Path(config.model.path)
+        config = replace(config, serving=replace(config.serving, max_queue=MOST_WAITING))
+        return cls(config, Tokenizer(folder), SamplingDefaults.read(folder))
+
+    def service(self, requests: EngineRequests, report: Report) -> Service:
+        """The front's way from requests to answers, over an engine in this process that is Ready with `report`."""
+        status = Status(self.config, "", "", report.as_dict())
+        metrics, grammars = FrontMetrics(self.config.model.name), GrammarCheck(Path(self.config.model.path))
+        return Service.of(status, requests, self.tokenizer, metrics, self.defaults, grammars)
+
+
+def words_of(report: dict[str, Any]) -> str:
+    """The policies that run, and how many of their graphs are captured."""
+    backend = report["backend"]
+    return ", ".join(
+        f"{phase} {graph['effective']} ({backend}) {graph['sizes']['captured']}/{graph['sizes']['planned']}"
+        for phase, graph in report["graph"].items()
+    )
