@@ -155,14 +155,21 @@ class Front:
         from graphpod_runtime.front.openai.parse import Parser
         from graphpod_runtime.front.openai.sampling_defaults import DefaultsInvalid, SamplingDefaults
         from graphpod_runtime.front.openai.service import Service
+        from graphpod_runtime.front.openai.structured.check import GrammarCheck
         from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
+        from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
 
         try:
             folder = Path(self._status.config.model.path)
             tokenizer, defaults = Tokenizer(folder), SamplingDefaults.read(folder)
         except (TokenizerInvalid, DefaultsInvalid) as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
-        service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults)
+        grammars = GrammarCheck(folder)
+        try:
+            grammars.compiler.prepare()
+        except GrammarsUnavailable as error:
+            log.warning("requests with a grammar are refused: %s", error)
+        service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults, grammars)
         parser = Parser()
         app = openai_app(service, parser, lambda api: self._info.endpoints((*api, *anthropic.ENDPOINTS)))
         anthropic.add_routes(app, service, parser)

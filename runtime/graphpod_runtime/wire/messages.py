@@ -6,7 +6,7 @@ A frame is a list of messages, so that one pass of the engine costs one frame.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -36,6 +36,23 @@ class FinishReason(StrEnum):
     SlowReader = "slow_reader"
 
 
+GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "ebnf", "lark", "structural_tag"]
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """What an answer must be, from its first to its last character. `text` by `kind`:
+
+    json_schema: the schema as JSON; json_object: empty; regex: Rust's syntax, the whole answer matches; choice: a JSON
+    list of strings; ebnf: rules of GBNF, as llama.cpp and xgrammar write them; lark: rules of llguidance's Lark;
+    structural_tag: a JSON object of triggers and structures.
+    """
+
+    kind: GrammarKind
+    text: str = ""
+    whitespace: str | None = None
+    """In JSON: a regular expression for the blanks between two tokens of it; empty: none; None: the default."""
+
+
 class Submit(msgspec.Struct, frozen=True, tag=True):
     """A request: token ids in, at most `max_tokens` out. `stop_ids` end it in addition to the model's own end.
     `logprobs` and `prompt_logprobs` are what LogprobRequest calls `answer` and `prompt`.
@@ -58,6 +75,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
     """Lower ones are admitted earlier."""
+    grammar: Grammar | None = None
+    """None: the answer is any text."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -87,11 +106,14 @@ class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
-    """The last event of `id`, sent exactly once. `message` says why for `error` and `rejected`."""
+    """The last event of `id`, sent exactly once. `message` says why for `error` and `rejected`. `complete`: it is a
+    `stop` without a token that stopped it, because nothing can follow in its grammar.
+    """
 
     id: str
     reason: FinishReason
     message: str | None = None
+    complete: bool = False
 
 
 class Warmup(msgspec.Struct, frozen=True, tag=True):

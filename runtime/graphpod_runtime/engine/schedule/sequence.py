@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.messages import Logprob
 
 
@@ -44,6 +45,8 @@ class Sequence:
     """Requests behind it that were admitted before it, because they need less."""
     salt: str = ""
     """Prefixes are shared among requests of one salt only."""
+    grammar: AnswerGrammar | None = None
+    """As far as its known tokens have come; None: the answer is any text."""
     preemptions: int = 0
     """How often it was set back to the queue because pages ran out."""
     launched: int = 0

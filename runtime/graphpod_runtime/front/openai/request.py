@@ -22,6 +22,7 @@ from graphpod_runtime.front.openai.fields import (
     whole_characters,
 )
 from graphpod_runtime.front.openai.messages import Conversation, Message
+from graphpod_runtime.front.openai.structured.request import StructuredFields
 from graphpod_runtime.front.openai.turn.tool_fields import ToolChoiceFields
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, NOT_BUILT, TEXT_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid
@@ -43,7 +44,7 @@ class StreamOptions(BaseModel):
     """No effect. OpenAI pads events against eavesdroppers that count bytes; this server pads none."""
 
 
-class GenerationRequest(BaseModel):
+class GenerationRequest(StructuredFields):
     """The fields that both kinds of request share. Null means the default."""
 
     model_config = STRICT
@@ -96,6 +97,7 @@ class GenerationRequest(BaseModel):
         """
         ignored: Ignored = {name: None for name in UNUSED if getattr(self, name) is not None}
         take_unknown(self, self.not_built, "", "", ignored)
+        self.take_ignored_of_structured(ignored)
         for name in UNUSED:
             setattr(self, name, None)
         if self.stream_options is not None:

@@ -14,6 +14,8 @@ from graphpod_policy import PrefixCache
 from graphpod_runtime.front.openai.reply import CompletionTokensDetails, PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.openai.structured.check import GrammarCheck
+from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
@@ -25,7 +27,7 @@ from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
 from graphpod_runtime.front.text.turn.family import Family
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.bounds import LEAST, outside
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.messages import FinishReason, Grammar
 
 Result = TypeVar("Result")
 
@@ -56,6 +58,7 @@ class Service:
     metrics: FrontMetrics
     admission: Admission
     defaults: SamplingDefaults
+    grammars: GrammarCheck
     family: Family
     created: int = field(default_factory=lambda: int(time.time()))
     _short: ThreadPoolExecutor = field(default_factory=lambda: _threads("short texts"))
@@ -69,6 +72,7 @@ class Service:
         tokenizer: Tokenizer,
         metrics: FrontMetrics,
         defaults: SamplingDefaults,
+        grammars: GrammarCheck,
     ) -> "Service":
         """The service over these parts, nothing open."""
         serving, template = status.config.serving, tokenizer.template
@@ -78,7 +82,7 @@ class Service:
             template.source if template else "",
             knows_tools=template is not None and template.knows_tools,
         )
-        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults, family)
+        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults, grammars, family)
 
     @property
     def model(self) -> str:
@@ -154,6 +158,25 @@ class Service:
             except TextTooLong as error:
                 raise text_too_long(limit, error.found, param) from error
 
+    async def grammar(self, request: GenerationRequest) -> Grammar | None:
+        """What the request says that its answer must be; None: any text. ApiError 400 for what cannot be used."""
+        return None if (named := grammar_of(request)) is None else await self.usable(*named)
+
+    def grammar_at_once(self, request: GenerationRequest) -> Grammar | None:
+        """The same, for callers without an event loop."""
+        if (named := grammar_of(request)) is None:
+            return None
+        param, grammar = named
+        self.grammars.refuse_unusable_at_once(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
+    async def usable(self, param: str, grammar: Grammar) -> Grammar:
+        """A grammar that the field `param` asks for. ApiError 400 for one that cannot be used."""
+        await self.grammars.refuse_unusable(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
     def generation(
         self,
         request: GenerationRequest,
@@ -166,6 +189,7 @@ class Service:
         logprobs: int | None = None,
         echo: bool = False,
         turn: TurnForm = TEXT,
+        grammar: Grammar | None = None,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
         `received` is time.perf_counter() of the request's arrival; `turn` is what the answer's text may hold. ApiError
@@ -201,6 +225,7 @@ class Service:
             salt=request.cache_salt or "",
             priority=request.priority or 0,
             shown=frozenset() if turn.is_text else self.tokenizer.specials_named(self.family.marks),
+            grammar=grammar,
         )
         generation = Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
         generation.turn = turn

@@ -13,7 +13,7 @@ from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
 from graphpod_runtime.front.text.tokenizer import Tokenizer
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
-from graphpod_runtime.wire.messages import Finished, FinishReason, Logprob, Submit
+from graphpod_runtime.wire.messages import Finished, FinishReason, Grammar, Logprob, Submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class Options:
     """Lower ones are admitted earlier."""
     shown: frozenset[int] = frozenset()
     """Special tokens whose names are part of the text."""
+    grammar: Grammar | None = None
+    """What every answer must be; None: any text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ class Generation:
             prompt_logprobs=options.logprobs if options.echo else None,
             salt=options.salt,
             priority=options.priority,
+            grammar=options.grammar,
         )
 
     def _echo(self, index: int, arrived: Arrived) -> Piece:
@@ -195,7 +198,9 @@ class Generation:
         choice.cached += arrived.cached
         text, used, stopped = self._read(choice, arrived)
         # The token that stopped a choice was generated, though it is no text.
-        stop_token = not stopped and finished is not None and finished.reason is FinishReason.Stop
+        stop_token = (
+            not stopped and finished is not None and finished.reason is FinishReason.Stop and not finished.complete
+        )
         if tokens := used + stop_token:
             self._came(choice, tokens)
         if self.options.token_ids:

@@ -7,7 +7,7 @@ policy, sizes, memory) is read from it, so metrics and GET /warmup cannot differ
 
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -23,7 +23,7 @@ from graphpod_runtime.front.requests.exemplars import Exemplars
 from graphpod_runtime.front.requests.histogram import cumulative
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.wire.counters import Counters, Sample
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.messages import FinishReason, GrammarKind
 from graphpod_runtime.wire.report import State
 
 _METHOD = {
@@ -75,6 +75,8 @@ class FrontMetrics:
                 "graphpod_time_per_output_token_seconds",
             )
         )
+        for kind in get_args(GrammarKind):
+            self._counters.add("graphpod_grammar_requests_total", 0, model_name=model, kind=kind)
         for handler, method in _METHOD.items():
             for code in _CODES[method]:
                 self.http(handler, method, code, 0)
@@ -96,6 +98,10 @@ class FrontMetrics:
     def accepted(self, prompt_tokens: int) -> None:
         """A request goes to the engine."""
         self._counters.add("graphpod_prompt_tokens_total", prompt_tokens, model_name=self._model)
+
+    def constrained(self, kind: GrammarKind) -> None:
+        """An answer must follow a grammar of this kind."""
+        self._counters.add("graphpod_grammar_requests_total", model_name=self._model, kind=kind)
 
     def first_token(self, seconds: float, names: Mapping[str, str]) -> None:
         """The first token of the request of these `names` has come, `seconds` after the request."""

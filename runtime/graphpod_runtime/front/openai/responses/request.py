@@ -16,7 +16,7 @@ LOGPROBS = "message.output_text.logprobs"
 INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")
 """The second one has no effect: thoughts are sent in full, and nothing is encrypted."""
 
-OF_CHAT = ("messages", "max_completion_tokens", "response_format", "reasoning_effort", "verbosity", "functions")
+OF_CHAT = ("messages", "max_completion_tokens", "reasoning_effort", "verbosity", "functions")
 """Fields of a chat that a response does not have, or has by another name."""
 NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for name in OF_CHAT} | {
     "conversation": (),
@@ -36,7 +36,13 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for 
 BUILT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning", "store")
 """Fields that a response has, and a chat may not have."""
 
-NOT_HERE: dict[str, tuple[Any, ...]] = {"max_tokens": (), "return_token_ids": (False,), "n": (1,), "best_of": (1,)}
+NOT_HERE: dict[str, tuple[Any, ...]] = {
+    "max_tokens": (),
+    "return_token_ids": (False,),
+    "n": (1,),
+    "best_of": (1,),
+    "response_format": (),
+}
 """Fields of generation that a response does not have, with the values that mean "not used"."""
 
 RENAMED: Words = (
