@@ -155,6 +155,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_request_prefill_computed_tokens", _H, _E, ("model_name",), "Prompt tokens that were computed, not found in the prefix cache, of requests at their first token.", LENGTH_TOKENS),
     Metric("graphpod_request_preemptions", _H, _E, ("model_name",), "Times that a request was set back to the queue, of requests that ended by stop or length.", FEW),
     Metric("graphpod_http_requests_total", _C, _E, ("handler", "method", "code"), "HTTP answers by route."),
+    Metric("graphpod_trace_spans_total", _C, _E, ("result",), "Spans of traced requests: exported, failed (the collector did not take them), dropped (too many waited). Without tracing it has no series."),
     # operator
     Metric("graphpod_operator_build_info", _G, _O, ("version", "resolver_revision"), "Always 1; what this operator was built from."),
     Metric("graphpod_operator_inferenceservices", _G, _O, ("ready", "prefill", "decode"), "Services by Ready condition and effective policies, counted from the store."),

@@ -11,7 +11,7 @@ from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.kv_space import Allocator
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Marks, Sequence
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.bounds import outside
@@ -122,7 +122,7 @@ class Loop:
             self._worked = time.monotonic()
             for progress in self._pipeline.turn():
                 self._metrics.progressed(progress)
-                events += _events(progress)
+                events += self._events(progress)
             self._metrics.landed()
         ended = any(isinstance(event, Finished) for event in events)
         # What ended in flight gives its pages back a turn later.
@@ -167,6 +167,26 @@ class Loop:
         self._metrics.arrived(sequence)
         return []
 
+    def _events(self, progress: Progress) -> list[Event]:
+        """What the front hears of a request that has one more token or has ended."""
+        sequence, events = progress.sequence, list[Event]()
+        if progress.finish is FinishReason.Error:
+            return [Finished(sequence.id, FinishReason.Error, progress.message)]
+        first = len(sequence.tokens) == sequence.prompt_len + 1
+        prompt = sequence.prompt_logprobs if first else []
+        cached = (sequence.cached or 0) if first else 0
+        phases = self._metrics.phases(sequence.marks) if first and sequence.marks is not None else None
+        # A stop token ends the text, it is not part of it.
+        if progress.finish is not FinishReason.Stop or progress.complete:
+            logprobs = [] if progress.logprob is None else [progress.logprob]
+            events.append(Tokens(sequence.id, [progress.token], logprobs, prompt, cached, phases))
+        elif prompt or cached or phases is not None:
+            events.append(Tokens(sequence.id, [], prompt_logprobs=prompt, cached=cached, phases=phases))
+        if progress.finish is None:
+            return events
+        decoded = None if sequence.marks is None else self._metrics.decoded(sequence.marks)
+        return [*events, Finished(sequence.id, progress.finish, decoded=decoded, complete=progress.complete)]
+
     def _planned(self) -> None:
         """A pass is planned, and not launched yet."""
         self._metrics.planned()
@@ -196,22 +216,5 @@ def _sequence(command: Submit, grammar: AnswerGrammar | None) -> Sequence:
         salt=command.salt,
         priority=command.priority,
         grammar=grammar,
+        marks=Marks() if command.traced else None,
     )
-
-
-def _events(progress: Progress) -> list[Event]:
-    sequence, events = progress.sequence, list[Event]()
-    if progress.finish is FinishReason.Error:
-        return [Finished(sequence.id, FinishReason.Error, progress.message)]
-    first = len(sequence.tokens) == sequence.prompt_len + 1
-    prompt = sequence.prompt_logprobs if first else []
-    cached = (sequence.cached or 0) if first else 0
-    # A stop token ends the text, it is not part of it.
-    if progress.finish is not FinishReason.Stop or progress.complete:
-        logprobs = [] if progress.logprob is None else [progress.logprob]
-        events.append(Tokens(sequence.id, [progress.token], logprobs, prompt, cached))
-    elif prompt or cached:
-        events.append(Tokens(sequence.id, [], prompt_logprobs=prompt, cached=cached))
-    if progress.finish is None:
-        return events
-    return [*events, Finished(sequence.id, progress.finish, complete=progress.complete)]

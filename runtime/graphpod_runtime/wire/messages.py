@@ -77,6 +77,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """Lower ones are admitted earlier."""
     grammar: Grammar | None = None
     """None: the answer is any text."""
+    traced: bool = False
+    """Its events have `phases` and `decoded`."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -92,6 +94,18 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 Command = Submit | Abort | Drain
 
 
+class Phases(msgspec.Struct, frozen=True, array_like=True):
+    """When a request reached the engine, was first admitted to a pass and had its first token, by time.monotonic() (one
+    clock for all processes of a host); and prefill passes that landed between the last two, on a graph and eagerly.
+    """
+
+    arrived: float
+    admitted: float
+    first: float
+    replayed: int
+    eager: int
+
+
 class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """New tokens of `id`, in order. The token that stopped a request is not among them. Log-probabilities where they
     were asked for: of these tokens, and once, in the first event, of the prompt's from its second token on. `cached`,
@@ -103,6 +117,8 @@ class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     logprobs: list[Logprob] = []
     prompt_logprobs: list[Logprob] = []
     cached: int = 0
+    phases: Phases | None = None
+    """In the first event of a traced request."""
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
@@ -113,6 +129,8 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     id: str
     reason: FinishReason
     message: str | None = None
+    decoded: tuple[int, int] | None = None
+    """Of a traced request: decode passes since its first token, on a graph and eagerly."""
     complete: bool = False
 
 

@@ -22,6 +22,19 @@ class LogprobRequest:
     prompt_start: int = 0
 
 
+@dataclass(slots=True)
+class Marks:
+    """What is noted of a traced request: the times of its phases by time.monotonic(), and how many passes of the engine
+    had landed then, on a graph and eagerly: those of prefill when it was admitted, of decode at its first token.
+    """
+
+    arrived: float = 0.0
+    admitted: float = 0.0
+    first: float = 0.0
+    prefill: tuple[int, int] = (0, 0)
+    decode: tuple[int, int] = (0, 0)
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A request in the engine, equal to itself only: an id may be open again while its former sequence leaves. The loop
@@ -47,6 +60,8 @@ class Sequence:
     """Prefixes are shared among requests of one salt only."""
     grammar: AnswerGrammar | None = None
     """As far as its known tokens have come; None: the answer is any text."""
+    marks: Marks | None = None
+    """Of a traced request."""
     preemptions: int = 0
     """How often it was set back to the queue because pages ran out."""
     launched: int = 0

@@ -7,29 +7,26 @@ import msgspec
 from graphpod_runtime.front.openai.chunks import event
 
 
-class TextBlock(msgspec.Struct, frozen=True):
+class TextBlock(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
     """Text."""
 
     text: str
     citations: None = None
-    type: str = "text"
 
 
-class ThinkingBlock(msgspec.Struct, frozen=True):
+class ThinkingBlock(msgspec.Struct, frozen=True, tag_field="type", tag="thinking"):
     """What the model thought; it is not signed."""
 
     thinking: str
     signature: str = ""
-    type: str = "thinking"
 
 
-class ToolUseBlock(msgspec.Struct, frozen=True):
+class ToolUseBlock(msgspec.Struct, frozen=True, tag_field="type", tag="tool_use"):
     """A tool that the model uses."""
 
     id: str
     name: str
     input: dict[str, Any]
-    type: str = "tool_use"
 
 
 Block = TextBlock | ThinkingBlock | ToolUseBlock
@@ -64,25 +61,22 @@ class TokensCount(msgspec.Struct, frozen=True):
     input_tokens: int
 
 
-class TextDelta(msgspec.Struct, frozen=True):
+class TextDelta(msgspec.Struct, frozen=True, tag_field="type", tag="text_delta"):
     """More text."""
 
     text: str
-    type: str = "text_delta"
 
 
-class ThinkingDelta(msgspec.Struct, frozen=True):
+class ThinkingDelta(msgspec.Struct, frozen=True, tag_field="type", tag="thinking_delta"):
     """More thoughts."""
 
     thinking: str
-    type: str = "thinking_delta"
 
 
-class InputJsonDelta(msgspec.Struct, frozen=True):
+class InputJsonDelta(msgspec.Struct, frozen=True, tag_field="type", tag="input_json_delta"):
     """More of a tool's input."""
 
     partial_json: str
-    type: str = "input_json_delta"
 
 
 class StopDelta(msgspec.Struct, frozen=True):

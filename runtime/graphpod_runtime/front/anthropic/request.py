@@ -16,7 +16,6 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     name: neutral for name, neutral in CHAT_NOT_BUILT.items() if name not in BUILT
 } | {
     "max_completion_tokens": (),
-    "response_format": (),
     "reasoning_effort": (),
     "parallel_tool_calls": (),
     "container": (),
@@ -35,6 +34,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "return_token_ids": (False,),
     "n": (1,),
     "best_of": (1,),
+    "response_format": (),
 }
 """Fields of generation that a message does not have."""
 

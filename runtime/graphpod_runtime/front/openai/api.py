@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Route
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
@@ -96,8 +97,8 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
     async def http_error(request: Request, error: HTTPException) -> Response:
         method, path = request.method, request.url.path
         # FastAPI raises these two by itself: no route for the path, or none for the method.
-        if error.status_code == 405 and error.headers:
-            return await api_error(request, wrong_method(method, path, error.headers["Allow"]))
+        if error.status_code == 405:
+            return await api_error(request, wrong_method(method, path, ", ".join(_methods(app, path))))
         return await api_error(request, unknown_url(method, path, served(ENDPOINTS)))
 
     @app.exception_handler(Exception)
@@ -106,6 +107,12 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
         return await api_error(request, our_mistake(error))
 
     return app
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """Those of all routes of a path: FastAPI names only those of the first."""
+    routes = (route for route in app.routes if isinstance(route, Route) and route.path_regex.match(path))
+    return sorted({method for route in routes for method in route.methods or ()})
 
 
 def _card(service: Service) -> ModelCard:

@@ -188,8 +188,8 @@ class Service:
         received: float,
         logprobs: int | None = None,
         echo: bool = False,
-        turn: TurnForm = TEXT,
         grammar: Grammar | None = None,
+        turn: TurnForm = TEXT,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
         `received` is time.perf_counter() of the request's arrival; `turn` is what the answer's text may hold. ApiError
@@ -224,8 +224,8 @@ class Service:
             token_ids=bool(request.return_token_ids) or turn.reasons,
             salt=request.cache_salt or "",
             priority=request.priority or 0,
-            shown=frozenset() if turn.is_text else self.tokenizer.specials_named(self.family.marks),
             grammar=grammar,
+            shown=frozenset() if turn.is_text else self.tokenizer.specials_named(self.family.marks),
         )
         generation = Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
         generation.turn = turn

@@ -9,6 +9,7 @@ from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.errors import ApiError, engine_error, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.requests.request_trace import CURRENT
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
 from graphpod_runtime.front.text.tokenizer import Tokenizer
@@ -39,10 +40,10 @@ class Options:
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
     """Lower ones are admitted earlier."""
-    shown: frozenset[int] = frozenset()
-    """Special tokens whose names are part of the text."""
     grammar: Grammar | None = None
     """What every answer must be; None: any text."""
+    shown: frozenset[int] = frozenset()
+    """Special tokens whose names are part of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +272,8 @@ class Generation:
     def _end(self, choice: _Choice, reason: FinishReason) -> None:
         choice.finish = reason
         self.metrics.finished(reason)
+        if (trace := CURRENT.get()) is not None:
+            trace.finishes.append(reason)
         if reason in (FinishReason.Stop, FinishReason.Length):
             seconds = time.perf_counter() - self.received
             decoding = choice.latest - choice.first

@@ -85,6 +85,15 @@ class FrontMetrics:
             for code in ("401", "404", "405"):
                 self.http(OTHER, method, code, 0)
 
+    def tracing(self) -> None:
+        """Spans of requests are made: their series begin at 0."""
+        for result in ("exported", "failed", "dropped"):
+            self.spans(result, 0)
+
+    def spans(self, result: str, count: int) -> None:
+        """So many spans were exported, failed or were dropped."""
+        self._counters.add("graphpod_trace_spans_total", count, result=result)
+
     def http(self, handler: str, method: str, code: str, count: int = 1) -> None:
         """An HTTP answer; paths and methods that we do not serve share one label each."""
         self._counters.add(

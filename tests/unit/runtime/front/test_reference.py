@@ -12,6 +12,7 @@ from graphpod_runtime.front.openai.api import ENDPOINTS
 from graphpod_runtime.front.openai.request import UNUSED, ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
 from graphpod_runtime.front.openai.unbuilt import INSTEAD, MESSAGE_NOT_BUILT, NOT_BUILT
+from graphpod_runtime.front.openapi.route import ENDPOINT
 from graphpod_runtime.front.reference import CODES, MARKED, filled, tables
 from graphpod_runtime.front.refusals import LINES_A_SECOND
 from graphpod_runtime.front.requests.errors import Code
@@ -80,6 +81,7 @@ def test_every_code_and_endpoint_stands_in_the_page() -> None:
     assert set(CODES) == set(get_args(Code))
     assert set(re.findall(r"^\| `((?:GET|POST|DELETE) [^`]+)` \|", PAGE, re.MULTILINE)) == {
         *ENDPOINTS,
+        ENDPOINT,
         *OF_ANTHROPIC,
         *(f"GET {path}" for path in PATHS),
     }
