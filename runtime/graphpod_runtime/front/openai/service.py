@@ -16,6 +16,7 @@ from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.structured.check import GrammarCheck
 from graphpod_runtime.front.openai.structured.grammar import grammar_of
+from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
@@ -88,6 +89,11 @@ class Service:
     def model(self) -> str:
         """The name that clients ask for."""
         return self.status.config.model.name
+
+    @property
+    def reasoning_switch(self) -> ReasoningSwitch:
+        """What a request can do about the model's reasoning."""
+        return ReasoningSwitch.of(self.tokenizer.template, reasons=self.family.reasons)
 
     def admit(self, request: GenerationRequest, prompts: int, until: ExitStack) -> Ignored:
         """Takes room for that many prompts (before any tokenizing), given back with `until`; returns the fields that
