@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
+from graphpod_runtime.front.openai.invocations import invocations
 from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.reply import ModelCard, ModelList
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
@@ -31,6 +32,7 @@ ENDPOINTS = (
     "DELETE /v1/responses/{id}",
     "GET /v1/responses/{id}/input_items",
     "POST /v1/responses/{id}/cancel",
+    "POST /invocations",
     "POST /tokenize",
     "POST /detokenize",
 )
@@ -69,6 +71,10 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
     @app.post("/v1/responses/{id}/cancel")
     async def cancel_response(id: str) -> Response:
         return stored.cancel(id)
+
+    @app.post("/invocations")
+    async def either(request: Request) -> Response:
+        return await invocations(service, request, parser)
 
     @app.post("/tokenize")
     async def tokens_of_text(request: Request) -> Response:

@@ -108,9 +108,9 @@ class Service:
         self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
         return ignored
 
-    def check_model(self, asked: str) -> None:
-        """ApiError 404 for another model than the one that is served."""
-        if asked != self.model:
+    def check_model(self, asked: str | None) -> None:
+        """ApiError 404 for another model than the one that is served; a request may name none."""
+        if asked is not None and asked != self.model:
             raise unknown_model(asked, self.model)
 
     def cache_written(self, generation: Generation) -> int:

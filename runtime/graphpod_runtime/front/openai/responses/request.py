@@ -106,7 +106,7 @@ class ResponsesRequest(GenerationRequest):
         name: neutral for name, neutral in (CHAT_NOT_BUILT | NOT_BUILT).items() if name not in BUILT
     }
 
-    model: str | None = None  # type: ignore[assignment]
+    model: str | None = None
     """The model's name. Default: the one that is served."""
     input: Text | Annotated[list[Item], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
     """A user's text, or items."""
