@@ -12,6 +12,8 @@ from graphpod_runtime.front.openai.turn.turn_form import form_of
 from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.front.text.turn.family import Family
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
+from graphpod_runtime.grammar.bounds import GrammarInvalid
+from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.grammar.source import source_of
 from graphpod_runtime.grammar.vocabulary import read_vocabulary
 from graphpod_runtime.wire.messages import Grammar
@@ -139,3 +141,9 @@ def test_128_tools_fit_one_grammar(vocabulary: LLTokenizer) -> None:
     grammar = grammar_of_calls(ToolUse(many, "required"), PLAIN, TurnForm())
     assert grammar is not None
     assert fits(vocabulary, grammar, '[{"name": "f127", "parameters": {"a": 1}}]')
+
+
+def test_a_schema_may_be_true_or_false(vocabulary: LLTokenizer) -> None:
+    assert fits(vocabulary, Grammar("json_schema", "true"), "[1]")
+    with pytest.raises(GrammarInvalid):
+        compiled(vocabulary, Grammar("json_schema", "false"))
