@@ -42,7 +42,7 @@ ENDPOINTS = (
 def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
     """The application that serves ENDPOINTS; `served` adds what else the port serves, for a 404."""
     app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
-    stored = Responses(service)
+    stored = Responses(service, parser)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
@@ -66,7 +66,7 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
 
     @app.get("/v1/responses/{id}/input_items")
     async def input_items(request: Request, id: str) -> Response:
-        return stored.input_items(id, request)
+        return await stored.input_items(id, request)
 
     @app.post("/v1/responses/{id}/cancel")
     async def cancel_response(id: str) -> Response:
