@@ -57,9 +57,9 @@ def _of_schema(schema: Any, whitespace: str | None) -> str:
     if not isinstance(schema, dict | bool):
         raise GrammarInvalid("a JSON schema is an object, true or false")
     refuse_costly(schema)
-    # llguidance takes options with an object only.
-    whole = ({} if schema else {"not": {}}) if isinstance(schema, bool) else schema
-    return LLMatcher.grammar_from_json_schema(json.dumps(whole), overrides=_blanks(whitespace))
+    if isinstance(schema, bool):  # llguidance has no options for these
+        schema = {} if schema else {"not": {}}
+    return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_blanks(whitespace))
 
 
 def _blanks(whitespace: str | None) -> Any:
