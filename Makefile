@@ -24,6 +24,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Two cores are worth more than spinning threads.
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
+# What the next run need not find out again, where its checkout is a fresh one. By place: mypy locks its cache.
+CACHE := $(or $(GRAPHPOD_CACHE),$(HOME)/.cache/graphpod)
+export MYPY_CACHE_DIR ?= $(CACHE)/mypy$(CURDIR)
 export GRAPHPOD_STARTED := $(or $(GRAPHPOD_STARTED),$(shell date +%s))
 
 COMPILE = $(VENV)/bin/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 \
@@ -38,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test check lint truth peer-suites clients bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: help demo demo-down test check lint truth peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -51,7 +54,12 @@ demo: venv ## from nothing to an answer on a cluster made for it; CLUSTER=curren
 demo-down: venv ## take away what demo made, there or (CLUSTER=current) in your own cluster
 	@$(RUN) -m demo down $(DEMO_CLUSTER)
 
+# Compiled Python, for the next run at this place: in a fresh environment each worker would compile every library.
+COMPILED := $(CACHE)/pyc
+
+test: export PYTHONPYCACHEPREFIX := $(COMPILED)
 test: lint tools images ## every check: lint, unit, and on clusters api, sim and e2e
+	@rm -rf $(COMPILED)$${TMPDIR:-/tmp} # of copies that tests made
 	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 4 --no-loadscope-reorder --durations 10
 
 check: lint ## the inner loop: lint and the tests that your changes touch; ALL=1: all that need no cluster
@@ -73,6 +81,10 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 # A part: make peer-suites PEERS='--suite vllm --file test_chat.py'
 peer-suites: venv .venv-clients/.installed ## other projects' test suites against our engine; table in docs/reference/api-compatibility.md
 	@$(RUN) -m peers $(PEERS)
+
+# More, or fewer: make fuzz-api FUZZ='--bodies 1000 --connections 200'
+fuzz-api: venv ## mutated bodies, broken streams, slow senders, 2000 connections: answers documented, nothing left behind
+	@$(RUN) -m peers.fuzz $(FUZZ)
 
 # A part: make clients CLIENTS='-k langchain'
 clients: venv .venv-clients/.installed ## openai, LangChain, LiteLLM, LlamaIndex, instructor, anthropic and lm-eval against our engine

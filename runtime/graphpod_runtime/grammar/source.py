@@ -58,10 +58,10 @@ def _of_schema(schema: Any, whitespace: str | None) -> str:
         raise GrammarInvalid("a JSON schema is an object, true or false")
     if schema is False:
         raise GrammarInvalid("no value fits: the schema is false")
+    if schema is True:
+        schema = {}
     refuse_costly(schema)
-    return LLMatcher.grammar_from_json_schema(
-        json.dumps({} if schema is True else schema), overrides=_blanks(whitespace)
-    )
+    return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_blanks(whitespace))
 
 
 def _blanks(whitespace: str | None) -> Any:

@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
+from graphpod_runtime.front.openai.invocations import invocations
 from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.reply import ModelCard, ModelList
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
@@ -31,6 +32,7 @@ ENDPOINTS = (
     "DELETE /v1/responses/{id}",
     "GET /v1/responses/{id}/input_items",
     "POST /v1/responses/{id}/cancel",
+    "POST /invocations",
     "POST /tokenize",
     "POST /detokenize",
 )
@@ -40,7 +42,7 @@ ENDPOINTS = (
 def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
     """The application that serves ENDPOINTS; `served` adds what else the port serves, for a 404."""
     app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
-    stored = Responses(service)
+    stored = Responses(service, parser)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
@@ -64,11 +66,15 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
 
     @app.get("/v1/responses/{id}/input_items")
     async def input_items(request: Request, id: str) -> Response:
-        return stored.input_items(id, request)
+        return await stored.input_items(id, request)
 
     @app.post("/v1/responses/{id}/cancel")
     async def cancel_response(id: str) -> Response:
         return stored.cancel(id)
+
+    @app.post("/invocations")
+    async def either(request: Request) -> Response:
+        return await invocations(service, request, parser)
 
     @app.post("/tokenize")
     async def tokens_of_text(request: Request) -> Response:

@@ -50,8 +50,8 @@ class GenerationRequest(StructuredFields):
     model_config = STRICT
     not_built: ClassVar[dict[str, tuple[Any, ...]]] = NOT_BUILT
 
-    model: str
-    """The model's name, as `GET /v1/models` lists it."""
+    model: str | None = None
+    """The model's name, as `GET /v1/models` lists it. Default: the one that is served."""
     temperature: float | None = Field(None, ge=0, le=2)
     """0 always takes the likeliest token. Default: the model's `generation_config.json`, else 1."""
     top_p: float | None = Field(None, gt=0, le=1)

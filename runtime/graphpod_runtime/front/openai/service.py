@@ -108,9 +108,9 @@ class Service:
         self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
         return ignored
 
-    def check_model(self, asked: str) -> None:
-        """ApiError 404 for another model than the one that is served."""
-        if asked != self.model:
+    def check_model(self, asked: str | None) -> None:
+        """ApiError 404 for another model than the one that is served; a request may name none."""
+        if asked is not None and asked != self.model:
             raise unknown_model(asked, self.model)
 
     def cache_written(self, generation: Generation) -> int:
@@ -166,12 +166,7 @@ class Service:
 
     async def grammar(self, request: GenerationRequest) -> Grammar | None:
         """What the request says that its answer must be; None: any text. ApiError 400 for what cannot be used."""
-        if (named := grammar_of(request)) is None:
-            return None
-        param, grammar = named
-        await self.grammars.refuse_unusable(grammar, param)
-        self.metrics.constrained(grammar.kind)
-        return grammar
+        return None if (named := grammar_of(request)) is None else await self.usable(*named)
 
     def grammar_at_once(self, request: GenerationRequest) -> Grammar | None:
         """The same, for callers without an event loop."""
@@ -179,6 +174,12 @@ class Service:
             return None
         param, grammar = named
         self.grammars.refuse_unusable_at_once(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
+    async def usable(self, param: str, grammar: Grammar) -> Grammar:
+        """A grammar that the field `param` asks for. ApiError 400 for one that cannot be used."""
+        await self.grammars.refuse_unusable(grammar, param)
         self.metrics.constrained(grammar.kind)
         return grammar
 

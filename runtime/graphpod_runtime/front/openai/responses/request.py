@@ -38,9 +38,13 @@ BUILT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning", "store")
 
 NOT_HERE: dict[str, tuple[Any, ...]] = {
     "max_tokens": (),
-    "return_token_ids": (False,),
     "n": (1,),
     "best_of": (1,),
+    "use_beam_search": (False,),
+    "prompt_logprobs": (),
+    "logprob_token_ids": ([],),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
     "response_format": (),
 }
 """Fields of generation that a response does not have, with the values that mean "not used"."""
@@ -106,7 +110,7 @@ class ResponsesRequest(GenerationRequest):
         name: neutral for name, neutral in (CHAT_NOT_BUILT | NOT_BUILT).items() if name not in BUILT
     }
 
-    model: str | None = None  # type: ignore[assignment]
+    model: str | None = None
     """The model's name. Default: the one that is served."""
     input: Text | Annotated[list[Item], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
     """A user's text, or items."""
