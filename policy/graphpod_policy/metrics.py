@@ -115,6 +115,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_iteration_tokens", _H, _E, ("model_name",), "Tokens of a landed pass: those generated, and the prompts that it completed.", LENGTH_TOKENS),
     Metric("graphpod_preemptions_total", _C, _E, (), "Requests set back to the queue because pages ran out."),
     Metric("graphpod_nonfinite_logits_total", _C, _E, (), "Requests ended because the model's logits had a NaN or an infinity where a token was due."),
+    Metric("graphpod_pooled_prompts_total", _C, _E, ("model_name", "kind"), "Prompts accepted for their vectors, by what asked for them: embedding, score, rerank."),
     Metric("graphpod_prompt_tokens_total", _C, _E, ("model_name",), "Prompt tokens accepted."),
     Metric("graphpod_generation_tokens_total", _C, _E, ("model_name",), "Tokens generated."),
     Metric("graphpod_requests_total", _C, _E, ("model_name", "finish_reason"), "Requests ended: stop, length, abort, error, rejected, slow_reader."),

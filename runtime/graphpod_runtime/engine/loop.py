@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from graphpod_policy import EngineConfig
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.kv_space import Allocator
+from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
@@ -169,6 +170,7 @@ def _sequence(command: Submit) -> Sequence:
         wants=LogprobRequest(command.logprobs, command.prompt_logprobs),
         salt=command.salt,
         priority=command.priority,
+        pooled=None if command.pooling is None else Pooled(command.pooling),
     )
 
 
@@ -177,6 +179,8 @@ def _events(progress: Progress) -> list[Event]:
     if progress.finish is FinishReason.Error:
         return [Finished(sequence.id, FinishReason.Error, progress.message)]
     first = len(sequence.tokens) == sequence.prompt_len + 1
+    if sequence.pooled is not None:
+        return _embedding(sequence, sequence.pooled)
     prompt = sequence.prompt_logprobs if first else []
     cached = (sequence.cached or 0) if first else 0
     # A stop token ends the text, it is not part of it.
@@ -186,3 +190,13 @@ def _events(progress: Progress) -> list[Event]:
     elif prompt or cached:
         events.append(Tokens(sequence.id, [], prompt_logprobs=prompt, cached=cached))
     return events if progress.finish is None else [*events, Finished(sequence.id, progress.finish)]
+
+
+def _embedding(sequence: Sequence, pooled: Pooled) -> list[Event]:
+    """All events of a request for an embedding: its one token only shows that the last row is finite."""
+    if (vector := pooled.vector()) is None:
+        return [Finished(sequence.id, FinishReason.Error, "the model gave no finite hidden states for this prompt")]
+    return [
+        Tokens(sequence.id, [], cached=sequence.cached or 0, vector=vector),
+        Finished(sequence.id, FinishReason.Stop),
+    ]

@@ -22,6 +22,7 @@ from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.launched_pass import LaunchedPass, Moment, Ran, Results
 from graphpod_runtime.engine.forward.logprobs import of_answers, of_prompts
+from graphpod_runtime.engine.forward.pooled_rows import of_chunks
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
 from graphpod_runtime.engine.memory_poisoning import Poison
@@ -156,9 +157,11 @@ class Runner:
             if members.scored:
                 answers = of_answers(sequences, members.scored, ending, logits, tokens)
         prompts = None
-        if inputs.input_logprobs:
-            prompts = of_prompts(self._engine.model, batch, inputs.starts.tolist(), hidden)
-        return ran, Results(ends_text, tokens, seated, answers, prompts)
+        starts = inputs.starts.tolist()
+        if batch.scores_prompt:
+            prompts = of_prompts(self._engine.model, batch, starts, hidden)
+        pooled = of_chunks(self._engine.model, batch, starts, hidden)
+        return ran, Results(ends_text, tokens, seated, answers, prompts, pooled)
 
     def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Ran]:
         """One pass over `inputs`, on a graph where one fits: its results, and how it ran."""

@@ -36,6 +36,13 @@ class FinishReason(StrEnum):
     SlowReader = "slow_reader"
 
 
+class Pooling(StrEnum):
+    """Which rows of a prompt an embedding is the mean of."""
+
+    Last = "last"
+    Mean = "mean"
+
+
 class Submit(msgspec.Struct, frozen=True, tag=True):
     """A request: token ids in, at most `max_tokens` out. `stop_ids` end it in addition to the model's own end.
     `logprobs` and `prompt_logprobs` are what LogprobRequest calls `answer` and `prompt`.
@@ -58,6 +65,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
     """Lower ones are admitted earlier."""
+    pooling: Pooling | None = None
+    """Set: the answer is no text but one vector; `max_tokens` is 1."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -76,7 +85,8 @@ Command = Submit | Abort | Drain
 class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """New tokens of `id`, in order. The token that stopped a request is not among them. Log-probabilities where they
     were asked for: of these tokens, and once, in the first event, of the prompt's from its second token on. `cached`,
-    in the first event, too: prompt tokens that the prefix cache had.
+    in the first event, too: prompt tokens that the prefix cache had. `vector`: where pooling was asked for, the only
+    answer, little-endian float32.
     """
 
     id: str
@@ -84,6 +94,7 @@ class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     logprobs: list[Logprob] = []
     prompt_logprobs: list[Logprob] = []
     cached: int = 0
+    vector: bytes = b""
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):

@@ -14,6 +14,7 @@ from torch import Tensor
 from graphpod_policy import FallbackReason, Phase, Policy
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.logprobs import Scores
+from graphpod_runtime.engine.forward.pooled_rows import PooledRows
 from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.schedule.batch import Yielded
 from graphpod_runtime.wire.messages import Logprob
@@ -74,6 +75,7 @@ class Results:
     """Where the device keeps the tokens."""
     answers: Scores | None
     prompts: Scores | None = None
+    pooled: PooledRows | None = None
 
 
 class LaunchedPass:
@@ -87,6 +89,7 @@ class LaunchedPass:
         """From a GPU in pinned memory; the host does not wait."""
         self._answers = results.answers and results.answers.copied()
         self._prompts = results.prompts and results.prompts.copied()
+        self._pooled = results.pooled and results.pooled.copied()
         self._landed = Moment(results.tokens.device)
 
     @property
@@ -112,4 +115,5 @@ class LaunchedPass:
             prompts = [[] for _ in tokens]
             for entry, one in self._prompts.owned():
                 prompts[entry].append(one)
-        return Yielded(tokens, tuple(answers), tuple(tuple(scored) for scored in prompts))
+        pooled = () if self._pooled is None else tuple(self._pooled.landed())
+        return Yielded(tokens, tuple(answers), tuple(tuple(scored) for scored in prompts), pooled)
