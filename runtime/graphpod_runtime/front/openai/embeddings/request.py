@@ -4,13 +4,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from graphpod_runtime.front.openai.fields import MAX_MESSAGES, MAX_SALT, STRICT, Text, Tokens, whole_characters
+from graphpod_runtime.front.openai.fields import (
+    MAX_MESSAGES,
+    MAX_PROMPTS,
+    MAX_SALT,
+    STRICT,
+    Text,
+    Tokens,
+    whole_characters,
+)
 from graphpod_runtime.front.openai.messages import Conversation, Message
 from graphpod_runtime.front.openai.unbuilt import Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid
 
 MAX_INPUTS = 2048
-"""Of one request, as OpenAI has it."""
+"""Texts of one request, as OpenAI has it."""
 NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "chat_template": (),
     "padding": ("do_not_pad",),
@@ -26,7 +34,7 @@ TEXTS_NOT_BUILT = NOT_BUILT | {
     "add_special_tokens": (True,),
 }
 
-Texts = Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
+Texts = Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
 
 
 class VectorRequest(BaseModel):
@@ -64,9 +72,9 @@ class EmbeddingRequest(VectorRequest, Conversation):
 
     input: (
         Text
-        | Annotated[list[Text], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
+        | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
         | Tokens
-        | Annotated[list[Tokens], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
+        | Annotated[list[Tokens], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
         | None
     ) = None
     """Text or token ids, alone or in a list; each gives one vector. Either this or `messages`."""

@@ -24,6 +24,7 @@ from graphpod_runtime.front.openai.embeddings.reply import (
     ScoreReply,
 )
 from graphpod_runtime.front.openai.embeddings.request import (
+    MAX_INPUTS,
     EmbeddingRequest,
     RerankRequest,
     ScoreRequest,
@@ -56,7 +57,7 @@ class Embeddings:
         received = time.perf_counter()
         entries = _entries(body)
         with ExitStack() as until:
-            cut = self._admit(request, body, len(entries) or 1, until)
+            cut = self._admit(request, body, len(entries) or 1, "input", until)
             self._check_size(body.dimensions, len(entries) or 1)
             if body.messages:
                 if body.truncate_prompt_tokens is not None:
@@ -84,7 +85,7 @@ class Embeddings:
         first, second = body.sides
         different = list(dict.fromkeys([*first, *second]))
         with ExitStack() as until:
-            cut = self._admit(request, body, len(different), until)
+            cut = self._admit(request, body, len(different), "text_1", until)
             prompts = await token_ids(self._service, different, cut, "text_1")
             id, created = answer_id(request.scope, "score"), int(time.time())
             place = {text: at for at, text in enumerate(different)}
@@ -102,7 +103,7 @@ class Embeddings:
         received = time.perf_counter()
         documents = body.listed
         with ExitStack() as until:
-            cut = self._admit(request, body, 1 + len(documents), until)
+            cut = self._admit(request, body, 1 + len(documents), "documents", until)
             prompts = await token_ids(self._service, [body.query, *documents], cut, "documents")
             id = answer_id(request.scope, "rerank")
 
@@ -114,10 +115,12 @@ class Embeddings:
 
             return await self._answer(request, body, prompts, "rerank", reply, received, until)
 
-    def _admit(self, request: Request, body: VectorRequest, inputs: int, until: ExitStack) -> Cut:
+    def _admit(self, request: Request, body: VectorRequest, inputs: int, param: str, until: ExitStack) -> Cut:
         """Takes room for the inputs that are with the engine at one time. ApiError for another model, a field or a way
-        of pooling that is not built, or a queue without room.
+        of pooling that is not built, too many inputs in the field `param`, or a queue without room.
         """
+        if inputs > MAX_INPUTS:
+            raise invalid(f"{inputs} texts are too many; one request takes {MAX_INPUTS}", param=param)
         request.scope[IGNORED] = header_of(self._service.admit(body, min(inputs, self._service.status.batch), until))
         if self.pooler.refused:
             raise invalid(f"this model has no embeddings here: {self.pooler.refused}", param="model")

@@ -18,14 +18,21 @@ def scaled(raw: bytes, dimensions: int | None, *, unit: bool) -> NDArray[numpy.f
     if not unit:
         return vector
     # In double precision: a large state's square may be more than single precision holds.
-    length = float(numpy.linalg.norm(vector.astype(numpy.float64)))
-    return (vector / (length or 1.0)).astype("<f4")
+    double = vector.astype(numpy.float64)
+    return (double / (float(numpy.linalg.norm(double)) or 1.0)).astype("<f4")
 
 
 def cosines(first: Sequence[bytes], second: Sequence[bytes]) -> list[float]:
-    """Of each pair."""
-    pairs = zip(first, second, strict=True)
-    return [float(numpy.dot(*(scaled(raw, None, unit=True).astype(numpy.float64) for raw in pair))) for pair in pairs]
+    """Of each pair, in double precision."""
+    return [
+        _cosine(*(numpy.frombuffer(raw, dtype="<f4").astype(numpy.float64) for raw in pair))
+        for pair in zip(first, second, strict=True)
+    ]
+
+
+def _cosine(one: NDArray[numpy.float64], other: NDArray[numpy.float64]) -> float:
+    lengths = float(numpy.linalg.norm(one) * numpy.linalg.norm(other))
+    return min(1.0, max(-1.0, float(numpy.dot(one, other)) / (lengths or 1.0)))
 
 
 def encoded(raws: Sequence[bytes], dimensions: int | None, *, unit: bool, base64_: bool) -> list[msgspec.Raw]:
