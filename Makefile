@@ -38,7 +38,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test check lint truth bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: help demo demo-down test check lint truth peer-suites clients bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -69,6 +69,18 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 	@status=0; $(RUN) -m truth --device $(DEVICE) --jobs $(JOBS) --json truth/results/$(DEVICE).json $(if $(WEIGHTS),--weights='$(WEIGHTS)') \
 		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
+
+# A part: make peer-suites PEERS='--suite vllm --file test_chat.py'
+peer-suites: venv .venv-clients/.installed ## other projects' test suites against our engine; table in docs/reference/api-compatibility.md
+	@$(RUN) -m peers $(PEERS)
+
+# A part: make clients CLIENTS='-k langchain'
+clients: venv .venv-clients/.installed ## openai, LangChain, LiteLLM, LlamaIndex, instructor, anthropic and lm-eval against our engine
+	@$(RUN) -m peers.clients $(CLIENTS)
+
+.venv-clients/.installed: locks/clients.txt | $(VENV)/bin/uv
+	$(call step,venv-clients,$(VENV)/bin/uv venv --quiet --clear --python $(RUN) .venv-clients; \
+		$(VENV)/bin/uv pip install --quiet --python .venv-clients/bin/python --require-hashes -r locks/clients.txt; touch $@)
 
 bench: export OMP_NUM_THREADS := $(shell nproc)
 bench: venv ## prefill and decode on this machine, as ratios, and a chat over HTTP; results in benchmarks/results
@@ -157,7 +169,7 @@ plugin: venv ## the archive of the kubectl plugin, for krew
 
 crd: venv ## crds/, docs/reference/, rules and the chart's copies, from the code
 	$(call step,crd,$(VENV)/bin/graphpod crd --out crds; $(VENV)/bin/graphpod docs; $(RUN) -m monitoring; \
-		$(RUN) -m graphpod_runtime.front.openai.reference docs/reference/http.md; \
+		$(RUN) -m graphpod_runtime.front.reference docs/reference/http.md; \
 		cp crds/*.yaml operator/graphpod_operator/rbac*.yaml charts/graphpod/files/)
 
 # Its own environment: nothing of it reaches the engine, the operator or their tests. With --quiet mkdocs counts no
@@ -177,7 +189,8 @@ lock: venv ## locks/ from pyproject.toml; needs torch's CPU wheel
 		$(COMPILE) pyproject.toml --extra gpu -c locks/cuda.in -o locks/runtime-cuda.txt; \
 		$(COMPILE) pyproject.toml --extra dev -c locks/cpu.in $$from -o locks/dev.txt; \
 		$(COMPILE) pyproject.toml --extra dev -c locks/cuda.in -o locks/dev-cuda.txt; \
-		$(COMPILE) --group docs -o locks/docs.txt)
+		$(COMPILE) --group docs -o locks/docs.txt; \
+		$(COMPILE) --group clients -o locks/clients.txt)
 
 tools: venv ## Debian packages and Kubernetes binaries
 	@$(RUN) -m testbed build

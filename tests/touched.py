@@ -24,7 +24,7 @@ SOURCES = ("policy", "operator", "runtime")
 """Folders whose packages are imported without the folder's name."""
 PACKAGES = (
     *("graphpod_policy", "graphpod_operator", "graphpod_runtime"),
-    *("testbed", "demo", "stubs", "truth", "monitoring", "benchmarks", "tests"),
+    *("testbed", "demo", "stubs", "truth", "monitoring", "peers", "benchmarks", "tests"),
 )
 IN_PROCESS = ("tests/unit/", "tests/contracts/")
 ALWAYS = "tests/unit/house/"

@@ -30,10 +30,12 @@ from graphpod_policy.enums import (
     Policy,
     PrefixCache,
     Quantization,
+    ReasoningParser,
     Role,
     Severity,
     SpeculativeMethod,
     Stage,
+    ToolParser,
 )
 from graphpod_policy.exit_codes import NEXT_STEP, ExitCode
 from graphpod_policy.facts import Facts, ModelFacts, ModelUnreadable
@@ -95,12 +97,14 @@ __all__ = [
     "Policy",
     "PrefixCache",
     "Quantization",
+    "ReasoningParser",
     "Role",
     "Rule",
     "ServingConfig",
     "Severity",
     "SpeculativeMethod",
     "Stage",
+    "ToolParser",
     "attention_there",
     "can_start",
     "config_hash",

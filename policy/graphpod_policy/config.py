@@ -24,8 +24,10 @@ from graphpod_policy.enums import (
     Phase,
     PrefixCache,
     Quantization,
+    ReasoningParser,
     Role,
     SpeculativeMethod,
+    ToolParser,
 )
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.model.dtype import DTYPE_BYTES
@@ -96,14 +98,16 @@ class FeatureConfig:
 @dataclass(frozen=True, slots=True)
 class ServingConfig:
     """Limits of the front: requests that may wait, and seconds that open ones get after SIGTERM; whether the API port
-    serves /metrics, too.
+    serves /metrics, too; how answers are read.
     """
 
-    SPARSE: ClassVar[tuple[str, ...]] = ("http_metrics",)
+    SPARSE: ClassVar[tuple[str, ...]] = ("http_metrics", "tool_parser", "reasoning_parser")
 
     max_queue: int = 256
     drain_seconds: int = 30
     http_metrics: bool = True
+    tool_parser: ToolParser = ToolParser.Auto
+    reasoning_parser: ReasoningParser = ReasoningParser.Auto
 
 
 @dataclass(frozen=True, slots=True)

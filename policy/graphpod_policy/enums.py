@@ -96,6 +96,45 @@ class PrefixCache(StrEnum):
     Off = "Off"
 
 
+class ToolParser(StrEnum):
+    """How a model's answers write calls of tools."""
+
+    Auto = "Auto"
+    """As the chat template shows."""
+    Off = "None"
+    """Not read: calls stay text."""
+    DeepSeekV3 = "DeepSeekV3"
+    DeepSeekV31 = "DeepSeekV31"
+    DeepSeekV32 = "DeepSeekV32"
+    Glm4 = "Glm4"
+    Granite = "Granite"
+    Harmony = "Harmony"
+    Hermes = "Hermes"
+    Jamba = "Jamba"
+    KimiK2 = "KimiK2"
+    Llama3Json = "Llama3Json"
+    LongCat = "LongCat"
+    MiniMaxM2 = "MiniMaxM2"
+    Mistral = "Mistral"
+    Phi4Mini = "Phi4Mini"
+    Pythonic = "Pythonic"
+    Qwen3Coder = "Qwen3Coder"
+    SeedOss = "SeedOss"
+
+
+class ReasoningParser(StrEnum):
+    """How a model's answers write reasoning."""
+
+    Auto = "Auto"
+    """As the chat template shows."""
+    Off = "None"
+    """Not read: reasoning stays text."""
+    Harmony = "Harmony"
+    Mistral = "Mistral"
+    SeedOss = "SeedOss"
+    Think = "Think"
+
+
 class AttentionBackend(StrEnum):
     """Which kernels compute attention."""
 

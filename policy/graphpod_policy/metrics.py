@@ -165,7 +165,7 @@ METRICS: tuple[Metric, ...] = (
 
 OBJECTIVES_NAMED = 500
 """Services whose objectives the operator exports at most, the first by namespace and name."""
-MOST_SERIES: dict[Process, int] = {Process.Engine: 3000, Process.Operator: 1600}
+MOST_SERIES: dict[Process, int] = {Process.Engine: 3500, Process.Operator: 1600}
 """Series of one process at most, those of `process_*` and `python_*` included: with ladders as long as the API allows and
 whatever clients send, and with any number of services.
 """

@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphpod_policy import ConfigError, ExitCode, __version__
+from graphpod_policy import ConfigError, ExitCode, ReasoningParser, ToolParser, __version__
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
-from graphpod_runtime.base.arguments import number
+from graphpod_runtime.base.arguments import number, one_of
 from graphpod_runtime.base.openmp import bound_spinning
 
 COMMANDS = {
@@ -110,6 +110,21 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     local = (
         group.add_argument("--name", help="model name in requests (default: the folder's)"),
         *add_local_options(group),
+        group.add_argument(
+            "--tool-parser",
+            type=one_of(ToolParser),
+            default=ToolParser.Auto,
+            metavar="FORMAT",
+            help=f"how answers write calls of tools: {', '.join(ToolParser)}; default: %(default)s (as the chat "
+            "template shows)",
+        ),
+        group.add_argument(
+            "--reasoning-parser",
+            type=one_of(ReasoningParser),
+            default=ReasoningParser.Auto,
+            metavar="FORMAT",
+            help=f"how answers write reasoning: {', '.join(ReasoningParser)}; default: %(default)s",
+        ),
     )
     options = parser.parse_args(arguments)
     if options.config is not None:

@@ -18,7 +18,16 @@ from graphpod_operator.api.base import (
     ValidationRule,
     lasting,
 )
-from graphpod_policy import AllToAll, AttentionBackend, KvCacheDtype, PrefixCache, Quantization, SpeculativeMethod
+from graphpod_policy import (
+    AllToAll,
+    AttentionBackend,
+    KvCacheDtype,
+    PrefixCache,
+    Quantization,
+    ReasoningParser,
+    SpeculativeMethod,
+    ToolParser,
+)
 from graphpod_policy.limits import MOST_CONTEXT
 
 _PART = r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?"
@@ -186,6 +195,16 @@ class Engine(ApiModel):
         True,
         description="Serve /metrics on the API port, too, where the key of apiKeySecretRef guards it. The admin port "
         "always has it. Default: true.",
+    )
+    tool_parser: ToolParser = Field(
+        ToolParser.Auto,
+        description="How the model's answers write calls of tools. None: calls stay text. Default: Auto (as its chat "
+        "template shows).",
+    )
+    reasoning_parser: ReasoningParser = Field(
+        ReasoningParser.Auto,
+        description="How the model's answers write reasoning. None: reasoning stays text. Default: Auto (as its chat "
+        "template shows).",
     )
     vllm_metric_names: Boolean = Field(
         False,

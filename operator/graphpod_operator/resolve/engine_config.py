@@ -46,7 +46,12 @@ def engine_config(name: str, spec: Spec, plan: Plan) -> EngineConfig:
         page_size=spec.engine.page_size,
         kv_cache_bytes=quantity.whole(memory) if memory is not None else None,
         threads=cpu_threads(spec),
-        serving=ServingConfig(drain_seconds=spec.rollout.drain_seconds, http_metrics=spec.engine.http_metrics),
+        serving=ServingConfig(
+            drain_seconds=spec.rollout.drain_seconds,
+            http_metrics=spec.engine.http_metrics,
+            tool_parser=spec.engine.tool_parser,
+            reasoning_parser=spec.engine.reasoning_parser,
+        ),
         prefix_cache=spec.engine.prefix_cache,
         prefill_budget=spec.engine.prefill_budget,
     )

@@ -16,6 +16,9 @@ from graphpod_policy import (
     ModelConfig,
     ModelFacts,
     Policy,
+    ReasoningParser,
+    ServingConfig,
+    ToolParser,
     limits,
     not_built,
     resolve,
@@ -48,6 +51,8 @@ class LocalOptions:
     max_batch: int | None = None
     prefill: Policy = Policy.Auto
     decode: Policy = Policy.Auto
+    tool_parser: ToolParser = ToolParser.Auto
+    reasoning_parser: ReasoningParser = ReasoningParser.Auto
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":
@@ -61,6 +66,8 @@ class LocalOptions:
             max_batch=options.max_batch,
             prefill=options.prefill,
             decode=options.decode,
+            tool_parser=getattr(options, "tool_parser", ToolParser.Auto),
+            reasoning_parser=getattr(options, "reasoning_parser", ReasoningParser.Auto),
         )
 
 
@@ -119,6 +126,7 @@ def local_config(
         resolve(features, request),
         model=ModelConfig(options.name or options.model.resolve().name, str(options.model.resolve())),
         dtype=None if options.dtype == AUTO else options.dtype,
+        serving=ServingConfig(tool_parser=options.tool_parser, reasoning_parser=options.reasoning_parser),
     )
 
 

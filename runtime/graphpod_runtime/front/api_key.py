@@ -32,12 +32,16 @@ class ApiKey:
         """Whether a request's Authorization header (`Bearer KEY`) holds one of the keys. In the same time for every
         wrong key.
         """
-        self._refresh()
         scheme, _, key = authorization.partition(" ")
+        return self.counts(key) and scheme.lower() == SCHEME
+
+    def counts(self, key: str) -> bool:
+        """Whether it is one of the keys. In the same time for every wrong key."""
+        self._refresh()
         sent = _digest(key.strip())
         # every one is compared, and their digests: neither which nor how long a key is shows
         matches = [hmac.compare_digest(sent, digest) for digest in self._digests]
-        return any(matches) and scheme.lower() == SCHEME
+        return any(matches)
 
     def _refresh(self) -> None:
         found = _identity(self._file)

@@ -10,7 +10,8 @@ from graphpod_runtime.front.api_key import ApiKey
 from graphpod_runtime.front.load_report import with_report
 from graphpod_runtime.front.refusals import CODE, REFUSALS
 from graphpod_runtime.front.request_body import BODY_LIMIT, HeldBytes, Interrupted, RequestBody
-from graphpod_runtime.front.request_id import HEADER, IGNORED, request_id
+from graphpod_runtime.front.request_id import ANTHROPIC_HEADER, HEADER, IGNORED, request_id
+from graphpod_runtime.front.requests.error_shapes import encoded_for, is_anthropic
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, too_large, unauthorized, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.requests.status import Status
@@ -42,7 +43,8 @@ class ApiMiddleware:
                 self._metrics.http(scope["path"], scope["method"], str(status))
                 if status >= 400 and status != CLIENT_GONE:
                     REFUSALS.line(id, scope["method"], scope["path"], status, scope.get(CODE))
-                message["headers"] = [*message.get("headers", ()), (HEADER, id.encode())]
+                names = (HEADER, ANTHROPIC_HEADER) if is_anthropic(scope["path"]) else (HEADER,)
+                message["headers"] = [*message.get("headers", ()), *((name, id.encode()) for name in names)]
                 if ignored := scope.get(IGNORED):
                     message["headers"].append((IGNORED_FIELDS, ignored.encode()))
                 if self._status.draining or not incoming.complete:
@@ -81,8 +83,9 @@ class ApiMiddleware:
         """401 without the key: before anything else about the server is disclosed."""
         if self._key is None or scope["path"] in OPEN:
             return None
-        sent = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        return None if self._key.admits(sent.decode("latin-1")) else unauthorized()
+        sent = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}
+        admitted = self._key.admits(sent.get(b"authorization", "")) or self._key.counts(sent.get(b"x-api-key", ""))
+        return None if admitted else unauthorized()
 
     def _refusal(self) -> ApiError | None:
         if self._status.refusing:
@@ -107,7 +110,7 @@ def _not_ready(status: Status) -> ApiError:
 async def _refuse(error: ApiError, scope: Scope, send: Send) -> None:
     scope[CODE] = error.code
     headers = [(name.encode(), value.encode()) for name, value in error.headers().items()]
-    body = error.encoded()
+    body = encoded_for(scope["path"], error)
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -10,6 +10,8 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 HEADER = b"x-request-id"
+ANTHROPIC_HEADER = b"request-id"
+"""The same in answers of Anthropic's API."""
 MAX_LENGTH = 128
 """Characters of a client's own id."""
 WORD = re.compile(rb"[A-Za-z0-9._:/+=-]{1,%d}" % MAX_LENGTH)

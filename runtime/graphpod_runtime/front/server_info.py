@@ -33,6 +33,11 @@ class ServerInfo:
         """Those that are served: `spec.engine.httpMetrics` closes /metrics."""
         return PATHS if self._status.config.serving.http_metrics else PATHS[:-1]
 
+    @property
+    def version(self) -> str:
+        """The engine's."""
+        return str(self._status.report["engine"])
+
     def endpoints(self, api: tuple[str, ...]) -> str:
         """Everything that the API port serves, for a 404."""
         return ", ".join((*api, *(f"GET {path}" for path in self.paths)))
@@ -46,7 +51,7 @@ class ServerInfo:
             return wrong_method(method, path, ", ".join(METHODS))
         match path:
             case "/version":
-                return _json({"version": self._status.report["engine"]})
+                return _json({"version": self.version})
             case "/load":
                 return _json({"server_load": self.load})
             case "/metrics":

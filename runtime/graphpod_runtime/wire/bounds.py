@@ -11,4 +11,4 @@ def outside(tokens: list[int], vocabulary: int) -> str | None:
     if not tokens or (min(tokens) >= 0 and max(tokens) < vocabulary):
         return None
     at, token = next((at, token) for at, token in enumerate(tokens) if not 0 <= token < vocabulary)
-    return f"token id {token} at position {at} of the prompt is not in the model, whose ids are 0 to {vocabulary - 1}"
+    return f"token id {token} at position {at} of the prompt is out of vocabulary: the ids are 0 to {vocabulary - 1}"

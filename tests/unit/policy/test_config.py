@@ -21,7 +21,9 @@ from graphpod_policy import (
     Phase,
     Policy,
     PrefixCache,
+    ReasoningParser,
     ServingConfig,
+    ToolParser,
     config_hash,
     refine,
     resolve,
@@ -201,6 +203,15 @@ def test_an_optional_value_may_be_absent_as_null_only() -> None:
     assert EngineConfig.parse(json.dumps(raw).encode()).features == FeatureConfig(
         deterministic=True, host_cache_bytes=5
     )
+
+
+def test_parsers_that_the_chat_template_chooses_change_no_bytes() -> None:
+    plain = json.loads(config().canonical())["serving"]
+    assert not {"toolParser", "reasoningParser"} & plain.keys(), "the hashes of services from before stay"
+    given = config(serving=ServingConfig(tool_parser=ToolParser.Hermes, reasoning_parser=ReasoningParser.Off))
+    raw = json.loads(given.canonical())["serving"]
+    assert (raw["toolParser"], raw["reasoningParser"]) == ("Hermes", "None")
+    assert EngineConfig.parse(given.canonical()) == given
 
 
 def test_what_is_left_to_the_engine_of_cache_and_schedule_changes_no_bytes() -> None:

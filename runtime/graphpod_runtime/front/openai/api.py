@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Route
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
@@ -19,6 +20,7 @@ from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import json_response
 from graphpod_runtime.front.openai.tokens import detokenize, tokenize
 from graphpod_runtime.front.refusals import CODE
+from graphpod_runtime.front.requests.error_shapes import encoded_for
 from graphpod_runtime.front.requests.errors import ApiError, our_mistake, unknown_model, unknown_url, wrong_method
 
 ENDPOINTS = (
@@ -40,10 +42,9 @@ ENDPOINTS = (
 """What the application serves."""
 
 
-def openai_app(service: Service, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
+def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
     """The application that serves ENDPOINTS; `served` adds what else the port serves, for a 404."""
     app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
-    parser = Parser()
     stored, vectors = Responses(service), Embeddings(service)
 
     @app.post("/v1/chat/completions")
@@ -107,14 +108,14 @@ def openai_app(service: Service, served: Callable[[tuple[str, ...]], str] = ", "
     @app.exception_handler(ApiError)
     async def api_error(request: Request, error: ApiError) -> Response:
         request.scope[CODE] = error.code
-        return Response(error.encoded(), error.status, error.headers())
+        return Response(encoded_for(request.scope["path"], error), error.status, error.headers())
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
         method, path = request.method, request.url.path
         # FastAPI raises these two by itself: no route for the path, or none for the method.
-        if error.status_code == 405 and error.headers:
-            return await api_error(request, wrong_method(method, path, error.headers["Allow"]))
+        if error.status_code == 405:
+            return await api_error(request, wrong_method(method, path, ", ".join(_methods(app, path))))
         return await api_error(request, unknown_url(method, path, served(ENDPOINTS)))
 
     @app.exception_handler(Exception)
@@ -123,6 +124,12 @@ def openai_app(service: Service, served: Callable[[tuple[str, ...]], str] = ", "
         return await api_error(request, our_mistake(error))
 
     return app
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """Those of all routes of a path: FastAPI names only those of the first."""
+    routes = (route for route in app.routes if isinstance(route, Route) and route.path_regex.match(path))
+    return sorted({method for route in routes for method in route.methods or ()})
 
 
 def _card(service: Service) -> ModelCard:

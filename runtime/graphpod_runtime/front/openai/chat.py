@@ -1,7 +1,9 @@
 """POST /v1/chat/completions."""
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -23,20 +25,27 @@ from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
-from graphpod_runtime.front.openai.turn.reader import TextAlone, TurnReader
+from graphpod_runtime.front.openai.turn.reader import TurnPiece, TurnReader
+from graphpod_runtime.front.openai.turn.reasoning_fields import with_effort
+from graphpod_runtime.front.openai.turn.tool_fields import Tool
+from graphpod_runtime.front.openai.turn.turn_form import TAIL, form_of, refuse_unreadable
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation, Piece
 from graphpod_runtime.front.text.chat_template import TemplateError
+from graphpod_runtime.front.text.turn.parts import Reasoning
 
 
 async def chat(service: Service, request: Request, body: ChatRequest) -> Response:
     """One assistant's turn, whole or as a stream. ApiError says what is wrong with the request."""
     received = time.perf_counter()
     with ExitStack() as until:
-        request.scope[IGNORED] = header_of(service.admit(body, 1, until))
+        ignored = service.admit(body, 1, until)
+        if (template := service.tokenizer.template) is not None and not template.knows_reasoning:
+            ignored.update(dict.fromkeys(body.reasoning_fields))
+        request.scope[IGNORED] = header_of(ignored)
         return await _answer(service, request, body, received, until)
 
 
@@ -55,11 +64,19 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
         return [id for piece in pieces for id in piece.ids] if body.return_token_ids else UNSET
 
     prompt_ids = prompt if body.return_token_ids else UNSET
-    reader = TurnReader(TextAlone())
+    reader = TurnReader(generation)
+    shows = body.include_reasoning is not False
+
+    def turn_of(piece: Piece) -> TurnPiece:
+        turn = reader.read(piece)
+        if shows:
+            return turn
+        return replace(turn, parts=tuple(part for part in turn.parts if not isinstance(part, Reasoning)))
+
     if not body.stream:
 
         def reply(pieces: list[Piece]) -> ChatReply:
-            turns = [reader.read(piece) for piece in pieces]
+            turns = [turn_of(piece) for piece in pieces]
             message = message_of(part for turn in turns for part in turn.parts)
             choice = ChatChoice(0, message, str(turns[-1].finish), logprobs(*pieces), token_ids(*pieces))
             return ChatReply(id, created, service.model, [choice], usage(generation), prompt_ids)
@@ -69,8 +86,8 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
     so_far = usage_so_far(body, generation)
 
     def encode(piece: Piece) -> ChatChunk | None:
-        turn = reader.read(piece)
-        if not (turn.parts or turn.finish or turn.said or turn.ids):
+        turn = turn_of(piece)
+        if not (turn.parts or turn.finish or turn.said or (turn.ids and body.return_token_ids)):
             return None
         choice = ChatChunkChoice(0, delta_of(turn.parts), turn.finish, logprobs(piece), token_ids(piece))
         return ChatChunk(id, created, service.model, [choice], so_far())
@@ -80,36 +97,47 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
 
     first = ChatChunkChoice(0, ChatDelta(role="assistant", content=""))
     head: list[Struct] = [ChatChunk(id, created, service.model, [first], so_far(), prompt_ids)]
-    return EventStream(generation, Chunks(encode, head, tail, varies=body.varies), until.pop_all())
+    return EventStream(
+        generation, Chunks(encode, head, tail, varies=body.varies or not generation.turn.is_text), until.pop_all()
+    )
 
 
 async def chat_generation(service: Service, body: ChatRequest, received: float, until: ExitStack) -> Generation:
     """The work of an admitted request. Every API that has turns comes here. ApiError says what is wrong with it."""
-    prompt = await chat_prompt(service, body)
+    family, use = service.family, body.tool_use
+    refuse_unreadable(family, use)
+    if family.reasons and body.include_reasoning is False and (body.logprobs or body.return_token_ids):
+        message = "include_reasoning false hides reasoning, and logprobs or return_token_ids would show it; send one"
+        raise invalid(message, param="include_reasoning")
+    prompt = await chat_prompt(service, body, use.tools if use is not None and use.mode != "none" else ())
     service.admit_tokens([prompt], until)
+    form = form_of(family, use, service.tokenizer.spelled_out(prompt[-TAIL:]))
     max_tokens = body.max_completion_tokens or body.max_tokens
     return service.generation(
-        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives
+        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives, turn=form
     )
 
 
-async def chat_prompt(service: Service, body: Conversation) -> list[int]:
-    """The conversation as token ids. `body` has no messages afterwards: an answer may take minutes, and they are
-    megabytes.
+async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool] | None = None) -> list[int]:
+    """The conversation as token ids, with `tools`; None: with all that it has. `body` has no messages afterwards: an
+    answer may take minutes, and they are megabytes.
     """
-    variables, ending = body.variables, body.ending
+    template, ending = service.tokenizer.template, body.ending
+    variables = with_effort(template, body.variables, body.reasoning_effort)
     messages = [message.plain(at) for at, message in enumerate(body.messages)]
     body.messages.clear()
+    plain = [tool.plain() for tool in (body.tools or () if tools is None else tools)]
     try:
         return await service.tokenized(
-            lambda limit: service.tokenizer.encode_chat(messages, variables, limit, ending),
-            _characters(messages),
+            lambda limit: service.tokenizer.encode_chat(messages, variables, limit, ending, plain),
+            _characters(messages, plain),
             "messages",
         )
     except TemplateError as error:
         raise invalid(str(error), param=error.param) from error
 
 
-def _characters(messages: list[dict[str, Any]]) -> int:
+def _characters(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> int:
     """About as many as the conversation's text will have."""
-    return sum(len(turn["content"] or "") + len(str(turn.get("tool_calls", ""))) for turn in messages)
+    of_turns = sum(len(turn["content"] or "") + len(str(turn.get("tool_calls", ""))) for turn in messages)
+    return of_turns + (len(str(tools)) if tools else 0)

@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from graphpod_runtime.front.openai.fields import MAX_DEPTH, MAX_TOOL_CALLS, MAX_VARIABLES, STRICT, Text, depth_fits
+from graphpod_runtime.front.openai.turn.tool_fields import ToolFields
 from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
 from graphpod_runtime.front.text.chat_template import Ending
@@ -18,6 +19,17 @@ def _text_alone(kind: Any) -> Any:
         message = "{kind} parts are not built; send parts of type text"
         raise PydanticCustomError("not_built", message, {"kind": shown(kind)})
     return kind
+
+
+REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Names that templates have for an earlier turn's reasoning."""
+ROLES = {
+    "tool_calls": "assistant",
+    "tool_call_id": "tool",
+    "reasoning": "assistant",
+    "reasoning_content": "assistant",
+}
+"""Fields of a turn that one role alone has."""
 
 
 class TextPart(BaseModel):
@@ -57,7 +69,7 @@ class ToolCall(BaseModel):
     def plain(self, where: str) -> dict[str, Any]:
         """What a chat template reads: arguments as an object, as templates expect them, where they are one."""
         try:
-            arguments = json.loads(self.function.arguments)
+            arguments = json.loads(self.function.arguments or "{}")
         except (ValueError, RecursionError):
             arguments = None
         if not depth_fits(arguments):
@@ -85,6 +97,10 @@ class Message(BaseModel):
     """Calls of an earlier assistant's turn, for templates that read them."""
     tool_call_id: Text | None = None
     """The call that a turn of role `tool` answers."""
+    reasoning_content: Text | None = None
+    """Reasoning of an earlier assistant's turn, for templates that read it; else without effect."""
+    reasoning: Text | None = None
+    """The same, by vLLM's newer name."""
 
     def take_unknown(self, at: int, ignored: Ignored) -> None:
         """Adds the names of the turn's unknown fields to `ignored`, and forgets them. ApiError 400 for a field that
@@ -105,7 +121,7 @@ class Message(BaseModel):
         """What a chat template reads. ApiError 400 for a field that is missing or of another role; `at` is the turn's
         index.
         """
-        for name, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+        for name, role in ROLES.items():
             if getattr(self, name) and self.role != role:
                 raise invalid(
                     f"messages[{at}].{name} belongs to a turn of role {role!r}", param=f"messages[{at}].{name}"
@@ -121,7 +137,8 @@ class Message(BaseModel):
         if self.tool_calls:
             calls = enumerate(self.tool_calls)
             turn["tool_calls"] = [call.plain(f"messages[{at}].tool_calls[{number}]") for number, call in calls]
-        more = {"name": self.name, "tool_call_id": self.tool_call_id}
+        reasoning = self.reasoning_content or self.reasoning or None
+        more = {"name": self.name, "tool_call_id": self.tool_call_id} | dict.fromkeys(REASONING, reasoning)
         return turn | {name: value for name, value in more.items() if value is not None}
 
     @property
@@ -132,7 +149,7 @@ class Message(BaseModel):
         return "".join(part.text for part in self.content) if isinstance(self.content, list) else self.content
 
 
-class Conversation(BaseModel):
+class Conversation(ToolFields):
     """Turns, and how a chat template writes them."""
 
     model_config = STRICT
@@ -145,6 +162,9 @@ class Conversation(BaseModel):
     """End the prompt with the beginning of an assistant's turn. Default: true, without `continue_final_message`."""
     continue_final_message: bool | None = False
     """Go on with the text of the last message; not with `add_generation_prompt: true`."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """For templates that read `reasoning_effort`. For those that read `enable_thinking` or `thinking` instead, `none`
+    is false and all others are true."""
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -164,9 +184,18 @@ class Conversation(BaseModel):
         return found
 
     def take_ignored_of_messages(self, ignored: Ignored) -> None:
-        """Adds the names of unknown fields of the turns to `ignored`. ApiError 400 as `Message.take_unknown`."""
+        """Adds the names of unknown fields of the turns and tools to `ignored`. ApiError 400 as `Message.take_unknown`
+        and `take_ignored_of_tools`.
+        """
+        self.take_ignored_of_tools(ignored)
         for at, message in enumerate(self.messages or ()):
             message.take_unknown(at, ignored)
+
+    @property
+    def reasoning_fields(self) -> list[str]:
+        """Those of the turns that hold reasoning."""
+        sent = [name for name in REASONING if any(getattr(turn, name, None) for turn in self.messages or ())]
+        return [f"messages[].{name}" for name in sent]
 
     @property
     def ending(self) -> Ending:

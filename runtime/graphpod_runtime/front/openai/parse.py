@@ -142,7 +142,7 @@ def _distance(entry: Any) -> tuple[int, list[int], bool]:
     return len(loc), [part for part in loc if isinstance(part, int)], not entry["type"].endswith("_type")
 
 
-BRANCHES = ("list[", "constrained-", "function-", "dict[", "@")
+BRANCHES = ("list[", "constrained-", "function-", "dict[", "literal[", "NamedTool", "AllowedChoice", "@")
 
 
 def _is_branch(part: object) -> bool:

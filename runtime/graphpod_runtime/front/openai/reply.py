@@ -9,6 +9,12 @@ class PromptTokensDetails(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct, frozen=True):
+    """`reasoning_tokens` of the answer are reasoning."""
+
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of a request; the token that stopped it counts."""
 
@@ -16,6 +22,7 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | msgspec.UnsetType = msgspec.UNSET
 
 
 class FunctionCalled(msgspec.Struct, frozen=True):

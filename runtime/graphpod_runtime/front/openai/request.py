@@ -22,6 +22,7 @@ from graphpod_runtime.front.openai.fields import (
     whole_characters,
 )
 from graphpod_runtime.front.openai.messages import Conversation, Message
+from graphpod_runtime.front.openai.turn.tool_fields import ToolChoiceFields
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, NOT_BUILT, TEXT_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid
 
@@ -126,7 +127,7 @@ class GenerationRequest(BaseModel):
         return self.include_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
 
-class ChatRequest(Conversation, GenerationRequest):
+class ChatRequest(Conversation, ToolChoiceFields, GenerationRequest):
     """POST /v1/chat/completions."""
 
     not_built = CHAT_NOT_BUILT
@@ -139,6 +140,8 @@ class ChatRequest(Conversation, GenerationRequest):
     """Send the log-probability of each token of the answer."""
     top_logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
     """And those of so many likeliest tokens; only with `logprobs: true`."""
+    include_reasoning: bool | None = True
+    """false: leave the reasoning out of the answer. Its tokens count all the same."""
 
     def take_ignored(self) -> Ignored:
         """Those of the messages included."""

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from msgspec import UNSET, UnsetType
 
 from graphpod_policy import PrefixCache
-from graphpod_runtime.front.openai.reply import PromptTokensDetails, Usage
+from graphpod_runtime.front.openai.reply import CompletionTokensDetails, PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.unbuilt import Ignored
@@ -22,6 +22,8 @@ from graphpod_runtime.front.requests.generation import Generation, Options
 from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
+from graphpod_runtime.front.text.turn.family import Family
+from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.bounds import LEAST, outside
 from graphpod_runtime.wire.messages import FinishReason
 
@@ -38,6 +40,8 @@ MAX_NAMED = 1 << 17
 prompt of 128k tokens without alternatives, or one of 6 241 with twenty. A named token takes about 0.5 kB in the two
 processes together, until it is sent.
 """
+TEXT = TurnForm()
+"""Answers that are text."""
 MAX_NAMED_OPEN = 2 * MAX_NAMED
 """Of all open requests together."""
 
@@ -60,6 +64,7 @@ class Service:
     metrics: FrontMetrics
     admission: Admission
     defaults: SamplingDefaults
+    family: Family
     created: int = field(default_factory=lambda: int(time.time()))
     _short: ThreadPoolExecutor = field(default_factory=lambda: _threads("short texts"))
     _long: ThreadPoolExecutor = field(default_factory=lambda: _threads("long texts"))
@@ -74,7 +79,14 @@ class Service:
         defaults: SamplingDefaults,
     ) -> "Service":
         """The service over these parts, nothing open."""
-        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults)
+        serving, template = status.config.serving, tokenizer.template
+        family = Family.of(
+            serving.tool_parser,
+            serving.reasoning_parser,
+            template.source if template else "",
+            knows_tools=template is not None and template.knows_tools,
+        )
+        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults, family)
 
     @property
     def model(self) -> str:
@@ -161,10 +173,11 @@ class Service:
         received: float,
         logprobs: int | None = None,
         echo: bool = False,
+        turn: TurnForm = TEXT,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
-        `received` is time.perf_counter() of the request's arrival. ApiError 400 for a prompt that is empty, foreign to
-        the vocabulary or too long; `param` is the prompt's field.
+        `received` is time.perf_counter() of the request's arrival; `turn` is what the answer's text may hold. ApiError
+        400 for a prompt that is empty, foreign to the vocabulary or too long; `param` is the prompt's field.
         """
         limit, vocabulary = self.status.context_tokens, self.status.vocabulary
         budgets = []
@@ -192,11 +205,14 @@ class Service:
             ignore_eos=bool(request.ignore_eos),
             logprobs=logprobs,
             echo=echo,
-            token_ids=bool(request.return_token_ids),
+            token_ids=bool(request.return_token_ids) or turn.reasons,
             salt=request.cache_salt or "",
             priority=request.priority or 0,
+            shown=frozenset() if turn.is_text else self.tokenizer.specials_named(self.family.marks),
         )
-        return Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
+        generation = Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
+        generation.turn = turn
+        return generation
 
 
 def _threads(name: str) -> ThreadPoolExecutor:
@@ -214,4 +230,5 @@ def usage_so_far(request: GenerationRequest, generation: Generation) -> Callable
 def usage(generation: Generation) -> Usage:
     """The token counts of a generation so far."""
     prompt, completion = generation.prompt_tokens, generation.completion_tokens
-    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(generation.cached_tokens))
+    reasoning = UNSET if (of := generation.reasoning_tokens) is None else CompletionTokensDetails(of)
+    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(generation.cached_tokens), reasoning)

@@ -40,17 +40,12 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "json_schema": (),
     "regex": (),
     "ebnf": (),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
     "reasoning": (),
-    "reasoning_effort": (),
-    "include_reasoning": (True,),
     "thinking": (),
     "thinking_token_budget": (),
     "verbosity": (),
@@ -73,21 +68,28 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
 """Known fields of both endpoints that are not built, with the values that mean "not used" (null always does)."""
 
 CHAT_NOT_BUILT = NOT_BUILT | {"echo": (False,)}
-TEXT_NOT_BUILT = NOT_BUILT | {"max_completion_tokens": (), "top_logprobs": (0,), "messages": ()}
+TEXT_NOT_BUILT = NOT_BUILT | {
+    "max_completion_tokens": (),
+    "top_logprobs": (0,),
+    "messages": (),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "reasoning_effort": (),
+    "include_reasoning": (True,),
+}
 """Those of each endpoint: a field that the other one has would change the answer, too."""
 
 MESSAGE_NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "audio": ({},),
     "function_call": (),
-    "reasoning": ("",),
-    "reasoning_content": ("",),
     "tools": ([],),
     "prefix": (False,),
 }
 """Fields of a message that a prompt would have to hold."""
 
-NEEDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
-"""Fields that have no effect without another one, which is not built."""
+INSTEAD = {"functions": "tools", "function_call": "tool_choice"}
+"""Older names of fields that are built."""
 
 NO_WORD = re.compile(r"[^\w\[\].-]", re.ASCII)
 MAX_IGNORED = 16
@@ -150,9 +152,8 @@ def _is_no_number(value: Any, neutral: tuple[Any, ...]) -> bool:
 
 def _not_built(at: str, name: str, value: Any, neutral: tuple[Any, ...]) -> ApiError:
     """400: the field would change the answer. Lists and objects are not written out."""
-    if name in NEEDS:
-        needs = NEEDS[name]
-        message = f"{name} is only allowed with {needs}, and {needs} is not built; leave both out"
+    if name in INSTEAD:
+        message = f"{at}{name} is not built; send {INSTEAD[name]} instead"
     elif name == "response_format" and isinstance(value, dict) and isinstance(kind := value.get("type"), str):
         message = f"response_format type {shown(kind)} is not built; only text is"
     else:

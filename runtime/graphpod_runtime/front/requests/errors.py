@@ -144,7 +144,7 @@ def unauthorized() -> ApiError:
     """401: no key, or a wrong one. It says no more than that."""
     return ApiError(
         401,
-        "Incorrect API key provided: send the service's key as `Authorization: Bearer KEY`.",
+        "Incorrect API key provided: send the service's key as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
         code="invalid_api_key",
     )
 

@@ -12,6 +12,7 @@ from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
 from graphpod_runtime.front.text.tokenizer import Tokenizer
+from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.messages import Finished, FinishReason, Logprob, Submit
 
 
@@ -38,6 +39,8 @@ class Options:
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
     """Lower ones are admitted earlier."""
+    shown: frozenset[int] = frozenset()
+    """Special tokens whose names are part of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,10 @@ class Generation:
     """What counts for choices that have not ended when the iterator is closed."""
     names: Mapping[str, str] = field(default_factory=dict, init=False)
     """By which exemplars name the request; set it before `pieces` begins."""
+    turn: TurnForm = field(default=TurnForm(), init=False)
+    """What the text of its choices may hold."""
+    reasoning_tokens: int | None = field(default=None, init=False)
+    """Those of `completion_tokens` that were read as reasoning; None for a model without."""
     _choices: list[_Choice] = field(default_factory=list, init=False)
 
     @property
@@ -117,7 +124,12 @@ class Generation:
         running.
         """
         self._choices = [
-            _Choice(len(prompt), self.tokenizer.detokenizer(), StopScanner(self.options.stops), self.received)
+            _Choice(
+                len(prompt),
+                self.tokenizer.detokenizer(self.options.shown),
+                StopScanner(self.options.stops),
+                self.received,
+            )
             for prompt in self.prompts
         ]
         self.metrics.accepted(self.prompt_tokens)

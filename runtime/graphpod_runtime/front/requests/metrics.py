@@ -29,6 +29,9 @@ from graphpod_runtime.wire.report import State
 _METHOD = {
     "/v1/chat/completions": "POST",
     "/v1/completions": "POST",
+    "/v1/responses": "POST",
+    "/v1/messages": "POST",
+    "/v1/messages/count_tokens": "POST",
     "/v1/models": "GET",
     "/v1/embeddings": "POST",
     "/v1/score": "POST",

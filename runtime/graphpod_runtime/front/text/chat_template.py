@@ -1,8 +1,9 @@
 """The chat template of a model folder: a conversation as the text that the model was trained on."""
 
 import json
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -13,8 +14,12 @@ import jinja2.ext
 import jinja2.meta
 import jinja2.sandbox
 
+from graphpod_runtime.front.text.tool_prompt import without_tools
+
 WORDS = 500
 """Characters of a template's own words that a refusal repeats."""
+REASONING = re.compile(r"\breasoning(_content)?\b|\.thinking\b|['\"]thinking['\"]")
+"""How templates name the reasoning of a turn."""
 OURS = frozenset({"messages", "add_generation_prompt", "tools", "documents", "raise_exception", "strftime_now"})
 """Names that a request cannot set."""
 
@@ -58,16 +63,26 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise TemplateInvalid(f"is not jinja2: {error}") from error
         self._specials = dict(specials)
+        self.source = source
+        """Its text."""
         self.variables = frozenset(read - OURS - specials.keys())
         """What a request may set (`enable_thinking`)."""
         self.knows_tool_calls = "tool_calls" in source
         """Whether an assistant's tool calls would be written, not silently left out."""
+        self.knows_tools = "tools" in read
+        """Whether it writes the tools that the model may call."""
+        self.knows_reasoning = REASONING.search(source) is not None
+        """Whether it reads the reasoning of earlier turns."""
 
     def render(
-        self, messages: list[dict[str, Any]], variables: Mapping[str, Any], ending: Ending = Ending.Assistant
+        self,
+        messages: list[dict[str, Any]],
+        variables: Mapping[str, Any],
+        ending: Ending = Ending.Assistant,
+        tools: Sequence[Any] = (),
     ) -> str:
-        """The text up to the `ending`. TemplateError in the template's own words, and for what it would silently leave
-        out.
+        """The text up to the `ending`. A template without a place for `tools` and calls gets them as messages' text.
+        TemplateError in the template's own words, and for what it would silently leave out.
         """
         if unread := sorted(variables.keys() - self.variables):
             known = ", ".join(sorted(self.variables)) or "none"
@@ -75,6 +90,12 @@ class ChatTemplate:
                 f"the model's chat template does not read {unread[0][:WORDS]!r}; it reads: {known}",
                 param="chat_template_kwargs",
             )
+        called = any("tool_calls" in turn for turn in messages)
+        if ending is Ending.LastMessage and messages and "tool_calls" in messages[-1]:
+            message = "continue_final_message goes on with text, and the last message has tool_calls"
+            raise TemplateError(message, param="continue_final_message")
+        if not self.knows_tools and (tools or (called and not self.knows_tool_calls)):
+            messages, tools = without_tools(messages, tools), ()
         for at, turn in enumerate(messages):
             if "tool_calls" in turn and not self.knows_tool_calls:
                 raise TemplateError(
@@ -82,29 +103,31 @@ class ChatTemplate:
                     param=f"messages[{at}].tool_calls",
                 )
         if ending is Ending.LastMessage:
-            return self._up_to_last_message(messages, variables)
-        return self._rendered(messages, variables, ending is Ending.Assistant)
+            return self._up_to_last_message(messages, variables, tools)
+        return self._rendered(messages, variables, ending is Ending.Assistant, tools)
 
-    def _up_to_last_message(self, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> str:
+    def _up_to_last_message(
+        self, messages: list[dict[str, Any]], variables: Mapping[str, Any], tools: Sequence[Any]
+    ) -> str:
         """What the template writes before the end of the last message's text. The end is marked by a random word, as
         the template may trim the text, or write after it.
         """
         *before, last = messages
-        if "tool_calls" in last:
-            message = "continue_final_message goes on with text, and the last message has tool_calls"
-            raise TemplateError(message, param="continue_final_message")
         mark = f"\ue004{secrets.token_hex(8)}\ue005"
-        written = self._rendered([*before, {**last, "content": last["content"] + mark}], variables, False)
+        written = self._rendered([*before, {**last, "content": last["content"] + mark}], variables, False, tools)
         text, found, _ = written.rpartition(mark)
         if not found:
             message = "the model's chat template does not write the last message, so it cannot be continued"
             raise TemplateError(message, param="continue_final_message")
         return text
 
-    def _rendered(self, messages: list[dict[str, Any]], variables: Mapping[str, Any], begin: bool) -> str:
+    def _rendered(
+        self, messages: list[dict[str, Any]], variables: Mapping[str, Any], begin: bool, tools: Sequence[Any]
+    ) -> str:
+        given = {"tools": list(tools)} if tools else {}
         try:
             return self._template.render(
-                {**self._specials, **variables, "messages": messages, "add_generation_prompt": begin}
+                {**self._specials, **variables, **given, "messages": messages, "add_generation_prompt": begin}
             )
         except Exception as error:
             # A template is a program that runs on what a client sent: whatever it raises is about that.

@@ -47,7 +47,7 @@ class ControlTokens:
                 )
             case dict():
                 return any(self.typed_in(key) or self.typed_in(item) for key, item in value.items())
-            case list():
+            case list() | tuple():
                 return any(map(self.typed_in, value))
         return False
 
@@ -58,7 +58,7 @@ class ControlTokens:
                 return self._names.sub(lambda name: f"\ue000{self._nonce}{self._numbers[name[0]]}\ue001", value)
             case dict():
                 return {self.marked(key): self.marked(item) for key, item in value.items()}
-            case list():
+            case list() | tuple():
                 return [self.marked(item) for item in value]
         return value
 

@@ -6,7 +6,7 @@ token of a run of U+FFFD or of special tokens, and raises an error where bytes o
 """
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 
@@ -63,6 +63,26 @@ class TextDetokenizer:
         text = self._decode([*self._before, *self._run])[len(self._decode(self._before)) :]
         self._run = []
         return text
+
+
+class NamingDetokenizer:
+    """Another one, which writes the names of some special tokens, too."""
+
+    def __init__(self, own: Detokenizer, names: Mapping[int, str]) -> None:
+        """`names`: by id."""
+        self._own, self._names = own, names
+
+    def feed(self, ids: Sequence[int]) -> str:
+        if self._names.keys().isdisjoint(ids):
+            return self._own.feed(ids)
+        made = []
+        for id in ids:
+            name = self._names.get(id)
+            made.append(self._own.feed([id]) if name is None else self._own.flush() + name)
+        return "".join(made)
+
+    def flush(self) -> str:
+        return self._own.flush()
 
 
 class StopScanner:

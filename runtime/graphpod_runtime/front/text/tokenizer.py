@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,12 @@ import tokenizers
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.front.text.chat_template import Ending, TemplateError, TemplateInvalid, read_template
 from graphpod_runtime.front.text.control_tokens import ControlTokens
-from graphpod_runtime.front.text.detokenize import ByteDetokenizer, Detokenizer, TextDetokenizer
+from graphpod_runtime.front.text.detokenize import (
+    ByteDetokenizer,
+    Detokenizer,
+    NamingDetokenizer,
+    TextDetokenizer,
+)
 
 # A call then computes in the thread that makes it: a pool shared by all calls would let short texts wait for long ones.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -84,7 +89,7 @@ class Tokenizer:
             if name in ("bos_token", "eos_token", "unk_token", "pad_token") and token is not None
         }
         try:
-            self._template = read_template(folder, config, specials)
+            self.template = read_template(folder, config, specials)
         except TemplateInvalid as error:
             raise TokenizerInvalid(f"the chat template in {folder} {error}") from error
         self._kind = _Decoder.of(self._tokenizer)
@@ -108,19 +113,21 @@ class Tokenizer:
         variables: Mapping[str, Any] | None = None,
         limit: int | None = None,
         ending: Ending = Ending.Assistant,
+        tools: Sequence[Any] = (),
     ) -> list[int]:
         """The tokens of a conversation, up to its `ending`; `variables` are the template's own
-        (`enable_thinking`). What messages and variables say is text, also where it spells a control token.
+        (`enable_thinking`). What messages, variables and tools say is text, also where it spells a control token.
         TemplateError when the conversation cannot be written, TextTooLong for more than `limit` tokens.
         """
-        if self._template is None:
+        template = self.template
+        if template is None:
             raise TemplateError("the model has no chat template; use /v1/completions with a prompt instead")
         control, variables = self._control, dict(variables or {})
-        if not control.typed_in(messages) and not control.typed_in(variables):
-            text = self._template.render(messages, variables, ending)
+        if not any(map(control.typed_in, (messages, variables, tools))):
+            text = template.render(messages, variables, ending, tools)
             self._check_length(self._tokenizer, text, limit)
             return _ids(self._tokenizer, text, specials=False)
-        marked = self._template.render(control.marked(messages), control.marked(variables), ending)
+        marked = template.render(control.marked(messages), control.marked(variables), ending, control.marked(tools))
         text = control.stood_in(marked)
         self._check_length(control.apart, text, limit)
         return control.exchanged(_ids(control.apart, text, specials=False))
@@ -174,11 +181,24 @@ class Tokenizer:
         """One token as the vocabulary spells it; empty for an id that it does not have."""
         return self._tokenizer.id_to_token(id) or ""
 
-    def detokenizer(self) -> Detokenizer:
-        """For the tokens of one answer: all its pieces joined equal `decode` of all of them."""
-        if self._kind.byte_level:
-            return ByteDetokenizer(self._text_bytes)
-        return TextDetokenizer(self.decode, self._holds, self._is_text)
+    def id_of(self, spelling: str) -> int | None:
+        """The one token that is spelled so."""
+        return self._tokenizer.token_to_id(spelling)
+
+    def specials_named(self, names: Iterable[str]) -> frozenset[int]:
+        """The special tokens of these names, as far as the tokenizer has them as such."""
+        return frozenset(id for name in names if (id := self.id_of(name)) in self._specials and id is not None)
+
+    def detokenizer(self, shown: frozenset[int] = frozenset()) -> Detokenizer:
+        """For the tokens of one answer: all its pieces joined equal `decode` of all of them, with the names of the
+        special tokens `shown`.
+        """
+        own = (
+            ByteDetokenizer(self._text_bytes)
+            if self._kind.byte_level
+            else TextDetokenizer(self.decode, self._holds, self._is_text)
+        )
+        return NamingDetokenizer(own, {id: self.spelling(id) for id in shown}) if shown else own
 
     def _text_bytes(self, id: int) -> bytes:
         """What a token of a byte-level tokenizer adds to the text."""

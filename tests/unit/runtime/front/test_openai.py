@@ -176,15 +176,15 @@ def test_a_speakers_name_reaches_the_template() -> None:
     assert turn.plain(0) == {"role": "system", "content": "a", "name": "bob"}
 
 
-def test_text_parts_are_joined_and_a_tool_call_is_refused(front: Front) -> None:
+def test_text_parts_are_joined_and_a_tool_call_is_written_where_the_template_writes_none(front: Front) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     reply = front.post(CHAT, {"model": "echo", "messages": [{"role": "user", "content": parts}]}).json()
     assert reply["choices"][0]["message"]["content"] == "ab"
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     turn = {"role": "assistant", "content": None, "tool_calls": [call]}
-    error = error_of(front.post(CHAT, {"model": "echo", "messages": [turn]}))
-    assert error["param"] == "messages[0].tool_calls"
-    assert "its chat template does not write them" in error["message"]
+    reply = front.post(CHAT, {"model": "echo", "messages": [turn]}).json()
+    written = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    assert reply["choices"][0]["message"]["content"] == written
 
 
 def test_an_assistants_tool_calls_and_their_answers_reach_the_template() -> None:

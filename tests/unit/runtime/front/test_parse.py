@@ -15,6 +15,7 @@ from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import LONG_TEXT, TOKENIZER_THREADS, Service
 from graphpod_runtime.front.requests.admission import Admission
 from graphpod_runtime.front.requests.errors import ApiError
+from graphpod_runtime.front.text.turn.family import Family
 
 HEAD = b'{"model":"m","messages":[{"role":"user","content":"x"}],'
 
@@ -77,7 +78,7 @@ def test_the_content_type_decides(content_type: str, taken: bool) -> None:
 class Asked:
     """The service as far as a prompt needs it."""
 
-    tokenizer = None
+    tokenizer = SimpleNamespace(template=None)
 
     async def tokenized(self, work: Any, characters: int, param: str) -> list[int]:
         return [characters]
@@ -87,7 +88,7 @@ def test_a_short_text_does_not_wait_for_long_ones() -> None:
     async def run() -> None:
         status: Any = SimpleNamespace(context_tokens=10, open_tokens=1_000_000)
         parts: Any = SimpleNamespace()
-        service = Service(status, parts, parts, parts, Admission(0), parts)
+        service = Service(status, parts, parts, parts, Admission(0), parts, Family())
         may_end = threading.Event()
         long = [
             asyncio.create_task(service.tokenized(lambda limit: may_end.wait(60), LONG_TEXT + 1, "prompt"))
@@ -103,7 +104,7 @@ def test_a_short_text_does_not_wait_for_long_ones() -> None:
 
 def test_nothing_of_a_conversation_is_kept_once_it_is_tokens() -> None:
     """An answer may take minutes; sixteen bodies of four megabytes are a gigabyte of objects."""
-    body = parsed(HEAD + b'"metadata":{"a":"b"},"user":"u","tools":[]}', ChatRequest)
+    body = parsed(HEAD + b'"metadata":{"a":"b"},"user":"u"}', ChatRequest)
     body.take_ignored()
     assert asyncio.run(chat_prompt(Asked(), body)) == [1]  # type: ignore[arg-type]
     assert (body.messages, body.model_extra, body.metadata, body.user) == ([], {}, None, None)

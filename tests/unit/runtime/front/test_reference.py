@@ -6,11 +6,14 @@ from typing import get_args
 
 import pytest
 
+from graphpod_runtime.front.anthropic import request as anthropic
+from graphpod_runtime.front.anthropic.routes import ENDPOINTS as OF_ANTHROPIC
 from graphpod_runtime.front.openai.api import ENDPOINTS
-from graphpod_runtime.front.openai.reference import CODES, MARKED, filled, tables
 from graphpod_runtime.front.openai.request import UNUSED, ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
-from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, NEEDS, NOT_BUILT
+from graphpod_runtime.front.openai.unbuilt import INSTEAD, MESSAGE_NOT_BUILT, NOT_BUILT
+from graphpod_runtime.front.openapi.route import ENDPOINT
+from graphpod_runtime.front.reference import CODES, MARKED, filled, tables
 from graphpod_runtime.front.refusals import LINES_A_SECOND
 from graphpod_runtime.front.requests.errors import Code
 from graphpod_runtime.front.server_info import PATHS
@@ -36,7 +39,7 @@ def test_every_field_of_a_request_stands_in_one_table(model: type[ChatRequest | 
     assert (unused, accepted & unused) == (set(UNUSED), set())
     assert refused == set(ChatRequest.not_built) | set(CompletionRequest.not_built)
     assert set(model.not_built).isdisjoint(model.model_fields)
-    assert NEEDS.keys() <= NOT_BUILT.keys()
+    assert INSTEAD.keys() <= NOT_BUILT.keys()
 
 
 def test_every_field_of_a_response_stands_in_one_table() -> None:
@@ -48,6 +51,17 @@ def test_every_field_of_a_response_stands_in_one_table() -> None:
     assert set(ResponsesRequest.not_built) <= refused
 
 
+def test_every_field_of_a_message_stands_in_one_table() -> None:
+    fields, own = set(anthropic.MessagesRequest.model_fields), named("messages")
+    refused = named("messages-not-built") | named("not-built")
+    shared = (named("shared") | {"stream"}) - set(anthropic.NOT_HERE)
+    unused = named("no-effect")
+    assert {field for field in own | shared | unused if "." not in field} == fields - set(anthropic.NOT_HERE)
+    assert set(anthropic.NOT_HERE) <= refused
+    assert set(anthropic.NOT_BUILT).isdisjoint(fields)
+    assert set(anthropic.NOT_BUILT) <= refused
+
+
 def test_fields_of_objects_in_lists_are_named_as_in_errors() -> None:
     inner = {"messages[].role", "messages[].content[].text", "messages[].tool_calls[].function.arguments"}
     assert inner <= named("chat")
@@ -56,7 +70,7 @@ def test_fields_of_objects_in_lists_are_named_as_in_errors() -> None:
 def test_every_field_has_a_meaning() -> None:
     rows = [
         line
-        for name in ("shared", "chat", "completions", "responses", "no-effect", "tokenize", "detokenize")
+        for name in ("shared", "chat", "completions", "responses", "messages", "no-effect", "tokenize", "detokenize")
         for line in tables()[name].splitlines()
     ]
     assert len(rows) > 40
@@ -67,6 +81,8 @@ def test_every_code_and_endpoint_stands_in_the_page() -> None:
     assert set(CODES) == set(get_args(Code))
     assert set(re.findall(r"^\| `((?:GET|POST|DELETE) [^`]+)` \|", PAGE, re.MULTILINE)) == {
         *ENDPOINTS,
+        ENDPOINT,
+        *OF_ANTHROPIC,
         *(f"GET {path}" for path in PATHS),
     }
     assert f"at most {LINES_A_SECOND} a second" in PAGE

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from starlette.routing import Route
 
 from graphpod_runtime.front.openai.api import ENDPOINTS, openai_app
+from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.request import CompletionRequest
 from graphpod_runtime.front.request_body import BODY_LIMIT
 from graphpod_runtime.front.requests.errors import Code
@@ -29,9 +30,14 @@ from .test_openai import CHAT, NESTED, TEXT, error_of, say
         ("frequency_penalty", 0.5, "frequency_penalty 0.5 is not built; only 0 is"),
         ("response_format", {"type": "json_schema"}, "response_format type json_schema is not built; only text is"),
         ("response_format", "json", 'response_format "json" is not built; only {"type": "text"} is'),
-        ("tools", [{"type": "function"}], "tools is not built; leave the field out"),
-        ("tool_choice", "required", "tool_choice is only allowed with tools, and tools is not built; leave both out"),
-        ("reasoning_effort", "low", 'reasoning_effort "low" is not built; leave the field out'),
+        ("functions", [{"name": "f"}], "functions is not built; send tools instead"),
+        ("function_call", {"name": "f"}, "function_call is not built; send tool_choice instead"),
+        (
+            "reasoning_effort",
+            "low",
+            "reasoning_effort is not supported by this model: its chat template reads no such variable",
+        ),
+        ("thinking_token_budget", 5, "thinking_token_budget 5 is not built; leave the field out"),
         ("guided_regex", "a+", 'guided_regex "a+" is not built; leave the field out'),
         ("skip_special_tokens", False, "skip_special_tokens false is not built; only true is"),
         ("echo", True, "echo true is not built; only false is"),
@@ -81,7 +87,7 @@ def test_another_method_is_answered_with_the_one_to_send(front: Front, method: s
 def test_the_endpoints_that_a_404_names_are_those_that_are_served(front: Front) -> None:
     served = {
         f"{method} {route.path.replace(':path', '')}"
-        for route in openai_app(None).routes  # type: ignore[arg-type]
+        for route in openai_app(None, Parser()).routes  # type: ignore[arg-type]
         if isinstance(route, Route)
         for method in route.methods or ()
     }
@@ -169,7 +175,7 @@ def test_a_slash_at_the_end_of_a_path_changes_nothing(front: Front, path: str) -
         ("/tokenize", {}, 400, "prompt", "either prompt or messages"),
         ("/tokenize", say("x", prompt="x"), 400, "prompt", "either prompt or messages"),
         ("/tokenize", say("x", add_special_tokens=True), 400, "add_special_tokens", "for a prompt"),
-        ("/tokenize", say("x", tools=[{}]), 400, "tools", "not built"),
+        ("/tokenize", say("x", tools=[{}]), 400, "tools[0].function", "required"),
         ("/tokenize", {"prompt": "x", "model": "gpt-5"}, 404, "model", "serves 'echo'"),
         ("/tokenize", {"prompt": "x" * 600_000}, 400, "prompt", "600000 characters"),
         ("/tokenize", {"messages": [{"role": "user", "content": "x"}] * 8193}, 400, "messages", "at most 8192"),

@@ -16,33 +16,30 @@ class TextLogprob(msgspec.Struct, frozen=True):
     top_logprobs: list[TokenLogprob]
 
 
-class OutputText(msgspec.Struct, frozen=True):
+class OutputText(msgspec.Struct, frozen=True, tag_field="type", tag="output_text"):
     """The text of a message."""
 
     text: str
     logprobs: list[TextLogprob]
     annotations: list[Any] = []
-    type: str = "output_text"
 
 
-class ReasoningText(msgspec.Struct, frozen=True):
+class ReasoningText(msgspec.Struct, frozen=True, tag_field="type", tag="reasoning_text"):
     """What the model thought."""
 
     text: str
-    type: str = "reasoning_text"
 
 
-class OutputMessage(msgspec.Struct, frozen=True):
+class OutputMessage(msgspec.Struct, frozen=True, tag_field="type", tag="message"):
     """The assistant's words."""
 
     id: str
     status: str
     content: list[OutputText]
     role: str = "assistant"
-    type: str = "message"
 
 
-class ReasoningItem(msgspec.Struct, frozen=True):
+class ReasoningItem(msgspec.Struct, frozen=True, tag_field="type", tag="reasoning"):
     """The assistant's thoughts; `summary` is empty, because they are sent in full."""
 
     id: str
@@ -50,10 +47,9 @@ class ReasoningItem(msgspec.Struct, frozen=True):
     content: list[ReasoningText]
     summary: list[Any] = []
     encrypted_content: None = None
-    type: str = "reasoning"
 
 
-class FunctionCallItem(msgspec.Struct, frozen=True):
+class FunctionCallItem(msgspec.Struct, frozen=True, tag_field="type", tag="function_call"):
     """A call of a function; `arguments` is JSON as the model wrote it."""
 
     id: str
@@ -61,7 +57,6 @@ class FunctionCallItem(msgspec.Struct, frozen=True):
     call_id: str
     name: str
     arguments: str
-    type: str = "function_call"
 
 
 OutputItem = OutputMessage | ReasoningItem | FunctionCallItem

@@ -1,6 +1,5 @@
 """POST /v1/responses: its fields, and the chat request that they stand for."""
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,7 +9,8 @@ from graphpod_runtime.front.openai.fields import MAX_ALTERNATIVES, MAX_MESSAGES,
 from graphpod_runtime.front.openai.request import ChatRequest, GenerationRequest
 from graphpod_runtime.front.openai.responses.items import Item, Turn, take_ignored, turns_of
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, Ignored, take_unknown
-from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
+from graphpod_runtime.front.requests.errors import invalid, shown
+from graphpod_runtime.front.requests.own_words import Words
 
 LOGPROBS = "message.output_text.logprobs"
 INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")
@@ -39,7 +39,7 @@ BUILT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning", "store")
 NOT_HERE: dict[str, tuple[Any, ...]] = {"max_tokens": (), "return_token_ids": (False,), "n": (1,), "best_of": (1,)}
 """Fields of generation that a response does not have, with the values that mean "not used"."""
 
-RENAMED: tuple[tuple[str, str], ...] = (
+RENAMED: Words = (
     (r"messages(\[\d+\])?(\.[\w.\[\]]+)?", "input"),
     (r"max_completion_tokens|max_tokens", "max_output_tokens"),
     (r"response_format\.json_schema\b", "text.format"),
@@ -250,12 +250,3 @@ def _response_format(form: TextFormat) -> dict[str, Any] | None:
         return {"type": "json_object"}
     schema = {"name": form.name, "description": form.description, "schema": form.schema_, "strict": form.strict}
     return {"type": "json_schema", "json_schema": {name: value for name, value in schema.items() if value is not None}}
-
-
-def in_own_words(error: ApiError) -> ApiError:
-    """The error of the chat request, with the fields of the response in its path and text."""
-    message, param = error.message, error.param
-    for found, own in RENAMED:
-        message = re.sub(rf"\b(?:{found})", own, message)
-        param = None if param is None else re.sub(rf"^(?:{found})", own, param)
-    return ApiError(error.status, message, error.code, error.type, param, error.more_headers)

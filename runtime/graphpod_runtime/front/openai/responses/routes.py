@@ -27,17 +27,18 @@ from graphpod_runtime.front.openai.responses.reply import (
     ResponseUsage,
     TextLogprob,
 )
-from graphpod_runtime.front.openai.responses.request import ResponsesRequest, in_own_words
+from graphpod_runtime.front.openai.responses.request import RENAMED, ResponsesRequest
 from graphpod_runtime.front.openai.responses.run import GOING, Run
 from graphpod_runtime.front.openai.responses.store import Kept, ResponseStore, Running
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
-from graphpod_runtime.front.openai.turn.reader import TextAlone, TurnReader
+from graphpod_runtime.front.openai.turn.reader import TurnReader
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
 from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation
+from graphpod_runtime.front.requests.own_words import in_own_words
 from graphpod_runtime.front.text.logprobs import TokenInText
 
 MAX_CONVERSATION_BYTES = 8 << 20
@@ -77,7 +78,7 @@ class Responses:
                 service.admit(chat, 1, until)
                 generation = await chat_generation(service, chat, received, until)
             except ApiError as error:
-                raise in_own_words(error) from error
+                raise in_own_words(error, RENAMED) from error
             id = answer_id(request.scope, "resp", "_")
             generation.names = names_of(id, request.headers.get("traceparent"))
             run = self._run(body, id, generation, items, kept)
@@ -176,12 +177,13 @@ class Responses:
                 generation.cached_tokens,
             )
             details = InputTokensDetails(cached, service.cache_written(generation))
-            return ResponseUsage(prompt, details, completion, OutputTokensDetails(0), prompt + completion)
+            thought = OutputTokensDetails(generation.reasoning_tokens or 0)
+            return ResponseUsage(prompt, details, completion, thought, prompt + completion)
 
         response = _response(body, id, service.model, generation)
         narrator = Narrator(response, logprobs_of if body.logprobs else None)
         store = self.store if stored else None
-        return Run(narrator, TurnReader(TextAlone()), generation, usage, items, turns, store, bool(body.background))
+        return Run(narrator, TurnReader(generation), generation, usage, items, turns, store, bool(body.background))
 
     def _in_background(self, run: Run, until: ExitStack) -> HttpResponse:
         """Runs without the connection, which gets the response as it is queued."""

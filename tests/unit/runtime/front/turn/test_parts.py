@@ -3,8 +3,6 @@
 import msgspec
 
 from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
-from graphpod_runtime.front.openai.turn.reader import TextAlone, TurnReader
-from graphpod_runtime.front.requests.generation import Piece
 from graphpod_runtime.front.text.turn.parts import (
     Call,
     CallArguments,
@@ -15,7 +13,6 @@ from graphpod_runtime.front.text.turn.parts import (
     Turn,
     joined,
 )
-from graphpod_runtime.wire.messages import FinishReason
 
 PARTS: tuple[Part, ...] = (
     Reasoning("I need "),
@@ -62,11 +59,3 @@ def test_a_delta_names_a_call_once_and_then_brings_arguments() -> None:
         "reasoning_content": "I need both.",
     }
     assert msgspec.to_builtins(delta_of([])) == {"content": ""}
-
-
-def test_text_alone_is_content_and_ends_as_the_engine_says() -> None:
-    reader = TurnReader(TextAlone())
-    pieces = [Piece(0, "ab"), Piece(0, ""), Piece(0, "c", FinishReason.Length)]
-    turns = [reader.read(piece) for piece in pieces]
-    assert [turn.parts for turn in turns] == [(Content("ab"),), (), (Content("c"),)]
-    assert [turn.finish for turn in turns] == [None, None, "length"]

@@ -1,6 +1,6 @@
 """The tables of docs/reference/http.md, from the request models, the limits and the codes of errors.
 
-`python -m graphpod_runtime.front.openai.reference PAGE` writes each table between its two marks in the page; a test
+`python -m graphpod_runtime.front.reference PAGE` writes each table between its two marks in the page; a test
 compares.
 """
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_runtime.front import connection, request_body
+from graphpod_runtime.front.anthropic import blocks
+from graphpod_runtime.front.anthropic import request as anthropic
 from graphpod_runtime.front.openai import fields, parse, service, stream, unbuilt
 from graphpod_runtime.front.openai.request import (
     UNUSED,
@@ -45,7 +47,7 @@ CODES: dict[Code, tuple[int, str]] = {
         "This pod does not have that response. Send the conversation as `input`.",
     ),
     "invalid_http": (400, "The request is not HTTP/1.1, or breaks a limit of the connection. It was closed."),
-    "invalid_api_key": (401, "Send the service's key as `Authorization: Bearer KEY`."),
+    "invalid_api_key": (401, "Send the service's key as `Authorization: Bearer KEY` or `x-api-key: KEY`."),
     "model_not_found": (404, "The message names the model that is served."),
     "response_not_found": (404, "This pod has no such response: it is too old, was deleted, or another pod has it."),
     "unknown_url": (404, "The message lists the endpoints."),
@@ -108,6 +110,10 @@ def tables() -> dict[str, str]:
         "not-built": _table(("Field", "Endpoint", "Accepted values"), _not_built()),
         "responses": _table(own, (row for row in _fields(ResponsesRequest.model_json_schema()) if row not in both)),
         "responses-not-built": _table(("Field", "Accepted values"), _responses_not_built()),
+        "messages": _table(
+            own, (row for row in _fields(anthropic.MessagesRequest.model_json_schema()) if _is_own(row, both))
+        ),
+        "messages-not-built": _table(("Field", "Accepted values"), _messages_not_built()),
         "tokenize": _table(own, _fields(TokenizeRequest.model_json_schema(), deep=False)),
         "detokenize": _table(own, _fields(DetokenizeRequest.model_json_schema())),
         "limits": _table(("What", "At most"), LIMITS),
@@ -141,6 +147,22 @@ def _responses_not_built() -> Iterator[tuple[str, str]]:
         yield f"`input[].{name}`", _neutral(neutral)
 
 
+def _is_own(row: tuple[str, ...], shared: list[tuple[str, ...]]) -> bool:
+    """Whether a field of a message is its own; those that it does not have are refused."""
+    name = row[0].strip("`").partition(".")[0]
+    return row not in shared and name not in (*anthropic.NOT_HERE, *UNUSED)
+
+
+def _messages_not_built() -> Iterator[tuple[str, str]]:
+    """Those that a chat does not have, or has."""
+    for name, neutral in (anthropic.NOT_BUILT | anthropic.NOT_HERE).items():
+        if name not in unbuilt.CHAT_NOT_BUILT:
+            yield f"`{name}`", _neutral(neutral)
+    for table, where in ((blocks.NOT_BUILT, "messages[].content[]"), (anthropic.TOOL_NOT_BUILT, "tools[]")):
+        for name, neutral in table.items():
+            yield f"`{where}.{name}`", _neutral(neutral)
+
+
 def _neutral(neutral: tuple[Any, ...]) -> str:
     return ", ".join(f"`{json.dumps(word)}`" for word in neutral) or "none"
 
@@ -152,7 +174,7 @@ def _fields(
     defs = schema.get("$defs", {}) if defs is None else defs
     for name, field in schema["properties"].items():
         required = "yes" if name in schema.get("required", ()) else ""
-        yield f"`{path}{name}`", _type(field), required, field.get("description", "")
+        yield f"`{path}{name}`", _type(field), required, " ".join(field.get("description", "").split())
         for branch in field.get("anyOf", (field,)) if deep else ():
             inner = branch.get("items", branch)
             for one in inner.get("oneOf", (inner,)):

@@ -1,0 +1,120 @@
+"""The routes of /v1/messages: the one file that knows HTTP and the service."""
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphpod_runtime.front.anthropic.narrator import Narrator
+from graphpod_runtime.front.anthropic.reply import Message, TokensCount, Usage, encoded
+from graphpod_runtime.front.anthropic.request import RENAMED, CountRequest, MessagesRequest
+from graphpod_runtime.front.openai.chat import chat_generation, chat_prompt
+from graphpod_runtime.front.openai.chunks import event
+from graphpod_runtime.front.openai.parse import Parser, valid
+from graphpod_runtime.front.openai.request import ChatRequest
+from graphpod_runtime.front.openai.service import Service
+from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
+from graphpod_runtime.front.openai.turn.reader import TurnReader
+from graphpod_runtime.front.openai.unbuilt import header_of
+from graphpod_runtime.front.request_id import IGNORED, answer_id
+from graphpod_runtime.front.requests.error_shapes import anthropic_error
+from graphpod_runtime.front.requests.errors import ApiError
+from graphpod_runtime.front.requests.exemplars import names_of
+from graphpod_runtime.front.requests.generation import Generation, Piece
+from graphpod_runtime.front.requests.own_words import in_own_words
+
+ENDPOINTS = ("POST /v1/messages", "POST /v1/messages/count_tokens")
+
+
+def add_routes(app: FastAPI, service: Service, parser: Parser) -> None:
+    """Adds ENDPOINTS to the application."""
+
+    @app.post("/v1/messages")
+    async def messages(request: Request) -> Response:
+        return await create(service, request, await parser.read(request, MessagesRequest))
+
+    @app.post("/v1/messages/count_tokens")
+    async def tokens_of_messages(request: Request) -> Response:
+        return await count_tokens(service, request, await parser.read(request, CountRequest))
+
+
+async def create(service: Service, request: Request, body: MessagesRequest) -> Response:
+    """The assistant's next turn, whole or as a stream. ApiError says what is wrong with the request."""
+    received = time.perf_counter()
+    service.check_model(body.model)
+    request.scope[IGNORED] = header_of(body.take_ignored())
+    stream, stops = bool(body.stream), body.stop_sequences
+    with ExitStack() as until:
+        try:
+            chat = valid(body.chat(body.max_tokens, stops), ChatRequest)
+            # An answer may take minutes, and texts are megabytes.
+            body.messages, body.system = [], None
+            service.admit(chat, 1, until)
+            generation = await chat_generation(service, chat, received, until)
+        except ApiError as error:
+            raise in_own_words(error, RENAMED) from error
+        id = answer_id(request.scope, "msg", "_")
+        generation.names = names_of(id, request.headers.get("traceparent"))
+        usage = Usage(generation.prompt_tokens, 0)
+        narrator = Narrator(Message(id, service.model, [], usage))
+        answering = MessageEvents(service, generation, narrator, TurnReader(generation))
+        if stream:
+            return EventStream(generation, answering, until.pop_all())
+        return await answer(request.receive, generation, answering.whole)
+
+
+async def count_tokens(service: Service, request: Request, body: CountRequest) -> Response:
+    """The tokens of the prompt. ApiError 400 for one that the context does not hold."""
+    service.check_model(body.model)
+    request.scope[IGNORED] = header_of(body.take_ignored())
+    try:
+        chat = valid(body.chat(None, None), ChatRequest)
+        chat.take_ignored()
+        ids = await chat_prompt(service, chat)
+    except ApiError as error:
+        raise in_own_words(error, RENAMED) from error
+    return json_response(TokensCount(len(ids)))
+
+
+@dataclass(slots=True)
+class MessageEvents:
+    """The way of one message from its pieces. It satisfies Events, for a stream."""
+
+    service: Service
+    generation: Generation
+    narrator: Narrator
+    reader: TurnReader
+
+    def begin(self) -> bytes:
+        """The first events."""
+        return encoded(self.narrator.begun())
+
+    def pieces(self, together: list[Piece]) -> bytes:
+        """The events of pieces that came together."""
+        return encoded(
+            [event for piece in together for event in self.narrator.take(self.reader.read(piece), piece.stop)]
+        )
+
+    def end(self) -> bytes:
+        """The last events of a message that is complete."""
+        return encoded(self.narrator.ended(self.usage()))
+
+    def failed(self, error: ApiError) -> bytes:
+        """The last event of one that is not."""
+        return event(anthropic_error(error), b"error")
+
+    def whole(self, pieces: list[Piece]) -> Message:
+        """The message of all pieces."""
+        for piece in pieces:
+            self.narrator.take(self.reader.read(piece), piece.stop)
+        self.narrator.ended(self.usage())
+        return self.narrator.message
+
+    def usage(self) -> Usage:
+        """The token counts of a generation that has ended."""
+        read, written = self.generation.cached_tokens, self.service.cache_written(self.generation)
+        fresh = self.generation.prompt_tokens - read - written
+        return Usage(fresh, self.generation.completion_tokens, written, read)

@@ -1,0 +1,26 @@
+"""Fields about reasoning, as far as the model's chat template reads them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphpod_runtime.front.requests.errors import invalid
+from graphpod_runtime.front.text.chat_template import ChatTemplate
+
+SWITCHES = ("enable_thinking", "thinking")
+"""Variables by which templates switch reasoning on and off."""
+
+
+def with_effort(template: ChatTemplate | None, variables: Mapping[str, Any], effort: str | None) -> Mapping[str, Any]:
+    """The template's variables with those that `reasoning_effort` sets, unless the request sets them itself. ApiError
+    400 where the template reads none.
+    """
+    known = template.variables if template is not None else frozenset()
+    if effort is None:
+        return variables
+    if "reasoning_effort" in known:
+        return {"reasoning_effort": effort, **variables}
+    switch = next((name for name in SWITCHES if name in known), None)
+    if switch is None:
+        message = "reasoning_effort is not supported by this model: its chat template reads no such variable"
+        raise invalid(message, param="reasoning_effort", code="unsupported_parameter")
+    return {switch: effort != "none", **variables}

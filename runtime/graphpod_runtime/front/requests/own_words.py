@@ -1,0 +1,21 @@
+"""Errors of one request in the words of another: an API that translates its requests names its own fields."""
+
+import re
+from collections.abc import Sequence
+
+from graphpod_runtime.front.requests.errors import ApiError
+
+Words = Sequence[tuple[str, str]]
+"""Regular expressions of fields, and what they are called instead; the first that matches counts."""
+
+
+def in_own_words(error: ApiError, words: Words) -> ApiError:
+    """The error with other names in its path and text."""
+    message, param = error.message, error.param
+    for found, own in words:
+        message = re.sub(rf"\b(?:{found})", own, message)
+    for found, own in words:
+        if param is not None and re.match(found, param):
+            param = re.sub(rf"^(?:{found})", own, param)
+            break
+    return ApiError(error.status, message, error.code, error.type, param, error.more_headers)
