@@ -157,10 +157,9 @@ class Runner:
             if members.scored:
                 answers = of_answers(sequences, members.scored, ending, logits, tokens)
         prompts = None
-        starts = inputs.starts.tolist()
         if batch.scores_prompt:
-            prompts = of_prompts(self._engine.model, batch, starts, hidden)
-        pooled = of_chunks(self._engine.model, batch, starts, hidden)
+            prompts = of_prompts(self._engine.model, batch, inputs.starts.tolist(), hidden)
+        pooled = of_chunks(self._engine.model, batch, inputs.starts.tolist(), hidden) if batch.pools else None
         return ran, Results(ends_text, tokens, seated, answers, prompts, pooled)
 
     def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Ran]:

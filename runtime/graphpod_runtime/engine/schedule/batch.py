@@ -62,9 +62,14 @@ class PrefillBatch:
         return any(chunk.sequence.wants.prompt is not None and chunk.scored for chunk in self.chunks)
 
     @property
+    def pools(self) -> bool:
+        """Whether a chunk may give rows to an embedding."""
+        return any(chunk.sequence.pooled is not None for chunk in self.chunks)
+
+    @property
     def reads_all_rows(self) -> bool:
         """Whether more rows count than the last of each chunk, for log-probabilities or for the mean of rows."""
-        return self.scores_prompt or any(len(chunk.pooled) > 1 for chunk in self.chunks)
+        return self.scores_prompt or (self.pools and any(len(chunk.pooled) > 1 for chunk in self.chunks))
 
 
 @dataclass(frozen=True, slots=True)

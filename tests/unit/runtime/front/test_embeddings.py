@@ -147,6 +147,7 @@ def test_dimensions_are_those_that_the_model_says_it_has(pod: Front) -> None:
         ("score", {"queries": "a"}, "queries", "send text_1 and text_2"),
         ("score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, "text_1", "send one or as many"),
         ("score", {"text_1": "", "text_2": "a"}, "text_1", "at least one token"),
+        ("score", {"text_1": "a", "text_2": ["a"] * 2049}, "text_2", "one request takes 2048"),
         ("rerank", {"query": "a", "documents": []}, "documents", ""),
         ("rerank", {"query": "a", "documents": ["b"], "top_n": -1}, "top_n", "greater than or equal to 0"),
     ],

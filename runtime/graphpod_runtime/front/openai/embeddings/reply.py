@@ -20,12 +20,12 @@ class EmbeddingItem(msgspec.Struct, frozen=True):
 
 
 class EmbeddingReply(msgspec.Struct, frozen=True):
-    """The vectors of all inputs, in their order; each item is encoded already."""
+    """The vectors of all inputs, in their order."""
 
     id: str
     created: int
     model: str
-    data: list[msgspec.Raw]
+    data: list[EmbeddingItem]
     usage: PromptUsage
     object: str = "list"
 

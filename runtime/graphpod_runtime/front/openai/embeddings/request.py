@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from graphpod_runtime.front.openai.fields import (
     MAX_MESSAGES,
-    MAX_PROMPTS,
     MAX_SALT,
     STRICT,
     Text,
@@ -34,7 +34,18 @@ TEXTS_NOT_BUILT = NOT_BUILT | {
     "add_special_tokens": (True,),
 }
 
-Texts = Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
+
+def _few(value: Any) -> Any:
+    """One error for too many texts, not one for each form that they could have had."""
+    if isinstance(value, list) and len(value) > MAX_INPUTS and not isinstance(value[0], int):
+        message = "holds {count} texts; one request takes {most}"
+        raise PydanticCustomError("too_many_texts", message, {"count": len(value), "most": MAX_INPUTS})
+    return value
+
+
+SeveralTexts = Annotated[list[Text], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
+SeveralPrompts = Annotated[list[Tokens], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
+Texts = Annotated[Text | SeveralTexts, BeforeValidator(_few)]
 
 
 class VectorRequest(BaseModel):
@@ -70,13 +81,7 @@ class VectorRequest(BaseModel):
 class EmbeddingRequest(VectorRequest, Conversation):
     """POST /v1/embeddings."""
 
-    input: (
-        Text
-        | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
-        | Tokens
-        | Annotated[list[Tokens], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
-        | None
-    ) = None
+    input: Annotated[Text | SeveralTexts | Tokens | SeveralPrompts | None, BeforeValidator(_few)] = None
     """Text or token ids, alone or in a list; each gives one vector. Either this or `messages`."""
     messages: Annotated[list[Message], Field(fail_fast=True, max_length=MAX_MESSAGES)] | None = None  # type: ignore[assignment]
     """A conversation, which gives one vector."""

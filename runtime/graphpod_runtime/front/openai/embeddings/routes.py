@@ -24,7 +24,6 @@ from graphpod_runtime.front.openai.embeddings.reply import (
     ScoreReply,
 )
 from graphpod_runtime.front.openai.embeddings.request import (
-    MAX_INPUTS,
     EmbeddingRequest,
     RerankRequest,
     ScoreRequest,
@@ -57,7 +56,7 @@ class Embeddings:
         received = time.perf_counter()
         entries = _entries(body)
         with ExitStack() as until:
-            cut = self._admit(request, body, len(entries) or 1, "input", until)
+            cut = self._admit(request, body, len(entries) or 1, until)
             self._check_size(body.dimensions, len(entries) or 1)
             if body.messages:
                 if body.truncate_prompt_tokens is not None:
@@ -74,7 +73,7 @@ class Embeddings:
             dimensions, unit, base64 = body.dimensions, body.use_activation is not False, body.encoding_format
 
             def reply(vectors: list[bytes], work: Embedding) -> EmbeddingReply:
-                data = encoded(vectors, dimensions, unit=unit, base64_=base64 == "base64")
+                data: Any = encoded(vectors, dimensions, unit=unit, base64_=base64 == "base64")
                 return EmbeddingReply(id, created, self._service.model, data, _usage(work))
 
             return await self._answer(request, body, prompts, "embedding", reply, received, until)
@@ -85,7 +84,7 @@ class Embeddings:
         first, second = body.sides
         different = list(dict.fromkeys([*first, *second]))
         with ExitStack() as until:
-            cut = self._admit(request, body, len(different), "text_1", until)
+            cut = self._admit(request, body, len(different), until)
             prompts = await token_ids(self._service, different, cut, "text_1")
             id, created = answer_id(request.scope, "score"), int(time.time())
             place = {text: at for at, text in enumerate(different)}
@@ -103,7 +102,7 @@ class Embeddings:
         received = time.perf_counter()
         documents = body.listed
         with ExitStack() as until:
-            cut = self._admit(request, body, 1 + len(documents), "documents", until)
+            cut = self._admit(request, body, 1 + len(documents), until)
             prompts = await token_ids(self._service, [body.query, *documents], cut, "documents")
             id = answer_id(request.scope, "rerank")
 
@@ -115,12 +114,10 @@ class Embeddings:
 
             return await self._answer(request, body, prompts, "rerank", reply, received, until)
 
-    def _admit(self, request: Request, body: VectorRequest, inputs: int, param: str, until: ExitStack) -> Cut:
+    def _admit(self, request: Request, body: VectorRequest, inputs: int, until: ExitStack) -> Cut:
         """Takes room for the inputs that are with the engine at one time. ApiError for another model, a field or a way
-        of pooling that is not built, too many inputs in the field `param`, or a queue without room.
+        of pooling that is not built, or a queue without room.
         """
-        if inputs > MAX_INPUTS:
-            raise invalid(f"{inputs} texts are too many; one request takes {MAX_INPUTS}", param=param)
         request.scope[IGNORED] = header_of(self._service.admit(body, min(inputs, self._service.status.batch), until))
         if self.pooler.refused:
             raise invalid(f"this model has no embeddings here: {self.pooler.refused}", param="model")
