@@ -38,7 +38,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test check lint truth peer-suites clients bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: help demo demo-down test check lint truth peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -73,6 +73,10 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 # A part: make peer-suites PEERS='--suite vllm --file test_chat.py'
 peer-suites: venv .venv-clients/.installed ## other projects' test suites against our engine; table in docs/reference/api-compatibility.md
 	@$(RUN) -m peers $(PEERS)
+
+# More, or fewer: make fuzz-api FUZZ='--bodies 1000 --connections 200'
+fuzz-api: venv ## mutated bodies, broken streams, slow senders, 2000 connections: answers documented, nothing left behind
+	@$(RUN) -m peers.fuzz $(FUZZ)
 
 # A part: make clients CLIENTS='-k langchain'
 clients: venv .venv-clients/.installed ## openai, LangChain, LiteLLM, LlamaIndex, instructor, anthropic and lm-eval against our engine

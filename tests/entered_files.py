@@ -81,6 +81,13 @@ def entered(runner: Runner, phase: Phase, sampling: Sampling) -> Entered:
         with watch():
             return launch(batch), True
 
+    def chosen(flight: Any) -> None:
+        launched, steady = flight
+        if not steady:
+            return runner.choose(launched)
+        with watch():
+            return runner.choose(launched)
+
     def landed(flight: Any) -> Any:
         launched, steady = flight
         if not steady:
@@ -89,7 +96,7 @@ def entered(runner: Runner, phase: Phase, sampling: Sampling) -> Entered:
             return land(launched)
 
     scheduler = Scheduler(runner.pages, Limits.of(runner.config, max_queue=64), runner.eos_ids)
-    turns = RunAhead(scheduler, _Launching(watched, landed))
+    turns = RunAhead(scheduler, _Launching(watched, landed, chosen))
     rounds = 1 if phase is Phase.Decode else WARM_TURNS + 2
     for number in range(rounds):
         for index in range(3):
@@ -107,6 +114,7 @@ class _Launching(NamedTuple):
 
     launch: Callable[[Batch], Any]
     land: Callable[[Any], Any]
+    choose: Callable[[Any], None]
     ahead: bool = True
 
 

@@ -37,6 +37,7 @@ class Driven(Protocol):
     @property
     def ahead(self) -> bool: ...
     def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass: ...
+    def choose(self, flight: LaunchedPass) -> None: ...
     def land(self, flight: LaunchedPass) -> Yielded: ...
 
 
@@ -105,6 +106,10 @@ class RecordedSchedule:
             tokens = wanted.yielded.tokens
         return RecordedFlight(self.runner.launch(batch, tokens), phase, rows, tokens)
 
+    def choose(self, flight: RecordedFlight) -> None:
+        """As `runner` does."""
+        self.runner.choose(flight.flight)
+
     def land(self, flight: RecordedFlight) -> Yielded:
         """Records what the pass yields."""
         yielded = self.runner.land(flight.flight)
@@ -114,7 +119,9 @@ class RecordedSchedule:
 
     def forward(self, batch: Batch) -> Yielded:
         """`batch` from its launch to its landing."""
-        return self.land(self.launch(batch))
+        flight = self.launch(batch)
+        self.choose(flight)
+        return self.land(flight)
 
     def sequence(self, id: str, tokens: List[int], new: int) -> Sequence:
         """A request of this run."""

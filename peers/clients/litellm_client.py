@@ -14,6 +14,7 @@ import pytest
 
 from .conftest import MODEL
 from .openai_client import QUESTION, WEATHER
+from .pages import FOLDER, program
 
 SECONDS = 120
 
@@ -34,14 +35,10 @@ def test_the_sdk_raises_its_own_errors(api: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def proxy(api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def proxy(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("proxy")
     config = folder / "config.yaml"
-    entry = {
-        "model_name": "chat",
-        "litellm_params": {"model": f"hosted_vllm/{MODEL}", "api_base": api, "api_key": "none"},
-    }
-    config.write_text(json.dumps({"model_list": [entry]}))
+    config.write_text(program(FOLDER / "litellm.md", "yaml", url))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

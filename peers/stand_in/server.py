@@ -14,16 +14,23 @@ from peers.settings import Settings
 WITH_VALUE = {
     "--dtype", "--max-num-seqs", "--gpu-memory-utilization", "--max-num-batched-tokens", "--load-format", "--runner",
     "--structured-outputs-config.backend", "--max-lora-rank", "--max-cpu-loras", "--lora-modules", "--port",
-    "--limit-mm-per-prompt", "--max-logprobs", "--tool-call-parser", "--reasoning-parser",
+    "--limit-mm-per-prompt", "--max-logprobs",
 }  # fmt: skip
 """Flags about vLLM's own engine, or about what our server does without a flag; their values are not read."""
 WITHOUT_VALUE = {
     "--enforce-eager", "--enable-lora", "--enable-auto-tool-choice", "--enable-prompt-tokens-details",
     "--no-enable-prefix-caching", "--enable-chunked-prefill", "--trust-remote-code", "--enable-server-load-tracking",
-    "--enable-request-id-headers",
+    "--enable-request-id-headers", "--enable-per-request-metrics", "--enable-tokenizer-info-endpoint",
 }  # fmt: skip
+PARSERS = {
+    "--tool-call-parser": ("--tool-parser", {"hermes": "Hermes"}),
+    "--reasoning-parser": ("--reasoning-parser", {"qwen3": "Think"}),
+}
+"""Ours, and their values."""
 CONTEXT = 2048
-"""Tokens, at most: SmolLM2 on a CPU."""
+"""Tokens, where a test asks for no more: the KV cache of longer ones takes longer to make."""
+MODEL_CONTEXT = 8192
+"""SmolLM2's own."""
 
 
 class FlagUnknown(Exception):
@@ -93,6 +100,7 @@ atexit.register(stop)
 
 def _words(model: str, flags: list[str], environment: dict[str, str], settings: Settings) -> list[str]:
     """Our command line. FlagUnknown for what has no counterpart."""
+    same: list[str] = []
     given: dict[str, str] = {"--max-model-len": str(CONTEXT), "--served-model-name": model}
     key = environment.get("VLLM_API_KEY")
     rest = [part for flag in flags for part in (flag.split("=", 1) if flag.startswith("--") else (flag,))]
@@ -102,12 +110,18 @@ def _words(model: str, flags: list[str], environment: dict[str, str], settings: 
             given[flag] = rest.pop(0)
         elif flag == "--api-key":
             key = rest.pop(0)
+        elif flag == "--root-path":
+            same += [flag, rest.pop(0)]
+        elif flag in PARSERS:
+            ours, values = PARSERS[flag]
+            same += [ours, values[rest.pop(0)]]
         elif flag in WITH_VALUE:
             rest.pop(0)
         elif flag not in WITHOUT_VALUE:
             raise FlagUnknown(f"our server has no counterpart for {flag}")
-    words = ["--name", given["--served-model-name"]]
-    words += ["--max-model-len", str(min(CONTEXT, int(given["--max-model-len"]))), *settings.engine]
+    words = ["--name", given["--served-model-name"], "--vllm-metric-names", *same]
+    length = min(MODEL_CONTEXT, int(given["--max-model-len"]))
+    words += ["--max-model-len", str(length), "--max-batch", "8" if length <= CONTEXT else "4", *settings.engine]
     if key is not None:
         file = Path(settings.folder) / "keys"
         file.write_text(f"{key}\n")

@@ -39,6 +39,25 @@ class Metric:
 
 LAUNCH_SECONDS = tuple(round(0.00002 * 1.8**step, 6) for step in range(21))
 FORWARD_SECONDS = tuple(round(0.00025 * 1.6**step, 6) for step in range(21))
+GRAMMAR_SECONDS = (
+    0.00002,
+    0.00005,
+    0.0001,
+    0.0002,
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+)
 CAPTURE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TTFT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 40, 80)
 ITL_SECONDS = (
@@ -114,9 +133,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_prefix_cache_tokens", _G, _E, (), "Tokens that the prefix cache holds."),
     Metric("graphpod_iteration_tokens", _H, _E, ("model_name",), "Tokens of a landed pass: those generated, and the prompts that it completed.", LENGTH_TOKENS),
     Metric("graphpod_preemptions_total", _C, _E, (), "Requests set back to the queue because pages ran out."),
+    Metric("graphpod_grammar_compile_duration_seconds", _H, _E, (), "Compilation of one answer grammar, those that were refused included.", GRAMMAR_SECONDS),
+    Metric("graphpod_grammar_cache_hits_total", _C, _E, (), "Requests whose grammar had been compiled before."),
+    Metric("graphpod_grammar_mask_duration_seconds", _H, _E, (), "The host's time to write the token masks of one pass.", GRAMMAR_SECONDS),
     Metric("graphpod_nonfinite_logits_total", _C, _E, (), "Requests ended because the model's logits had a NaN or an infinity where a token was due."),
     Metric("graphpod_pooled_prompts_total", _C, _E, ("model_name", "kind"), "Prompts accepted for their vectors, by what asked for them: embedding, score, rerank."),
     Metric("graphpod_prompt_tokens_total", _C, _E, ("model_name",), "Prompt tokens accepted."),
+    Metric("graphpod_grammar_requests_total", _C, _E, ("model_name", "kind"), "Requests whose answers must follow a grammar, by its kind."),
     Metric("graphpod_generation_tokens_total", _C, _E, ("model_name",), "Tokens generated."),
     Metric("graphpod_requests_total", _C, _E, ("model_name", "finish_reason"), "Requests ended: stop, length, abort, error, rejected, slow_reader."),
     Metric("graphpod_time_to_first_token_seconds", _H, _E, ("model_name",), "Request received to first token.", TTFT_SECONDS),
@@ -133,6 +156,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_request_prefill_computed_tokens", _H, _E, ("model_name",), "Prompt tokens that were computed, not found in the prefix cache, of requests at their first token.", LENGTH_TOKENS),
     Metric("graphpod_request_preemptions", _H, _E, ("model_name",), "Times that a request was set back to the queue, of requests that ended by stop or length.", FEW),
     Metric("graphpod_http_requests_total", _C, _E, ("handler", "method", "code"), "HTTP answers by route."),
+    Metric("graphpod_trace_spans_total", _C, _E, ("result",), "Spans of traced requests: exported, failed (the collector did not take them), dropped (too many waited). Without tracing it has no series."),
     # operator
     Metric("graphpod_operator_build_info", _G, _O, ("version", "resolver_revision"), "Always 1; what this operator was built from."),
     Metric("graphpod_operator_inferenceservices", _G, _O, ("ready", "prefill", "decode"), "Services by Ready condition and effective policies, counted from the store."),

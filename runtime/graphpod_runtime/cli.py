@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(arguments: Sequence[str]) -> int:
+    from graphpod_runtime.front.access.arguments import http_options
     from graphpod_runtime.front.options import ServeOptions
     from graphpod_runtime.front.serve import serve
 
@@ -75,13 +76,14 @@ def _serve(arguments: Sequence[str]) -> int:
                 options.http_port,
                 options.admin_port,
                 options.termination_log,
-                api_key_file=options.api_key_file,
-                vllm_metric_names=options.vllm_metric_names,
+                **http_options(options),
             )
         )
 
 
 def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
+    from graphpod_runtime.front.access.arguments import add_http_options
+
     parser = argparse.ArgumentParser(prog="graphpod-engine serve", description=COMMANDS["serve"])
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="an engine.json, as the operator writes it")
@@ -101,11 +103,8 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
         default=8001,
         help="probes, warm-up, metrics; default: %(default)s (0: a free port)",
     )
-    parser.add_argument(
-        "--api-key-file", type=Path, metavar="FILE", help="require one of this file's keys (one a line) for /v1/"
-    )
-    parser.add_argument("--vllm-metric-names", action="store_true", help="export metrics by vLLM's names, too")
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="file for the cause of an exit")
+    add_http_options(parser)
     group = parser.add_argument_group("with --model")
     local = (
         group.add_argument("--name", help="model name in requests (default: the folder's)"),

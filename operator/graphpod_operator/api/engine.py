@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from graphpod_operator.api.base import (
+    ATOMIC,
     ApiModel,
     Boolean,
     Bytes,
@@ -128,6 +129,53 @@ class ApiKeySecretRef(ApiModel):
     key: str = Field("api-key", min_length=1, max_length=253, description="Key in the Secret. Default: api-key.")
 
 
+class TlsSecretRef(ApiModel):
+    """The certificate of the API port."""
+
+    name: ObjectName = Field(description="Name of the Secret, of type kubernetes.io/tls. Required, no default.")
+
+
+Origin = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=255,
+        pattern=r"^(\*|https?://([a-z0-9]([-a-z0-9.]*[a-z0-9])?|\[[0-9a-f:]+\])(:[0-9]{1,5})?)$",
+    ),
+]
+"""As browsers write one: in lower case, without a path."""
+
+
+class Cors(ApiModel):
+    """Web pages that may use the API from a browser."""
+
+    allow_origins: tuple[Origin, ...] = Field(
+        min_length=1,
+        max_length=16,
+        description='Origins of these pages, such as https://chat.example.com; "*" is any page. Required, no default.',
+        json_schema_extra=ATOMIC,
+    )
+
+
+class Tracing(ApiModel):
+    """Traces of requests, sent to an OpenTelemetry collector."""
+
+    endpoint: str = Field(
+        min_length=8,
+        max_length=512,
+        pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
+        description="Base URL of a collector that takes OTLP over HTTP, such as http://otel-collector.monitoring:4318; "
+        "spans go to its /v1/traces. Required, no default.",
+    )
+    sampling_rate_per_million: Integer = Field(
+        1_000_000,
+        ge=0,
+        le=1_000_000,
+        description="Requests of a million that are traced, where the client's traceparent header does not decide. "
+        "Default: 1000000 (all).",
+    )
+
+
 class Engine(ApiModel):
     """How the engine runs."""
 
@@ -149,6 +197,20 @@ class Engine(ApiModel):
         description="Require this bearer token on the API port, but for /health and /ping (401 without it). The Secret "
         "is in this namespace; the pod mounts it, and the operator never reads it. A new value takes effect without a "
         "restart. The value may hold several keys, one a line. Default: every request is served.",
+    )
+    tls_secret_ref: TlsSecretRef | None = Field(
+        None,
+        description="Serve HTTPS on the API port with this Secret's tls.crt and tls.key; the Service has port 443 then "
+        "instead of 80. The Secret is in this namespace; the pod mounts it, and the operator never reads it. A renewed "
+        "certificate takes effect without a restart. Default: HTTP.",
+    )
+    cors: Cors | None = Field(
+        None, description="Cross-origin requests of browsers. Default: off, browsers keep other pages out."
+    )
+    tracing: Tracing | None = Field(
+        None,
+        description="Send a span for each request, with queue, prefill and decode below it. Default: off, unless "
+        "podTemplate.env sets OTEL_EXPORTER_OTLP_ENDPOINT.",
     )
     dtype: Dtype | None = Field(
         None,

@@ -35,8 +35,11 @@ OWNED_LABELS = (
     "pod-template-hash",
 )
 OWNED_ENV = ("POD_NAME", "POD_NAMESPACE", "POD_UID", "HOME", "OMP_NUM_THREADS")
-OWNED_VOLUMES = ("config", "model", "tmp", "shm", "cache", "api-key")
-OWNED_PATHS = ("/etc/graphpod", "/etc/graphpod-api-key", "/model", "/tmp", "/dev/shm", "/dev/termination-log")
+OWNED_VOLUMES = ("config", "model", "tmp", "shm", "cache", "api-key", "graphpod-tls")
+OWNED_PATHS = (
+    *("/etc/graphpod", "/etc/graphpod-api-key", "/etc/graphpod-tls"),
+    *("/model", "/tmp", "/dev/shm", "/dev/termination-log"),
+)
 """Names in a pod that are the operator's. A test holds them against the rendered Deployment."""
 SYSTEM_PATHS = ("/bin", "/boot", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")
 """Folders of the image's own that no volume may cover: Python and the engine are there."""

@@ -116,8 +116,8 @@ operator cannot read, at most 64, and services with objectives in `spec.slo`, at
 Series with a known set of labels begin at 0: a rate has its first increase.
 
 The histograms of the first token and of whole requests have exemplars in the OpenMetrics format. `request_id` is the
-`id` of the answer; `trace_id` comes from the request's `traceparent` header. Prometheus keeps exemplars with
-`--enable-feature=exemplar-storage`.
+`id` of the answer; `trace_id` comes from the request's `traceparent` header, or is that of a trace that begins here.
+Prometheus keeps exemplars with `--enable-feature=exemplar-storage`.
 
 """
 

@@ -16,7 +16,7 @@ from graphpod_operator.kube.field_ownership import fingerprint
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render import scaling
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.pod import api_key, placement, pod_template
+from graphpod_operator.render.pod import api_key, placement, pod_template, tls
 from graphpod_operator.render.pod.container import container, patience, start_ceiling, without_empty
 from graphpod_operator.resolve.model_uri import ModelUri
 from graphpod_operator.resolve.resolver_input import wants_gpu
@@ -148,5 +148,6 @@ def _volumes(owner: Owner, config_hash: str) -> list[Body]:
         {"name": "tmp", "emptyDir": {"sizeLimit": quantity.canonical(resources.scratch)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity.canonical(resources.shared_memory)}},
         *api_key.volumes(owner.spec),
+        *tls.volumes(owner.spec),
         *map(pod_template.volume, owner.spec.pod_template.volumes),
     ]

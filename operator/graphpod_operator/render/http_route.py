@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphpod_operator.api.networking import GATEWAY_DEFAULT, Route
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.service import API_PATH, PORT
+from graphpod_operator.render.service import API_PATH, api_port
 
 PAGES = ("/tokenize", "/detokenize", "/version", "/health")
 """What else clients may ask. The port serves more (metrics, the load), which is not for them."""
@@ -47,7 +47,7 @@ def _match(kind: str, path: str) -> Body:
 
 
 def _rule(owner: Owner, route: Route, matches: list[Body]) -> Body:
-    backend = {"group": "", "kind": "Service", "name": owner.name, "port": PORT, "weight": 1}
+    backend = {"group": "", "kind": "Service", "name": owner.name, "port": api_port(owner.spec).number, "weight": 1}
     rule: Body = {"matches": matches, "backendRefs": [backend]}
     if route.request_timeout != GATEWAY_DEFAULT:
         # written even without a limit: without it a gateway may cut a stream after 15 s

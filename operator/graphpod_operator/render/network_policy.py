@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from graphpod_operator.api.spec import Spec
 from graphpod_operator.install.network_access import Access, Peer
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body, Owner
+from graphpod_operator.render.service import HTTP, api_port
 
 NEIGHBOURS: Peer = {"podSelector": {}}
 """Every pod of the service's own namespace."""
@@ -25,8 +27,8 @@ def network_policy(owner: Owner, access: Access, gateways: Iterable[str] = ()) -
             "podSelector": {"matchLabels": owner.selector},
             "policyTypes": ["Ingress"],
             "ingress": [
-                _let_in("http", (NEIGHBOURS, *access.http, *map(_of, gateways))),
-                _let_in("admin", access.admin),
+                _let_in(_api_ports(owner.spec), (NEIGHBOURS, *access.http, *map(_of, gateways))),
+                _let_in(("admin",), access.admin),
             ],
         },
     )
@@ -36,5 +38,11 @@ def _of(namespace: str) -> Peer:
     return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
 
 
-def _let_in(port: str, peers: tuple[Peer, ...]) -> Body:
-    return {"from": list(peers), "ports": [{"port": port, "protocol": "TCP"}]}
+def _api_ports(spec: Spec) -> tuple[str, ...]:
+    """With TLS pods of an earlier revision may still have the other name."""
+    port = api_port(spec)
+    return (port.name,) if port is HTTP else (port.name, HTTP.name)
+
+
+def _let_in(ports: tuple[str, ...], peers: tuple[Peer, ...]) -> Body:
+    return {"from": list(peers), "ports": [{"port": port, "protocol": "TCP"} for port in ports]}

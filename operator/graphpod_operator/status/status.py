@@ -15,7 +15,7 @@ from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.pod_diagnosis import Diagnosis, Expected, diagnose
 from graphpod_operator.observe.replica_failure import NO_PODS
 from graphpod_operator.plan.desired_state import Desired, Refused
-from graphpod_operator.render.service import url
+from graphpod_operator.render.service import url, written_port
 from graphpod_operator.status.condition_findings import (
     Finding,
     blocked_findings,
@@ -78,7 +78,7 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         observed_generation=found.generation,
         phase=_phase(conditions),
         conditions=conditions,
-        url=url(found.key.name, found.key.namespace),
+        url=url(found.key.name, found.key.namespace, written_port(found.spec)),
         addresses=(seen.route.addresses or None) if seen.route is not None and seen.route.taken else None,
         replicas=seen.rollout.replicas if seen.rollout else 0,
         updated_replicas=seen.rollout.updated if seen.rollout else 0,

@@ -9,11 +9,14 @@ from graphpod_runtime.api.results import Chunk, Generated, Usage
 from graphpod_runtime.api.sampling_options import SamplingOptions
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.requests.generation import Generation, Piece
-from graphpod_runtime.wire.messages import Logprob
+from graphpod_runtime.wire.messages import Grammar, Logprob
 
 
-def generation_of(service: Service, prompt: list[int], options: SamplingOptions, param: str) -> Generation:
-    """The work of one prompt. ApiError for one that the model cannot take; `param` is the caller's word for it."""
+def generation_of(
+    service: Service, prompt: list[int], options: SamplingOptions, param: str, grammar: Grammar | None
+) -> Generation:
+    """The work of one prompt, whose answer follows `grammar`. ApiError for one that the model cannot take; `param` is
+    the caller's word for it."""
     asked = [count for count in (options.logprobs, options.prompt_logprobs) if count is not None]
     return service.generation(
         options.model_copy(update={"return_token_ids": True}),
@@ -23,6 +26,7 @@ def generation_of(service: Service, prompt: list[int], options: SamplingOptions,
         received=time.perf_counter(),
         logprobs=max(asked) if asked else None,
         echo=options.prompt_logprobs is not None,
+        grammar=grammar,
     )
 
 

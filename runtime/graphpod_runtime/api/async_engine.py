@@ -201,7 +201,7 @@ class AsyncEngine:
 
         async def chunks(prompt: list[int]) -> AsyncGenerator[Chunk, None]:
             with in_our_words():
-                generation = generation_of(service, prompt, options, param)
+                generation = generation_of(service, prompt, options, param, await service.grammar(options))
                 async with contextlib.aclosing(chunks_of(generation, options, 0)) as made:
                     async for chunk in made:
                         yield chunk

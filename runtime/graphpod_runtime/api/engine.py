@@ -19,6 +19,7 @@ from graphpod_runtime.api.results import Chunk, Embedded, Generated
 from graphpod_runtime.api.sampling_options import SamplingOptions
 from graphpod_runtime.api.settings import Settings, log, words_of
 from graphpod_runtime.front.openai.service import Service
+from graphpod_runtime.wire.messages import Grammar
 from graphpod_runtime.wire.report import Report
 
 if TYPE_CHECKING:
@@ -225,9 +226,10 @@ class Engine:
     ) -> Generated | list[Generated] | Iterator[Chunk]:
         options = options or SamplingOptions()
         with in_our_words():
+            grammar = self._service.grammar_at_once(options)
             for prompt in prompts:
-                generation_of(self._service, prompt, options, param)  # refuses it, before any has run
-        chunks = self._chunks(prompts, options, param)
+                generation_of(self._service, prompt, options, param, grammar)  # refuses it, before any has run
+        chunks = self._chunks(prompts, options, param, grammar)
         if stream:
             return chunks
         parts: list[list[Chunk]] = [[] for _ in prompts]
@@ -236,11 +238,13 @@ class Engine:
         answers = [whole(prompt, own) for prompt, own in zip(prompts, parts, strict=True)]
         return answers[0] if one else answers
 
-    def _chunks(self, prompts: list[list[int]], options: SamplingOptions, param: str) -> Iterator[Chunk]:
+    def _chunks(
+        self, prompts: list[list[int]], options: SamplingOptions, param: str, grammar: Grammar | None
+    ) -> Iterator[Chunk]:
         made: list[Chunk] = []
 
         async def work(index: int) -> None:
-            generation = generation_of(self._open(), prompts[index], options, param)
+            generation = generation_of(self._open(), prompts[index], options, param, grammar)
             async with contextlib.aclosing(chunks_of(generation, options, index)) as chunks:
                 async for chunk in chunks:
                     made.append(chunk)  # noqa: PERF401  a comprehension would hand them over at the end

@@ -13,6 +13,7 @@ from graphpod_runtime.base.openmp import bound_spinning
 from graphpod_runtime.front.openai.embeddings.pooler import Pooler
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
+from graphpod_runtime.front.openai.structured.check import GrammarCheck
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.requests.status import Status
@@ -74,8 +75,8 @@ class Settings:
     def service(self, requests: EngineRequests, report: Report) -> Service:
         """The front's way from requests to answers, over an engine in this process that is Ready with `report`."""
         status = Status(self.config, "", "", report.as_dict())
-        metrics = FrontMetrics(self.config.model.name)
-        return Service.of(status, requests, self.tokenizer, metrics, self.defaults)
+        metrics, grammars = FrontMetrics(self.config.model.name), GrammarCheck(Path(self.config.model.path))
+        return Service.of(status, requests, self.tokenizer, metrics, self.defaults, grammars)
 
 
 def words_of(report: dict[str, Any]) -> str:

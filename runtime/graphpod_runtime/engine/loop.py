@@ -2,16 +2,19 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from graphpod_policy import EngineConfig
+from graphpod_runtime.engine.grammars import Grammars
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.kv_space import Allocator
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
-from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Marks, Sequence
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
+from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.bounds import outside
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import (
@@ -22,6 +25,7 @@ from graphpod_runtime.wire.messages import (
     Event,
     Finished,
     FinishReason,
+    Phases,
     Submit,
     Tokens,
 )
@@ -31,6 +35,8 @@ IDLE_SECONDS = 0.5
 AWAKE_SECONDS = 0.02
 """So long a loop without work looks for commands before it sleeps, where there are processors to spare: one that has
 slept launches its first pass in twice the time."""
+COMPILING_SECONDS = 0.001
+"""A loop without other work looks this often for grammars that are compiled."""
 COUNTERS_SECONDS = 1.0
 """A busy loop reports its counters this often, and whenever a request ends."""
 GAUGES_SECONDS = 0.05
@@ -62,11 +68,19 @@ class Link(Protocol):
 class Loop:
     """Owns the scheduler of a started runner."""
 
-    def __init__(self, runner: Runner, link: Link, beat: Callable[[], None], awake: float = 0.0) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        link: Link,
+        beat: Callable[[], None],
+        awake: float = 0.0,
+    ) -> None:
         """`beat` is called once a turn: silence means that a pass is stuck. `awake`: seconds without work before the
         loop sleeps.
         """
         self._runner = runner
+        path = Path(runner.config.model.path)
+        self.grammars = Grammars(path, runner.vocabulary, runner.eos_ids, runner.counters)
         self._awake = awake
         self._worked = 0.0
         """When it last had work."""
@@ -87,7 +101,7 @@ class Loop:
     @property
     def busy(self) -> bool:
         """Whether a request is open or a pass in flight."""
-        return self._pipeline.busy
+        return self._pipeline.busy or self.grammars.busy
 
     def run(self) -> None:
         """Serves until a Drain has come and every request has ended. What the runner raises is not caught: after an
@@ -103,11 +117,14 @@ class Loop:
         events: list[Event] = []
         for command in self._link.poll(self._patience()):
             events += self._obey(command)
-        if busy := self.busy:
+        if self.grammars.busy:
+            for found in self.grammars.compiled():
+                events += [found] if isinstance(found, Finished) else self._submit(*found)
+        if busy := self._pipeline.busy:
             self._worked = time.monotonic()
             for progress in self._pipeline.turn():
                 self._metrics.progressed(progress)
-                events += _events(progress)
+                events += self._events(progress)
             self._metrics.landed()
         ended = any(isinstance(event, Finished) for event in events)
         # What ended in flight gives its pages back a turn later.
@@ -119,28 +136,60 @@ class Loop:
 
     def _patience(self) -> float:
         """Seconds to wait for a command."""
-        return 0.0 if self.busy or time.monotonic() - self._worked < self._awake else IDLE_SECONDS
+        if self._pipeline.busy or time.monotonic() - self._worked < self._awake:
+            return 0.0
+        return COMPILING_SECONDS if self.grammars.busy else IDLE_SECONDS
 
     def _obey(self, command: Command) -> list[Event]:
         match command:
             case Submit():
                 if (message := outside(command.prompt, self._runner.vocabulary)) is not None:
                     return [Finished(command.id, FinishReason.Error, message)]
-                sequence = _sequence(command)
-                try:
-                    self.scheduler.submit(sequence)
-                except QueueFull as error:
-                    return [Finished(command.id, FinishReason.Rejected, str(error))]
-                except DoesNotFit as error:
-                    return [Finished(command.id, FinishReason.Error, str(error))]
-                self._metrics.arrived(sequence)
+                if command.grammar is None:
+                    return self._submit(command, None)
+                self.grammars.wait(command)
             case Abort():
+                if self.grammars.abort(command.id):
+                    return [Finished(command.id, FinishReason.Abort)]
                 if self.scheduler.abort(command.id):
                     self._metrics.left(command.id)
                     return [Finished(command.id, FinishReason.Abort)]
             case Drain():
                 self._draining = True
         return []
+
+    def _submit(self, command: Submit, grammar: AnswerGrammar | None) -> list[Event]:
+        sequence = _sequence(command, grammar)
+        try:
+            self.scheduler.submit(sequence)
+        except QueueFull as error:
+            return [Finished(command.id, FinishReason.Rejected, str(error))]
+        except DoesNotFit as error:
+            return [Finished(command.id, FinishReason.Error, str(error))]
+        self._metrics.arrived(sequence)
+        return []
+
+    def _events(self, progress: Progress) -> list[Event]:
+        """What the front hears of a request that has one more token or has ended."""
+        sequence, events = progress.sequence, list[Event]()
+        if progress.finish is FinishReason.Error:
+            return [Finished(sequence.id, FinishReason.Error, progress.message)]
+        first = len(sequence.tokens) == sequence.prompt_len + 1
+        prompt = sequence.prompt_logprobs if first else []
+        cached = (sequence.cached or 0) if first else 0
+        phases = self._metrics.phases(sequence.marks) if first and sequence.marks is not None else None
+        if sequence.pooled is not None:
+            return _embedding(sequence, sequence.pooled, phases)
+        # A stop token ends the text, it is not part of it.
+        if progress.finish is not FinishReason.Stop or progress.complete:
+            logprobs = [] if progress.logprob is None else [progress.logprob]
+            events.append(Tokens(sequence.id, [progress.token], logprobs, prompt, cached, phases))
+        elif prompt or cached or phases is not None:
+            events.append(Tokens(sequence.id, [], prompt_logprobs=prompt, cached=cached, phases=phases))
+        if progress.finish is None:
+            return events
+        decoded = None if sequence.marks is None else self._metrics.decoded(sequence.marks)
+        return [*events, Finished(sequence.id, progress.finish, decoded=decoded, complete=progress.complete)]
 
     def _planned(self) -> None:
         """A pass is planned, and not launched yet."""
@@ -156,7 +205,7 @@ class Loop:
         return CounterSnapshot(self._runner.counters.changes())
 
 
-def _sequence(command: Submit) -> Sequence:
+def _sequence(command: Submit, grammar: AnswerGrammar | None) -> Sequence:
     return Sequence(
         id=command.id,
         tokens=list(command.prompt),
@@ -171,32 +220,14 @@ def _sequence(command: Submit) -> Sequence:
         salt=command.salt,
         priority=command.priority,
         pooled=None if command.pooling is None else Pooled(command.pooling),
+        grammar=grammar,
+        marks=Marks() if command.traced else None,
     )
 
 
-def _events(progress: Progress) -> list[Event]:
-    sequence, events = progress.sequence, list[Event]()
-    if progress.finish is FinishReason.Error:
-        return [Finished(sequence.id, FinishReason.Error, progress.message)]
-    first = len(sequence.tokens) == sequence.prompt_len + 1
-    if sequence.pooled is not None:
-        return _embedding(sequence, sequence.pooled)
-    prompt = sequence.prompt_logprobs if first else []
-    cached = (sequence.cached or 0) if first else 0
-    # A stop token ends the text, it is not part of it.
-    if progress.finish is not FinishReason.Stop:
-        logprobs = [] if progress.logprob is None else [progress.logprob]
-        events.append(Tokens(sequence.id, [progress.token], logprobs, prompt, cached))
-    elif prompt or cached:
-        events.append(Tokens(sequence.id, [], prompt_logprobs=prompt, cached=cached))
-    return events if progress.finish is None else [*events, Finished(sequence.id, progress.finish)]
-
-
-def _embedding(sequence: Sequence, pooled: Pooled) -> list[Event]:
+def _embedding(sequence: Sequence, pooled: Pooled, phases: Phases | None) -> list[Event]:
     """All events of a request for an embedding: its one token only shows that the last row is finite."""
     if (vector := pooled.vector()) is None:
         return [Finished(sequence.id, FinishReason.Error, "the model gave no finite hidden states for this prompt")]
-    return [
-        Tokens(sequence.id, [], cached=sequence.cached or 0, vector=vector),
-        Finished(sequence.id, FinishReason.Stop),
-    ]
+    answer = Tokens(sequence.id, [], cached=sequence.cached or 0, phases=phases, vector=vector)
+    return [answer, Finished(sequence.id, FinishReason.Stop)]

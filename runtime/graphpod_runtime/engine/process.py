@@ -22,6 +22,7 @@ from graphpod_policy import Device, EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
 from graphpod_runtime.engine.start.start_log import StartLog
+from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
 from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Heartbeat, Warmup
 from graphpod_runtime.wire.socket import BEAT, WIRE, EngineEnd
 
@@ -96,7 +97,13 @@ def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: Mak
     gc.collect()
     gc.freeze()
     spare = config.features.device is Device.Cuda and len(os.sched_getaffinity(0)) >= CORES_TO_SPARE
-    Loop(runner, link, lambda: pulse.beat("Ready"), AWAKE_SECONDS if spare else 0.0).run()
+    awake = AWAKE_SECONDS if spare else 0.0
+    loop = Loop(runner, link, lambda: pulse.beat("Ready"), awake)
+    try:
+        loop.grammars.compiler.prepare()
+    except GrammarsUnavailable as error:
+        log.warning("requests with a grammar are refused: %s", error)
+    loop.run()
 
 
 def _real_runner(config: EngineConfig, report: "Callable[[Report], None]", began: float) -> Runner:

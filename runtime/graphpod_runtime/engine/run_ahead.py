@@ -2,7 +2,8 @@
 gave.
 
 At most one pass is in flight when another is planned, so the device always has the next one in line and the host is
-never more than one token behind.
+never more than one token behind. What chooses the tokens of a pass may have to wait for the tokens before them, as
+grammars do: it is launched behind the pass, once they have landed.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,9 @@ class Launching(Protocol[LaunchedPass]):
         """Whether a pass may be launched before the one before it has landed."""
 
     def launch(self, batch: Batch) -> LaunchedPass: ...
+    def choose(self, flight: LaunchedPass) -> None:
+        """Launches what chooses its tokens, unless that is launched."""
+
     def land(self, flight: LaunchedPass) -> Yielded: ...
 
 
@@ -47,7 +51,12 @@ class RunAhead(Generic[LaunchedPass]):
         before, self._flight = self._flight, self._launch()
         if before is None and not self._runner.ahead:
             before, self._flight = self._flight, None
-        return self._land(before)
+        if before is not None:
+            self._runner.choose(before[1])
+        progress = self._land(before)
+        if self._flight is not None:
+            self._runner.choose(self._flight[1])
+        return progress
 
     def _launch(self) -> tuple[Batch, LaunchedPass] | None:
         batch = self.scheduler.next()

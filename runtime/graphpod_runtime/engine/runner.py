@@ -20,8 +20,9 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices, dispatch
 from graphpod_runtime.engine.forward.inputs import inputs_of
-from graphpod_runtime.engine.forward.launched_pass import LaunchedPass, Moment, Ran, Results
+from graphpod_runtime.engine.forward.launched_pass import Chosen, Forwarded, LaunchedPass, Moment, Ran
 from graphpod_runtime.engine.forward.logprobs import of_answers, of_prompts
+from graphpod_runtime.engine.forward.masks import Masks
 from graphpod_runtime.engine.forward.pooled_rows import of_chunks
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
@@ -84,6 +85,8 @@ class Runner:
         assert context is not None, "a start has derived it"
         at_once = rows_at_once(self.vocabulary, context)
         self._sampler = Sampler(draw, self._engine.device, self.eos_ids, at_once)
+        assert self.config.max_batch is not None, "a start has derived it"
+        self._masks = Masks(self.config.max_batch, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
         self._engine.model.body.register_forward_pre_hook(self._count_code_run)
         if Mode.Poison in self._engine.modes:
             engine = self._engine
@@ -104,9 +107,29 @@ class Runner:
             self._clean_pages()
         if self._poison is not None:
             self._poison.spoil(batch)
-        if isinstance(batch, DecodeBatch):
-            return LaunchedPass(*self._decode(batch, given))
-        return LaunchedPass(*self._prefill(batch, given))
+        flight = LaunchedPass(*(self._decode if isinstance(batch, DecodeBatch) else self._prefill)(batch, given))
+        if not flight.undecided.members.masked:
+            flight.choose(self._chosen(flight.undecided))
+        return flight
+
+    @torch.no_grad()
+    def choose(self, flight: LaunchedPass) -> None:
+        """Puts what chooses the tokens of a pass in line behind it, unless `launch` has. Grammars must have come as far
+        as the pass has: every earlier pass has landed."""
+        if flight.undecided is not None:
+            flight.choose(self._chosen(flight.undecided))
+
+    def _chosen(self, forwarded: Forwarded) -> Chosen:
+        members, logits, chosen = forwarded.members, forwarded.logits, forwarded.chosen
+        if not members.sequences:
+            return Chosen(chosen, None, None)
+        if members.masked:
+            logits, chosen = self._masks.applied(members, logits, chosen)
+        tokens, answers = members.tokens(logits, chosen, forwarded.positions, forwarded.history), None
+        seated = self._engine.seats.keep(tokens if forwarded.given is None else _on(tokens.device, forwarded.given))
+        if members.scored:
+            answers = of_answers(members.sequences, members.scored, forwarded.entries, forwarded.logits, tokens)
+        return Chosen(tokens, seated, answers)
 
     def land(self, flight: LaunchedPass) -> Yielded:
         """What the pass yields; waits for the device."""
@@ -120,47 +143,43 @@ class Runner:
 
     def forward(self, batch: Batch) -> Yielded:
         """The pass of `batch` from its launch to its landing."""
-        return self.land(self.launch(batch))
+        flight = self.launch(batch)
+        self.choose(flight)
+        return self.land(flight)
 
-    def _decode(self, batch: DecodeBatch, given: List[int] | None) -> tuple[Ran, Results]:
+    def _decode(self, batch: DecodeBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
         """A step, whose graph has computed the greedy tokens."""
         inputs = self._engine.seats.step(batch)
         (logits, chosen, *_), ran = self._run(inputs)
         members, history = self._sampler.batch(batch.sequences), None
         if members.reading:
             history = History.of_step(self._slot_tokens, inputs, batch.ends, members.reading)
-        tokens = members.tokens(logits, chosen, inputs.positions, history)
-        seated = self._engine.seats.keep(tokens if given is None else _on(tokens.device, given))
-        answers = None
-        if members.scored:
-            answers = of_answers(batch.sequences, members.scored, inputs.yields, logits, tokens)
-        return ran, Results((True,) * len(batch.sequences), tokens, seated, answers)
+        ends_text = (True,) * len(batch.sequences)
+        return ran, Forwarded(ends_text, inputs.yields, members, logits, chosen, inputs.positions, history, given)
 
-    def _prefill(self, batch: PrefillBatch, given: List[int] | None) -> tuple[Ran, Results]:
+    def _prefill(self, batch: PrefillBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
         """The chunks of prompts; few of their rows reach the head."""
         inputs = inputs_of(batch, self.config.page_size, self._engine.device)
         (hidden, *_), ran = self._run(inputs)
         ends_text = tuple(row >= 0 for row in inputs.yields)
         ending = [index for index, ends in enumerate(ends_text) if ends]
-        tokens, seated, answers = inputs.tokens[:0], None, None
+        logits, chosen, positions = hidden[:0], inputs.tokens[:0], inputs.positions[:0]
+        members, history = self._sampler.empty, None
+        sequences = tuple(batch.chunks[index].sequence for index in ending)
         if ending:
             rows = _on(hidden.device, [inputs.yields[index] for index in ending])
             logits = self._engine.model.head(hidden[rows])
-            sequences = tuple(batch.chunks[index].sequence for index in ending)
+            chosen, positions = greedy(logits), inputs.positions[rows]
             self._engine.seats.seat(sequences, [batch.chunks[index].end for index in ending], new=True)
-            members, history = self._sampler.batch(sequences), None
+            members = self._sampler.batch(sequences)
             if members.reading:
                 history = History.of_prompts(self._slot_tokens, sequences, members.reading)
-            tokens = members.tokens(logits, greedy(logits), inputs.positions[rows], history)
-            kept = tokens if given is None else _on(tokens.device, [given[index] for index in ending])
-            seated = self._engine.seats.keep(kept)
-            if members.scored:
-                answers = of_answers(sequences, members.scored, ending, logits, tokens)
         prompts = None
         if batch.scores_prompt:
             prompts = of_prompts(self._engine.model, batch, inputs.starts.tolist(), hidden)
         pooled = of_chunks(self._engine.model, batch, inputs.starts.tolist(), hidden) if batch.pools else None
-        return ran, Results(ends_text, tokens, seated, answers, prompts, pooled)
+        kept = None if given is None else [given[index] for index in ending]
+        return ran, Forwarded(ends_text, ending, members, logits, chosen, positions, history, kept, prompts, pooled)
 
     def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Ran]:
         """One pass over `inputs`, on a graph where one fits: its results, and how it ran."""

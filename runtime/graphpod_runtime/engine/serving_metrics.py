@@ -3,10 +3,11 @@
 import time
 from dataclasses import dataclass
 
+from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
-from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.sequence import Marks, Sequence
 from graphpod_runtime.wire.counters import Counters, Sample
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.messages import FinishReason, Phases
 from graphpod_runtime.wire.series import Observe
 
 LOAD = ("graphpod_requests_running", "graphpod_requests_waiting", "graphpod_kv_cache_usage_ratio")
@@ -60,7 +61,10 @@ class ServingMetrics:
 
     def arrived(self, sequence: Sequence) -> None:
         """The scheduler has taken a request."""
-        self._open[sequence.id], self._queue[sequence.id] = _Times(time.monotonic()), sequence
+        now = time.monotonic()
+        self._open[sequence.id], self._queue[sequence.id] = _Times(now), sequence
+        if sequence.marks is not None:
+            sequence.marks.arrived = now
 
     def left(self, id: str) -> None:
         """A request has ended without an answer."""
@@ -73,10 +77,11 @@ class ServingMetrics:
             return
         self._asked_tokens, now = self._scheduler.kv.asked_tokens, time.monotonic()
         for id in [id for id, sequence in self._queue.items() if sequence.cached is not None]:
-            del self._queue[id]
-            times = self._open[id]
+            sequence, times = self._queue.pop(id), self._open[id]
             times.admitted = now
             self._queued(now - times.arrived)
+            if sequence.marks is not None:
+                sequence.marks.admitted, sequence.marks.prefill = now, self._passes(Phase.Prefill)
 
     def progressed(self, progress: Progress) -> None:
         """A pass has landed, and a request has one more token or has ended."""
@@ -93,12 +98,32 @@ class ServingMetrics:
                 self._tokens += sequence.prompt_len
                 self._prefilled(now - times.admitted)
                 self._computed(sequence.prompt_len - (sequence.cached or 0))
+                if sequence.marks is not None:
+                    sequence.marks.first, sequence.marks.decode = now, self._passes(Phase.Decode)
             if progress.finish is not None:
                 self._decoded(now - times.first)
                 self._ran(now - times.admitted)
                 self._preempted(sequence.preemptions)
                 self._most(sequence.max_tokens)
                 self.left(id)
+
+    def phases(self, marks: Marks) -> Phases:
+        """What a traced request went through until its first token, which has come."""
+        return Phases(marks.arrived, marks.admitted, marks.first, *self._since(Phase.Prefill, marks.prefill))
+
+    def decoded(self, marks: Marks) -> tuple[int, int]:
+        """Decode passes of a traced request since its first token, on a graph and eagerly: it was in each of them."""
+        return self._since(Phase.Decode, marks.decode)
+
+    def _since(self, phase: Phase, before: tuple[int, int]) -> tuple[int, int]:
+        replayed, eager = self._passes(phase)
+        return replayed - before[0], eager - before[1]
+
+    def _passes(self, phase: Phase) -> tuple[int, int]:
+        """Passes of a phase that have landed, on a graph and eagerly. Adds up all series: for traced requests alone."""
+        landed = self._counters.value("graphpod_forward_passes_total", phase=phase)
+        eager = self._counters.value("graphpod_forward_passes_total", phase=phase, policy=Policy.Disabled)
+        return int(landed - eager), int(eager)
 
     def landed(self) -> None:
         """All that the pass brought has been given to `progressed`."""

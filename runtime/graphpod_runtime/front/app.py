@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
+from starlette.types import ASGIApp
 
 from graphpod_policy import ConfigError, ExitCode, ModelFacts, Phase
 from graphpod_runtime.front import drain as draining
+from graphpod_runtime.front.access.cors import with_cors
+from graphpod_runtime.front.access.root_path import RootPath
+from graphpod_runtime.front.access.tls import Certificate, TlsInvalid
 from graphpod_runtime.front.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.listen import server
@@ -23,16 +27,21 @@ from graphpod_runtime.front.middleware import ApiMiddleware
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, EngineClient
 from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
+from graphpod_runtime.front.requests.request_trace import EngineTraces
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.requests.termination import Ended, Ending, report
 from graphpod_runtime.front.server_info import ServerInfo
 from graphpod_runtime.front.server_thread import ServerThread
+from graphpod_runtime.front.tracing.settings import TracingSettings
+from graphpod_runtime.front.tracing.traced_app import TracedApp
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Warmup
 from graphpod_runtime.wire.report import StartStage, State
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from graphpod_runtime.front.tracing.tracer import Tracer
 
 log = logging.getLogger("graphpod.front")
 
@@ -46,12 +55,13 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
     try:
         status = Status.of(options.config.read_bytes(), os.environ.get("POD_UID", ""))
         key = ApiKey(options.api_key_file) if options.api_key_file is not None else None
+        certificate = Certificate(options.tls_folder) if options.tls_folder is not None else None
     except (OSError, ConfigError) as error:
         return report(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
-    except ApiKeyInvalid as error:
+    except (ApiKeyInvalid, TlsInvalid) as error:
         return report(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return report(runner.run(Front(options, status, key).run(http, admin)), options.termination_log)
+        return report(runner.run(Front(options, status, key, certificate).run(http, admin)), options.termination_log)
 
 
 CAPTURES = {State.Capturing: ExitCode.CaptureFailed, State.SelfChecking: ExitCode.SelfCheckFailed}
@@ -81,13 +91,22 @@ def _model(folder: Path) -> ModelFacts | None:
 class Front:
     """The parts of one front process, wired."""
 
-    def __init__(self, options: ServeOptions, status: Status, key: ApiKey | None = None) -> None:
+    def __init__(
+        self,
+        options: ServeOptions,
+        status: Status,
+        key: ApiKey | None = None,
+        certificate: Certificate | None = None,
+    ) -> None:
         self._options = options
         self._status = status
+        self._certificate = certificate
         self._metrics = FrontMetrics(status.config.model.name)
         self._exporter = Exporter(self._metrics, status, options.vllm_metric_names)
         self._info = ServerInfo(status, self._exporter)
         self._middleware = ApiMiddleware(status, self._metrics, self._info, key)
+        self._tracing = TracingSettings.of(options.otlp_endpoint, options.trace_sampling_per_million, os.environ)
+        self._traced = TracedApp(self._middleware)
         plan = status.config.resolved()
         self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
         self._began = time.monotonic()
@@ -105,7 +124,7 @@ class Front:
             loop.add_signal_handler(number, self._on_signal, number)
         probes = ServerThread("probes", admin_app(self._status, self._watchdog, self._exporter), admin)
         probes.start()
-        self._http = server(self._middleware)
+        self._http = server(self._door(), self._certificate)
         self._serving = asyncio.create_task(self._http.serve([http]))
         try:
             return await self._first_end()
@@ -114,9 +133,18 @@ class Front:
             self._http.should_exit = True
             await asyncio.gather(asyncio.wait((self._serving,), timeout=GOODBYE_SECONDS), probes.stop(GOODBYE_SECONDS))
             self._serving.cancel()
+            if self._traced.tracer is not None:
+                await asyncio.to_thread(self._traced.tracer.queue.shutdown)
             with contextlib.suppress(asyncio.CancelledError):
                 await self._serving
             self._engine.close()
+
+    def _door(self) -> ASGIApp:
+        """What the API port calls: the layers that are switched on, around the middleware."""
+        door: ASGIApp = self._middleware if self._tracing is None else self._traced
+        if self._options.cors_origins:
+            door = with_cors(door, self._options.cors_origins)
+        return door if self._options.root_path is None else RootPath(door, self._options.root_path)
 
     async def _first_end(self) -> Ending:
         """Runs everything that can end the process; the first that does says how."""
@@ -144,9 +172,19 @@ class Front:
         return self._stuck or in_capture(ending, self._status)
 
     async def _load_api(self) -> None:
+        if self._tracing is not None:
+            self._traced.tracer = await asyncio.to_thread(self._make_tracer, self._tracing)
+            self._engine.watch = EngineTraces()
         self._middleware.app = await asyncio.to_thread(self._make_api)
         self._status.loaded()
         self._say_ready()
+
+    def _make_tracer(self, settings: TracingSettings) -> "Tracer":
+        """Imports OpenTelemetry, off the loop that answers probes."""
+        from graphpod_runtime.front.tracing.tracer import Tracer
+
+        self._metrics.tracing()
+        return Tracer(settings, self._status, self._metrics.spans)
 
     def _make_api(self) -> "FastAPI":
         """Imports what is slow to import, off the loop that answers probes."""
@@ -155,15 +193,22 @@ class Front:
         from graphpod_runtime.front.openai.parse import Parser
         from graphpod_runtime.front.openai.sampling_defaults import DefaultsInvalid, SamplingDefaults
         from graphpod_runtime.front.openai.service import Service
+        from graphpod_runtime.front.openai.structured.check import GrammarCheck
         from graphpod_runtime.front.openapi.route import ENDPOINT, add_document
         from graphpod_runtime.front.text.tokenizer import Tokenizer, TokenizerInvalid
+        from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
 
         try:
             folder = Path(self._status.config.model.path)
             tokenizer, defaults = Tokenizer(folder), SamplingDefaults.read(folder)
         except (TokenizerInvalid, DefaultsInvalid) as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
-        service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults)
+        grammars = GrammarCheck(folder)
+        try:
+            grammars.compiler.prepare()
+        except GrammarsUnavailable as error:
+            log.warning("requests with a grammar are refused: %s", error)
+        service = Service.of(self._status, self._engine, tokenizer, self._metrics, defaults, grammars)
         parser = Parser()
         app = openai_app(service, parser, lambda api: self._info.endpoints((*api, *anthropic.ENDPOINTS, ENDPOINT)))
         anthropic.add_routes(app, service, parser)

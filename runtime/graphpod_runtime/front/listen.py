@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import uvicorn
 
+    from graphpod_runtime.front.access.tls import Certificate
+
 BACKLOG = 2048
 EVERY_IPV4, EVERY_IPV6 = "0.0.0.0", "::"
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
@@ -56,10 +58,15 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def server(app: Any) -> "uvicorn.Server":
-    """A uvicorn server for `app` that leaves signals alone: the front decides what SIGTERM means."""
+def server(app: Any, certificate: "Certificate | None" = None) -> "uvicorn.Server":
+    """A uvicorn server for `app` that leaves signals alone: the front decides what SIGTERM means. HTTPS with a
+    `certificate`.
+    """
+    import asyncio
+
     import uvicorn
 
+    from graphpod_runtime.front.access.tls import HANDSHAKE_SECONDS
     from graphpod_runtime.front.connection import Connection
 
     class Server(uvicorn.Server):
@@ -67,8 +74,27 @@ def server(app: Any) -> "uvicorn.Server":
         def capture_signals(self) -> Iterator[None]:
             yield
 
-    return Server(
-        uvicorn.Config(
-            app, http=Connection, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none"
-        )
+    config = uvicorn.Config(
+        app, http=Connection, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none"
     )
+    if certificate is None:
+        return Server(config)
+    context = certificate.context
+
+    class TlsServer(Server):
+        """Its own sockets, as uvicorn has no limit on the time of a handshake."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=[])
+
+            def connection() -> asyncio.Protocol:
+                return Connection(config, self.server_state, self.lifespan.state)
+
+            for bound in sockets or ():
+                self.servers.append(
+                    await asyncio.get_running_loop().create_server(
+                        connection, sock=bound, ssl=context, backlog=BACKLOG, ssl_handshake_timeout=HANDSHAKE_SECONDS
+                    )
+                )
+
+    return TlsServer(config)

@@ -20,3 +20,8 @@ class ServeOptions:
     api_key_file: Path | None = None
     engine_command: Sequence[str] | None = None
     vllm_metric_names: bool = False
+    tls_folder: Path | None = None
+    cors_origins: Sequence[str] = ()
+    root_path: str | None = None
+    otlp_endpoint: str | None = None
+    trace_sampling_per_million: int | None = None

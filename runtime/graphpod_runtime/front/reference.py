@@ -26,9 +26,11 @@ from graphpod_runtime.front.openai.request import (
 )
 from graphpod_runtime.front.openai.responses import items, routes, store
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
+from graphpod_runtime.front.openai.structured import check
 from graphpod_runtime.front.request_id import MAX_LENGTH
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import SHOWN, Code
+from graphpod_runtime.grammar import bounds, structural_tag
 
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -41,6 +43,7 @@ CODES: dict[Code, tuple[int, str]] = {
     "invalid_json": (400, "Send a JSON object in UTF-8, with `content-type: application/json`."),
     "invalid_type": (400, "The field has another type than the tables above say."),
     "invalid_value": (400, "The message names the bound or the values that the field may have."),
+    "invalid_grammar": (400, "What the answer must be is wrong, too large or not supported. The message says why."),
     "missing_required_parameter": (400, "Send the field that `param` names."),
     "unsupported_parameter": (400, "The field exists and is not built. Leave it out."),
     "context_length_exceeded": (400, "Prompt and answer exceed the context. The message has the numbers."),
@@ -81,6 +84,11 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("log-probabilities of a prompt (`echo`)", f"{service.MAX_NAMED} = prompt tokens × (1 + alternatives)"),
     ("`cache_salt`", f"{fields.MAX_SALT} characters"),
     ("`chat_template_kwargs`", f"{fields.MAX_VARIABLES} bytes as JSON, {fields.MAX_DEPTH} levels"),
+    ("a grammar, or a JSON schema", f"{bounds.MAX_CHARACTERS} characters; a schema {bounds.MAX_DEPTH} levels"),
+    ("properties of one object of a schema", f"{bounds.MAX_PROPERTIES}"),
+    ("values of one `enum`, strings of `choice`", f"{bounds.MAX_OPTIONS}"),
+    ("parts of a structural tag", f"{structural_tag.MAX_TAGS}"),
+    ("the time to compile a grammar", f"{check.SECONDS:.0f} s"),
     ("tool calls of one earlier turn", f"{fields.MAX_TOOL_CALLS}"),
     ("inputs of an embedding, texts of a score", f"{vectors.MAX_INPUTS}"),
     ("numbers of all vectors of one answer", f"{vector_routes.MAX_NUMBERS}"),

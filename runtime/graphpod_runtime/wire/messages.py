@@ -6,7 +6,7 @@ A frame is a list of messages, so that one pass of the engine costs one frame.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -43,6 +43,23 @@ class Pooling(StrEnum):
     Mean = "mean"
 
 
+GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "ebnf", "lark", "structural_tag"]
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """What an answer must be, from its first to its last character. `text` by `kind`:
+
+    json_schema: the schema as JSON; json_object: empty; regex: Rust's syntax, the whole answer matches; choice: a JSON
+    list of strings; ebnf: rules of GBNF, as llama.cpp and xgrammar write them; lark: rules of llguidance's Lark;
+    structural_tag: a JSON object of triggers and structures.
+    """
+
+    kind: GrammarKind
+    text: str = ""
+    whitespace: str | None = None
+    """In JSON: a regular expression for the blanks between two tokens of it; empty: none; None: the default."""
+
+
 class Submit(msgspec.Struct, frozen=True, tag=True):
     """A request: token ids in, at most `max_tokens` out. `stop_ids` end it in addition to the model's own end.
     `logprobs` and `prompt_logprobs` are what LogprobRequest calls `answer` and `prompt`.
@@ -67,6 +84,10 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """Lower ones are admitted earlier."""
     pooling: Pooling | None = None
     """Set: the answer is no text but one vector; `max_tokens` is 1."""
+    grammar: Grammar | None = None
+    """None: the answer is any text."""
+    traced: bool = False
+    """Its events have `phases` and `decoded`."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -82,6 +103,18 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 Command = Submit | Abort | Drain
 
 
+class Phases(msgspec.Struct, frozen=True, array_like=True):
+    """When a request reached the engine, was first admitted to a pass and had its first token, by time.monotonic() (one
+    clock for all processes of a host); and prefill passes that landed between the last two, on a graph and eagerly.
+    """
+
+    arrived: float
+    admitted: float
+    first: float
+    replayed: int
+    eager: int
+
+
 class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """New tokens of `id`, in order. The token that stopped a request is not among them. Log-probabilities where they
     were asked for: of these tokens, and once, in the first event, of the prompt's from its second token on. `cached`,
@@ -94,15 +127,22 @@ class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     logprobs: list[Logprob] = []
     prompt_logprobs: list[Logprob] = []
     cached: int = 0
+    phases: Phases | None = None
+    """In the first event of a traced request."""
     vector: bytes = b""
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
-    """The last event of `id`, sent exactly once. `message` says why for `error` and `rejected`."""
+    """The last event of `id`, sent exactly once. `message` says why for `error` and `rejected`. `complete`: it is a
+    `stop` without a token that stopped it, because nothing can follow in its grammar.
+    """
 
     id: str
     reason: FinishReason
     message: str | None = None
+    decoded: tuple[int, int] | None = None
+    """Of a traced request: decode passes since its first token, on a graph and eagerly."""
+    complete: bool = False
 
 
 class Warmup(msgspec.Struct, frozen=True, tag=True):

@@ -34,6 +34,9 @@ class Saying:
     def launch(self, batch: Any, given: list[int] | None = None) -> None:
         self.given.append(given)
 
+    def choose(self, flight: None) -> None:
+        """Nothing: `launch` has."""
+
     def land(self, flight: None) -> Yielded:
         return self.yielded.pop(0)
 

@@ -10,7 +10,8 @@ from graphpod_operator.api.names import CONTAINER
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.render.config_map import KEY
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.pod import api_key, front_options, pod_template
+from graphpod_operator.render.pod import api_key, front_options, pod_template, tls
+from graphpod_operator.render.service import api_port
 from graphpod_operator.resolve.engine_config import cpu_threads
 from graphpod_operator.resolve.model_uri import MOUNT
 from graphpod_policy import Plan
@@ -37,10 +38,10 @@ def container(owner: Owner, plan: Plan) -> Body:
             "name": CONTAINER,
             "image": owner.installed.images.of(spec),
             "imagePullPolicy": spec.engine.image_pull_policy.value,
-            "command": [*COMMAND, *api_key.arguments(spec), *front_options.arguments(spec)],
+            "command": [*COMMAND, *api_key.arguments(spec), *tls.arguments(spec), *front_options.arguments(spec)],
             "env": _environment(spec),
             "ports": [
-                {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+                {"name": api_port(spec).name, "containerPort": HTTP_PORT, "protocol": "TCP"},
                 {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
             ],
             "resources": without_empty(
@@ -65,6 +66,7 @@ def container(owner: Owner, plan: Plan) -> Body:
                 {"name": "tmp", "mountPath": "/tmp"},
                 {"name": "shm", "mountPath": "/dev/shm"},
                 *api_key.mounts(spec),
+                *tls.mounts(spec),
                 *map(pod_template.mount, spec.pod_template.volume_mounts),
             ],
         }

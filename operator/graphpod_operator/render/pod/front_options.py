@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from graphpod_operator.api.spec import Spec
 
 
-def arguments(spec: Spec) -> list[str]:
+def arguments(spec: Spec) -> Iterator[str]:
     """Of the engine's command line; nothing for a field at its default."""
-    return ["--vllm-metric-names"] if spec.engine.vllm_metric_names else []
+    engine = spec.engine
+    if engine.vllm_metric_names:
+        yield "--vllm-metric-names"
+    for origin in engine.cors.allow_origins if engine.cors is not None else ():
+        yield from ("--cors-allow-origin", origin)
+    if engine.tracing is not None:
+        yield from ("--otlp-endpoint", engine.tracing.endpoint)
+        yield from ("--trace-sampling-per-million", str(engine.tracing.sampling_rate_per_million))

@@ -1,10 +1,12 @@
 """A launched pass, and what it yields when it has landed.
 
 The copies to the host are in line behind the pass, so `launch` returns while the device computes; `land` waits for an
-event behind them and for nothing else.
+event behind them and for nothing else. A pass whose rows have grammars is launched in two parts: what computes its
+logits, then, once the tokens before are known on the host, what chooses.
 """
 
 import time
+from collections.abc import Sequence as List
 from dataclasses import dataclass
 from itertools import compress
 
@@ -15,6 +17,8 @@ from graphpod_policy import FallbackReason, Phase, Policy
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.logprobs import Scores
 from graphpod_runtime.engine.forward.pooled_rows import PooledRows
+from graphpod_runtime.engine.forward.processors import History
+from graphpod_runtime.engine.forward.sampler import SamplingBatch
 from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.schedule.batch import Yielded
 from graphpod_runtime.wire.messages import Logprob
@@ -64,33 +68,61 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """What a pass gives, on its device, by chunk or sequence of its batch: its entries."""
+class Forwarded:
+    """What a pass computes before a token is chosen, on its device. Its entries are the chunks or sequences of its
+    batch, its rows those of them that yield a token."""
 
     ends_text: tuple[bool, ...]
-    """Whether each entry yields a token."""
+    """Whether each entry has a row."""
+    entries: List[int]
+    """The entry of each row."""
+    members: SamplingBatch
+    """How the rows choose."""
+    logits: Tensor
+    chosen: Tensor
+    """The greedy token of each row."""
+    positions: Tensor
+    """Those of the tokens that the rows were computed from."""
+    history: History | None
+    """Of the rows, where any of them reads it."""
+    given: List[int] | None
+    """The token of each row that later passes go on from; None: the chosen one."""
+    prompts: Scores | None = None
+    pooled: PooledRows | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The tokens of a pass, on its device, by row."""
+
     tokens: Tensor
-    """Of those that do; -1 where the row's logits were not finite."""
+    """NOT_FINITE or NOTHING_LEFT where there is none."""
     seated: Seated | None
     """Where the device keeps the tokens."""
     answers: Scores | None
-    prompts: Scores | None = None
-    pooled: PooledRows | None = None
 
 
 class LaunchedPass:
     """A pass whose results are on their way to the host."""
 
-    def __init__(self, ran: Ran, results: Results) -> None:
-        """The next pass may overwrite `results`."""
-        self.ran, self.seated = ran, results.seated
-        self._ends_text = results.ends_text
-        self.tokens = results.tokens.to(HOST, non_blocking=True, copy=True)
+    def __init__(self, ran: Ran, forwarded: Forwarded) -> None:
+        """`choose` comes before the next pass, which may overwrite what was `forwarded`."""
+        self.ran = ran
+        self.undecided: Forwarded | None = forwarded
+        """None: its tokens are chosen."""
+
+    def choose(self, chosen: Chosen) -> None:
+        """The last part of the pass is launched; the next one may overwrite what it gave."""
+        assert self.undecided is not None, "tokens are chosen once"
+        forwarded, self.undecided = self.undecided, None
+        self.seated = chosen.seated
+        self._ends_text = forwarded.ends_text
+        self.tokens = chosen.tokens.to(HOST, non_blocking=True, copy=True)
         """From a GPU in pinned memory; the host does not wait."""
-        self._answers = results.answers and results.answers.copied()
-        self._prompts = results.prompts and results.prompts.copied()
-        self._pooled = results.pooled and results.pooled.copied()
-        self._landed = Moment(results.tokens.device)
+        self._answers = chosen.answers and chosen.answers.copied()
+        self._prompts = forwarded.prompts and forwarded.prompts.copied()
+        self._pooled = forwarded.pooled and forwarded.pooled.copied()
+        self._landed = Moment(chosen.tokens.device)
 
     @property
     def device_seconds(self) -> float:

@@ -111,7 +111,7 @@ class Processed:
         self.processors.apply_(work, own, history and history.of(self.rows))
         tokens = self.drawing.tokens(work, greedy(work), own)
         # A NaN where a mask was is a NaN all the same; a row that was finite has nothing but masks left.
-        return tokens.masked_fill(tokens < 0, NOTHING_LEFT).masked_fill_(best < 0, NOT_FINITE)
+        return torch.where(best < 0, best, tokens.masked_fill(tokens < 0, NOTHING_LEFT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,8 @@ class SamplingBatch:
     """Rows of which log-probabilities are wanted."""
     reading: tuple[int, ...]
     """Rows whose processors read what they have been written."""
+    masked: tuple[int, ...]
+    """Rows whose answers have a grammar."""
 
     @classmethod
     def of(
@@ -140,14 +142,15 @@ class SamplingBatch:
         samplings = [sequence.sampling for sequence in sequences]
         plain = [row for row, one in enumerate(samplings) if not one.processing.changes]
         scored = tuple(row for row, sequence in enumerate(sequences) if sequence.wants.answer is not None)
+        masked = tuple(row for row, sequence in enumerate(sequences) if sequence.grammar is not None)
         drawing = Drawing.of(samplings, draw, device, plain)
         if len(plain) == len(sequences):
-            return cls(sequences, drawing, (), scored, ())
+            return cls(sequences, drawing, (), scored, (), masked)
         changed = [row for row, one in enumerate(samplings) if one.processing.changes]
         parts = (changed[first : first + at_once] for first in range(0, len(changed), at_once))
         processed = tuple(Processed.of(sequences, part, draw, device, eos_ids) for part in parts)
         reading = tuple(row for row in changed if samplings[row].processing.reads_tokens)
-        return cls(sequences, drawing, processed, scored, reading)
+        return cls(sequences, drawing, processed, scored, reading, masked)
 
     def tokens(self, logits: Tensor, chosen: Tensor, positions: Tensor, history: History | None = None) -> Tensor:
         """The next token of each row of logits [rows, vocab]; `chosen` are the greedy ones, `positions` those of the
@@ -167,7 +170,7 @@ class Sampler:
     def __init__(self, draw: Draw, device: torch.device, eos_ids: List[int] = (), at_once: int = sys.maxsize) -> None:
         """`eos_ids`: the model's ends, which min_tokens masks. `at_once`: rows that are processed at one time."""
         self._draw, self._device, self._eos_ids, self._at_once = draw, device, eos_ids, at_once
-        self._latest = SamplingBatch.of((), draw, device)
+        self.empty = self._latest = SamplingBatch.of((), draw, device)
 
     def batch(self, sequences: tuple[Sequence, ...]) -> SamplingBatch:
         """That of `sequences`, in their order."""

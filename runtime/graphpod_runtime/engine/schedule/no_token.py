@@ -11,6 +11,8 @@ def not_finite(sequence: Sequence) -> str:
 
 
 def nothing_left(sequence: Sequence) -> str:
+    if sequence.grammar is not None and (problem := sequence.grammar.problem) is not None:
+        return f"the answer's grammar gave up after {len(sequence.tokens)} tokens: {problem}; simplify the grammar"
     return (
         f"after {len(sequence.tokens) - sequence.prompt_len} tokens of the answer no token can be chosen: "
         "allowed_token_ids, bad_words, min_tokens and the grammar of this request mask all of them together"

@@ -24,8 +24,10 @@ sequence is dropped; an end by length is known before and launches nothing. Page
 go back when the last pass that writes to them has landed. No sequence is set back while a pass is in flight: what it
 lands may end sequences and give pages, so `next` waits for it.
 
-A row whose logits are not finite ends its sequence alone, with an error. Its pages are given back as not clean, and so
-are those of a prompt that goes before any of its rows was looked at.
+A grammar moves on with each token that lands, and ends its sequence when nothing can follow.
+
+A row whose logits are not finite, or to which a grammar leaves no token, ends its sequence alone, with an error. Its
+pages are given back as not clean, and so are those of a prompt that goes before any of its rows was looked at.
 """
 
 from collections.abc import Callable, Iterator
@@ -96,7 +98,7 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Progress:
     """One new token of a sequence; `finish` is set when it was the last, `logprob` when it was asked for. An Error has
-    no token and a `message`.
+    no token and a `message`. `complete`: the grammar is, and the token is text although `finish` is Stop.
     """
 
     sequence: Sequence
@@ -104,6 +106,7 @@ class Progress:
     finish: FinishReason | None
     logprob: Logprob | None = None
     message: str | None = None
+    complete: bool = False
 
 
 class QueueFull(Exception):
@@ -386,11 +389,15 @@ class Scheduler:
             self._close(sequence, self.kv.discard)
             return Progress(sequence, token, FinishReason.Error, message=not_finite(sequence))
         sequence.tokens.append(token)
-        finish = self._finish(sequence, token)
+        finish, complete = self._finish(sequence, token), False
+        if finish is not FinishReason.Stop and sequence.grammar is not None:
+            sequence.grammar.advance(token)
+            if complete := sequence.grammar.complete:
+                finish = FinishReason.Stop
         if finish is not None:
             self._decoding.remove(sequence)
             self._close(sequence, self.kv.finish)
-        return Progress(sequence, token, finish, logprob)
+        return Progress(sequence, token, finish, logprob, complete=complete)
 
     def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
         if token in sequence.stop_ids or (token in self._eos_ids and not sequence.ignore_eos):

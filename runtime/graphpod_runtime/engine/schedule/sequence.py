@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.messages import Logprob
 
 
@@ -20,6 +21,19 @@ class LogprobRequest:
     answer: int | None = None
     prompt: int | None = None
     prompt_start: int = 0
+
+
+@dataclass(slots=True)
+class Marks:
+    """What is noted of a traced request: the times of its phases by time.monotonic(), and how many passes of the engine
+    had landed then, on a graph and eagerly: those of prefill when it was admitted, of decode at its first token.
+    """
+
+    arrived: float = 0.0
+    admitted: float = 0.0
+    first: float = 0.0
+    prefill: tuple[int, int] = (0, 0)
+    decode: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +59,10 @@ class Sequence:
     """Requests behind it that were admitted before it, because they need less."""
     salt: str = ""
     """Prefixes are shared among requests of one salt only."""
+    grammar: AnswerGrammar | None = None
+    """As far as its known tokens have come; None: the answer is any text."""
+    marks: Marks | None = None
+    """Of a traced request."""
     preemptions: int = 0
     """How often it was set back to the queue because pages ran out."""
     launched: int = 0

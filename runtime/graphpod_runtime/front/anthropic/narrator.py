@@ -82,7 +82,10 @@ class Narrator:
         if piece.finish is not None:
             events += self._close()
             self._stop = stop
-            self._reason = "stop_sequence" if stop is not None else REASONS.get(piece.finish, "end_turn")
+            called = any(isinstance(block, ToolUseBlock) for block in self._blocks)
+            # A turn that was forced to call ends as text does, in the words of chats.
+            finish = "tool_calls" if called and piece.finish == "stop" else piece.finish
+            self._reason = "stop_sequence" if stop is not None else REASONS.get(finish, "end_turn")
         return events
 
     def ended(self, usage: Usage) -> list[Event]:

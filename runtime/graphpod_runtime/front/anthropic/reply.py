@@ -32,6 +32,12 @@ class ToolUseBlock(msgspec.Struct, frozen=True, tag_field="type", tag="tool_use"
 Block = TextBlock | ThinkingBlock | ToolUseBlock
 
 
+class OutputTokensDetails(msgspec.Struct, frozen=True):
+    """Of the answer's tokens, those of thoughts."""
+
+    thinking_tokens: int
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of a message. The prompt's are the sum of the three; their parts are known with the first token."""
 
@@ -39,6 +45,7 @@ class Usage(msgspec.Struct, frozen=True):
     output_tokens: int
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
+    output_tokens_details: OutputTokensDetails | msgspec.UnsetType = msgspec.UNSET
     service_tier: str = "standard"
 
 

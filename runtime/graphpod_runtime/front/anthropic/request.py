@@ -4,9 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from graphpod_runtime.front.anthropic.blocks import Message, SystemBlock, text_of
+from graphpod_runtime.front.anthropic.blocks import Message, SystemBlock, ThinkingBlock, text_of
 from graphpod_runtime.front.openai.fields import MAX_MESSAGES, MAX_STOPS, STRICT, MaxTokens, StopString, Text
 from graphpod_runtime.front.openai.request import ChatRequest, GenerationRequest
+from graphpod_runtime.front.openai.turn.reasoning_fields import SWITCHES, ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
 from graphpod_runtime.front.requests.own_words import Words
@@ -16,7 +17,6 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     name: neutral for name, neutral in CHAT_NOT_BUILT.items() if name not in BUILT
 } | {
     "max_completion_tokens": (),
-    "response_format": (),
     "reasoning_effort": (),
     "parallel_tool_calls": (),
     "container": (),
@@ -35,6 +35,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "return_token_ids": (False,),
     "n": (1,),
     "best_of": (1,),
+    "response_format": (),
 }
 """Fields of generation that a message does not have."""
 
@@ -132,7 +133,8 @@ class PromptRequest(GenerationRequest):
     tool_choice: ToolChoice | None = None
     """Which of them it uses. Default: `auto`."""
     thinking: Thinking | None = None
-    """Whether the model thinks before it answers, where its chat template has a switch."""
+    """Whether the model thinks before it answers, where its chat template has a switch. `enabled` has no effect on a
+    model that does not think."""
     output_config: OutputConfig | None = None
     """The form of the answer's text, and the effort of its thoughts."""
     service_tier: Literal["auto", "standard_only"] | None = None
@@ -188,8 +190,8 @@ class PromptRequest(GenerationRequest):
             if self.output_config.format is not None:
                 take_unknown(self.output_config.format, {}, "output_config.format.", "output_config.format.", ignored)
 
-    def chat(self, max_tokens: int | None, stops: list[str] | None) -> dict[str, Any]:
-        """The body of the chat that answers this conversation."""
+    def chat(self, switch: ReasoningSwitch, max_tokens: int | None, stops: list[str] | None) -> dict[str, Any]:
+        """The body of the chat that answers this conversation. ApiError 400 for thinking that cannot be disabled."""
         body = {name: value for name in SHARED if (value := getattr(self, name)) is not None}
         system = [] if self.system is None else [{"role": "system", "content": text_of(self.system)}]
         turns = [turn for message in self.messages for turn in message.turns()]
@@ -204,9 +206,36 @@ class PromptRequest(GenerationRequest):
             "parallel_tool_calls": False if choice and choice.disable_parallel_tool_use else None,
             "continue_final_message": True if _is_prefill(turns[-1]) else None,
             "response_format": _response_format(form) if form else None,
-            "reasoning_effort": self.output_config.effort if self.output_config else None,
+            "reasoning_effort": self._effort(switch),
+            "chat_template_kwargs": self._variables(switch),
         }
         return body | {name: value for name, value in more.items() if value is not None}
+
+    def _effort(self, switch: ReasoningSwitch) -> str | None:
+        if not switch.has_effect:
+            return None
+        if self.thinking is not None and self.thinking.type == "disabled":
+            if switch.variable is None:
+                message = "thinking disabled is not supported by this model: its chat template has no switch"
+                raise invalid(message, param="thinking", code="unsupported_parameter")
+            return "none"
+        return self.output_config.effort if self.output_config else None
+
+    def _variables(self, switch: ReasoningSwitch) -> dict[str, Any] | None:
+        """Thinking that is enabled, for templates that leave it out by default."""
+        enabled = self.thinking is not None and self.thinking.type == "enabled"
+        return {str(switch.variable): True} if enabled and switch.variable in SWITCHES else None
+
+    def take_without_effect(self, switch: ReasoningSwitch, ignored: Ignored) -> None:
+        """Adds what has no effect on this model to `ignored`: all about thoughts, where it has none."""
+        if not switch.has_effect:
+            if self.thinking is not None and self.thinking.type == "enabled":
+                ignored["thinking"] = None
+            if self.output_config is not None and self.output_config.effort is not None:
+                ignored["output_config.effort"] = None
+        blocks = (block for turn in self.messages if isinstance(turn.content, list) for block in turn.content)
+        if not switch.keeps and any(isinstance(block, ThinkingBlock) for block in blocks):
+            ignored["messages[].content[].thinking"] = None
 
 
 class MessagesRequest(PromptRequest):

@@ -5,12 +5,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from fastapi import FastAPI
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
 from graphpod_runtime.front.anthropic.narrator import Narrator
-from graphpod_runtime.front.anthropic.reply import Message, TokensCount, Usage, encoded
-from graphpod_runtime.front.anthropic.request import RENAMED, CountRequest, MessagesRequest
+from graphpod_runtime.front.anthropic.reply import Message, OutputTokensDetails, TokensCount, Usage, encoded
+from graphpod_runtime.front.anthropic.request import RENAMED, CountRequest, MessagesRequest, PromptRequest
 from graphpod_runtime.front.openai.chat import chat_generation, chat_prompt
 from graphpod_runtime.front.openai.chunks import event
 from graphpod_runtime.front.openai.parse import Parser, valid
@@ -18,6 +19,7 @@ from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
 from graphpod_runtime.front.openai.turn.reader import TurnReader
+from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.error_shapes import anthropic_error
@@ -44,12 +46,11 @@ def add_routes(app: FastAPI, service: Service, parser: Parser) -> None:
 async def create(service: Service, request: Request, body: MessagesRequest) -> Response:
     """The assistant's next turn, whole or as a stream. ApiError says what is wrong with the request."""
     received = time.perf_counter()
-    service.check_model(body.model)
-    request.scope[IGNORED] = header_of(body.take_ignored())
+    switch = _admit(service, request, body)
     stream, stops = bool(body.stream), body.stop_sequences
     with ExitStack() as until:
         try:
-            chat = valid(body.chat(body.max_tokens, stops), ChatRequest)
+            chat = valid(body.chat(switch, body.max_tokens, stops), ChatRequest)
             # An answer may take minutes, and texts are megabytes.
             body.messages, body.system = [], None
             service.admit(chat, 1, until)
@@ -68,15 +69,23 @@ async def create(service: Service, request: Request, body: MessagesRequest) -> R
 
 async def count_tokens(service: Service, request: Request, body: CountRequest) -> Response:
     """The tokens of the prompt. ApiError 400 for one that the context does not hold."""
-    service.check_model(body.model)
-    request.scope[IGNORED] = header_of(body.take_ignored())
+    switch = _admit(service, request, body)
     try:
-        chat = valid(body.chat(None, None), ChatRequest)
+        chat = valid(body.chat(switch, None, None), ChatRequest)
         chat.take_ignored()
         ids = await chat_prompt(service, chat)
     except ApiError as error:
         raise in_own_words(error, RENAMED) from error
     return json_response(TokensCount(len(ids)))
+
+
+def _admit(service: Service, request: Request, body: PromptRequest) -> ReasoningSwitch:
+    """Checks the model and the fields, and names those that have no effect. ApiError as their checks."""
+    service.check_model(body.model)
+    ignored, switch = body.take_ignored(), service.reasoning_switch
+    body.take_without_effect(switch, ignored)
+    request.scope[IGNORED] = header_of(ignored)
+    return switch
 
 
 @dataclass(slots=True)
@@ -117,4 +126,6 @@ class MessageEvents:
         """The token counts of a generation that has ended."""
         read, written = self.generation.cached_tokens, self.service.cache_written(self.generation)
         fresh = self.generation.prompt_tokens - read - written
-        return Usage(fresh, self.generation.completion_tokens, written, read)
+        thought = self.generation.reasoning_tokens
+        details = UNSET if thought is None else OutputTokensDetails(thought)
+        return Usage(fresh, self.generation.completion_tokens, written, read, details)

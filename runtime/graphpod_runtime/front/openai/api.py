@@ -11,6 +11,7 @@ from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
 from graphpod_runtime.front.openai.embeddings.request import EmbeddingRequest, RerankRequest, ScoreRequest
 from graphpod_runtime.front.openai.embeddings.routes import Embeddings
+from graphpod_runtime.front.openai.invocations import invocations
 from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.reply import ModelCard, ModelList
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
@@ -36,6 +37,7 @@ ENDPOINTS = (
     "POST /v1/embeddings",
     "POST /v1/score",
     "POST /v1/rerank",
+    "POST /invocations",
     "POST /tokenize",
     "POST /detokenize",
 )
@@ -86,6 +88,10 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
     @app.post("/v1/rerank")
     async def rerank(request: Request) -> Response:
         return await vectors.rerank(request, await parser.read(request, RerankRequest))
+
+    @app.post("/invocations")
+    async def either(request: Request) -> Response:
+        return await invocations(service, request, parser)
 
     @app.post("/tokenize")
     async def tokens_of_text(request: Request) -> Response:

@@ -114,8 +114,9 @@ async def chat_generation(service: Service, body: ChatRequest, received: float, 
     form = form_of(family, use, service.tokenizer.spelled_out(prompt[-TAIL:]))
     max_tokens = body.max_completion_tokens or body.max_tokens
     return service.generation(
-        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives, turn=form
-    )
+        body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives, turn=form,
+        grammar=await service.grammar(body),
+    )  # fmt: skip
 
 
 async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool] | None = None) -> list[int]:

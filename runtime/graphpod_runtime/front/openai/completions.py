@@ -54,7 +54,7 @@ async def _answer(
     alternatives = body.alternatives
     generation = service.generation(
         body, prompts, body.max_tokens, unasked=DEFAULT_MAX_TOKENS, param="prompt", received=received,
-        logprobs=alternatives, echo=bool(body.echo),
+        logprobs=alternatives, echo=bool(body.echo), grammar=await service.grammar(body),
     )  # fmt: skip
     if body.echo and alternatives is not None:
         service.admit_prompt_logprobs(prompts, alternatives, until)

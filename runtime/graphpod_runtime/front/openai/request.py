@@ -22,6 +22,7 @@ from graphpod_runtime.front.openai.fields import (
     whole_characters,
 )
 from graphpod_runtime.front.openai.messages import Conversation, Message
+from graphpod_runtime.front.openai.structured.request import StructuredFields
 from graphpod_runtime.front.openai.turn.tool_fields import ToolChoiceFields
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, NOT_BUILT, TEXT_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid
@@ -43,14 +44,14 @@ class StreamOptions(BaseModel):
     """No effect. OpenAI pads events against eavesdroppers that count bytes; this server pads none."""
 
 
-class GenerationRequest(BaseModel):
+class GenerationRequest(StructuredFields):
     """The fields that both kinds of request share. Null means the default."""
 
     model_config = STRICT
     not_built: ClassVar[dict[str, tuple[Any, ...]]] = NOT_BUILT
 
-    model: str
-    """The model's name, as `GET /v1/models` lists it."""
+    model: str | None = None
+    """The model's name, as `GET /v1/models` lists it. Default: the one that is served."""
     temperature: float | None = Field(None, ge=0, le=2)
     """0 always takes the likeliest token. Default: the model's `generation_config.json`, else 1."""
     top_p: float | None = Field(None, gt=0, le=1)
@@ -96,6 +97,7 @@ class GenerationRequest(BaseModel):
         """
         ignored: Ignored = {name: None for name in UNUSED if getattr(self, name) is not None}
         take_unknown(self, self.not_built, "", "", ignored)
+        self.take_ignored_of_structured(ignored)
         for name in UNUSED:
             setattr(self, name, None)
         if self.stream_options is not None:

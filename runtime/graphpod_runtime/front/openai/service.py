@@ -14,6 +14,9 @@ from graphpod_policy import PrefixCache
 from graphpod_runtime.front.openai.reply import CompletionTokensDetails, PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.openai.structured.check import GrammarCheck
+from graphpod_runtime.front.openai.structured.grammar import grammar_of
+from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
@@ -25,7 +28,7 @@ from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
 from graphpod_runtime.front.text.turn.family import Family
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.bounds import LEAST, outside
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.messages import FinishReason, Grammar
 
 Result = TypeVar("Result")
 
@@ -49,7 +52,8 @@ MAX_NAMED_OPEN = 2 * MAX_NAMED
 class Asking(Protocol):
     """What the door needs of a request."""
 
-    model: str
+    @property
+    def model(self) -> str | None: ...
 
     def take_ignored(self) -> Ignored: ...
 
@@ -64,6 +68,7 @@ class Service:
     metrics: FrontMetrics
     admission: Admission
     defaults: SamplingDefaults
+    grammars: GrammarCheck
     family: Family
     created: int = field(default_factory=lambda: int(time.time()))
     _short: ThreadPoolExecutor = field(default_factory=lambda: _threads("short texts"))
@@ -77,6 +82,7 @@ class Service:
         tokenizer: Tokenizer,
         metrics: FrontMetrics,
         defaults: SamplingDefaults,
+        grammars: GrammarCheck,
     ) -> "Service":
         """The service over these parts, nothing open."""
         serving, template = status.config.serving, tokenizer.template
@@ -86,12 +92,17 @@ class Service:
             template.source if template else "",
             knows_tools=template is not None and template.knows_tools,
         )
-        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults, family)
+        return cls(status, engine, tokenizer, metrics, Admission(MAX_NAMED_OPEN), defaults, grammars, family)
 
     @property
     def model(self) -> str:
         """The name that clients ask for."""
         return self.status.config.model.name
+
+    @property
+    def reasoning_switch(self) -> ReasoningSwitch:
+        """What a request can do about the model's reasoning."""
+        return ReasoningSwitch.of(self.tokenizer.template, reasons=self.family.reasons)
 
     def admit(self, request: Asking, prompts: int, until: ExitStack) -> Ignored:
         """Takes room for that many prompts (before any tokenizing), given back with `until`; returns the fields that
@@ -106,9 +117,9 @@ class Service:
         self._enter(self.admission.prompts(prompts, running, waiting), prompts, until)
         return ignored
 
-    def check_model(self, asked: str) -> None:
-        """ApiError 404 for another model than the one that is served."""
-        if asked != self.model:
+    def check_model(self, asked: str | None) -> None:
+        """ApiError 404 for another model than the one that is served; a request may name none."""
+        if asked is not None and asked != self.model:
             raise unknown_model(asked, self.model)
 
     def cache_written(self, generation: Generation) -> int:
@@ -162,6 +173,24 @@ class Service:
             except TextTooLong as error:
                 raise text_too_long(limit, error.found, param) from error
 
+    async def grammar(self, request: GenerationRequest) -> Grammar | None:
+        """What the request says that its answer must be; None: any text. ApiError 400 for what cannot be used."""
+        if (named := grammar_of(request)) is None:
+            return None
+        param, grammar = named
+        await self.grammars.refuse_unusable(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
+    def grammar_at_once(self, request: GenerationRequest) -> Grammar | None:
+        """The same, for callers without an event loop."""
+        if (named := grammar_of(request)) is None:
+            return None
+        param, grammar = named
+        self.grammars.refuse_unusable_at_once(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
     def generation(
         self,
         request: GenerationRequest,
@@ -173,6 +202,7 @@ class Service:
         received: float,
         logprobs: int | None = None,
         echo: bool = False,
+        grammar: Grammar | None = None,
         turn: TurnForm = TEXT,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
@@ -208,6 +238,7 @@ class Service:
             token_ids=bool(request.return_token_ids) or turn.reasons,
             salt=request.cache_salt or "",
             priority=request.priority or 0,
+            grammar=grammar,
             shown=frozenset() if turn.is_text else self.tokenizer.specials_named(self.family.marks),
         )
         generation = Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)

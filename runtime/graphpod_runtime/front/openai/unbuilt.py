@@ -30,16 +30,6 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "no_stop_trim": (False,),
     "logits_processors": ([],),
     "custom_logit_processor": (),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
-    "structural_tag": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "json_schema": (),
-    "regex": (),
-    "ebnf": (),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
@@ -154,8 +144,6 @@ def _not_built(at: str, name: str, value: Any, neutral: tuple[Any, ...]) -> ApiE
     """400: the field would change the answer. Lists and objects are not written out."""
     if name in INSTEAD:
         message = f"{at}{name} is not built; send {INSTEAD[name]} instead"
-    elif name == "response_format" and isinstance(value, dict) and isinstance(kind := value.get("type"), str):
-        message = f"response_format type {shown(kind)} is not built; only text is"
     else:
         what = f"{at}{name}" if isinstance(value, list | dict) else f"{at}{name} {_json(value)}"
         only = " or ".join(json.dumps(word) for word in neutral if word not in ("", [], {}))

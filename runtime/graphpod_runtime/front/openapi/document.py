@@ -13,6 +13,7 @@ from graphpod_runtime.front.request_id import MAX_LENGTH
 from graphpod_runtime.front.requests.error_shapes import TYPES, is_anthropic
 from graphpod_runtime.front.requests.errors import Code
 
+Struct = type[msgspec.Struct]
 COMPONENT = "#/components/schemas/"
 ANSWER = "answer."
 """Before the name of an answer's type: requests have types of the same names."""
@@ -142,7 +143,9 @@ def _requests(rows: Iterable[Operation], model: str) -> tuple[dict[type, dict[st
     found, rest = models_json_schema([(one, "validation") for one in types], ref_template=COMPONENT + "{model}")
     components = rest.get("$defs", {})
     for one in types:
-        field = components[found[(one, "validation")]["$ref"].removeprefix(COMPONENT)]["properties"].get("model")
+        field = (
+            components[found[(one, "validation")]["$ref"].removeprefix(COMPONENT)].get("properties", {}).get("model")
+        )
         if field is not None:
             branch = next((part for part in field.get("anyOf", ()) if part.get("type") == "string"), field)
             branch["enum"] = [model]
@@ -151,10 +154,16 @@ def _requests(rows: Iterable[Operation], model: str) -> tuple[dict[type, dict[st
 
 def _answers(rows: Iterable[Operation]) -> tuple[dict[type, dict[str, Any]], dict[str, Any]]:
     """The schema of each answer and event, and the components that they refer to."""
-    types = dict.fromkeys(one for row in rows for one in (row.answer, *row.events) if one is not None)
-    structs = [one for one in types if not isinstance(one, str)]
+    structs = list(dict.fromkeys(one for row in rows for one in (*_structs(row.answer), *row.events)))
     found, components = msgspec.json.schema_components(structs, ref_template=COMPONENT + ANSWER + "{name}")
     return dict(zip(structs, found, strict=True)), {ANSWER + name: schema for name, schema in components.items()}
+
+
+def _structs(answer: tuple[Struct, ...] | Struct | str | None) -> tuple[Struct, ...]:
+    """The types of an answer that is JSON."""
+    if isinstance(answer, tuple):
+        return answer
+    return () if answer is None or isinstance(answer, str) else (answer,)
 
 
 def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,7 +182,8 @@ def _responses(
         schema = {"type": "object"} if row.answer == "application/json" else {"type": "string"}
         done["content"] = {row.answer: {"schema": schema}}
     elif row.answer is not None:
-        done |= _json(answers[row.answer])
+        every = [answers[one] for one in _structs(row.answer)]
+        done |= _json(every[0] if len(every) == 1 else {"anyOf": every})
     if row.events:
         names = ", ".join(f"`{answers[one]['$ref'].removeprefix(COMPONENT)}`" for one in row.events)
         words = f"Events with JSON: {names}; in the end an error, where there is one."

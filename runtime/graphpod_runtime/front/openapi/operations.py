@@ -13,6 +13,7 @@ from graphpod_runtime.front.anthropic.request import CountRequest, MessagesReque
 from graphpod_runtime.front.openai import reply
 from graphpod_runtime.front.openai.embeddings.reply import EmbeddingReply, RerankReply, ScoreReply
 from graphpod_runtime.front.openai.embeddings.request import EmbeddingRequest, RerankRequest, ScoreRequest
+from graphpod_runtime.front.openai.invocations import Invocation
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from graphpod_runtime.front.openai.responses import events
 from graphpod_runtime.front.openai.responses.reply import Deleted, InputItems, Response
@@ -34,12 +35,12 @@ class Load(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. `request`: its JSON body; `answer`: the JSON of a 200, None for an empty body, or a media
-    type of text; `events`: the JSON of each event with `stream: true`.
+    """One method of one path. `request`: its JSON body; `answer`: the JSON of a 200 (of several: one of them), None for
+    an empty body, or a media type of text; `events`: the JSON of each event with `stream: true`.
     """
 
     summary: str
-    answer: type[msgspec.Struct] | str | None
+    answer: tuple[type[msgspec.Struct], ...] | type[msgspec.Struct] | str | None
     request: type[BaseModel] | None = None
     events: tuple[type[msgspec.Struct], ...] = ()
     codes: tuple[Code, ...] = ()
@@ -96,6 +97,10 @@ OPERATIONS: dict[str, Operation] = {
     "POST /v1/embeddings": Operation("A vector for each input.", EmbeddingReply, EmbeddingRequest, codes=MODEL),
     "POST /v1/score": Operation("How close pairs of texts are.", ScoreReply, ScoreRequest, codes=MODEL),
     "POST /v1/rerank": Operation("Documents by their closeness to a text.", RerankReply, RerankRequest, codes=MODEL),
+    "POST /invocations": Operation(
+        "A chat or a completion, by the body's fields.", (reply.ChatReply, reply.TextReply), Invocation,
+        (reply.ChatChunk, reply.TextReply), MODEL,
+    ),
     "POST /tokenize": Operation(
         "The tokens of a text or of a chat's prompt.", reply.Tokenized, TokenizeRequest, codes=MODEL
     ),

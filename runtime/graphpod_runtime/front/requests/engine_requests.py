@@ -5,13 +5,21 @@ import contextlib
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from graphpod_runtime.front.requests.engine_stream import EngineStream
 from graphpod_runtime.wire.messages import Abort, Command, Finished, FinishReason, Submit, Tokens
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+
+class Watch(Protocol):
+    """Who looks at requests on their way to the engine, and at what comes back."""
+
+    def submitted(self, submit: Submit) -> Submit: ...
+    def came(self, event: Tokens | Finished) -> None: ...
+    def left(self, id: str) -> None: ...
 
 
 class EngineRequests(ABC):
@@ -22,6 +30,7 @@ class EngineRequests(ABC):
         self._numbers = itertools.count()
         self._closed: str | None = None
         """Why no request is taken any more."""
+        self.watch: Watch | None = None
 
     @abstractmethod
     def _send(self, commands: list[Command]) -> None:
@@ -48,7 +57,8 @@ class EngineRequests(ABC):
                     stream.put(index, Finished(id, FinishReason.Error, self._closed))
                     continue
                 self._streams[id] = (stream, index)
-                self._send([request(id)])
+                submit = request(id)
+                self._send([submit if self.watch is None else self.watch.submitted(submit)])
             yield stream
         finally:
             for id in ids:
@@ -64,6 +74,8 @@ class EngineRequests(ABC):
         """Ends every request, open or to come, with an error, here only."""
         self._closed = message
         for id, (stream, index) in list(self._streams.items()):
+            if self.watch is not None:
+                self.watch.left(id)
             stream.put(index, Finished(id, FinishReason.Error, message))
         self._streams.clear()
 
@@ -80,9 +92,13 @@ class EngineRequests(ABC):
         """Passes an event on to whom it belongs. One of an aborted request may still have been on its way."""
         ends = isinstance(event, Finished)
         found = self._streams.pop(event.id, None) if ends else self._streams.get(event.id)
+        if self.watch is not None:
+            self.watch.came(event)
         if found is not None:
             found[0].put(found[1], event)
 
     def _abort(self, id: str) -> None:
         if self._streams.pop(id, None) is not None:
+            if self.watch is not None:
+                self.watch.left(id)
             self._send([Abort(id)])

@@ -18,6 +18,7 @@ Code = Literal[
     "invalid_json",
     "invalid_type",
     "invalid_value",
+    "invalid_grammar",
     "missing_required_parameter",
     "unsupported_parameter",
     "context_length_exceeded",

@@ -9,11 +9,12 @@ from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.errors import ApiError, engine_error, unavailable
 from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.requests.request_trace import CURRENT
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
 from graphpod_runtime.front.text.tokenizer import Tokenizer
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
-from graphpod_runtime.wire.messages import Finished, FinishReason, Logprob, Submit
+from graphpod_runtime.wire.messages import Finished, FinishReason, Grammar, Logprob, Submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Options:
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
     """Lower ones are admitted earlier."""
+    grammar: Grammar | None = None
+    """What every answer must be; None: any text."""
     shown: frozenset[int] = frozenset()
     """Special tokens whose names are part of the text."""
 
@@ -176,6 +179,7 @@ class Generation:
             prompt_logprobs=options.logprobs if options.echo else None,
             salt=options.salt,
             priority=options.priority,
+            grammar=options.grammar,
         )
 
     def _echo(self, index: int, arrived: Arrived) -> Piece:
@@ -195,7 +199,9 @@ class Generation:
         choice.cached += arrived.cached
         text, used, stopped = self._read(choice, arrived)
         # The token that stopped a choice was generated, though it is no text.
-        stop_token = not stopped and finished is not None and finished.reason is FinishReason.Stop
+        stop_token = (
+            not stopped and finished is not None and finished.reason is FinishReason.Stop and not finished.complete
+        )
         if tokens := used + stop_token:
             self._came(choice, tokens)
         if self.options.token_ids:
@@ -266,6 +272,8 @@ class Generation:
     def _end(self, choice: _Choice, reason: FinishReason) -> None:
         choice.finish = reason
         self.metrics.finished(reason)
+        if (trace := CURRENT.get()) is not None:
+            trace.finishes.append(reason)
         if reason in (FinishReason.Stop, FinishReason.Length):
             seconds = time.perf_counter() - self.received
             decoding = choice.latest - choice.first

@@ -7,7 +7,7 @@ policy, sizes, memory) is read from it, so metrics and GET /warmup cannot differ
 
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -23,7 +23,7 @@ from graphpod_runtime.front.requests.exemplars import Exemplars
 from graphpod_runtime.front.requests.histogram import cumulative
 from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.wire.counters import Counters, Sample
-from graphpod_runtime.wire.messages import FinishReason
+from graphpod_runtime.wire.messages import FinishReason, GrammarKind
 from graphpod_runtime.wire.report import State
 
 _METHOD = {
@@ -82,6 +82,8 @@ class FrontMetrics:
                 "graphpod_time_per_output_token_seconds",
             )
         )
+        for kind in get_args(GrammarKind):
+            self._counters.add("graphpod_grammar_requests_total", 0, model_name=model, kind=kind)
         for handler, method in _METHOD.items():
             for code in _CODES[method]:
                 self.http(handler, method, code, 0)
@@ -89,6 +91,15 @@ class FrontMetrics:
         for method in _CODES:
             for code in ("401", "404", "405"):
                 self.http(OTHER, method, code, 0)
+
+    def tracing(self) -> None:
+        """Spans of requests are made: their series begin at 0."""
+        for result in ("exported", "failed", "dropped"):
+            self.spans(result, 0)
+
+    def spans(self, result: str, count: int) -> None:
+        """So many spans were exported, failed or were dropped."""
+        self._counters.add("graphpod_trace_spans_total", count, result=result)
 
     def http(self, handler: str, method: str, code: str, count: int = 1) -> None:
         """An HTTP answer; paths and methods that we do not serve share one label each."""
@@ -107,6 +118,10 @@ class FrontMetrics:
     def pooled(self, kind: str, prompts: int) -> None:
         """So many prompts go to the engine for vectors."""
         self._counters.add("graphpod_pooled_prompts_total", prompts, model_name=self._model, kind=kind)
+
+    def constrained(self, kind: GrammarKind) -> None:
+        """An answer must follow a grammar of this kind."""
+        self._counters.add("graphpod_grammar_requests_total", model_name=self._model, kind=kind)
 
     def first_token(self, seconds: float, names: Mapping[str, str]) -> None:
         """The first token of the request of these `names` has come, `seconds` after the request."""

@@ -43,6 +43,9 @@ class CountingRunner:
         ends = batch.ends if isinstance(batch, DecodeBatch) else [chunk.end for chunk in batch.chunks]
         return Yielded([end if end < 10 else END for end in ends])
 
+    def choose(self, flight: Yielded) -> None:
+        """Nothing: `launch` has."""
+
     def land(self, flight: Yielded) -> Yielded:
         return flight
 

@@ -89,6 +89,9 @@ class Device:
         self.flying.append((batch, yielded))
         return yielded
 
+    def choose(self, flight: Yielded) -> None:
+        """Nothing: `launch` has."""
+
     def land(self, flight: Yielded) -> Yielded:
         assert flight is self.flying[0][1], "passes land in their order"
         self.flying.pop(0)

@@ -104,6 +104,9 @@ class ScriptedRunner:
             ),
         )
 
+    def choose(self, flight: Yielded) -> None:
+        """Nothing: `launch` has."""
+
     def land(self, flight: Yielded) -> Yielded:
         return flight
 

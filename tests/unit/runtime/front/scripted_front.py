@@ -1,9 +1,9 @@
 """A front process over the scripted engine: `python scripted_front.py CONFIG TERMINATION_LOG ACCEPT_SECONDS`.
 
-`GRAPHPOD_API_KEY_FILE` names the file of its keys; `GRAPHPOD_STUCK_SECONDS` replaces the watchdog's floor of 60 s,
-`GRAPHPOD_IDLE_SECONDS` the 15 s after which an idle stream carries a comment, `GRAPHPOD_MOST_WAITING` the tokens that
-wait for a slow reader; `GRAPHPOD_OPTIONS` is JSON, further options of the server. While the file `GRAPHPOD_HOLD`
-exists, detokenising holds the event loop.
+`GRAPHPOD_API_KEY_FILE` names the file of its keys, `GRAPHPOD_TLS_FOLDER` the folder of its certificate;
+`GRAPHPOD_STUCK_SECONDS` replaces the watchdog's floor of 60 s, `GRAPHPOD_IDLE_SECONDS` the 15 s after which an idle
+stream carries a comment, `GRAPHPOD_MOST_WAITING` the tokens that wait for a slow reader; `GRAPHPOD_OPTIONS` is JSON,
+further options of the server. While the file `GRAPHPOD_HOLD` exists, detokenising holds the event loop.
 """
 
 import json
@@ -54,6 +54,7 @@ if __name__ == "__main__":
                 float(accept_seconds),
                 Path(key) if key else None,
                 engine,
+                tls_folder=Path(tls) if (tls := os.environ.get("GRAPHPOD_TLS_FOLDER")) else None,
                 **json.loads(os.environ.get("GRAPHPOD_OPTIONS", "{}")),
             )
         )

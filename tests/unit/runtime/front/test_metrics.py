@@ -21,9 +21,9 @@ from .conftest import Front, engine_json
 
 CORE = re.compile(
     r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens|size_|requested_|decision_)"
-    r"|forward_|eager_|attention_)"
+    r"|forward_|eager_|attention_|trace_|grammar_mask_)"
 )
-"""Rows that only a runner with a model can move; its own tests look at them."""
+"""Rows that only a runner with a model can move, or a traced request; their own tests look at them."""
 
 
 def exporter(folder: Path) -> tuple[Exporter, FrontMetrics]:

@@ -289,3 +289,22 @@ def test_the_last_message_is_continued(own_front: Callable[..., Front], tmp_path
     answer = front.post(CHAT, say("ab", continue_final_message=True)).json()
     assert answer["choices"][0]["message"]["content"] == "[ab"
     assert front.post(CHAT, say("ab", add_generation_prompt=False)).json()["choices"][0]["message"]["content"] == "[ab]"
+
+
+def test_a_request_may_leave_the_model_out(front: Front) -> None:
+    """There is one; vLLM's clients rely on that."""
+    body = say("hello", max_tokens=5)
+    del body["model"]
+    answer = front.post(CHAT, body)
+    assert (answer.status_code, answer.json()["model"]) == (200, "echo")
+    assert front.post(TEXT, {"prompt": "hello", "max_tokens": 5, "model": "other"}).status_code == 404
+
+
+def test_an_invocation_is_what_its_fields_show(front: Front) -> None:
+    chat = front.post("/invocations", say("hello", max_tokens=5)).json()
+    assert chat["choices"] == front.post(CHAT, say("hello", max_tokens=5)).json()["choices"]
+    text = front.post("/invocations", {"prompt": "hello", "max_tokens": 5}).json()
+    assert (text["object"], text["choices"][0]["text"]) == ("text_completion", "hello")
+    refused = front.post("/invocations", {"input": "hello"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "missing_required_parameter")
+    assert front.post("/invocations", {"messages": []}).json()["error"]["param"] == "messages"

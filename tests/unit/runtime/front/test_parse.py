@@ -88,7 +88,7 @@ def test_a_short_text_does_not_wait_for_long_ones() -> None:
     async def run() -> None:
         status: Any = SimpleNamespace(context_tokens=10, open_tokens=1_000_000)
         parts: Any = SimpleNamespace()
-        service = Service(status, parts, parts, parts, Admission(0), parts, Family())
+        service = Service(status, parts, parts, parts, Admission(0), parts, parts, Family())
         may_end = threading.Event()
         long = [
             asyncio.create_task(service.tokenized(lambda limit: may_end.wait(60), LONG_TEXT + 1, "prompt"))

@@ -60,7 +60,8 @@ def test_a_request_goes_before_them(asked: dict[str, Any]) -> None:
         None,
         None,
         None,
-        defaults,  # type: ignore[arg-type]
+        defaults,
+        None,  # type: ignore[arg-type]
     )
     request = CompletionRequest.model_validate({"model": "echo", "prompt": "x"} | asked)
     options = service.generation(request, [[1]], 5, param="prompt", received=0.0).options

@@ -50,6 +50,11 @@ class OwnEngine(AbstractContextManager["OwnEngine"]):
             time.sleep(POLL_SECONDS)
         return time.monotonic() - self._began
 
+    @property
+    def pid(self) -> int:
+        """Of the front, whose child the engine is."""
+        return self._process.pid
+
     def check(self) -> None:
         """EngineEnded if its process has ended."""
         code = self._process.poll()

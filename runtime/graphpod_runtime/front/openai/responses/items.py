@@ -129,7 +129,7 @@ class ReasoningItem(BaseModel):
     type: Literal["reasoning"]
     """The kind of item."""
     content: Annotated[list[ReasoningPart], Field(fail_fast=True, max_length=MAX_PARTS)] | None = None
-    """No effect: thoughts of earlier turns are no part of the prompt."""
+    """The thoughts, for templates that read them; else without effect."""
     summary: list[Any] | None = None
     """No effect: the thoughts are sent in full."""
     id: str | None = None
@@ -163,6 +163,8 @@ Item = Annotated[
     BeforeValidator(_built),
 ]
 """Tags of kinds begin with a sign that no field has, so that errors leave them out of a field's path."""
+THOUGHTS = "input[].reasoning"
+"""The name of reasoning items that have no effect."""
 KINDS = ("message", "function_call", "function_call_output", "reasoning")
 NOT_BUILT: dict[str, tuple[Any, ...]] = {"encrypted_content": (), "caller": (), "namespace": ("",), "async": (False,)}
 """Fields of items that a prompt would have to hold."""
@@ -173,13 +175,18 @@ def take_ignored(items: list[Any], ignored: Ignored) -> None:
     prompt would have to hold.
     """
     for at, item in enumerate(items):
-        if isinstance(item, ReasoningItem):
-            ignored["input[].reasoning"] = None
+        if isinstance(item, ReasoningItem) and not (_thoughts(item) and _goes_on(items[at + 1 : at + 2])):
+            ignored[THOUGHTS] = None
         take_unknown(item, NOT_BUILT, f"input[{at}].", "input[].", ignored)
         for name in ("content", "output"):
             parts = getattr(item, name, None)
             for number, part in enumerate(parts if isinstance(parts, list) else ()):
                 take_unknown(part, {}, f"input[{at}].{name}[{number}].", f"input[].{name}[].", ignored)
+
+
+def _goes_on(following: list[Any]) -> bool:
+    """Whether the assistant's turn goes on."""
+    return any(isinstance(item, FunctionCall) or getattr(item, "role", None) == "assistant" for item in following)
 
 
 def turns_of(items: list[Any]) -> list[Turn]:
@@ -199,13 +206,22 @@ def turns_of(items: list[Any]) -> list[Turn]:
                 mine = mine or _assistant(turns)
                 call = {"name": item.name, "arguments": item.arguments}
                 mine.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": call})
+            case ReasoningItem():
+                if thoughts := _thoughts(item):
+                    mine = _assistant(turns)
+                    mine["reasoning_content"] = thoughts
             case MessageItem():
                 turns.append({"role": item.role, "content": _text(item.content)})
                 mine = None
             case FunctionCallOutput():
                 turns.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
                 mine = None
-    return turns
+    # A thought that nothing follows is no turn.
+    return [turn for turn in turns if turn["content"] is not None or "tool_calls" in turn]
+
+
+def _thoughts(item: ReasoningItem) -> str:
+    return "".join(part.text for part in item.content or ())
 
 
 def _assistant(turns: list[Turn]) -> Turn:
@@ -229,5 +245,5 @@ def answered(output: Sequence[OutputItem]) -> list[Turn]:
                 call = {"name": item.name, "arguments": item.arguments}
                 turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": call})
             case _:
-                pass
+                turn["reasoning_content"] = "".join(part.text for part in item.content)
     return [] if turn["content"] is None and "tool_calls" not in turn else [turn]

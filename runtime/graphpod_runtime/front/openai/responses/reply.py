@@ -98,6 +98,14 @@ class IncompleteDetails(msgspec.Struct, frozen=True):
     reason: str
 
 
+class RawTokens(msgspec.Struct, frozen=True):
+    """A prompt or an answer as the engine has it, in vLLM's form."""
+
+    message: str
+    tokens: list[int]
+    type: str = "raw_message_tokens"
+
+
 class Response(msgspec.Struct, frozen=True):
     """One response. What the request set is repeated; null stands for what it left out."""
 
@@ -130,6 +138,8 @@ class Response(msgspec.Struct, frozen=True):
     completed_at: int | None = None
     max_tool_calls: None = None
     service_tier: str = "default"
+    input_messages: list[RawTokens] | msgspec.UnsetType = msgspec.UNSET
+    output_messages: list[RawTokens] | msgspec.UnsetType = msgspec.UNSET
     object: str = "response"
 
 

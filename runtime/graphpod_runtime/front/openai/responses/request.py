@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from graphpod_runtime.front.openai.fields import MAX_ALTERNATIVES, MAX_MESSAGES, STRICT, MaxTokens, Text
 from graphpod_runtime.front.openai.request import ChatRequest, GenerationRequest
 from graphpod_runtime.front.openai.responses.items import Item, Turn, take_ignored, turns_of
+from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
 from graphpod_runtime.front.requests.own_words import Words
@@ -16,7 +17,7 @@ LOGPROBS = "message.output_text.logprobs"
 INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")
 """The second one has no effect: thoughts are sent in full, and nothing is encrypted."""
 
-OF_CHAT = ("messages", "max_completion_tokens", "response_format", "reasoning_effort", "verbosity", "functions")
+OF_CHAT = ("messages", "max_completion_tokens", "reasoning_effort", "verbosity", "functions")
 """Fields of a chat that a response does not have, or has by another name."""
 NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for name in OF_CHAT} | {
     "conversation": (),
@@ -28,7 +29,6 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for 
     "service_tier": ("auto", "default"),
     "image": (),
     "stop_sequences": ([],),
-    "enable_response_messages": (False,),
     "previous_input_messages": (),
 }
 """Fields that would change a response and are not built, with the values that mean "not used"."""
@@ -36,7 +36,13 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for 
 BUILT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning", "store")
 """Fields that a response has, and a chat may not have."""
 
-NOT_HERE: dict[str, tuple[Any, ...]] = {"max_tokens": (), "return_token_ids": (False,), "n": (1,), "best_of": (1,)}
+NOT_HERE: dict[str, tuple[Any, ...]] = {
+    "max_tokens": (),
+    "return_token_ids": (False,),
+    "n": (1,),
+    "best_of": (1,),
+    "response_format": (),
+}
 """Fields of generation that a response does not have, with the values that mean "not used"."""
 
 RENAMED: Words = (
@@ -86,7 +92,7 @@ class ReasoningConfig(BaseModel):
     model_config = STRICT
 
     effort: Text | None = None
-    """As `reasoning_effort` of a chat."""
+    """As `reasoning_effort` of a chat. No effect on a model that does not reason."""
     summary: Literal["auto", "concise", "detailed"] | None = None
     """No effect: thoughts are sent in full, without a summary."""
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
@@ -100,7 +106,7 @@ class ResponsesRequest(GenerationRequest):
         name: neutral for name, neutral in (CHAT_NOT_BUILT | NOT_BUILT).items() if name not in BUILT
     }
 
-    model: str | None = None  # type: ignore[assignment]
+    model: str | None = None
     """The model's name. Default: the one that is served."""
     input: Text | Annotated[list[Item], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
     """A user's text, or items."""
@@ -130,6 +136,8 @@ class ResponsesRequest(GenerationRequest):
     """`auto`, `none`, `required`, one function, or `allowed_tools`."""
     parallel_tool_calls: bool | None = True
     """Whether the model may call several functions in one turn."""
+    enable_response_messages: bool | None = False
+    """vLLM's: send prompt and answer as text and tokens, too, in `input_messages` and `output_messages`."""
     truncation: Literal["auto", "disabled"] | None = "disabled"
     """Only `disabled`: input that exceeds the context is refused, never cut."""
 
@@ -194,7 +202,7 @@ class ResponsesRequest(GenerationRequest):
         """The input as messages of a chat."""
         return [{"role": "user", "content": self.input}] if isinstance(self.input, str) else turns_of(self.input)
 
-    def chat(self, turns: Sequence[Turn], model: str) -> dict[str, Any]:
+    def chat(self, turns: Sequence[Turn], model: str, switch: ReasoningSwitch) -> dict[str, Any]:
         """The body of the chat that answers these `turns`."""
         body = {name: value for name in SHARED if (value := getattr(self, name)) is not None}
         system = [] if self.instructions is None else [{"role": "system", "content": self.instructions}]
@@ -204,12 +212,13 @@ class ResponsesRequest(GenerationRequest):
             "model": model,
             "max_completion_tokens": self.max_output_tokens,
             "logprobs": self.logprobs or None,
+            "return_token_ids": self.enable_response_messages or None,
             "top_logprobs": self.top_logprobs if self.logprobs else None,
             "tools": tools or None,
             "tool_choice": choice,
             "parallel_tool_calls": self.parallel_tool_calls if tools else None,
             "response_format": _response_format(self.text.format) if self.text and self.text.format else None,
-            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
+            "reasoning_effort": self.reasoning.effort if self.reasoning and switch.has_effect else None,
             "verbosity": self.text.verbosity if self.text and self.text.verbosity != "medium" else None,
         }
         return body | {name: value for name, value in more.items() if value is not None}

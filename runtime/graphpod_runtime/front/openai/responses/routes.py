@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
@@ -16,13 +17,14 @@ from graphpod_runtime.front.openai.logprobs import chat_logprobs
 from graphpod_runtime.front.openai.parse import valid
 from graphpod_runtime.front.openai.reply import TokenLogprob
 from graphpod_runtime.front.openai.request import ChatRequest
-from graphpod_runtime.front.openai.responses.items import MessageItem, Turn
+from graphpod_runtime.front.openai.responses.items import THOUGHTS, MessageItem, ReasoningItem, Turn
 from graphpod_runtime.front.openai.responses.narrator import Narrator
 from graphpod_runtime.front.openai.responses.reply import (
     Deleted,
     InputItems,
     InputTokensDetails,
     OutputTokensDetails,
+    RawTokens,
     Response,
     ResponseUsage,
     TextLogprob,
@@ -30,7 +32,7 @@ from graphpod_runtime.front.openai.responses.reply import (
 from graphpod_runtime.front.openai.responses.request import RENAMED, ResponsesRequest
 from graphpod_runtime.front.openai.responses.run import GOING, Run
 from graphpod_runtime.front.openai.responses.store import Kept, ResponseStore, Running
-from graphpod_runtime.front.openai.service import Service
+from graphpod_runtime.front.openai.service import CHARACTERS_A_TOKEN, Service
 from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
 from graphpod_runtime.front.openai.turn.reader import TurnReader
 from graphpod_runtime.front.openai.unbuilt import header_of
@@ -66,13 +68,18 @@ class Responses:
         service = self._service
         if body.model is not None:
             service.check_model(body.model)
-        request.scope[IGNORED] = header_of(body.take_ignored())
+        ignored, switch = body.take_ignored(), service.reasoning_switch
+        if body.reasoning and body.reasoning.effort not in (None, "none") and not switch.has_effect:
+            ignored["reasoning.effort"] = None
+        if not switch.keeps and any(isinstance(item, ReasoningItem) for item in body.input):
+            ignored[THOUGHTS] = None
+        request.scope[IGNORED] = header_of(ignored)
         _check_echo(body)
         turns = [*self._before(body.previous_response_id), *body.own_turns]
         items, kept = _to_keep(body, turns)
         with ExitStack() as until:
             try:
-                chat = valid(body.chat(turns, service.model), ChatRequest)
+                chat = valid(body.chat(turns, service.model, switch), ChatRequest)
                 # An answer may take minutes, and texts are megabytes.
                 turns, body.input = [], ""
                 service.admit(chat, 1, until)
@@ -82,6 +89,8 @@ class Responses:
             id = answer_id(request.scope, "resp", "_")
             generation.names = names_of(id, request.headers.get("traceparent"))
             run = self._run(body, id, generation, items, kept)
+            if body.enable_response_messages:
+                await self._show_tokens(run)
             if body.background:
                 return self._in_background(run, until)
             if body.stream:
@@ -184,6 +193,15 @@ class Responses:
         narrator = Narrator(response, logprobs_of if body.logprobs else None)
         store = self.store if stored else None
         return Run(narrator, TurnReader(generation), generation, usage, items, turns, store, bool(body.background))
+
+    async def _show_tokens(self, run: Run) -> None:
+        """The response has its prompt and answer as tokens, too."""
+        service, [prompt] = self._service, run.generation.prompts
+        text = await service.tokenized(
+            lambda _: service.tokenizer.spelled_out(prompt), CHARACTERS_A_TOKEN * len(prompt), "input"
+        )
+        run.narrator.response = replace(run.response, input_messages=[RawTokens(text, prompt)])
+        run.raw = []
 
     def _in_background(self, run: Run, until: ExitStack) -> HttpResponse:
         """Runs without the connection, which gets the response as it is queued."""

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
-from graphpod_runtime.front.openai.responses.events import encoded
+from graphpod_runtime.front.openai.responses.events import Event, encoded
 from graphpod_runtime.front.openai.responses.items import answered
 from graphpod_runtime.front.openai.responses.narrator import Narrator
-from graphpod_runtime.front.openai.responses.reply import Response, ResponseUsage
+from graphpod_runtime.front.openai.responses.reply import RawTokens, Response, ResponseUsage
 from graphpod_runtime.front.openai.responses.store import Kept, ResponseStore
 from graphpod_runtime.front.openai.stream import closable
 from graphpod_runtime.front.openai.turn.reader import TurnReader
@@ -40,6 +41,8 @@ class Run:
     store: ResponseStore | None
     """None for a response that is not stored."""
     background: bool = False
+    raw: list[Piece] | None = None
+    """The answer as it came, where it is sent as tokens, too."""
     task: "asyncio.Task[None] | None" = field(default=None, init=False)
     """What runs it where no connection does."""
 
@@ -54,11 +57,11 @@ class Run:
 
     def pieces(self, together: list[Piece]) -> bytes:
         """The events of pieces that came together."""
-        return encoded([event for piece in together for event in self.narrator.take(self.reader.read(piece))])
+        return encoded([event for piece in together for event in self._take(piece)])
 
     def end(self) -> bytes:
         """The last event of a response that completed, or that its token limit ended."""
-        events = self.narrator.ended(self.usage())
+        events = self._ended()
         self.settle()
         return encoded(events)
 
@@ -71,8 +74,8 @@ class Run:
     def whole(self, pieces: list[Piece]) -> Response:
         """The response of all pieces."""
         for piece in pieces:
-            self.narrator.take(self.reader.read(piece))
-        self.narrator.ended(self.usage())
+            self._take(piece)
+        self._ended()
         return self.response
 
     async def alone(self) -> None:
@@ -89,6 +92,17 @@ class Run:
         except Exception as error:
             log.exception("response %s failed", self.response.id)
             self.failed(our_mistake(error))
+
+    def _take(self, piece: Piece) -> list[Event]:
+        if self.raw is not None:
+            self.raw.append(piece)
+        return self.narrator.take(self.reader.read(piece))
+
+    def _ended(self) -> list[Event]:
+        if self.raw is not None:
+            text, ids = "".join(piece.text for piece in self.raw), [id for piece in self.raw for id in piece.ids]
+            self.narrator.response = replace(self.response, output_messages=[RawTokens(text, ids)])
+        return self.narrator.ended(self.usage())
 
     def settle(self) -> None:
         """The response has ended: the store keeps it as it is. What did not come to an end was cancelled."""

@@ -1,6 +1,7 @@
 """Fields about reasoning, as far as the model's chat template reads them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from graphpod_runtime.front.requests.errors import invalid
@@ -8,6 +9,30 @@ from graphpod_runtime.front.text.chat_template import ChatTemplate
 
 SWITCHES = ("enable_thinking", "thinking")
 """Variables by which templates switch reasoning on and off."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningSwitch:
+    """What a request can do about a model's reasoning. `variable` is the one that its chat template reads: an effort or
+    a switch; `reasons`: whether answers may hold reasoning.
+    """
+
+    reasons: bool
+    variable: str | None
+    keeps: bool
+    """Whether prompts hold the reasoning of earlier turns."""
+
+    @classmethod
+    def of(cls, template: ChatTemplate | None, *, reasons: bool) -> "ReasoningSwitch":
+        """That of a model."""
+        known = template.variables if template is not None else frozenset()
+        variable = next((name for name in ("reasoning_effort", *SWITCHES) if name in known), None)
+        return cls(reasons, variable, template is not None and template.knows_reasoning)
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether an effort can change an answer. A model that never reasons has none to change."""
+        return self.reasons or self.variable is not None
 
 
 def with_effort(template: ChatTemplate | None, variables: Mapping[str, Any], effort: str | None) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ PAGE = Page(Path(__file__).parents[5] / "docs/how-to/messages.md")
 
 def test_the_pages_code_runs_in_its_order(front: Front) -> None:
     blocks = [block.text for block in PAGE.blocks if block.language == "python"]
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, Any] = {}
     with redirect_stdout(io.StringIO()) as said:
         for text in blocks:

@@ -14,7 +14,7 @@ PAGE = Page(Path(__file__).parents[5] / "docs/how-to/responses.md")
 
 def test_the_pages_code_runs_in_its_order(front: Front) -> None:
     blocks = [block.text for block in PAGE.blocks if block.language == "python"]
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     names: dict[str, Any] = {}
     with redirect_stdout(io.StringIO()) as said:
         for text in blocks:

@@ -120,6 +120,18 @@ def test_log_probabilities_are_sent_where_they_are_included(front: Front) -> Non
     assert without.headers["x-ignored-fields"] == "top_logprobs"
 
 
+def test_prompt_and_answer_are_sent_as_tokens_where_they_are_wanted(front: Front) -> None:
+    body = {"input": "日ab", "enable_response_messages": True}
+    events = events_of(front.post(URL, body | {"stream": True}).text)
+    checked_events(events)
+    for said in (front.post(URL, body).json(), events[-1]["response"]):
+        checked_response(said)
+        (prompt,), (answer,) = said["input_messages"], said["output_messages"]
+        assert prompt == answer
+        assert (prompt["type"], prompt["message"], len(prompt["tokens"])) == ("raw_message_tokens", "日ab", 5)
+    assert "input_messages" not in front.post(URL, {"input": "a"}).json()
+
+
 # The store.
 
 

@@ -1,0 +1,51 @@
+"""Requests whose answers have grammars wait here until those are compiled. No pass waits with them."""
+
+from functools import partial
+from pathlib import Path
+
+from graphpod_runtime.grammar.bounds import GrammarInvalid
+from graphpod_runtime.grammar.compiler import Compiler, Compiling
+from graphpod_runtime.grammar.matcher import AnswerGrammar
+from graphpod_runtime.grammar.vocabulary import read_vocabulary
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
+
+
+class Grammars:
+    """Those of one loop; the scheduler does not know of its requests yet."""
+
+    def __init__(self, folder: Path, vocabulary: int, eos_ids: tuple[int, ...], counters: Counters) -> None:
+        """For the model in `folder`, with so many token ids."""
+        self.compiler = Compiler(
+            partial(read_vocabulary, folder, vocabulary, eos_ids),
+            counters.observer("graphpod_grammar_compile_duration_seconds"),
+            counters.adder("graphpod_grammar_cache_hits_total"),
+        )
+        self._waiting: dict[str, tuple[Submit, Compiling]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits."""
+        return bool(self._waiting)
+
+    def wait(self, command: Submit) -> None:
+        """The request waits for its grammar."""
+        assert command.grammar is not None, "a request without a grammar waits for none"
+        self._waiting[command.id] = command, self.compiler.start(command.grammar)
+
+    def abort(self, id: str) -> bool:
+        """Forgets a request. False when it does not wait."""
+        return self._waiting.pop(id, None) is not None
+
+    def compiled(self) -> list[tuple[Submit, AnswerGrammar] | Finished]:
+        """The requests whose grammars are there since the last call, each with its own; the end of those whose cannot
+        be used."""
+        found: list[tuple[Submit, AnswerGrammar] | Finished] = []
+        for id, (command, compiling) in list(self._waiting.items()):
+            if compiling.done():
+                del self._waiting[id]
+                try:
+                    found.append((command, AnswerGrammar(compiling.result().deep_copy())))
+                except GrammarInvalid as error:
+                    found.append(Finished(id, FinishReason.Error, f"the answer's grammar cannot be used: {error}"))
+        return found

@@ -1,0 +1,22 @@
+"""Which web pages may use the API from a browser. Off by default: then no answer has a header of CORS."""
+
+from collections.abc import Sequence
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+METHODS = ("GET", "POST", "DELETE")
+SHOWN = ("x-request-id", "x-ignored-fields", "retry-after")
+"""Headers of answers that a page may read."""
+PREFLIGHT_SECONDS = 600
+"""So long a browser need not ask again."""
+
+
+def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """`app` for pages of these origins. A browser's question before a request (OPTIONS) is answered without an API
+    key: browsers send none with it. Cookies and other credentials of a browser are not allowed; a page sends the key
+    itself.
+    """
+    return CORSMiddleware(
+        app, origins, METHODS, ["*"], allow_credentials=False, expose_headers=SHOWN, max_age=PREFLIGHT_SECONDS
+    )

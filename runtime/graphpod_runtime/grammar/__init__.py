@@ -1,0 +1,1 @@
+"""Grammars of answers, by llguidance: their text, their bounds, their state in an answer. No torch."""

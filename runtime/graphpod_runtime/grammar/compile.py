@@ -1,0 +1,33 @@
+"""Whether a grammar can be used, before anything runs for it."""
+
+from llguidance import LLMatcher, LLTokenizer
+
+from graphpod_runtime.grammar.bounds import LIMITS, GrammarInvalid
+from graphpod_runtime.grammar.source import source_of
+from graphpod_runtime.wire.messages import Grammar
+
+SHOWN = 400
+"""Characters of a reason."""
+
+
+def compiled(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
+    """A matcher at the beginning of an answer, whose first mask is computed. Takes up to a second; other threads run
+    meanwhile. GrammarInvalid for a grammar that is wrong, too large, or that no answer fits."""
+    matcher = LLMatcher(vocabulary, source_of(grammar, vocabulary), limits=LIMITS, log_level=0)
+    if not matcher.is_error():
+        if warnings := matcher.get_grammar_warnings():
+            raise GrammarInvalid(_reason("; ".join(warnings)))
+        matcher.compute_bitmask()
+    if matcher.is_error():
+        raise GrammarInvalid(_reason(matcher.get_error()))
+    return matcher
+
+
+def _reason(message: str) -> str:
+    """llguidance's first words, without its dump of the parser's state."""
+    message = message.partition("\n<")[0].strip()
+    if message.startswith("panic:"):
+        return "the grammar is too large"
+    if message == "NoExtensionBias":
+        return "no answer fits the grammar"
+    return message if len(message) <= SHOWN else f"{message[:SHOWN]}…"

@@ -1,0 +1,65 @@
+"""Grammars compiled in threads, and kept: the same one again costs nothing."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from llguidance import LLMatcher, LLTokenizer
+
+from graphpod_runtime.grammar.compile import compiled
+from graphpod_runtime.wire.messages import Grammar
+
+Compiling = Future[LLMatcher]
+"""A matcher to copy, once it is there: `.deep_copy()` takes microseconds. GrammarInvalid for a grammar that cannot be
+used."""
+THREADS = 2
+KEPT = 128
+"""Grammars. One takes up to some megabytes."""
+
+
+class Compiler:
+    """Of one process. A grammar is compiled once, however many requests wait for it."""
+
+    def __init__(
+        self,
+        read: Callable[[], LLTokenizer],
+        took: Callable[[float], None] = lambda seconds: None,
+        hit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`read` gives the vocabulary, for the first grammar or for `prepare`. `took` hears of the seconds of each
+        compilation, in its thread; `hit` of each that was spared."""
+        self._read, self._took, self._hit = read, took, hit
+        self._vocabulary: LLTokenizer | None = None
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammars")
+        self._kept: OrderedDict[Grammar, Compiling] = OrderedDict()
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+
+    def prepare(self) -> LLTokenizer:
+        """The vocabulary. Other threads of Python stand still while it is read: call it before anything is served.
+        GrammarsUnavailable for a tokenizer without one."""
+        with self._reading:
+            if self._vocabulary is None:
+                self._vocabulary = self._read()
+            return self._vocabulary
+
+    def start(self, grammar: Grammar) -> Compiling:
+        """Begins to compile, unless it has or will be."""
+        with self._lock:
+            future = self._kept.get(grammar)
+            if future is not None:
+                self._kept.move_to_end(grammar)
+                self._hit()
+                return future
+            future = self._kept[grammar] = self._threads.submit(self._compile, grammar)
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return future
+
+    def _compile(self, grammar: Grammar) -> LLMatcher:
+        vocabulary, began = self.prepare(), time.perf_counter()
+        try:
+            return compiled(vocabulary, grammar)
+        finally:
+            self._took(time.perf_counter() - began)

@@ -1,0 +1,148 @@
+"""Tools and thoughts in messages: the scripted engine says the last message, which spells calls and thoughts."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..conftest import Front, write_model
+from ..turn.test_tools import CALLS, THOUGHT, THOUGHT_TOKENS, WEATHER, thinking_front, tool_front
+from .anthropic_shapes import checked_events, checked_message
+from .test_messages import URL, ask, client_of, events_of, refused
+
+__all__ = ["thinking_front", "tool_front"]
+
+TOOLS: Any = [
+    {"name": "get_weather", "description": "Weather.", "input_schema": WEATHER},
+    {"name": "now", "input_schema": {"type": "object"}, "type": "custom"},
+]
+
+
+def call(text: str, **more: Any) -> dict[str, Any]:
+    """A request with tools."""
+    return ask(text, tools=TOOLS, max_tokens=500) | more
+
+
+def test_calls_are_blocks_whole_and_streamed(tool_front: Front) -> None:
+    message = checked_message(tool_front.post(URL, call(CALLS)).json())
+    text, first, second = message.content
+    assert (message.stop_reason, text.type, first.type, second.type) == ("tool_use", "text", "tool_use", "tool_use")
+    assert (first.name, first.input) == ("get_weather", {"city": "Zürich 😀"})
+    assert (second.name, second.input) == ("now", {})
+    checked_events(events_of(tool_front.post(URL, call(CALLS, stream=True)).text))
+    with client_of(tool_front).messages.stream(**call(CALLS)) as stream:
+        final = stream.get_final_message()
+    assert final.stop_reason == "tool_use"
+    assert [(block.name, block.input) for block in final.content if block.type == "tool_use"] == [
+        ("get_weather", {"city": "Zürich 😀"}), ("now", {}),
+    ]  # fmt: skip
+
+
+def test_the_client_answers_calls(tool_front: Front) -> None:
+    client = client_of(tool_front)
+    first = client.messages.create(**call(CALLS))
+    results = [
+        {"type": "tool_result", "tool_use_id": block.id, "content": [{"type": "text", "text": "noon"}]}
+        for block in first.content
+        if block.type == "tool_use"
+    ]
+    messages: Any = [{"role": "user", "content": CALLS}, first.to_param(), {"role": "user", "content": results}]
+    second = client.messages.create(model="echo", max_tokens=500, messages=messages, tools=TOOLS)
+    assert "noon" in second.content[0].text  # type: ignore[union-attr]
+
+
+def test_blocks_of_one_turn_are_messages_of_the_chat(own_front: Callable[..., Front], tmp_path: Path) -> None:
+    template = (
+        "{% for turn in messages %}[{{ turn.role }} {{ turn.reasoning_content }} {{ turn.content }}"
+        "{% for call in turn.tool_calls %} {{ call.id }}={{ call.function.name }}{{ call.function.arguments.a }}"
+        "{% endfor %} {{ turn.tool_call_id }}]{% endfor %}{{ tools }}"
+    )
+    front = own_front(model=write_model(tmp_path / "reads", template))
+    messages = [
+        {"role": "user", "content": "q"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "why", "signature": ""},
+                {"type": "text", "text": "t"},
+                {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+                {"type": "tool_use", "id": "c2", "name": "f", "input": {"a": 2}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "one", "is_error": True},
+                {"type": "tool_result", "tool_use_id": "c2"},
+                {"type": "text", "text": "and"},
+            ],
+        },
+    ]
+    reply = front.post(URL, ask("", messages=messages, max_tokens=500))
+    assert reply.json()["content"][0]["text"] == (
+        "[user  q ][assistant why t c1=f1 c2=f2 ][tool  one c1][tool   c2][user  and ]"
+    )
+    assert reply.headers["x-ignored-fields"] == "messages[].content[].is_error"
+
+
+def test_choices_of_tools(tool_front: Front) -> None:
+    none = tool_front.post(URL, call(CALLS, tool_choice={"type": "none"})).json()
+    assert (none["stop_reason"], none["content"][0]["text"]) == ("end_turn", CALLS)
+    one = tool_front.post(URL, call(CALLS, tool_choice={"type": "auto", "disable_parallel_tool_use": True})).json()
+    assert [block["type"] for block in one["content"]] == ["text", "tool_use"]
+    unknown = tool_front.post(URL, call("x", tool_choice={"type": "tool", "name": "g"}))
+    assert refused(unknown)[3] == "tool_choice.name"
+    schema = tool_front.post(URL, ask("x", tools=[{"name": "f", "input_schema": {"type": "array"}}]))
+    assert refused(schema)[3] == "tools[0].input_schema"
+
+
+def test_a_call_that_its_limit_cuts_keeps_its_text(tool_front: Front) -> None:
+    message = checked_message(tool_front.post(URL, call(CALLS, max_tokens=80)).json())
+    assert message.stop_reason == "max_tokens"
+    used = message.content[-1]
+    assert used.type == "tool_use"
+    assert set(used.input) <= {"arguments"}
+
+
+def test_thoughts_are_a_block_of_their_own_and_are_counted(thinking_front: Front) -> None:
+    message = checked_message(thinking_front.post(URL, ask(THOUGHT)).json())
+    thinking, text = message.content
+    assert thinking.type == "thinking"
+    assert text.type == "text"
+    assert (thinking.thinking, text.text) == ("1 + 1é", "Two.")
+    assert message.usage.output_tokens_details is not None
+    assert message.usage.output_tokens_details.thinking_tokens == THOUGHT_TOKENS
+    events = events_of(thinking_front.post(URL, ask(THOUGHT, stream=True)).text)
+    checked_events(events)
+    assert {event["delta"]["type"] for event in events if event["type"] == "content_block_delta"} == {
+        "thinking_delta", "text_delta",
+    }  # fmt: skip
+
+
+def test_thinking_is_switched_where_the_template_can(
+    own_front: Callable[..., Front], tmp_path: Path, front: Front
+) -> None:
+    template = "{{ messages[-1].content }}{{ enable_thinking }}"
+    switch = own_front(model=write_model(tmp_path / "switch", template))
+    for thinking, said in (
+        ({"type": "enabled", "budget_tokens": 2000}, "True"),
+        ({"type": "disabled"}, "False"),
+        ({"type": "adaptive"}, ""),
+    ):
+        assert switch.post(URL, ask("a", thinking=thinking)).json()["content"][0]["text"] == f"a{said}"
+    effort = switch.post(URL, ask("a", output_config={"effort": "high"}))
+    assert effort.json()["content"][0]["text"] == "aTrue"
+    plain = front.post(
+        URL, ask("a", thinking={"type": "enabled", "budget_tokens": 2000}, output_config={"effort": "low"})
+    )
+    assert plain.headers["x-ignored-fields"] == "thinking.budget_tokens, thinking, output_config.effort"
+
+
+def test_thoughts_of_earlier_turns_that_no_template_reads_are_named(front: Front) -> None:
+    thinking = {"type": "thinking", "thinking": "why", "signature": "x"}
+    messages = [
+        {"role": "assistant", "content": [thinking, {"type": "text", "text": "a"}]},
+        {"role": "user", "content": "b"},
+    ]
+    reply = front.post(URL, ask("", messages=messages))
+    assert reply.json()["content"][0]["text"] == "ab"
+    assert reply.headers["x-ignored-fields"] == "messages[].content[].thinking"
