@@ -78,7 +78,7 @@ class Sequence:
     compute again is not scored again."""
 
     pooled: Pooled | None = None
-    """Of a request for an embedding: it ends with its prompt, and its one token is nobody's."""
+    """Of a request for an embedding: it ends with its prompt, and no client sees its one token."""
 
     def __post_init__(self) -> None:
         # Once, when the request is admitted: what a preemption makes compute again has the same text.
