@@ -163,7 +163,7 @@ class Tracing(ApiModel):
     endpoint: str = Field(
         min_length=8,
         max_length=512,
-        pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
+        pattern=r"^https?://[-A-Za-z0-9._~:\[\]@%]+(/[-A-Za-z0-9._~%/]*)?$",
         description="Base URL of a collector that takes OTLP over HTTP, such as http://otel-collector.monitoring:4318; "
         "spans go to its /v1/traces. Required, no default.",
     )

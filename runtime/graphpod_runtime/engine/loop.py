@@ -122,10 +122,11 @@ class Loop:
                 events += [found] if isinstance(found, Finished) else self._submit(*found)
         if busy := self._pipeline.busy:
             self._worked = time.monotonic()
-            for progress in self._pipeline.turn():
+            landed = self._pipeline.turn()
+            for progress in landed:
                 self._metrics.progressed(progress)
                 events += self._events(progress)
-            self._metrics.landed()
+            self._metrics.landed(len(landed))
         ended = any(isinstance(event, Finished) for event in events)
         # What ended in flight gives its pages back a turn later.
         rests = busy and not self.busy

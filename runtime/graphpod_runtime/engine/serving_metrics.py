@@ -35,8 +35,8 @@ class ServingMetrics:
         """Of the scheduler when the queue was looked at last: it grows with each first admission."""
         counters.set("graphpod_kv_cache_capacity_tokens", capacity_tokens)
         counters.set("graphpod_prefill_budget_tokens", scheduler.limits.budget_while_decoding)
-        self._tokens = 0
-        """Of the pass that lands."""
+        self._more = 0
+        """Tokens of the pass that lands, beyond one for each of its requests."""
 
         def observer(name: str) -> Observe:
             return counters.observer(f"graphpod_{name}", model_name=model)
@@ -89,13 +89,13 @@ class ServingMetrics:
         id, times = sequence.id, self._open.get(sequence.id)
         if times is None or progress.finish is FinishReason.Error:
             self.left(id)
+            self._more -= 1
             return
-        self._tokens += 1
         if not times.first or progress.finish is not None:
             now = time.monotonic()
             if not times.first:
                 times.first = now
-                self._tokens += sequence.prompt_len
+                self._more += sequence.prompt_len
                 self._prefilled(now - times.admitted)
                 self._computed(sequence.prompt_len - (sequence.cached or 0))
                 if sequence.marks is not None:
@@ -125,11 +125,11 @@ class ServingMetrics:
         eager = self._counters.value("graphpod_forward_passes_total", phase=phase, policy=Policy.Disabled)
         return int(landed - eager), int(eager)
 
-    def landed(self) -> None:
-        """All that the pass brought has been given to `progressed`."""
-        if self._tokens:
-            self._of_passes(self._tokens)
-            self._tokens = 0
+    def landed(self, requests: int) -> None:
+        """All that the pass brought to so many requests has been given to `progressed`."""
+        if tokens := requests + self._more:
+            self._of_passes(tokens)
+        self._more = 0
 
     def load_changes(self) -> list[Sample]:
         """The gauges of LOAD that were not reported as they are now."""

@@ -25,6 +25,7 @@ from graphpod_runtime.front.openai.request import (
     TokenizeRequest,
 )
 from graphpod_runtime.front.openai.responses import items, routes, store
+from graphpod_runtime.front.openai.responses import request as responses
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
 from graphpod_runtime.front.openai.structured import check
 from graphpod_runtime.front.request_id import MAX_LENGTH
@@ -158,8 +159,8 @@ def _not_built() -> Iterator[tuple[str, str, str]]:
 
 def _responses_not_built() -> Iterator[tuple[str, str]]:
     """Those that a chat does not have."""
-    for name, neutral in ResponsesRequest.not_built.items():
-        if name not in unbuilt.CHAT_NOT_BUILT:
+    for name, neutral in (ResponsesRequest.not_built | responses.NOT_HERE).items():
+        if name not in unbuilt.CHAT_NOT_BUILT and name != "max_tokens":
             yield f"`{name}`", _neutral(neutral)
     for name, neutral in items.NOT_BUILT.items():
         yield f"`input[].{name}`", _neutral(neutral)

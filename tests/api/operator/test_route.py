@@ -49,12 +49,15 @@ def test_a_route_comes_with_its_kind_tells_what_the_gateway_says_and_goes(
     serve(place, Foreign.HTTPRoute)
     told = eventually(place.reached("RouteReady", "Unknown", "RoutePending"), timeout=60)
     assert "Gateway gateways/edge, listener https" in told
-    (rule,) = place.get("httproute", "demo")["spec"]["rules"]
-    assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/llama/v1"}}]
-    assert rule["timeouts"] == {"request": "0s"}
-    (backend,) = rule["backendRefs"]
-    ports = {port["port"] for port in place.get("service", backend["name"])["spec"]["ports"]}
-    assert backend["port"] in ports
+    rules = place.get("httproute", "demo")["spec"]["rules"]
+    paths = [(path["type"], path["value"]) for rule in rules for path in [match["path"] for match in rule["matches"]]]
+    pages = [("Exact", f"/llama/{page}") for page in ("tokenize", "detokenize", "version", "health")]
+    assert paths == [("PathPrefix", "/llama/v1"), *pages]
+    for rule in rules:
+        assert rule["timeouts"] == {"request": "0s"}
+        (backend,) = rule["backendRefs"]
+        ports = {port["port"] for port in place.get("service", backend["name"])["spec"]["ports"]}
+        assert backend["port"] in ports
 
     answer(place, "False", "NotAllowedByListeners", "namespace is not among them")
     told = eventually(place.reached("RouteReady", "False", "RouteNotAllowed"))

@@ -9,7 +9,7 @@ from graphpod_runtime.base.arguments import number
 
 ORIGIN = r"\*|https?://(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?|\[[0-9a-f:]+\])(?::[0-9]{1,5})?"
 PREFIX = r"(/[A-Za-z0-9][-A-Za-z0-9_.]*)+"
-URL = r"https?://[^\s/?#]+(/[^\s?#]*)?"
+URL = r"https?://[-A-Za-z0-9._~:\[\]@%]+(/[-A-Za-z0-9._~%/]*)?"
 MILLION = 1_000_000
 
 

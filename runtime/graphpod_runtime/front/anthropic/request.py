@@ -32,9 +32,13 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
 NOT_HERE: dict[str, tuple[Any, ...]] = {
     "stop": (),
     "stream_options": (),
-    "return_token_ids": (False,),
     "n": (1,),
     "best_of": (1,),
+    "use_beam_search": (False,),
+    "prompt_logprobs": (),
+    "logprob_token_ids": ([],),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
     "response_format": (),
 }
 """Fields of generation that a message does not have."""

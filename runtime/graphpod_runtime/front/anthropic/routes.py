@@ -14,19 +14,18 @@ from graphpod_runtime.front.anthropic.reply import Message, OutputTokensDetails,
 from graphpod_runtime.front.anthropic.request import RENAMED, CountRequest, MessagesRequest, PromptRequest
 from graphpod_runtime.front.openai.chat import chat_generation, chat_prompt
 from graphpod_runtime.front.openai.chunks import event
-from graphpod_runtime.front.openai.parse import Parser, valid
+from graphpod_runtime.front.openai.parse import Parser, size_of, valid
 from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
 from graphpod_runtime.front.openai.turn.reader import TurnReader
-from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.error_shapes import anthropic_error
 from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation, Piece
-from graphpod_runtime.front.requests.own_words import in_own_words
+from graphpod_runtime.front.requests.own_words import own_words
 
 ENDPOINTS = ("POST /v1/messages", "POST /v1/messages/count_tokens")
 
@@ -36,56 +35,57 @@ def add_routes(app: FastAPI, service: Service, parser: Parser) -> None:
 
     @app.post("/v1/messages")
     async def messages(request: Request) -> Response:
-        return await create(service, request, await parser.read(request, MessagesRequest))
+        return await create(service, parser, request, await parser.read(request, MessagesRequest))
 
     @app.post("/v1/messages/count_tokens")
     async def tokens_of_messages(request: Request) -> Response:
-        return await count_tokens(service, request, await parser.read(request, CountRequest))
+        return await count_tokens(service, parser, request, await parser.read(request, CountRequest))
 
 
-async def create(service: Service, request: Request, body: MessagesRequest) -> Response:
+async def create(service: Service, parser: Parser, request: Request, body: MessagesRequest) -> Response:
     """The assistant's next turn, whole or as a stream. ApiError says what is wrong with the request."""
     received = time.perf_counter()
-    switch = _admit(service, request, body)
-    stream, stops = bool(body.stream), body.stop_sequences
     with ExitStack() as until:
-        try:
-            chat = valid(body.chat(switch, body.max_tokens, stops), ChatRequest)
-            # An answer may take minutes, and texts are megabytes.
-            body.messages, body.system = [], None
+        async with parser.paced(size_of(request)):
+            chat = _translated(service, request, body, body.max_tokens, body.stop_sequences)
+        with own_words(RENAMED):
             service.admit(chat, 1, until)
             generation = await chat_generation(service, chat, received, until)
-        except ApiError as error:
-            raise in_own_words(error, RENAMED) from error
         id = answer_id(request.scope, "msg", "_")
         generation.names = names_of(id, request.headers.get("traceparent"))
         usage = Usage(generation.prompt_tokens, 0)
         narrator = Narrator(Message(id, service.model, [], usage))
         answering = MessageEvents(service, generation, narrator, TurnReader(generation))
-        if stream:
+        if body.stream:
             return EventStream(generation, answering, until.pop_all())
         return await answer(request.receive, generation, answering.whole)
 
 
-async def count_tokens(service: Service, request: Request, body: CountRequest) -> Response:
+async def count_tokens(service: Service, parser: Parser, request: Request, body: CountRequest) -> Response:
     """The tokens of the prompt. ApiError 400 for one that the context does not hold."""
-    switch = _admit(service, request, body)
-    try:
-        chat = valid(body.chat(switch, None, None), ChatRequest)
+    async with parser.paced(size_of(request)):
+        chat = _translated(service, request, body, None, None)
+    with own_words(RENAMED):
         chat.take_ignored()
         ids = await chat_prompt(service, chat)
-    except ApiError as error:
-        raise in_own_words(error, RENAMED) from error
     return json_response(TokensCount(len(ids)))
 
 
-def _admit(service: Service, request: Request, body: PromptRequest) -> ReasoningSwitch:
-    """Checks the model and the fields, and names those that have no effect. ApiError as their checks."""
+def _translated(
+    service: Service, request: Request, body: PromptRequest, max_tokens: int | None, stops: list[str] | None
+) -> ChatRequest:
+    """The chat that answers; names the fields that have no effect. `body` has no turns afterwards: an answer may take
+    minutes, and texts are megabytes. ApiError as the checks of the model, the fields and the chat.
+    """
     service.check_model(body.model)
     ignored, switch = body.take_ignored(), service.reasoning_switch
     body.take_without_effect(switch, ignored)
     request.scope[IGNORED] = header_of(ignored)
-    return switch
+    as_chat = body.chat(switch, max_tokens, stops)
+    with own_words(RENAMED):
+        chat = valid(as_chat, ChatRequest)
+    body.messages, body.system = [], None
+    return chat
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ ENDPOINTS = (
 def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
     """The application that serves ENDPOINTS; `served` adds what else the port serves, for a 404."""
     app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
-    stored, vectors = Responses(service), Embeddings(service)
+    stored, vectors = Responses(service, parser), Embeddings(service)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
@@ -71,7 +71,7 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
 
     @app.get("/v1/responses/{id}/input_items")
     async def input_items(request: Request, id: str) -> Response:
-        return stored.input_items(id, request)
+        return await stored.input_items(id, request)
 
     @app.post("/v1/responses/{id}/cancel")
     async def cancel_response(id: str) -> Response:

@@ -1,7 +1,8 @@
 """Errors of one request in the words of another: an API that translates its requests names its own fields."""
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from graphpod_runtime.front.requests.errors import ApiError
 
@@ -19,3 +20,12 @@ def in_own_words(error: ApiError, words: Words) -> ApiError:
             param = re.sub(rf"^(?:{found})", own, param)
             break
     return ApiError(error.status, message, error.code, error.type, param, error.more_headers)
+
+
+@contextlib.contextmanager
+def own_words(words: Words) -> Iterator[None]:
+    """Errors of what is done within have other names."""
+    try:
+        yield
+    except ApiError as error:
+        raise in_own_words(error, words) from error

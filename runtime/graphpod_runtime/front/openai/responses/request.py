@@ -38,9 +38,13 @@ BUILT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning", "store")
 
 NOT_HERE: dict[str, tuple[Any, ...]] = {
     "max_tokens": (),
-    "return_token_ids": (False,),
     "n": (1,),
     "best_of": (1,),
+    "use_beam_search": (False,),
+    "prompt_logprobs": (),
+    "logprob_token_ids": ([],),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
     "response_format": (),
 }
 """Fields of generation that a response does not have, with the values that mean "not used"."""

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from graphpod_runtime.front.openai.chat import chat_generation
 from graphpod_runtime.front.openai.fields import MAX_MESSAGES, depth_fits
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
-from graphpod_runtime.front.openai.parse import valid
+from graphpod_runtime.front.openai.parse import Parser, size_of, valid
 from graphpod_runtime.front.openai.reply import TokenLogprob
 from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.responses.items import THOUGHTS, MessageItem, ReasoningItem, Turn
@@ -40,7 +41,7 @@ from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
 from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation
-from graphpod_runtime.front.requests.own_words import in_own_words
+from graphpod_runtime.front.requests.own_words import own_words
 from graphpod_runtime.front.text.logprobs import TokenInText
 
 MAX_CONVERSATION_BYTES = 8 << 20
@@ -58,34 +59,22 @@ _encoder = msgspec.json.Encoder()
 class Responses:
     """The responses of one server."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, parser: Parser) -> None:
+        self._service, self._parser = service, parser
         self.store = ResponseStore()
 
     async def create(self, request: Request, body: ResponsesRequest) -> HttpResponse:
         """POST /v1/responses. ApiError says what is wrong with the request."""
         received = time.perf_counter()
-        service = self._service
         if body.model is not None:
-            service.check_model(body.model)
-        ignored, switch = body.take_ignored(), service.reasoning_switch
-        if body.reasoning and body.reasoning.effort not in (None, "none") and not switch.has_effect:
-            ignored["reasoning.effort"] = None
-        if not switch.keeps and any(isinstance(item, ReasoningItem) for item in body.input):
-            ignored[THOUGHTS] = None
-        request.scope[IGNORED] = header_of(ignored)
-        _check_echo(body)
-        turns = [*self._before(body.previous_response_id), *body.own_turns]
-        items, kept = _to_keep(body, turns)
+            self._service.check_model(body.model)
+        before = self._before(body.previous_response_id)
         with ExitStack() as until:
-            try:
-                chat = valid(body.chat(turns, service.model, switch), ChatRequest)
-                # An answer may take minutes, and texts are megabytes.
-                turns, body.input = [], ""
-                service.admit(chat, 1, until)
-                generation = await chat_generation(service, chat, received, until)
-            except ApiError as error:
-                raise in_own_words(error, RENAMED) from error
+            async with self._parser.paced(size_of(request) + len(before)):
+                chat, items, kept = self._translated(request, body, before)
+            with own_words(RENAMED):
+                self._service.admit(chat, 1, until)
+                generation = await chat_generation(self._service, chat, received, until)
             id = answer_id(request.scope, "resp", "_")
             generation.names = names_of(id, request.headers.get("traceparent"))
             run = self._run(body, id, generation, items, kept)
@@ -108,12 +97,15 @@ class Responses:
         if request.query_params.get("stream", "false").lower() not in ("false", "0"):
             message = "stream is not built for stored responses; read the response again until it has ended"
             raise invalid(message, param="stream", code="unsupported_parameter")
-        return _json(_kept(self._found(id)).response)
+        return self.retrieve_now(id)
 
-    def input_items(self, id: str, request: Request) -> HttpResponse:
+    async def input_items(self, id: str, request: Request) -> HttpResponse:
         """GET /v1/responses/{id}/input_items: the newest first, `limit` of them, those after the item `after`."""
-        items: list[Any] = msgspec.json.decode(_kept(self._found(id)).items)
-        query = request.query_params
+        kept = _kept(self._found(id)).items
+        async with self._parser.paced(len(kept)):
+            return self._page(msgspec.json.decode(kept), request.query_params)
+
+    def _page(self, items: list[Any], query: QueryParams) -> HttpResponse:
         if (order := query.get("order", "desc")) not in ("asc", "desc"):
             raise invalid(f"order must be asc or desc, not {shown(order)!r}", param="order")
         limit = query.get("limit", "20")
@@ -155,10 +147,10 @@ class Responses:
             raise ApiError(404, message, code="response_not_found", param="response_id")
         return found
 
-    def _before(self, id: str | None) -> Sequence[Turn]:
-        """The turns of the conversation that a request continues."""
+    def _before(self, id: str | None) -> bytes:
+        """The turns of the conversation that a request continues, as JSON."""
         if id is None:
-            return ()
+            return b"[]"
         found = self.store.find(id)
         if found is None:
             message = f"Previous response with id {shown(id)!r} not found. A pod keeps its own responses, for a time."
@@ -167,8 +159,26 @@ class Responses:
             status = found.status if isinstance(found, Kept) else "still running"
             message = f"Previous response {shown(id)!r} is {status}; go on from one that has completed"
             raise invalid(message, param="previous_response_id")
-        turns: list[Turn] = msgspec.json.decode(found.turns)
-        return turns
+        return found.turns
+
+    def _translated(self, request: Request, body: ResponsesRequest, before: bytes) -> tuple[ChatRequest, bytes, bytes]:
+        """The chat that answers, and input items and turns as a store keeps them. `body` has no input afterwards: an
+        answer may take minutes, and texts are megabytes. ApiError 400 in the words of both.
+        """
+        ignored, switch = body.take_ignored(), self._service.reasoning_switch
+        if body.reasoning and body.reasoning.effort not in (None, "none") and not switch.has_effect:
+            ignored["reasoning.effort"] = None
+        if not switch.keeps and any(isinstance(item, ReasoningItem) for item in body.input):
+            ignored[THOUGHTS] = None
+        request.scope[IGNORED] = header_of(ignored)
+        _check_echo(body)
+        turns: list[Turn] = [*msgspec.json.decode(before), *body.own_turns]
+        items, kept = _to_keep(body, turns)
+        as_chat = body.chat(turns, self._service.model, switch)
+        with own_words(RENAMED):
+            chat = valid(as_chat, ChatRequest)
+        body.input = ""
+        return chat, items, kept
 
     def _run(self, body: ResponsesRequest, id: str, generation: Generation, items: bytes, turns: bytes) -> Run:
         service, stored = self._service, body.store is not False
