@@ -166,12 +166,7 @@ class Service:
 
     async def grammar(self, request: GenerationRequest) -> Grammar | None:
         """What the request says that its answer must be; None: any text. ApiError 400 for what cannot be used."""
-        if (named := grammar_of(request)) is None:
-            return None
-        param, grammar = named
-        await self.grammars.refuse_unusable(grammar, param)
-        self.metrics.constrained(grammar.kind)
-        return grammar
+        return None if (named := grammar_of(request)) is None else await self.usable(*named)
 
     def grammar_at_once(self, request: GenerationRequest) -> Grammar | None:
         """The same, for callers without an event loop."""
@@ -179,6 +174,12 @@ class Service:
             return None
         param, grammar = named
         self.grammars.refuse_unusable_at_once(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
+    async def usable(self, param: str, grammar: Grammar) -> Grammar:
+        """A grammar that the field `param` asks for. ApiError 400 for one that cannot be used."""
+        await self.grammars.refuse_unusable(grammar, param)
         self.metrics.constrained(grammar.kind)
         return grammar
 
