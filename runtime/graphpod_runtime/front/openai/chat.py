@@ -48,7 +48,7 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
     """One assistant's turn, whole or as a stream. ApiError says what is wrong with the request."""
     received = time.perf_counter()
     with ExitStack() as until:
-        ignored = service.admit(body, 1, until)
+        ignored = service.admit(body, 1, until, lambda: body.choices)
         if (template := service.tokenizer.template) is not None and not template.knows_reasoning:
             ignored.update(dict.fromkeys(body.reasoning_fields))
         request.scope[IGNORED] = header_of(ignored)

@@ -39,7 +39,7 @@ async def completions(service: Service, request: Request, body: CompletionReques
         message = "max_tokens is 0: the answer would be empty; ask for 1 or more, or set echo to have the prompt back"
         raise invalid(message, param="max_tokens")
     with ExitStack() as until:
-        request.scope[IGNORED] = header_of(service.admit(body, len(entries), until))
+        request.scope[IGNORED] = header_of(service.admit(body, len(entries), until, lambda: body.choices))
         return await _answer(service, request, body, entries, received, until)
 
 

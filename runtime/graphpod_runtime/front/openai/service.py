@@ -106,13 +106,13 @@ class Service:
         """What a request can do about the model's reasoning."""
         return ReasoningSwitch.of(self.tokenizer.template, reasons=self.family.reasons)
 
-    def admit(self, request: Asking, prompts: int, until: ExitStack) -> Ignored:
-        """Takes room for that many prompts (before any tokenizing), given back with `until`; returns the fields that
-        have no effect. ApiError for another model, a field that is not built, or a queue without room.
+    def admit(self, request: Asking, prompts: int, until: ExitStack, answers: Callable[[], int] = lambda: 1) -> Ignored:
+        """Takes room for so many prompts, and `answers` to each, before any tokenizing, given back with `until`;
+        returns the fields that have no effect. ApiError for another model, a field that is not built, or a queue without room.
         """
         self.check_model(request.model)
         ignored = request.take_ignored()
-        running, waiting, choices = self.status.batch, self.status.config.serving.max_queue, request.choices
+        running, waiting, choices = self.status.batch, self.status.config.serving.max_queue, answers()
         places, asked = running + waiting, prompts
         prompts *= choices
         if asked > places:
