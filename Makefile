@@ -24,6 +24,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Two cores are worth more than spinning threads.
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
+# What the next run need not find out again, where its checkout is a fresh one. By place: mypy locks its cache.
+CACHE := $(or $(GRAPHPOD_CACHE),$(HOME)/.cache/graphpod)
+export MYPY_CACHE_DIR ?= $(CACHE)/mypy$(CURDIR)
 export GRAPHPOD_STARTED := $(or $(GRAPHPOD_STARTED),$(shell date +%s))
 
 COMPILE = $(VENV)/bin/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 \
@@ -51,7 +54,12 @@ demo: venv ## from nothing to an answer on a cluster made for it; CLUSTER=curren
 demo-down: venv ## take away what demo made, there or (CLUSTER=current) in your own cluster
 	@$(RUN) -m demo down $(DEMO_CLUSTER)
 
+# Compiled Python, for the next run at this place: in a fresh environment each worker would compile every library.
+COMPILED := $(CACHE)/pyc
+
+test: export PYTHONPYCACHEPREFIX := $(COMPILED)
 test: lint tools images ## every check: lint, unit, and on clusters api, sim and e2e
+	@rm -rf $(COMPILED)$${TMPDIR:-/tmp} # of copies that tests made
 	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 4 --no-loadscope-reorder --durations 10
 
 check: lint ## the inner loop: lint and the tests that your changes touch; ALL=1: all that need no cluster

@@ -8,7 +8,7 @@ from typing import Any
 from demo.ground import Kubectl
 from testbed.errors import TestbedError
 
-POLL = 0.5  # s
+POLL = 1.0  # s
 LOOK = 3.0  # s between two looks for trouble: more requests than the wait itself
 LOG_LINES = 25
 

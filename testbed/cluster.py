@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ class Cluster:
 
     def binary(self, name: str) -> Path:
         """A built tool: kubectl, helm4, helm3, …"""
-        return golang.binary(name)
+        return _binary(name)
 
     def kubectl(self, *args: str, input: str | None = None, timeout: float = 60.0) -> str:
         """Standard output of `kubectl args` as admin; `TestbedError` with its standard error when it fails."""
@@ -95,6 +95,14 @@ class Cluster:
     def read(self, path: str) -> Any:
         """The object that the API server has at `path`, as admin; `TestbedError` where `kubectl get` would fail."""
         return self._api(self._addresses()).read(path)
+
+    def apply(self, path: str, body: Any) -> None:
+        """Server-side apply of the object at `path`, as admin, as `kubectl apply --server-side` does it."""
+        self._api(self._addresses()).apply(path, body)
+
+    def delete(self, path: str) -> None:
+        """Delete the object at `path`, as admin, and wait for nothing. One that is not there is fine."""
+        self._api(self._addresses()).delete(path)
 
     def environment(self) -> dict[str, str]:
         """This process's environment with KUBECONFIG: for kubectl and helm."""
@@ -335,3 +343,9 @@ class Cluster:
     def _api(self, addresses: Addresses) -> Api:
         ids = self._identities
         return Api(addresses.server, ids.ca, read_token(ids.tokens.read_text(), "admin"))
+
+
+@cache
+def _binary(name: str) -> Path:
+    """Once a process: to find one asks Go for its version, and tests call kubectl hundreds of times."""
+    return golang.binary(name)

@@ -24,6 +24,7 @@ OUR_LICENCE = "Apache-2.0"
 
 # SPDX identifiers of what packages call their licences. What is not here keeps its own name.
 SPDX = {
+    "3-clause bsd license": "BSD-3-Clause",
     "apache 2.0": "Apache-2.0",
     "apache 2.0 license": "Apache-2.0",
     "apache license 2.0": "Apache-2.0",

@@ -4,9 +4,11 @@ import json
 
 from graphpod_operator.schema import crd
 from testbed.cluster import Cluster
+from testbed.control.api import NotThere
 from tests.eventually import Eventually
 
 NAME = "inferenceservices.graphpod.dev"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GONE_LIMIT = 180.0
 """s. Usual is one; where something of the kind is left, the API server looks again for 60 and then starts anew."""
 
@@ -22,7 +24,7 @@ def wait_served(cluster: Cluster) -> None:
 
     def established() -> bool:
         """Not `kubectl wait`, which fails where the conditions are not written yet."""
-        status = json.loads(cluster.kubectl("get", "crd", NAME, "-o", "json")).get("status") or {}
+        status = cluster.read(f"{CRDS}/{NAME}").get("status") or {}
         found = {one["type"]: one["status"] for one in status.get("conditions") or []}
         return found.get("Established") == "True"
 
@@ -31,13 +33,13 @@ def wait_served(cluster: Cluster) -> None:
 
 def drop_crd(cluster: Cluster, name: str = NAME) -> None:
     """Gone, and all of its kind, once this returns; one that stays is shown with what the API server says about it."""
-    cluster.kubectl("delete", "crd", name, "--ignore-not-found", "--wait=false")
+    cluster.delete(f"{CRDS}/{name}")
 
     def gone() -> bool:
-        left = cluster.kubectl("get", "crd", name, "-o", "json", "--ignore-not-found", "--show-managed-fields")
-        if left:
-            found = json.loads(left)
-            raise AssertionError(f"{name} stays: {json.dumps([found['metadata'], found['status']['conditions']])}")
-        return True
+        try:
+            found = cluster.read(f"{CRDS}/{name}")
+        except NotThere:
+            return True
+        raise AssertionError(f"{name} stays: {json.dumps([found['metadata'], found['status']['conditions']])}")
 
     Eventually(lambda: [cluster])(gone, timeout=GONE_LIMIT)

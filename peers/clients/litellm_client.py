@@ -71,7 +71,7 @@ def process_wait(process: subprocess.Popen) -> None:
 
 
 def test_the_proxy_passes_chats_and_streams(proxy: str) -> None:
-    client = openai.OpenAI(base_url=proxy, api_key="none", max_retries=0, timeout=300)
+    client = openai.OpenAI(base_url=proxy, api_key="sk-of-your-own", max_retries=0, timeout=300)
     whole = client.chat.completions.create(model="chat", messages=QUESTION, max_tokens=12, temperature=0)
     assert whole.choices[0].message.content == "The capital of France is Paris."
     stream = client.chat.completions.create(model="chat", messages=QUESTION, max_tokens=12, temperature=0, stream=True)

@@ -103,7 +103,8 @@ TOOLS = (
     _kube("kube-scheduler"),
     _kube("kubelet"),
     _kube("kube-proxy"),
-    Tool("coredns", "coredns", "github.com/coredns/coredns", "coredns", ("-version",), f"CoreDNS-{COREDNS}"),
+    # our own main, with the plugins that are used: the upstream one links every plugin
+    Tool("coredns", "coredns", ".", "coredns", ("-version",), f"CoreDNS-{COREDNS}"),
     Tool("kwok", "kwok", _KWOK, "kwok", ("--version",), f"kwok version v{KWOK}", ((_KWOK_STAMP, KWOK),)),
     _helm(4, HELM4),
     _helm(3, HELM3),

@@ -5,13 +5,18 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
+
+
+class NotThere(TestbedError):
+    """The server answers that there is no such object or kind."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +39,33 @@ class Api:
 
     def read(self, path: str, timeout: float = 60.0) -> Any:
         """The object at `path`. `TestbedError` with kubectl's words where there is none, or no answer."""
-        request = urllib.request.Request(self.server + path, headers={"Authorization": f"Bearer {self.token}"})
+        return self._answer("GET", path, None, "", timeout)
+
+    def apply(self, path: str, body: Any, manager: str = "kubectl", timeout: float = 60.0) -> Any:
+        """Server-side apply of the object at `path`, with kubectl's checks; the object as it is then."""
+        checked = f"{path}?fieldManager={manager}&fieldValidation=Strict"
+        return self._answer("PATCH", checked, body, "application/apply-patch+yaml", timeout)
+
+    def delete(self, path: str, timeout: float = 60.0) -> None:
+        """Delete the object at `path`, without waiting for its end. One that is not there is fine."""
+        with suppress(NotThere):
+            self._answer("DELETE", path, None, "", timeout)
+
+    def _answer(self, method: str, path: str, body: Any, content: str, timeout: float) -> Any:
+        headers = {"Authorization": f"Bearer {self.token}"} | ({"Content-Type": content} if content else {})
+        data = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(self.server + path, data, headers, method=method)
         context = ssl.create_default_context(cafile=str(self.ca))
         try:
             with urllib.request.urlopen(request, timeout=timeout, context=context) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as e:
-            body = e.read().decode(errors="replace")
-            said = json.loads(body) if body.startswith("{") else {"reason": e.code, "message": body}
-            raise TestbedError(f"Error from server ({said.get('reason')}): {said.get('message')}") from e
+            refused = e.read().decode(errors="replace")
+            said = json.loads(refused) if refused.startswith("{") else {"reason": e.code, "message": refused}
+            kind = NotThere if e.code == HTTPStatus.NOT_FOUND else TestbedError
+            raise kind(f"Error from server ({said.get('reason')}): {said.get('message')}") from e
         except (OSError, HTTPException, ValueError) as e:  # nothing listens, or it ended amid its answer
-            raise TestbedError(f"GET {path}: {e}") from e
+            raise TestbedError(f"{method} {path}: {e}") from e
 
     def create(self, path: str, bodies: Iterable[Any], timeout: float = 30.0) -> None:
         """Makes objects in the collection at `path` over one connection. `TestbedError` with the server's words."""

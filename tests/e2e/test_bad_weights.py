@@ -63,10 +63,9 @@ def reached(cluster: Cluster, name: str, condition: str, status: str, reason: st
     """A check for `eventually`: the service, once its condition has that status and reason."""
 
     def check() -> Manifest:
-        found = read(cluster, "inferenceservice", name, NAMESPACE)
+        found = Place(cluster, NAMESPACE).get("gisvc", name)
         one = conditions(found).get(condition, {})
         assert (one.get("status"), one.get("reason")) == (status, reason), f"{condition} is {one}"
-        assert found is not None
         return found
 
     return check

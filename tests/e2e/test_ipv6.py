@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from openai import OpenAI
 
 from demo.answer import QUESTION, TOKENS, address
@@ -13,10 +14,11 @@ from demo.chart import install, wait_operator
 from demo.images import provide
 from demo.local import Testbed
 from demo.objects import conditions, listed
-from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, apply, fill_claim, wait_condition
+from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, fill_claim, wait_condition
 from testbed import Cluster
 from testbed.host.network import Family
 from tests.clusters import own_cluster
+from tests.places import Place
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,9 @@ def ips(cluster: Cluster, namespace: str, selector: str) -> list[str]:
 
 def test_a_service_gets_ready_and_answers_over_ipv6_alone(cluster: Cluster) -> None:
     """Ready: the kubelet's probes and the operator's reading of /warmup reached the pod at its IPv6 address."""
-    apply(cluster, EXAMPLE)
+    spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
+    spec["graph"] |= {"sizes": {"prefill": [48], "decode": [1]}}  # a start in seconds
+    Place(cluster, NAMESPACE).apply(NAME, **spec)
     service = wait_condition(cluster, "Ready", lambda _: None)
     assert conditions(service)["GraphsCaptured"]["status"] == "True"
     found = ips(cluster, NAMESPACE, SELECTOR) + ips(cluster, SYSTEM, OPERATOR)

@@ -62,7 +62,7 @@ def pods(cluster: Cluster) -> set[str]:
 
 def ready(cluster: Cluster) -> Callable[[], bool]:
     def check() -> bool:
-        found = (read(cluster, "inferenceservice", NAME, NAMESPACE) or {}).get("status", {}).get("conditions", [])
+        found = Place(cluster, NAMESPACE).status(NAME).get("conditions", [])
         now = {one["type"]: (one["status"], one["reason"], one["message"]) for one in found}
         assert now.get("Ready", ("",))[0] == "True", now
         return True

@@ -3,7 +3,6 @@
 from functools import partial
 from pathlib import Path
 
-from graphpod_runtime.grammar.bounds import GrammarInvalid
 from graphpod_runtime.grammar.compiler import Compiler, Compiling
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.grammar.vocabulary import read_vocabulary
@@ -46,6 +45,6 @@ class Grammars:
                 del self._waiting[id]
                 try:
                     found.append((command, AnswerGrammar(compiling.result().deep_copy())))
-                except GrammarInvalid as error:
+                except Exception as error:  # noqa: BLE001  whatever it is, it is the end of this request alone
                     found.append(Finished(id, FinishReason.Error, f"the answer's grammar cannot be used: {error}"))
         return found

@@ -13,7 +13,12 @@ SHOWN = 400
 def compiled(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     """A matcher at the beginning of an answer, whose first mask is computed. Takes up to a second; other threads run
     meanwhile. GrammarInvalid for a grammar that is wrong, too large, or that no answer fits."""
-    matcher = LLMatcher(vocabulary, source_of(grammar, vocabulary), limits=LIMITS, log_level=0)
+    try:
+        source = source_of(grammar, vocabulary)
+    except (ValueError, RecursionError) as error:
+        # GrammarInvalid is one; llguidance has its own for texts that it cannot take apart.
+        raise error if isinstance(error, GrammarInvalid) else GrammarInvalid(_reason(str(error))) from error
+    matcher = LLMatcher(vocabulary, source, limits=LIMITS, log_level=0)
     if not matcher.is_error():
         if warnings := matcher.get_grammar_warnings():
             raise GrammarInvalid(_reason("; ".join(warnings)))

@@ -21,7 +21,7 @@ class AnswerGrammar:
     @property
     def complete(self) -> bool:
         """Whether nothing can follow but the end of the answer."""
-        return self.matcher.is_stopped()
+        return self.matcher.is_stopped() and not self.matcher.is_error()
 
     @property
     def problem(self) -> str | None:

@@ -56,6 +56,10 @@ def _parsed(text: str) -> Any:
 def _of_schema(schema: Any, whitespace: str | None) -> str:
     if not isinstance(schema, dict | bool):
         raise GrammarInvalid("a JSON schema is an object, true or false")
+    if schema is False:
+        raise GrammarInvalid("no value fits: the schema is false")
+    if schema is True:
+        schema = {}
     refuse_costly(schema)
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_blanks(whitespace))
 

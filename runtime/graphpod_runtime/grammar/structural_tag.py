@@ -213,5 +213,7 @@ def schema_in_lark(schema: Any, options: dict[str, Any]) -> str:
         raise GrammarInvalid("a JSON schema is an object, true or false")
     refuse_costly(schema)
     if isinstance(schema, bool):
-        schema = {} if schema else {"not": {}}
+        if not schema:
+            raise GrammarInvalid("no value fits: the schema is false")
+        schema = {}
     return f"%json {json.dumps(schema | {'x-guidance': options})}"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import Cluster
+from testbed.control.api import NotThere
 from tests.api.operator.process import Operator
-from tests.crd import wait_served
+from tests.crd import CRDS, wait_served
 from tests.eventually import Eventually
 
 CHART = Path("charts/graphpod")
@@ -60,6 +61,13 @@ class Release:
     def uninstall(self) -> None:
         done = self.run("uninstall", self.name, "--ignore-not-found", "--wait")
         assert done.returncode == 0, done.stderr
+
+    def crd_is_gone(self) -> bool:
+        try:
+            self.cluster.read(f"{CRDS}/{CRD}")
+        except NotThere:
+            return True
+        return False
 
     def revisions(self) -> int:
         found = json.loads(self.run("history", self.name, "-o", "json").stdout)

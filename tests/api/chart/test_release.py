@@ -142,7 +142,7 @@ def test_without_the_keep_policy_and_with_consent_everything_goes(
         release.cluster.kubectl(*command, timeout=GARBAGE_LIMIT)
     eventually(lambda: not objects(place))
     release.uninstall()
-    eventually(lambda: not release.cluster.kubectl("get", "crd", CRD, "-o", "name", "--ignore-not-found"))
+    eventually(release.crd_is_gone)
 
 
 def test_what_stays_of_the_services_after_their_crd_goes_by_its_label(
@@ -153,7 +153,7 @@ def test_what_stays_of_the_services_after_their_crd_goes_by_its_label(
     place = make_place(release.cluster)
     served(release, place, tmp_path, eventually)
     release.uninstall()
-    eventually(lambda: not release.cluster.kubectl("get", "crd", CRD, "-o", "name", "--ignore-not-found"))
+    eventually(release.crd_is_gone)
     (command,) = [words for words in commands(UNINSTALL) if words[0] == "delete" and LABEL in words]
     release.cluster.kubectl(*command)
     eventually(lambda: not objects(place))

@@ -136,8 +136,8 @@ def settled(operator: Operator, markers: Place, eventually) -> Callable[[], None
         kinds = "deployment,controllerrevision,service,configmap,serviceaccount"
         markers.kubectl("label", kinds, "-l", f"{LABEL}={name}", "app.kubernetes.io/part-of=nobody", "--overwrite")
         foreign = f"{LABEL}={name},app.kubernetes.io/part-of=nobody"
-        eventually(lambda: not markers.kubectl("get", kinds, "-l", foreign, "-o", "name"))
-        markers.kubectl("delete", "gisvc", name)
+        eventually(lambda: not markers.names(kinds, foreign))
+        markers.remove(name)
         time.sleep(MOMENT_SECONDS)  # a status may be waiting, which no queue shows
         eventually(operator.idle)
 

@@ -71,7 +71,7 @@ class Scene:
         self.eventually(self.operator.idle)
 
     def name(self, resource: Resource) -> str:
-        found = self.place.kubectl("get", resource.plural, "-l", f"{LABEL}=whole", "-o", "name").split()
+        found = self.place.names(resource.plural, f"{LABEL}=whole")
         (name,) = found
         return name.partition("/")[2]
 
@@ -173,9 +173,8 @@ def test_a_child_that_somebody_changed_is_put_back_in_one_write(scene: Scene, ki
     (fields,) = [desired_fields(child.body) for child in _wanted(scene.place) if child.resource is kind]
 
     def put_back() -> bool:
-        live = json.loads(scene.place.kubectl("get", kind.plural, "-o", "json", "--show-managed-fields"))["items"]
-        found = [one for one in live if one["metadata"]["name"] == name and owned_fields(one) == fields]
-        return [one["metadata"]["uid"] == uid for one in found] == [what != "deleted"]
+        found = scene.place.get(kind.plural, name)
+        return owned_fields(found) == fields and (found["metadata"]["uid"] == uid) == (what != "deleted")
 
     scene.eventually(put_back)
     scene.eventually(scene.operator.idle)

@@ -24,10 +24,12 @@ from graphpod_runtime.front.openai.reply import (
 from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
+from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
+from graphpod_runtime.front.openai.turn.grammar import after_reasoning, grammar_of_calls
 from graphpod_runtime.front.openai.turn.reader import TurnPiece, TurnReader
 from graphpod_runtime.front.openai.turn.reasoning_fields import with_effort
-from graphpod_runtime.front.openai.turn.tool_fields import Tool
+from graphpod_runtime.front.openai.turn.tool_fields import Tool, ToolUse
 from graphpod_runtime.front.openai.turn.turn_form import TAIL, form_of, refuse_unreadable
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
@@ -36,6 +38,8 @@ from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation, Piece
 from graphpod_runtime.front.text.chat_template import TemplateError
 from graphpod_runtime.front.text.turn.parts import Reasoning
+from graphpod_runtime.front.text.turn.turn_parser import TurnForm
+from graphpod_runtime.wire.messages import Grammar
 
 
 async def chat(service: Service, request: Request, body: ChatRequest) -> Response:
@@ -115,8 +119,20 @@ async def chat_generation(service: Service, body: ChatRequest, received: float, 
     max_tokens = body.max_completion_tokens or body.max_tokens
     return service.generation(
         body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives, turn=form,
-        grammar=await service.grammar(body),
+        grammar=await _grammar(service, body, use, form),
     )  # fmt: skip
+
+
+async def _grammar(service: Service, body: ChatRequest, use: ToolUse | None, form: TurnForm) -> Grammar | None:
+    """What the turn must be; None: any text. ApiError 400 for what cannot be used, or for two of them."""
+    asked = grammar_of(body)
+    calls = None if use is None else grammar_of_calls(use, service.family, form)
+    if calls is not None:
+        if asked is not None:
+            message = f"{asked[0]} and tools that are forced or strict both say what the answer must be; send one"
+            raise invalid(message, param=asked[0])
+        return await service.usable("tools", calls)
+    return None if asked is None else await service.usable(asked[0], after_reasoning(asked[1], form))
 
 
 async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool] | None = None) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -47,6 +47,15 @@ TEXT = TurnForm()
 """Answers that are text."""
 MAX_NAMED_OPEN = 2 * MAX_NAMED
 """Of all open requests together."""
+
+
+class Asking(Protocol):
+    """What the door needs of a request."""
+
+    @property
+    def model(self) -> str | None: ...
+
+    def take_ignored(self) -> Ignored: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,7 @@ class Service:
         """What a request can do about the model's reasoning."""
         return ReasoningSwitch.of(self.tokenizer.template, reasons=self.family.reasons)
 
-    def admit(self, request: GenerationRequest, prompts: int, until: ExitStack) -> Ignored:
+    def admit(self, request: Asking, prompts: int, until: ExitStack) -> Ignored:
         """Takes room for that many prompts (before any tokenizing), given back with `until`; returns the fields that
         have no effect. ApiError for another model, a field that is not built, or a queue without room.
         """
@@ -166,12 +175,7 @@ class Service:
 
     async def grammar(self, request: GenerationRequest) -> Grammar | None:
         """What the request says that its answer must be; None: any text. ApiError 400 for what cannot be used."""
-        if (named := grammar_of(request)) is None:
-            return None
-        param, grammar = named
-        await self.grammars.refuse_unusable(grammar, param)
-        self.metrics.constrained(grammar.kind)
-        return grammar
+        return None if (named := grammar_of(request)) is None else await self.usable(*named)
 
     def grammar_at_once(self, request: GenerationRequest) -> Grammar | None:
         """The same, for callers without an event loop."""
@@ -179,6 +183,12 @@ class Service:
             return None
         param, grammar = named
         self.grammars.refuse_unusable_at_once(grammar, param)
+        self.metrics.constrained(grammar.kind)
+        return grammar
+
+    async def usable(self, param: str, grammar: Grammar) -> Grammar:
+        """A grammar that the field `param` asks for. ApiError 400 for one that cannot be used."""
+        await self.grammars.refuse_unusable(grammar, param)
         self.metrics.constrained(grammar.kind)
         return grammar
 

@@ -308,3 +308,10 @@ def test_an_invocation_is_what_its_fields_show(front: Front) -> None:
     refused = front.post("/invocations", {"input": "hello"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "missing_required_parameter")
     assert front.post("/invocations", {"messages": []}).json()["error"]["param"] == "messages"
+
+
+@pytest.mark.parametrize("field", ["json_schema", "guided_json"])
+def test_the_schema_false_is_refused_and_true_is_any_json(front: Front, field: str) -> None:
+    refused = front.post(TEXT, {"prompt": "hello", "max_tokens": 5, field: False})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_grammar")
+    assert front.post(TEXT, {"prompt": "1", "max_tokens": 5, field: True}).status_code == 200

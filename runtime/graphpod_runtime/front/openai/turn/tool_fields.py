@@ -32,7 +32,7 @@ class FunctionDefinition(BaseModel):
     parameters: dict[str, Any] | None = None
     """A JSON schema of type object. Default: no parameters."""
     strict: bool | None = None
-    """Calls that `tool_choice` forces always fit the schema. true is refused with `tool_choice: "auto"`."""
+    """true: calls fit the schema with `tool_choice: "auto"`, too. Calls that `tool_choice` forces always do."""
 
 
 class Tool(BaseModel):
@@ -183,15 +183,6 @@ class ToolChoiceFields(ToolFields):
                 use = ToolUse(tuple(tools[name] for name in tools if name in names), allowed.mode, None, parallel)
             case _:
                 use = ToolUse(tuple(self.tools), choice or "auto", None, parallel)
-        if use.mode == "auto":
-            for at, tool in enumerate(self.tools):
-                if tool.function.strict:
-                    param = f"tools[{at}].function.strict"
-                    message = (
-                        f"{param} true is not built with tool_choice auto: no grammar holds calls that the model may "
-                        "leave out. Leave strict out, or force calls by tool_choice"
-                    )
-                    raise invalid(message, param=param, code="unsupported_parameter")
         return use
 
 

@@ -24,9 +24,6 @@ def form_of(family: Family, use: ToolUse | None, prompt_end: str) -> TurnForm:
 
 def refuse_unreadable(family: Family, use: ToolUse | None) -> None:
     """ApiError 400 where the model may call tools, and its calls could not be read."""
-    if use is not None and use.mode == "required":
-        message = "a tool_choice that forces calls is not built; send auto"
-        raise invalid(message, param="tool_choice", code="unsupported_parameter")
     if use is not None and use.mode == "auto" and family.calls is None and not family.harmony_calls:
         message = (
             "tool_choice auto is not supported: it is not known how this model writes calls, or spec.engine.toolParser "

@@ -73,6 +73,9 @@ class ToolFormat:
     short_ids: bool = False
     """Ids of nine letters and digits, which the family's templates demand."""
 
+    strict: tuple[str, str] | None = None
+    """What stands before and after the arguments of a call of the tool NAME, for a grammar that holds them."""
+
     @property
     def marks(self) -> frozenset[str]:
         """The texts that a tokenizer may have as special tokens."""
@@ -188,7 +191,14 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
         signs=(("<longcat_tool_call>",),),
     ),
     # Qwen2.5, Qwen3, Hermes 2 Pro; models whose template has no place for tools
-    ToolFormat("Hermes", JsonCalls(), ("<tool_call>",), ("</tool_call>",), signs=(("<tool_call>",),)),
+    ToolFormat(
+        "Hermes",
+        JsonCalls(),
+        ("<tool_call>",),
+        ("</tool_call>",),
+        signs=(("<tool_call>",),),
+        strict=('<tool_call>\n{"name": "NAME", "arguments": ', "}\n</tool_call>"),
+    ),
     # Llama 4, OLMo 3
     ToolFormat(
         "Pythonic",

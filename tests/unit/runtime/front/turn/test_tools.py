@@ -149,7 +149,6 @@ def tool(**function: Any) -> dict[str, Any]:
         ({"tools": [tool(parameters=nested(20))]}, "tools[0].function.parameters", "32 levels"),
         ({"tools": [tool(description="x" * (1 << 20))]}, "tools", "at most 1048576"),
         ({"tools": [tool(parameters={"description": "\ud800"})]}, "tools", "half a surrogate pair"),
-        ({"tools": [tool(strict=True)]}, "tools[0].function.strict", "tool_choice auto"),
         ({"tool_choice": "required"}, "tool_choice", "only allowed with tools"),
         ({"tools": [tool()], "tool_choice": "some"}, "tool_choice", "'none', 'auto' or 'required'"),
         ({"tools": [tool()], "tool_choice": {}}, "tool_choice.type", "required"),

@@ -1,0 +1,134 @@
+"""A scripted agent on real weights: SmolLM2, whose calls a grammar forces, through OpenAI's own client."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.weights import model_folder
+from graphpod_policy import ExitCode
+from tests.unit.house.pages import Page
+
+from ..conftest import Front, launch
+
+PAGE = Page(Path(__file__).parents[5] / "docs/how-to/tools.md")
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "of": {"$ref": "#/$defs/Unit"}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+    "$defs": {"Unit": {"type": "string", "enum": ["apples", "pears"]}},
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "add", "description": "Add two numbers.", "parameters": PARAMETERS}},
+    {"type": "function", "function": {"name": "now", "description": "The time."}},
+]
+ADD = {"type": "function", "function": {"name": "add"}}
+
+
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """The command as a user types it, on the weights of the demo."""
+    folder = tmp_path_factory.mktemp("smollm2")
+    words = ("serve", "--model", str(model_folder()), "--name", "smollm2", "--host", "127.0.0.1")
+    ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
+    plain = ("--prefill", "Disabled", "--decode", "Disabled")
+    front = launch(folder, [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports, *plain])
+    front.eventually("ready", lambda: "ready: smollm2" in front.log.read_text())
+    yield front
+    front.process.terminate()
+    assert front.ended() == ExitCode.Drained, front.log.read_text()
+
+
+def turn_of(stream: Any) -> tuple[dict[str, Any], str | None]:
+    """The assistant's turn that a stream brings, and how it ended."""
+    calls: list[dict[str, Any]] = []
+    content, finish = "", None
+    for chunk in stream:
+        (choice,) = chunk.choices
+        finish = choice.finish_reason or finish
+        content += choice.delta.content or ""
+        for part in choice.delta.tool_calls or []:
+            if part.id:
+                assert part.index == len(calls)
+                calls.append(
+                    {"id": part.id, "type": part.type, "function": {"name": part.function.name, "arguments": ""}}
+                )
+            calls[part.index]["function"]["arguments"] += part.function.arguments
+    turn: dict[str, Any] = {"role": "assistant", "content": content or None}
+    return turn | ({"tool_calls": calls} if calls else {}), finish
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("choice", "ended"), [("required", "tool_calls"), (ADD, "stop")], ids=["required", "named"])
+def test_an_agent_calls_and_goes_on_with_the_answer(smollm2: Front, streamed: bool, choice: Any, ended: str) -> None:
+    client = smollm2.client()
+
+    def ask(**more: Any) -> tuple[dict[str, Any], str | None]:
+        said: Any = client.chat.completions.create(
+            model="smollm2", messages=messages, tools=TOOLS, temperature=0, stream=streamed, **more
+        )
+        if streamed:
+            return turn_of(said)
+        return said.choices[0].message.model_dump(exclude_none=True), said.choices[0].finish_reason
+
+    messages: list[Any] = [{"role": "user", "content": "What is 2 plus 3? Use the tool."}]
+    turn, finish = ask(tool_choice=choice, parallel_tool_calls=False, max_tokens=100)
+    assert finish == ended
+    assert not turn.get("content")
+    (call,) = turn["tool_calls"]
+    arguments = json.loads(call["function"]["arguments"])
+    assert call["function"]["name"] == "add"
+    assert {type(arguments["a"]), type(arguments["b"])} == {int}
+    assert arguments.get("of", "apples") in ("apples", "pears")
+    messages += [turn, {"role": "tool", "tool_call_id": call["id"], "content": str(arguments["a"] + arguments["b"])}]
+    answer, _ = ask(max_tokens=30)
+    assert answer["content"]
+
+
+def test_an_answer_of_one_token_has_no_call(smollm2: Front) -> None:
+    messages: Any = [{"role": "user", "content": "What is 2 plus 3?"}]
+    for choice in ("required", ADD):
+        said = smollm2.client().chat.completions.create(
+            model="smollm2",
+            messages=messages,
+            tools=TOOLS,
+            tool_choice=choice,
+            max_tokens=1,  # type: ignore[arg-type]
+        )
+        assert (said.choices[0].finish_reason, said.choices[0].message.tool_calls) == ("length", None)
+
+
+def test_several_calls_may_be_forced(smollm2: Front) -> None:
+    messages: Any = [{"role": "user", "content": "Add 1 and 2, then 3 and 4."}]
+    said = smollm2.client().chat.completions.create(
+        model="smollm2",
+        messages=messages,
+        tools=TOOLS,
+        tool_choice="required",
+        max_tokens=120,
+        temperature=0,  # type: ignore[arg-type]
+    )
+    calls: Any = said.choices[0].message.tool_calls
+    assert calls
+    whole = calls if said.choices[0].finish_reason == "tool_calls" else calls[:-1]
+    assert all(
+        call.function.name in ("add", "now") and json.loads(call.function.arguments) is not None for call in whole
+    )
+
+
+def test_the_pages_code_runs_in_its_order(smollm2: Front) -> None:
+    blocks = [block.text for block in PAGE.blocks if block.language == "python"]
+    assert len(blocks) == 3
+    names: dict[str, Any] = {}
+    with redirect_stdout(io.StringIO()) as said:
+        for text in blocks:
+            exec(compile(text.replace("http://localhost:8000", smollm2.http), PAGE.path.name, "exec"), names)
+    assert said.getvalue().startswith('add {"a": ')
+    assert names["second"].choices[0].message.content

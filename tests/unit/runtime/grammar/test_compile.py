@@ -1,0 +1,194 @@
+"""A grammar takes what it says and nothing else, or is refused with the reason, at a bounded cost."""
+
+import json
+from typing import Any
+
+import pytest
+from llguidance import LLTokenizer
+
+from graphpod_runtime.grammar.bounds import MAX_CHARACTERS, MAX_OPTIONS, MAX_PROPERTIES, GrammarInvalid
+from graphpod_runtime.grammar.compile import compiled
+from graphpod_runtime.grammar.matcher import AnswerGrammar
+from graphpod_runtime.wire.messages import Grammar
+
+CAT = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+NESTED = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}}}
+TWICE = {
+    str(at): {"type": "object", "properties": {name: {"$ref": f"#/$defs/{at + 1}"} for name in "xy"}}
+    for at in range(50)
+}
+"""Without references it would have 2**50 strings."""
+CALL = {
+    "triggers": ["<call>"],
+    "structures": [{"begin": "<call>", "schema": CAT, "end": "</call>"}],
+}
+
+
+def schema(value: Any, whitespace: str | None = None) -> Grammar:
+    return Grammar("json_schema", json.dumps(value), whitespace)
+
+
+def tag(**format: Any) -> Grammar:
+    return Grammar("structural_tag", json.dumps({"format": format}))
+
+
+CALLED = {"begin": "<call>", "content": {"type": "json_schema", "json_schema": CAT}, "end": "</call>"}
+
+WHOLE: list[tuple[Grammar, str, bool]] = [
+    (schema(CAT), '{"name":"Tom"}', True),
+    (schema(CAT), '{\n  "name": "Tom"\n}', True),
+    (schema(CAT), '{   "name":"Tom"}', False),
+    (schema(CAT), '{"name":3}', False),
+    (schema(CAT), '{"name":"Tom","age":3}', False),
+    (schema(CAT, whitespace=""), '{"name":"Tom"}', True),
+    (schema(CAT, whitespace=""), '{"name": "Tom"}', False),
+    (schema(CAT, whitespace=" {0,9}"), '{    "name":"Tom"}', True),
+    (schema(True), "[1,null]", True),
+    (schema(NESTED), "[[],[[]]]", True),
+    (Grammar("json_object"), '{"a":[1,{"b":null}]}', True),
+    (Grammar("json_object"), "[1]", False),
+    (Grammar("regex", "[0-9]{3}-[a-z]+"), "123-ab", True),
+    (Grammar("regex", "[0-9]{3}-[a-z]+"), "12-ab", False),
+    (Grammar("regex", "(a|a)*b"), "aaaab", True),
+    (Grammar("choice", json.dumps(["foo", "foobar", "bär"])), "foo", True),
+    (Grammar("choice", json.dumps(["foo", "foobar", "bär"])), "bär", True),
+    (Grammar("choice", json.dumps(["foo", "foobar"])), "foob", False),
+    (Grammar("choice", json.dumps(['"', "\\", "\n"])), "\\", True),
+    (Grammar("ebnf", 'root ::= "a" [0-9]+ | "b"'), "a12", True),
+    (Grammar("ebnf", 'root ::= "a" [0-9]+ | "b"'), "ab", False),
+    (Grammar("ebnf", 'start: "a" DIGITS\nDIGITS: /[0-9]+/'), "a1", True),
+    (Grammar("ebnf", 'root ::= root "a" | "a"'), "aaa", True),
+    (Grammar("structural_tag", json.dumps(CALL)), 'no call, <b>', True),
+    (Grammar("structural_tag", json.dumps(CALL)), 'so <call>{"name":"x"}</call> and <call>{"name":"y"}</call>.', True),
+    (Grammar("structural_tag", json.dumps(CALL)), "so <call>{}</call>", False),
+    (tag(type="tag", **CALLED), '<call>{"name":"x"}</call>', True),
+    (tag(type="tag", **CALLED), 'first <call>{"name":"x"}</call>', False),
+    (tag(type="tags_with_separator", tags=[CALLED], separator="\n"), '<call>{"name":"x"}</call>', True),
+    (
+        tag(type="tags_with_separator", tags=[CALLED], separator="\n", at_least_one=True),
+        '<call>{"name":"x"}</call>\n<call>{"name":"y"}</call>',
+        True,
+    ),
+    (tag(type="tags_with_separator", tags=[CALLED], separator="\n", at_least_one=True), "", False),
+    (tag(type="tags_with_separator", tags=[CALLED], separator="\n"), "", True),
+    (tag(type="triggered_tags", triggers=["<call>"], tags=[CALLED], at_least_one=True), "none", False),
+    (
+        tag(type="triggered_tags", triggers=["<call>"], tags=[CALLED], stop_after_first=True),
+        'a <call>{"name":"x"}</call> b',
+        False,
+    ),
+    (
+        tag(type="sequence", elements=[{"type": "any_text"}, {"type": "const_string", "value": "</think>"},
+                                       {"type": "json_schema", "json_schema": CAT}]),
+        'so 1 < 2</think>{"name":"x"}',
+        True,
+    ),
+    (
+        tag(type="or", elements=[{"type": "regex", "pattern": "[0-9]+/"}, {"type": "const_string", "value": "none"}]),
+        "12/",
+        True,
+    ),
+    (tag(type="grammar", grammar='root ::= "a"+'), "aaa", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("grammar", "text", "fits"), WHOLE)
+def test_an_answer_fits_or_does_not(vocabulary: LLTokenizer, grammar: Grammar, text: str, fits: bool) -> None:
+    answer = AnswerGrammar(compiled(vocabulary, grammar))
+    took = all(answer.matcher.consume_token(token) for token in vocabulary.tokenize_str(text))
+    assert (took and answer.matcher.is_accepting()) is fits
+
+
+def test_an_answer_that_nothing_can_follow_is_complete(vocabulary: LLTokenizer) -> None:
+    answer, states = AnswerGrammar(compiled(vocabulary, Grammar("choice", '["ab", "a"]'))), []
+    for token in vocabulary.tokenize_str("ab"):
+        states.append((answer.complete, answer.problem))
+        answer.advance(token)
+    assert (states, answer.complete, answer.problem) == ([(False, None)] * 2, True, None)
+
+
+def test_a_token_that_does_not_fit_is_a_problem_and_no_end(vocabulary: LLTokenizer) -> None:
+    answer = AnswerGrammar(compiled(vocabulary, Grammar("choice", '["ab"]')))
+    answer.advance(vocabulary.tokenize_str("b")[0])
+    assert not answer.complete
+    assert answer.problem is not None
+    assert "satisfy the grammar" in answer.problem
+
+
+DEEP: Any = {"type": "string"}
+for _ in range(200):
+    DEEP = {"anyOf": [DEEP, {"type": "null"}]}
+
+REFUSED: list[tuple[Grammar, str]] = [
+    (schema(False), "schema is false"),
+    (schema([]), "is an object, true or false"),
+    (schema({"enum": []}), "anyOf is empty"),
+    (schema({"not": {}}), '"not"'),
+    (schema({"type": "array", "uniqueItems": True}), '"uniqueItems"'),
+    (schema({"type": "strin"}), "Invalid type: strin"),
+    (schema({"$ref": "#"}), "no answer fits"),
+    (schema({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}}), "no answer fits"),
+    (schema({"$ref": "http://example.com/schema"}), "Default retriever does not fetch"),
+    (schema({"$ref": "file:///etc/passwd"}), "Default retriever does not fetch"),
+    (schema({"x-guidance": {"lenient": True}, "not": {}}), "'x-guidance'"),
+    (schema(DEEP), "more than 64 levels"),
+    (schema({"enum": [str(at) for at in range(MAX_OPTIONS + 1)]}), f"at most {MAX_OPTIONS}"),
+    (schema({"properties": {str(at): {} for at in range(MAX_PROPERTIES + 1)}}), f"at most {MAX_PROPERTIES}"),
+    (schema({"multipleOf": 1e9}), "multipleOf"),
+    (schema({"type": "string", "pattern": "(?=a)b"}), "look-around"),
+    (schema({"description": "x" * MAX_CHARACTERS}), f"at most {MAX_CHARACTERS}"),
+    (schema({}, whitespace="x" * 300), "at most 256"),
+    (schema({}, whitespace="("), "regex parse error"),
+    (Grammar("json_schema", "{"), "not JSON"),
+    (Grammar("json_schema", "[" * 100_000), "nested too deeply"),
+    (Grammar("regex", "(a"), "regex parse error"),
+    (Grammar("regex", r"(a)\1"), "backreferences"),
+    (Grammar("regex", "(" * 50_000 + "a" + ")" * 50_000), "invalid regex"),
+    (Grammar("choice", "[]"), "one or more"),
+    (Grammar("choice", "[1]"), "list of strings"),
+    (Grammar("choice", '["\\ud800"]'), "half a surrogate"),
+    (Grammar("choice", json.dumps([str(at) for at in range(MAX_OPTIONS + 1)])), f"at most {MAX_OPTIONS}"),
+    (Grammar("ebnf", 'root ::= "a'), "Unexpected end"),
+    (Grammar("ebnf", "root ::= missing"), "'missing' not found"),
+    (Grammar("ebnf", "root ::= " + "(" * 5000 + '"a"' + ")" * 5000), "nested too deeply"),
+    (Grammar("ebnf", "start: ((("), "Expected token"),
+    (Grammar("ebnf", "start: <|no_such_token|>"), "unknown special token"),
+    (Grammar("lark", "start: a\na: b\nb: a"), "no answer fits"),
+    (Grammar("structural_tag", "[]"), "is an object"),
+    (Grammar("structural_tag", "{}"), "structures of a structural tag"),
+    (tag(type="nonsense"), "'nonsense'"),
+    (tag(type="triggered_tags", triggers=["<x>"], tags=[CALLED]), "none of the triggers"),
+    (tag(type="sequence", elements=[{"type": "any_text"}] * 600), "1 to 512"),
+]
+
+
+@pytest.mark.parametrize(("grammar", "reason"), REFUSED)
+def test_a_grammar_that_cannot_be_kept_is_refused_with_the_reason(
+    vocabulary: LLTokenizer, grammar: Grammar, reason: str
+) -> None:
+    with pytest.raises(GrammarInvalid) as refused:
+        compiled(vocabulary, grammar)
+    assert reason in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar("regex", "(a|a)*$"),
+        Grammar("regex", "a{1,100000}"),
+        Grammar("regex", "((a{0,100}){0,100}){0,100}"),
+        schema({"type": "string", "maxLength": 10**6}),
+        schema({"type": "array", "items": {"type": "string"}, "minItems": 10**9}),
+        schema({"enum": [f"word {at}" for at in range(MAX_OPTIONS)]}),
+        schema({"$ref": "#/$defs/0", "$defs": TWICE | {"50": {"type": "string"}}}),
+        Grammar("lark", "start: s\ns: s s | \"a\" | "),
+    ],
+)  # fmt: skip
+def test_what_looks_costly_and_is_not_is_compiled(vocabulary: LLTokenizer, grammar: Grammar) -> None:
+    assert compiled(vocabulary, grammar).compute_bitmask()
