@@ -11,11 +11,14 @@ TABLE = Path(__file__).with_name("refusals.toml")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why these tests of one suite are refused. An id may have `*` for any text."""
+    """Why these tests of one suite are refused. An id may have `*` for any text. `chance`: whether they may pass by
+    chance, because they draw an answer, or assert the words of a model.
+    """
 
     suite: str
     reason: str
     tests: tuple[str, ...]
+    chance: bool = False
 
     def holds(self, test: str) -> str | None:
         """The pattern that names the test."""
@@ -29,9 +32,9 @@ def refusals() -> tuple[Refusal, ...]:
     )
 
 
-def reason(suite: str, test: str, listed: Sequence[Refusal]) -> str | None:
-    """Why this test is refused, or None."""
-    return next((one.reason for one in listed if one.suite == suite and one.holds(test)), None)
+def refusal(suite: str, test: str, listed: Sequence[Refusal]) -> Refusal | None:
+    """The row that refuses this test, or None."""
+    return next((one for one in listed if one.suite == suite and one.holds(test)), None)
 
 
 def unused(suite: str, tests: Iterable[str], listed: Sequence[Refusal]) -> list[str]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from graphpod_policy import __version__
-from peers.refusals import Refusal, reason, unused
+from peers.refusals import Refusal, refusal, unused
 from peers.run import Case
 
 PASSED, FAILED, REFUSED = "passed", "failed", "refused"
@@ -46,15 +46,16 @@ class Result:
 
 def judged(case: Case, listed: tuple[Refusal, ...]) -> Case:
     """The case with its outcome. A test that skips itself passes nothing: it must stand in the list. One that passes
-    must not stand there.
+    must not stand there, unless it does so by chance.
     """
-    why = reason(case.suite, case.test, listed)
-    if case.outcome == PASSED:
-        text = f"passes, and stands in the list of refusals: {why}"
-        return case if why is None else replace(case, outcome=FAILED, why=text)
-    if why is not None:
-        return replace(case, outcome=REFUSED, why=why)
-    return replace(case, outcome=FAILED, why=case.why if case.outcome == FAILED else f"skips itself: {case.why}")
+    row = refusal(case.suite, case.test, listed)
+    if row is None:
+        if case.outcome == PASSED:
+            return case
+        return replace(case, outcome=FAILED, why=case.why if case.outcome == FAILED else f"skips itself: {case.why}")
+    if case.outcome == PASSED and not row.chance:
+        return replace(case, outcome=FAILED, why=f"passes, and stands in the list of refusals: {row.reason}")
+    return replace(case, outcome=REFUSED, why=row.reason)
 
 
 def missing(suite: str, cases: list[Case], listed: tuple[Refusal, ...]) -> list[Case]:

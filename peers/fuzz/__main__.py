@@ -5,7 +5,10 @@ Two rounds of the same: what the first leaves are caches that fill once, and the
 
 import argparse
 import json
+import re
+import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -24,6 +27,7 @@ NAME = "smollm2"
 WORDS = ("--name", NAME, "--max-model-len", "128", "--max-batch", "8", *ENGINE)
 BODY = {"model": NAME, "prompt": "once upon a time", "max_tokens": 100, "ignore_eos": True}
 ROUNDS = 2
+CHECKS = Path("tests/unit/runtime/front/schemathesis.toml")
 FILES, MEMORY = 8, 64 << 20
 """Open files and bytes by which the second round may grow."""
 
@@ -34,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bodies", type=int, default=10_000, help="mutated bodies (default: %(default)s)")
     parser.add_argument("--streams", type=int, default=400, help="streams that break off (default: %(default)s)")
     parser.add_argument("--connections", type=int, default=2000, help="at one time (default: %(default)s)")
+    parser.add_argument("--examples", type=int, default=50, help="bodies that schemathesis draws for each operation")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
@@ -51,14 +56,40 @@ def main(arguments: list[str] | None = None) -> int:
         except Wrong as wrong:
             print(f"failed: {wrong}")
             return 1
+        by_schema = _by_schema(engine.url, options)
         engine.check()
     grown = {name: rounds[-1][name] - rounds[0][name] for name in ("files", "memory")}
     result = {"provenance": provenance("make fuzz-api", time.monotonic() - began), "rounds": rounds, "grown": grown}
+    result["schemathesis"] = by_schema
     options.json.write_text(json.dumps(result, indent=1) + "\n")
     failed = [name for name, bound in (("files", FILES), ("memory", MEMORY)) if grown[name] > bound]
+    failed += (
+        [] if by_schema and by_schema.get("passed") == by_schema.get("generated") else [f"schemathesis: {by_schema}"]
+    )
     failed += [f"left: {one['left']}" for one in rounds if one["left"]]
     print(f"failed: {failed}" if failed else f"nothing left; {options.json}")
     return 1 if failed else 0
+
+
+def _by_schema(url: str, options: argparse.Namespace) -> dict[str, int]:
+    """What schemathesis counts at the end of its run: cases that were generated, passed, and found a fault."""
+    command = [str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(CHECKS.resolve()), "run"]
+    words = ["--max-examples", str(options.examples), "--seed", str(options.seed), "--no-color"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [*command, f"{url}/openapi.json", *words], capture_output=True, text=True, cwd=folder, check=False
+        )
+    if done.returncode:
+        print(done.stdout[-6000:])
+    return counts(done.stdout)
+
+
+def counts(output: str) -> dict[str, int]:
+    """The last numbers of schemathesis' output; empty where it has none."""
+    found = re.search(r"Test cases:\n\s*(.*)", output)
+    return {
+        word: int(count) for count, word in re.findall(r"(\d+) (generated|passed|found)", found[1] if found else "")
+    }
 
 
 def _round(engine: OwnEngine, document: dict[str, Any], options: argparse.Namespace, seed: int) -> dict[str, Any]:

@@ -137,6 +137,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_grammar_cache_hits_total", _C, _E, (), "Requests whose grammar had been compiled before."),
     Metric("graphpod_grammar_mask_duration_seconds", _H, _E, (), "The host's time to write the token masks of one pass.", GRAMMAR_SECONDS),
     Metric("graphpod_nonfinite_logits_total", _C, _E, (), "Requests ended because the model's logits had a NaN or an infinity where a token was due."),
+    Metric("graphpod_pooled_prompts_total", _C, _E, ("model_name", "kind"), "Prompts accepted for their vectors, by what asked for them: embedding, score, rerank."),
     Metric("graphpod_prompt_tokens_total", _C, _E, ("model_name",), "Prompt tokens accepted."),
     Metric("graphpod_grammar_requests_total", _C, _E, ("model_name", "kind"), "Requests whose answers must follow a grammar, by its kind."),
     Metric("graphpod_generation_tokens_total", _C, _E, ("model_name",), "Tokens generated."),

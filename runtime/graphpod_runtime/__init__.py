@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from graphpod_runtime.api.async_engine import AsyncEngine
     from graphpod_runtime.api.engine import Engine
     from graphpod_runtime.api.errors import EngineClosed, EngineFailed, RequestRefused
-    from graphpod_runtime.api.results import Chunk, Generated, Usage
+    from graphpod_runtime.api.results import Chunk, Embedded, Generated, Usage
     from graphpod_runtime.api.sampling_options import SamplingOptions
 
 __all__ = [
     "AsyncEngine",
     "Chunk",
+    "Embedded",
     "Engine",
     "EngineClosed",
     "EngineFailed",
@@ -29,6 +30,7 @@ __all__ = [
 _MODULES = {
     "AsyncEngine": "async_engine",
     "Chunk": "results",
+    "Embedded": "results",
     "Engine": "engine",
     "EngineClosed": "errors",
     "EngineFailed": "errors",

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from graphpod_policy import EngineConfig, Policy
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
+from graphpod_runtime.api.embeddings import check, embedded
 from graphpod_runtime.api.errors import EngineClosed, in_our_words
 from graphpod_runtime.api.local_config import AUTO
 from graphpod_runtime.api.metrics import Metrics
 from graphpod_runtime.api.own_thread import ThreadEngine
 from graphpod_runtime.api.ownership import Ownership
 from graphpod_runtime.api.prompts import LONG_TEXT, Prompt, Turns, tokens_of, tokens_of_chat
-from graphpod_runtime.api.results import Chunk, Generated
+from graphpod_runtime.api.results import Chunk, Embedded, Generated
 from graphpod_runtime.api.sampling_options import SamplingOptions
 from graphpod_runtime.api.settings import WAITING_FOR_EACH, Settings, log, words_of
 from graphpod_runtime.front.openai.service import Service
@@ -131,6 +132,16 @@ class AsyncEngine:
         return self._answer(
             lambda service: tokens_of_chat(service, messages, variables), size, options, "messages", stream=stream
         )
+
+    async def embed(self, prompt: Prompt) -> Embedded:
+        """The vector of a prompt; otherwise as Engine.embed."""
+        service, pooler = self._ready(), self._settings.pooler
+        async with self._places:
+            with in_our_words():
+                long = len(prompt) > LONG_TEXT
+                tokens = await asyncio.to_thread(tokens_of, service, prompt) if long else tokens_of(service, prompt)
+                check(service, pooler, [tokens])
+                return (await embedded(service, pooler, [tokens], 1))[0]
 
     @property
     def warmup(self) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from graphpod_policy import EngineConfig, Policy
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
 from graphpod_runtime.api.callers_thread import TURNS, TurnedEngine
+from graphpod_runtime.api.embeddings import check, embedded
 from graphpod_runtime.api.errors import EngineClosed, in_our_words
 from graphpod_runtime.api.local_config import AUTO
 from graphpod_runtime.api.metrics import Metrics
 from graphpod_runtime.api.ownership import Ownership
 from graphpod_runtime.api.prompts import Prompt, Turns, is_conversation, is_prompt, tokens_of, tokens_of_chat
-from graphpod_runtime.api.results import Chunk, Generated
+from graphpod_runtime.api.results import Chunk, Embedded, Generated
 from graphpod_runtime.api.sampling_options import SamplingOptions
 from graphpod_runtime.api.settings import Settings, log, words_of
 from graphpod_runtime.front.openai.service import Service
@@ -142,6 +143,28 @@ class Engine:
         with in_our_words():
             tokens = [tokens_of_chat(service, turns, variables) for turns in ([messages] if one else messages)]
         return self._answer(tokens, options, "messages", one=one, stream=stream)
+
+    @overload
+    def embed(self, prompts: Prompt) -> Embedded: ...
+    @overload
+    def embed(self, prompts: Sequence[Prompt]) -> list[Embedded]: ...
+    def embed(self, prompts: Prompt | Sequence[Prompt]) -> Embedded | list[Embedded]:
+        """The vector of each prompt, pooled as the model's folder says; where it says nothing, the last token's state.
+        Errors are those of `generate`.
+        """
+        service, pooler = self._open(), self._settings.pooler
+        one = is_prompt(prompts)
+        found: list[Embedded] = []
+
+        async def work(tokens: list[list[int]]) -> None:
+            found.extend(await embedded(service, pooler, tokens, AT_ONCE))
+
+        with in_our_words():
+            tokens = [tokens_of(service, prompt) for prompt in ([prompts] if one else prompts)]
+            check(service, pooler, tokens)
+            for _ in self._requests.run([work(tokens)]):
+                pass
+        return found[0] if one else found
 
     def tokenize(self, text: str) -> list[int]:
         """The tokens of a prompt, a begin token included where the model has one."""

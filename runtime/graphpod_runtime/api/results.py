@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy
+from numpy.typing import NDArray
+
 from graphpod_runtime.wire.messages import FinishReason, Logprob
 
 
@@ -29,6 +32,14 @@ class Generated:
     usage: Usage
     logprobs: tuple[Logprob, ...] | None = None
     prompt_logprobs: tuple[Logprob, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embedded:
+    """The vector of one prompt, float32 of length 1, and how many tokens the prompt has."""
+
+    vector: NDArray[numpy.float32]
+    prompt_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

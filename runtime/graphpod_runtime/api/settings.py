@@ -10,6 +10,7 @@ from typing import Any
 from graphpod_policy import EngineConfig, Policy
 from graphpod_runtime.api.local_config import AUTO, LocalOptions, local_config
 from graphpod_runtime.base.openmp import bound_spinning
+from graphpod_runtime.front.openai.embeddings.pooler import Pooler
 from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.structured.check import GrammarCheck
@@ -34,6 +35,7 @@ class Settings:
     config: EngineConfig
     tokenizer: Tokenizer
     defaults: SamplingDefaults
+    pooler: Pooler
 
     @classmethod
     def of(
@@ -68,7 +70,7 @@ class Settings:
                 raise ValueError("config sets all of the engine; change it by dataclasses.replace, not by arguments")
         folder = Path(config.model.path)
         config = replace(config, serving=replace(config.serving, max_queue=MOST_WAITING))
-        return cls(config, Tokenizer(folder), SamplingDefaults.read(folder))
+        return cls(config, Tokenizer(folder), SamplingDefaults.read(folder), Pooler.read(folder))
 
     def service(self, requests: EngineRequests, report: Report) -> Service:
         """The front's way from requests to answers, over an engine in this process that is Ready with `report`."""

@@ -13,6 +13,22 @@ def json_object(path: Path) -> dict[str, Any] | None:
     """The object in the file; None where there is no such file. JsonFileInvalid for a file that cannot be read (a
     folder, a link to nothing, one of another user's) or holds something else.
     """
+    content = _content(path)
+    if content is not None and not isinstance(content, dict):
+        raise JsonFileInvalid(f"{path} holds no JSON object; copy it again from the model's source")
+    return content
+
+
+def json_list(path: Path) -> list[Any] | None:
+    """The list in the file; otherwise as `json_object`."""
+    content = _content(path)
+    if content is not None and not isinstance(content, list):
+        raise JsonFileInvalid(f"{path} holds no JSON list; copy it again from the model's source")
+    return content
+
+
+def _content(path: Path) -> Any:
+    """What a JSON file holds; None where there is no such file."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError as error:
@@ -24,6 +40,4 @@ def json_object(path: Path) -> dict[str, Any] | None:
         raise JsonFileInvalid(f"{path} cannot be read: {words}; copy it again from the model's source") from error
     except ValueError as error:
         raise JsonFileInvalid(f"{path} is not JSON: {error}; copy it again from the model's source") from error
-    if not isinstance(content, dict):
-        raise JsonFileInvalid(f"{path} holds no JSON object; copy it again from the model's source")
-    return content
+    return "null" if content is None else content  # neither an object nor a list

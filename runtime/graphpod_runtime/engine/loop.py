@@ -9,6 +9,7 @@ from graphpod_policy import EngineConfig
 from graphpod_runtime.engine.grammars import Grammars
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.kv_space import Allocator
+from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Marks, Sequence
@@ -24,6 +25,7 @@ from graphpod_runtime.wire.messages import (
     Event,
     Finished,
     FinishReason,
+    Phases,
     Submit,
     Tokens,
 )
@@ -177,6 +179,8 @@ class Loop:
         prompt = sequence.prompt_logprobs if first else []
         cached = (sequence.cached or 0) if first else 0
         phases = self._metrics.phases(sequence.marks) if first and sequence.marks is not None else None
+        if sequence.pooled is not None:
+            return _embedding(sequence, sequence.pooled, phases)
         # A stop token ends the text, it is not part of it.
         if progress.finish is not FinishReason.Stop or progress.complete:
             logprobs = [] if progress.logprob is None else [progress.logprob]
@@ -216,6 +220,15 @@ def _sequence(command: Submit, grammar: AnswerGrammar | None) -> Sequence:
         wants=LogprobRequest(command.logprobs, command.prompt_logprobs),
         salt=command.salt,
         priority=command.priority,
+        pooled=None if command.pooling is None else Pooled(command.pooling),
         grammar=grammar,
         marks=Marks() if command.traced else None,
     )
+
+
+def _embedding(sequence: Sequence, pooled: Pooled, phases: Phases | None) -> list[Event]:
+    """All events of a request for an embedding: its one token only shows that the last row is finite."""
+    if (vector := pooled.vector()) is None:
+        return [Finished(sequence.id, FinishReason.Error, "the model gave no finite hidden states for this prompt")]
+    answer = Tokens(sequence.id, [], cached=sequence.cached or 0, phases=phases, vector=vector)
+    return [answer, Finished(sequence.id, FinishReason.Stop)]

@@ -23,6 +23,7 @@ from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.launched_pass import Chosen, Forwarded, LaunchedPass, Moment, Ran
 from graphpod_runtime.engine.forward.logprobs import of_answers, of_prompts
 from graphpod_runtime.engine.forward.masks import Masks
+from graphpod_runtime.engine.forward.pooled_rows import of_chunks
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
 from graphpod_runtime.engine.memory_poisoning import Poison
@@ -177,10 +178,11 @@ class Runner:
             if members.reading:
                 history = History.of_prompts(self._slot_tokens, sequences, members.reading)
         prompts = None
-        if inputs.input_logprobs:
+        if batch.scores_prompt:
             prompts = of_prompts(self._engine.model, batch, inputs.starts.tolist(), hidden)
+        pooled = of_chunks(self._engine.model, batch, inputs.starts.tolist(), hidden) if batch.pools else None
         kept = None if given is None else [given[index] for index in ending]
-        return ran, Forwarded(ends_text, ending, members, logits, chosen, positions, history, kept, prompts)
+        return ran, Forwarded(ends_text, ending, members, logits, chosen, positions, history, kept, prompts, pooled)
 
     def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Ran]:
         """One pass over `inputs`, on a graph where one fits: its results, and how it ran."""

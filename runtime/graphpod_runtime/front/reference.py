@@ -15,6 +15,8 @@ from graphpod_runtime.front import connection, request_body
 from graphpod_runtime.front.anthropic import blocks
 from graphpod_runtime.front.anthropic import request as anthropic
 from graphpod_runtime.front.openai import fields, parse, service, stream, unbuilt
+from graphpod_runtime.front.openai.embeddings import request as vectors
+from graphpod_runtime.front.openai.embeddings import routes as vector_routes
 from graphpod_runtime.front.openai.request import (
     UNUSED,
     ChatRequest,
@@ -89,6 +91,8 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("parts of a structural tag", f"{structural_tag.MAX_TAGS}"),
     ("the time to compile a grammar", f"{check.SECONDS:.0f} s"),
     ("tool calls of one earlier turn", f"{fields.MAX_TOOL_CALLS}"),
+    ("inputs of an embedding, texts of a score", f"{vectors.MAX_INPUTS}"),
+    ("numbers of all vectors of one answer", f"{vector_routes.MAX_NUMBERS}"),
     ("conversation of a stored response", f"{routes.MAX_CONVERSATION_BYTES >> 20} MiB, {fields.MAX_MESSAGES} turns"),
     ("content parts of one item", f"{items.MAX_PARTS}"),
     (
@@ -110,6 +114,7 @@ def tables() -> dict[str, str]:
     own = ("Field", "Type", "Required", "Meaning")
     chat, text = list(_fields(ChatRequest.model_json_schema())), list(_fields(CompletionRequest.model_json_schema()))
     both = [row for row in chat if row in text]
+    conversation = [row for row in chat if not row[0].startswith("`messages`")]
     unused = [row for row in both if row[0].strip("`") in UNUSED]
     return {
         "shared": _table(own, (row for row in both if row not in unused)),
@@ -123,6 +128,11 @@ def tables() -> dict[str, str]:
             own, (row for row in _fields(anthropic.MessagesRequest.model_json_schema()) if _is_own(row, both))
         ),
         "messages-not-built": _table(("Field", "Accepted values"), _messages_not_built()),
+        "vectors": _table(own, _fields(vectors.VectorRequest.model_json_schema())),
+        "embeddings": _table(own, (row for row in _own(vectors.EmbeddingRequest) if row not in conversation)),
+        "score": _table(own, _own(vectors.ScoreRequest)),
+        "rerank": _table(own, _own(vectors.RerankRequest)),
+        "vectors-not-built": _table(("Field", "Endpoint", "Accepted values"), _vectors_not_built()),
         "tokenize": _table(own, _fields(TokenizeRequest.model_json_schema(), deep=False)),
         "detokenize": _table(own, _fields(DetokenizeRequest.model_json_schema())),
         "limits": _table(("What", "At most"), LIMITS),
@@ -170,6 +180,18 @@ def _messages_not_built() -> Iterator[tuple[str, str]]:
     for table, where in ((blocks.NOT_BUILT, "messages[].content[]"), (anthropic.TOOL_NOT_BUILT, "tools[]")):
         for name, neutral in table.items():
             yield f"`{where}.{name}`", _neutral(neutral)
+
+
+def _own(model: type[vectors.VectorRequest]) -> Iterator[tuple[str, ...]]:
+    """The fields that other requests for vectors do not have."""
+    shared = vectors.VectorRequest.model_fields
+    rows = _fields(model.model_json_schema(), deep=False)
+    return (row for row in rows if row[0].strip("`") not in shared)
+
+
+def _vectors_not_built() -> Iterator[tuple[str, str, str]]:
+    for name, neutral in vectors.TEXTS_NOT_BUILT.items():
+        yield f"`{name}`", "all" if name in vectors.NOT_BUILT else "score, rerank", _neutral(neutral)
 
 
 def _neutral(neutral: tuple[Any, ...]) -> str:

@@ -147,6 +147,10 @@ class Decoder(nn.Module):
     def head(self, hidden: Tensor) -> Tensor:
         return functional.linear(self.norm(hidden), self.output)
 
+    def final(self, hidden: Tensor) -> Tensor:
+        normed: Tensor = self.norm(hidden)
+        return normed
+
     def compile_halves(self, cache: CompileCache | None) -> None:
         self.body.functions.compile(cache)
 

@@ -30,6 +30,9 @@ class Model(Protocol):
     def head(self, hidden: Tensor) -> Tensor:
         """[rows, hidden] -> logits [rows, vocab], final norm included."""
 
+    def final(self, hidden: Tensor) -> Tensor:
+        """[rows, hidden] -> [rows, hidden], by the final norm: what `head` makes logits of."""
+
     def targets(self) -> "dict[str, Target]":
         """For each tensor name of a Hugging Face checkpoint: where it goes."""
 

@@ -36,6 +36,13 @@ class FinishReason(StrEnum):
     SlowReader = "slow_reader"
 
 
+class Pooling(StrEnum):
+    """Which rows of a prompt an embedding is the mean of."""
+
+    Last = "last"
+    Mean = "mean"
+
+
 GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "ebnf", "lark", "structural_tag"]
 
 
@@ -75,6 +82,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """Prefixes are shared among requests of one salt only."""
     priority: int = 0
     """Lower ones are admitted earlier."""
+    pooling: Pooling | None = None
+    """Set: the answer is no text but one vector; `max_tokens` is 1."""
     grammar: Grammar | None = None
     """None: the answer is any text."""
     traced: bool = False
@@ -109,7 +118,8 @@ class Phases(msgspec.Struct, frozen=True, array_like=True):
 class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """New tokens of `id`, in order. The token that stopped a request is not among them. Log-probabilities where they
     were asked for: of these tokens, and once, in the first event, of the prompt's from its second token on. `cached`,
-    in the first event, too: prompt tokens that the prefix cache had.
+    in the first event, too: prompt tokens that the prefix cache had. `vector`: where pooling was asked for, the only
+    answer, little-endian float32.
     """
 
     id: str
@@ -119,6 +129,7 @@ class Tokens(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     cached: int = 0
     phases: Phases | None = None
     """In the first event of a traced request."""
+    vector: bytes = b""
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):

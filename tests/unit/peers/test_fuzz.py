@@ -3,6 +3,7 @@
 import httpx2
 import pytest
 
+from peers.fuzz.__main__ import counts
 from peers.fuzz.attacks import Wrong, break_off_streams, hold_connections, post_all, send_slowly
 from peers.fuzz.bodies import VALID, Drawn, drawn
 from peers.fuzz.leaks import held, wait_until_idle
@@ -43,3 +44,9 @@ def test_broken_streams_slow_senders_and_connections_leave_nothing(front: Front)
         return held(front.process.pid).files <= before.files + 4
 
     assert wait_until_idle(front.http, closed) == {}
+
+
+def test_the_counts_of_schemathesis_are_read() -> None:
+    said = "Warnings:\n\nTest cases:\n  1101 generated, 1099 passed, 2 found 2 unique failures, 16 skipped\n\nSeed: 1\n"
+    assert counts(said) == {"generated": 1101, "passed": 1099, "found": 2}
+    assert counts("no such lines") == {}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from peers.refusals import Refusal, reason, refusals, unused
+from peers.refusals import Refusal, refusal, refusals, unused
 from peers.result import judged, missing
 from peers.run import Case
 from peers.source import Suite, SuiteMissing, archive, suites
@@ -26,13 +26,15 @@ def test_a_test_that_skips_itself_or_passes_in_the_list_has_failed() -> None:
     assert judged(replace(other, outcome="skipped", why="no GPU"), LISTED).why == "skips itself: no GPU"
     assert judged(other, LISTED) == other
     assert judged(replace(CASE, outcome="passed"), LISTED).outcome == "failed"
+    chance = (replace(LISTED[0], chance=True),)
+    assert judged(replace(CASE, outcome="passed"), chance).outcome == "refused"
     assert judged(replace(other, outcome="passed"), LISTED).outcome == "passed"
 
 
 def test_a_pattern_that_names_no_test_is_a_failure() -> None:
     assert unused("vllm", ["a.py::test_image"], LISTED) == ["a.py::test_one[x-[1]]"]
     assert [case.outcome for case in missing("vllm", [CASE], LISTED)] == ["failed"]
-    assert reason("openai", CASE.test, LISTED) is None
+    assert refusal("openai", CASE.test, LISTED) is None
 
 
 def test_no_reason_is_said_twice_and_no_pattern_stands_under_two() -> None:

@@ -44,7 +44,7 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
     on_device = torch.from_numpy(rows).to(device, non_blocking=True)
     yields = tuple(end - 1 if chunk.last else -1 for chunk, end in zip(chunks, starts[1:], strict=True))
     on_host = torch.from_numpy(tables), torch.tensor(ends), torch.tensor(starts)
-    scores = isinstance(batch, PrefillBatch) and batch.scores_prompt
+    scores = isinstance(batch, PrefillBatch) and batch.reads_all_rows
     return Inputs(phase, *on_device, *on_host, yields, input_logprobs=scores)
 
 

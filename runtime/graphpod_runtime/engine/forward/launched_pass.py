@@ -16,6 +16,7 @@ from torch import Tensor
 from graphpod_policy import FallbackReason, Phase, Policy
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.logprobs import Scores
+from graphpod_runtime.engine.forward.pooled_rows import PooledRows
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import SamplingBatch
 from graphpod_runtime.engine.forward.seats import Seated
@@ -87,6 +88,7 @@ class Forwarded:
     given: List[int] | None
     """The token of each row that later passes go on from; None: the chosen one."""
     prompts: Scores | None = None
+    pooled: PooledRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ class LaunchedPass:
         """From a GPU in pinned memory; the host does not wait."""
         self._answers = chosen.answers and chosen.answers.copied()
         self._prompts = forwarded.prompts and forwarded.prompts.copied()
+        self._pooled = forwarded.pooled and forwarded.pooled.copied()
         self._landed = Moment(chosen.tokens.device)
 
     @property
@@ -144,4 +147,5 @@ class LaunchedPass:
             prompts = [[] for _ in tokens]
             for entry, one in self._prompts.owned():
                 prompts[entry].append(one)
-        return Yielded(tokens, tuple(answers), tuple(tuple(scored) for scored in prompts))
+        pooled = () if self._pooled is None else tuple(self._pooled.landed())
+        return Yielded(tokens, tuple(answers), tuple(tuple(scored) for scored in prompts), pooled)

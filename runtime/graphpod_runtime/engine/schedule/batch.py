@@ -1,7 +1,9 @@
 """What one forward pass runs, and what it yields."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from graphpod_runtime.engine.schedule.pooled import Vector
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.messages import Logprob
 
@@ -23,6 +25,12 @@ class Chunk:
     def last(self) -> bool:
         """Whether this chunk ends the prompt, so that it yields a token."""
         return self.end == len(self.sequence.tokens)
+
+    @property
+    def pooled(self) -> range:
+        """The prompt positions whose rows belong to an embedding."""
+        pool = self.sequence.pooled
+        return range(0) if pool is None else pool.rows(self.start, self.end, self.sequence.prompt_len)
 
     @property
     def scored(self) -> range:
@@ -53,6 +61,16 @@ class PrefillBatch:
         each chunk."""
         return any(chunk.sequence.wants.prompt is not None and chunk.scored for chunk in self.chunks)
 
+    @property
+    def pools(self) -> bool:
+        """Whether a chunk may give rows to an embedding."""
+        return any(chunk.sequence.pooled is not None for chunk in self.chunks)
+
+    @property
+    def reads_all_rows(self) -> bool:
+        """Whether more rows count than the last of each chunk, for log-probabilities or for the mean of rows."""
+        return self.scores_prompt or (self.pools and any(len(chunk.pooled) > 1 for chunk in self.chunks))
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeBatch:
@@ -71,6 +89,14 @@ class DecodeBatch:
 Batch = PrefillBatch | DecodeBatch
 
 
+class PooledSum(NamedTuple):
+    """The sum of some rows of one chunk, float32 [hidden]."""
+
+    entry: int
+    rows: int
+    total: Vector
+
+
 @dataclass(frozen=True, slots=True)
 class Yielded:
     """What one pass gave, by chunk or sequence of its batch: `tokens`, NOT_FINITE for a chunk that does not end its
@@ -82,3 +108,4 @@ class Yielded:
     """Of `tokens`."""
     prompts: tuple[tuple[Logprob, ...], ...] = ()
     """Of each chunk's `scored` positions."""
+    pooled: tuple[PooledSum, ...] = ()

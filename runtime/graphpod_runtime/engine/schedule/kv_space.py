@@ -13,6 +13,7 @@ from typing import Protocol
 
 from graphpod_runtime.cache.radix import Bookmark, Match, Node, RadixTree
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.wire.messages import Pooling
 
 
 class Allocator(Protocol):
@@ -171,7 +172,9 @@ class KvSpace:
         if not self._caching:
             return 0
         last = len(sequence.tokens)
-        return (last if sequence.unscored == sequence.prompt_len else sequence.unscored) - 1
+        most = (last if sequence.unscored == sequence.prompt_len else sequence.unscored) - 1
+        pool = sequence.pooled
+        return most if pool is None or pool.by is Pooling.Last else min(most, pool.known)
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self._page_size)

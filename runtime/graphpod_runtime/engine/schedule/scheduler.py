@@ -235,6 +235,9 @@ class Scheduler:
         else:
             for chunk, scored in zip(batch.chunks, yielded.prompts, strict=False):
                 chunk.sequence.prompt_logprobs += scored
+            for entry, count, total in yielded.pooled:
+                if (pool := batch.chunks[entry].sequence.pooled) is not None:
+                    pool.add(count, total, batch.chunks[entry].end)
             rows = [(chunk.sequence, chunk.end, chunk.last) for chunk in batch.chunks]
         progress: list[Progress] = []
         for (sequence, end, ends_prompt), token, logprob in zip(rows, tokens, logprobs, strict=True):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.messages import Logprob
@@ -75,6 +76,9 @@ class Sequence:
     prompt_logprobs: list[Logprob] = field(default_factory=list)
     """Of the prompt's tokens from max(1, wants.prompt_start) on, as far as they are known. What a preemption makes
     compute again is not scored again."""
+
+    pooled: Pooled | None = None
+    """Of a request for an embedding: it ends with its prompt, and no client sees its one token."""
 
     def __post_init__(self) -> None:
         # Once, when the request is admitted: what a preemption makes compute again has the same text.

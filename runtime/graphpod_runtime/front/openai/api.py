@@ -9,6 +9,8 @@ from starlette.routing import Route
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
+from graphpod_runtime.front.openai.embeddings.request import EmbeddingRequest, RerankRequest, ScoreRequest
+from graphpod_runtime.front.openai.embeddings.routes import Embeddings
 from graphpod_runtime.front.openai.invocations import invocations
 from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.reply import ModelCard, ModelList
@@ -32,6 +34,9 @@ ENDPOINTS = (
     "DELETE /v1/responses/{id}",
     "GET /v1/responses/{id}/input_items",
     "POST /v1/responses/{id}/cancel",
+    "POST /v1/embeddings",
+    "POST /v1/score",
+    "POST /v1/rerank",
     "POST /invocations",
     "POST /tokenize",
     "POST /detokenize",
@@ -42,7 +47,7 @@ ENDPOINTS = (
 def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
     """The application that serves ENDPOINTS; `served` adds what else the port serves, for a 404."""
     app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
-    stored = Responses(service, parser)
+    stored, vectors = Responses(service, parser), Embeddings(service)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
@@ -71,6 +76,18 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
     @app.post("/v1/responses/{id}/cancel")
     async def cancel_response(id: str) -> Response:
         return stored.cancel(id)
+
+    @app.post("/v1/embeddings")
+    async def embeddings(request: Request) -> Response:
+        return await vectors.embeddings(request, await parser.read(request, EmbeddingRequest))
+
+    @app.post("/v1/score")
+    async def score(request: Request) -> Response:
+        return await vectors.score(request, await parser.read(request, ScoreRequest))
+
+    @app.post("/v1/rerank")
+    async def rerank(request: Request) -> Response:
+        return await vectors.rerank(request, await parser.read(request, RerankRequest))
 
     @app.post("/invocations")
     async def either(request: Request) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -47,6 +47,15 @@ TEXT = TurnForm()
 """Answers that are text."""
 MAX_NAMED_OPEN = 2 * MAX_NAMED
 """Of all open requests together."""
+
+
+class Asking(Protocol):
+    """What the door needs of a request."""
+
+    @property
+    def model(self) -> str | None: ...
+
+    def take_ignored(self) -> Ignored: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,7 @@ class Service:
         """What a request can do about the model's reasoning."""
         return ReasoningSwitch.of(self.tokenizer.template, reasons=self.family.reasons)
 
-    def admit(self, request: GenerationRequest, prompts: int, until: ExitStack) -> Ignored:
+    def admit(self, request: Asking, prompts: int, until: ExitStack) -> Ignored:
         """Takes room for that many prompts (before any tokenizing), given back with `until`; returns the fields that
         have no effect. ApiError for another model, a field that is not built, or a queue without room.
         """

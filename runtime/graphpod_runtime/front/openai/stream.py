@@ -60,7 +60,7 @@ async def answer(receive: Receive, generation: Generation, reply: Callable[[list
     """The whole answer once every choice has ended."""
     async with contextlib.aclosing(closable(generation.pieces())) as pieces:
         try:
-            collected = await _unless_gone(receive, _collect(pieces))
+            collected = await unless_gone(receive, _collect(pieces))
         except ClientGone:
             return Response(status_code=CLIENT_GONE)
     if generation.options.logprobs is None:
@@ -108,7 +108,7 @@ class EventStream(Response):
 
         self._generation.overrun = lambda: give_up(f"{MOST_WAITING} tokens wait to be read")
         async with contextlib.aclosing(closable(self._generation.pieces())) as pieces:
-            await _unless_gone(receive, self._send_all(pieces, send, give_up), slow)
+            await unless_gone(receive, self._send_all(pieces, send, give_up), slow)
 
     async def _send_all(
         self, pieces: AsyncGenerator[list[Piece], None], send: Send, give_up: Callable[[str], None]
@@ -194,7 +194,7 @@ async def _collect(pieces: AsyncIterator[list[Piece]]) -> list[Piece]:
     return [piece async for together in pieces for piece in together]
 
 
-async def _unless_gone(
+async def unless_gone(
     receive: Receive, work: Coroutine[Any, Any, Result], slow: "asyncio.Future[str] | None" = None
 ) -> Result:
     """The result of `work`. When the client goes first, `work` is cancelled and awaited, and ClientGone raised; or

@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from graphpod_runtime.front.anthropic import reply as anthropic
 from graphpod_runtime.front.anthropic.request import CountRequest, MessagesRequest
 from graphpod_runtime.front.openai import reply
+from graphpod_runtime.front.openai.embeddings.reply import EmbeddingReply, RerankReply, ScoreReply
+from graphpod_runtime.front.openai.embeddings.request import EmbeddingRequest, RerankRequest, ScoreRequest
 from graphpod_runtime.front.openai.invocations import Invocation
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from graphpod_runtime.front.openai.responses import events
@@ -92,6 +94,9 @@ OPERATIONS: dict[str, Operation] = {
     "POST /v1/messages/count_tokens": Operation(
         "The tokens of a message's prompt.", anthropic.TokensCount, CountRequest, codes=MODEL
     ),
+    "POST /v1/embeddings": Operation("A vector for each input.", EmbeddingReply, EmbeddingRequest, codes=MODEL),
+    "POST /v1/score": Operation("How close pairs of texts are.", ScoreReply, ScoreRequest, codes=MODEL),
+    "POST /v1/rerank": Operation("Documents by their closeness to a text.", RerankReply, RerankRequest, codes=MODEL),
     "POST /invocations": Operation(
         "A chat or a completion, by the body's fields.", (reply.ChatReply, reply.TextReply), Invocation,
         (reply.ChatChunk, reply.TextReply), MODEL,

@@ -23,6 +23,8 @@ class Arrived:
     prompt_logprobs: list[Logprob] = field(default_factory=list)
     cached: int = 0
     """Prompt tokens that the prefix cache had."""
+    vector: bytes = b""
+    """The answer to a request for an embedding."""
     finished: Finished | None = None
     waiting: int = 0
     """Counts towards MOST_WAITING. Log-probabilities of a prompt have a limit of their own, at the door."""
@@ -34,6 +36,7 @@ class Arrived:
             return
         self.ids += event.ids
         self.cached += event.cached
+        self.vector = event.vector or self.vector
         self.waiting += len(event.ids)
         if event.logprobs:
             self.logprobs += event.logprobs

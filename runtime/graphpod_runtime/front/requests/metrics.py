@@ -33,6 +33,9 @@ _METHOD = {
     "/v1/messages": "POST",
     "/v1/messages/count_tokens": "POST",
     "/v1/models": "GET",
+    "/v1/embeddings": "POST",
+    "/v1/score": "POST",
+    "/v1/rerank": "POST",
     "/tokenize": "POST",
     "/detokenize": "POST",
     "/health": "GET",
@@ -41,6 +44,8 @@ _METHOD = {
 }
 HANDLERS = tuple(_METHOD)
 OTHER = "other"
+POOLED = ("embedding", "score", "rerank")
+"""What asks for vectors of prompts."""
 _CODES = {"GET": ("200", "401", "503"), "POST": ("200", "400", "401", "404", "413", "500", "503")}
 """By a path's own method. A path answers 405 to the other one of the two, and a path that is not served 401 or 404."""
 METHODS = ("GET", "POST", "HEAD", "OPTIONS")
@@ -61,6 +66,8 @@ class FrontMetrics:
         for reason in FinishReason:
             self._counters.add("graphpod_requests_total", 0, model_name=model, finish_reason=reason.value)
         self._counters.add("graphpod_prompt_tokens_total", 0, model_name=model)
+        for kind in POOLED:
+            self.pooled(kind, 0)
         self.generated = self._counters.adder("graphpod_generation_tokens_total", model_name=model)
         """So many tokens have come."""
         self.next_tokens = self._counters.observer("graphpod_inter_token_latency_seconds", model_name=model)
@@ -107,6 +114,10 @@ class FrontMetrics:
     def accepted(self, prompt_tokens: int) -> None:
         """A request goes to the engine."""
         self._counters.add("graphpod_prompt_tokens_total", prompt_tokens, model_name=self._model)
+
+    def pooled(self, kind: str, prompts: int) -> None:
+        """So many prompts go to the engine for vectors."""
+        self._counters.add("graphpod_pooled_prompts_total", prompts, model_name=self._model, kind=kind)
 
     def constrained(self, kind: GrammarKind) -> None:
         """An answer must follow a grammar of this kind."""

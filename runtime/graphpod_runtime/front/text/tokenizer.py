@@ -132,6 +132,10 @@ class Tokenizer:
         self._check_length(control.apart, text, limit)
         return control.exchanged(_ids(control.apart, text, specials=False))
 
+    def longest_text(self, tokens: int) -> int:
+        """Characters of the longest text that is expected to have so few tokens."""
+        return CHARACTERS * tokens + self._unsettled
+
     def _check_length(self, tokenizer: tokenizers.Tokenizer, text: str, limit: int | None) -> None:
         """TextTooLong when a beginning of `text` alone has more than `limit` tokens, or the text more characters than
         any of `limit` tokens is expected to have. Beginnings of twice the length are tried in turn, so that what is
@@ -140,7 +144,7 @@ class Tokenizer:
         """
         if limit is None:
             return
-        if len(text) > CHARACTERS * limit + self._unsettled:
+        if len(text) > self.longest_text(limit):
             raise TextTooLong(limit, f"{len(text)} characters, more than {CHARACTERS} for each token of the context")
         cut = 2 * limit + self._unsettled
         while cut < len(text):

@@ -193,3 +193,13 @@ print(loop.run_until_complete(engine.generate([5, 6])).finish_reason)
 """
     done = subprocess.run([sys.executable, "-c", program, llama[0]], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "length\n"), done.stderr
+
+
+async def test_vectors_come_between_texts(engine: AsyncEngine) -> None:
+    texts = [asyncio.create_task(engine.generate(prompt, GREEDY)) for prompt in PROMPTS]
+    vectors = await asyncio.gather(*(engine.embed(prompt) for prompt in PROMPTS))
+    assert [one.vector.shape for one in vectors] == [(48,)] * len(PROMPTS)
+    again = await engine.embed(PROMPTS[0])
+    assert again.vector.tolist() == pytest.approx(vectors[0].vector.tolist(), abs=1e-5)
+    assert all(answer.usage.completion_tokens == 20 for answer in await asyncio.gather(*texts))
+    await all_pages_are_back(engine)

@@ -282,3 +282,18 @@ def test_more_prompts_than_run_together_are_all_answered(
         assert engine.generate(prompts, one) == [engine.generate(prompt, one) for prompt in prompts]
         assert engine.metrics().value("graphpod_requests_total") == 40
         assert unused(engine)
+
+
+def test_vectors_are_those_of_transformers(engine: Engine, llama: tuple[Path, LlamaForCausalLM]) -> None:
+    found = engine.embed(PROMPTS)
+    for prompt, one in zip(PROMPTS, found, strict=True):
+        ids = engine.tokenize(prompt)
+        with torch.no_grad():
+            state = llama[1].model(torch.tensor([ids])).last_hidden_state[0, -1]
+        assert torch.allclose(torch.from_numpy(one.vector.copy()), state / state.norm(), atol=1e-5)
+        assert one.prompt_tokens == len(ids)
+    assert engine.embed(PROMPTS[0]).vector.tolist() == pytest.approx(found[0].vector.tolist(), abs=1e-5)
+    with pytest.raises(RequestRefused, match="an embedding takes 1 to 127"):
+        engine.embed([5] * 128)
+    assert engine.metrics().value("graphpod_pooled_prompts_total", kind="embedding") == len(PROMPTS) + 1
+    assert unused(engine)

@@ -16,10 +16,10 @@ GREEDY, SAMPLED = Sampling(), Sampling(0.8, 0.9, seed=1, top_k=20)
 PACKAGE = Path("runtime/graphpod_runtime")
 
 BOUNDS = {
-    (Phase.Decode, GREEDY): (12, 1334),
-    (Phase.Decode, SAMPLED): (14, 1502),
-    (Phase.Prefill, GREEDY): (22, 2255),
-    (Phase.Prefill, SAMPLED): (24, 2423),
+    (Phase.Decode, GREEDY): (12, 1367),
+    (Phase.Decode, SAMPLED): (14, 1535),
+    (Phase.Prefill, GREEDY): (23, 2397),
+    (Phase.Prefill, SAMPLED): (25, 2565),
 }
 """Files, and lines of whole files, at most."""
 

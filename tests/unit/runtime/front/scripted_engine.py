@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 
+import numpy
+
 from graphpod_policy import EngineConfig, ExitCode, Phase, PhasePlan
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine import process
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PooledSum, Yielded
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.front.requests.status import first_report
 from graphpod_runtime.wire.counters import Counters
@@ -23,6 +25,8 @@ from graphpod_runtime.wire.report import Report, StartStage, State
 END = 256
 VOCABULARY = 260
 """Rows of an embedding: some have no token."""
+VECTOR = numpy.array([3, 4], dtype=numpy.float32)
+"""Every row's final state."""
 PASS_SECONDS = 0.001
 SENT_SECONDS = 1.0
 """In which a report leaves the process: no capture dies as quickly as a script could."""
@@ -92,6 +96,11 @@ class ScriptedRunner:
             tuple(
                 tuple(logprob(chunk.sequence.tokens[at], chunk.sequence.wants.prompt) for at in chunk.scored)
                 for chunk in batch.chunks
+            ),
+            tuple(
+                PooledSum(at, len(chunk.pooled), len(chunk.pooled) * VECTOR)
+                for at, chunk in enumerate(batch.chunks)
+                if chunk.pooled
             ),
         )
 
