@@ -81,7 +81,12 @@ def _by_schema(url: str, options: argparse.Namespace) -> dict[str, int]:
         )
     if done.returncode:
         print(done.stdout[-6000:])
-    found = re.search(r"Test cases:\n\s*(.*)", done.stdout)
+    return counts(done.stdout)
+
+
+def counts(output: str) -> dict[str, int]:
+    """The last numbers of schemathesis' output; empty where it has none."""
+    found = re.search(r"Test cases:\n\s*(.*)", output)
     return {
         word: int(count) for count, word in re.findall(r"(\d+) (generated|passed|found)", found[1] if found else "")
     }
