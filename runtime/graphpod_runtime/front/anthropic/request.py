@@ -137,8 +137,8 @@ class PromptRequest(GenerationRequest):
     tool_choice: ToolChoice | None = None
     """Which of them it uses. Default: `auto`."""
     thinking: Thinking | None = None
-    """Whether the model thinks before it answers, where its chat template has a switch. `enabled` has no effect on a
-    model that does not think."""
+    """Whether the model thinks before it answers, where its chat template has a switch. No effect
+    elsewhere."""
     output_config: OutputConfig | None = None
     """The form of the answer's text, and the effort of its thoughts."""
     service_tier: Literal["auto", "standard_only"] | None = None
@@ -195,7 +195,7 @@ class PromptRequest(GenerationRequest):
                 take_unknown(self.output_config.format, {}, "output_config.format.", "output_config.format.", ignored)
 
     def chat(self, switch: ReasoningSwitch, max_tokens: int | None, stops: list[str] | None) -> dict[str, Any]:
-        """The body of the chat that answers this conversation. ApiError 400 for thinking that cannot be disabled."""
+        """The body of the chat that answers this conversation."""
         body = {name: value for name in SHARED if (value := getattr(self, name)) is not None}
         system = [] if self.system is None else [{"role": "system", "content": text_of(self.system)}]
         turns = [turn for message in self.messages for turn in message.turns()]
@@ -219,9 +219,6 @@ class PromptRequest(GenerationRequest):
         if not switch.has_effect:
             return None
         if self.thinking is not None and self.thinking.type == "disabled":
-            if switch.variable is None:
-                message = "thinking disabled is not supported by this model: its chat template has no switch"
-                raise invalid(message, param="thinking", code="unsupported_parameter")
             return "none"
         return self.output_config.effort if self.output_config else None
 
@@ -231,9 +228,10 @@ class PromptRequest(GenerationRequest):
         return {str(switch.variable): True} if enabled and switch.variable in SWITCHES else None
 
     def take_without_effect(self, switch: ReasoningSwitch, ignored: Ignored) -> None:
-        """Adds what has no effect on this model to `ignored`: all about thoughts, where it has none."""
+        """Adds what has no effect on this model to `ignored`: all about thoughts, where its template has no switch."""
         if not switch.has_effect:
-            if self.thinking is not None and self.thinking.type == "enabled":
+            neutral = ("adaptive",) if switch.reasons else ("adaptive", "disabled")
+            if self.thinking is not None and self.thinking.type not in neutral:
                 ignored["thinking"] = None
             if self.output_config is not None and self.output_config.effort is not None:
                 ignored["output_config.effort"] = None

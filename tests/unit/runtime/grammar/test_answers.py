@@ -169,6 +169,34 @@ class LlamaReference:
             return self._model(torch.tensor([tokens])).logits[0, -1]
 
 
+class DeadEnd(AnswerGrammar):
+    """One that gives up at its third token, as llguidance does when a limit is reached."""
+
+    spent = 0
+
+    def advance(self, token: int) -> None:
+        super().advance(token)
+        self.spent += 1
+        if self.spent == 3:
+            self.matcher.consume_token(END - 1)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_grammar_that_gives_up_ends_its_request_alone(
+    runner: Runner, vocabulary: LLTokenizer, temperature: float
+) -> None:
+    sequences = requests(vocabulary, 8)
+    matcher = compiled(vocabulary, Grammar("regex", "[a-z]{20}"))
+    sequences[4].grammar, sequences[4].sampling = DeadEnd(matcher.deep_copy()), Sampling(temperature, seed=5)
+    served = Served(runner, sequences)
+    tokens, finish, _ = served.texts["4"]
+    assert (len(tokens), finish) == (3, FinishReason.Error)
+    assert "the answer's grammar gave up after" in (served.ends["4"].message or "")
+    assert served.scheduler.nonfinite == 0
+    expected = Served(runner, [one for one in requests(vocabulary, 8) if one.id != "4"]).texts
+    assert {id: text for id, text in served.texts.items() if id != "4"} == expected
+
+
 def test_a_request_to_which_nothing_is_left_ends_alone(runner: Runner, vocabulary: LLTokenizer) -> None:
     sequences = requests(vocabulary, 8)
     sequences[3].sampling = Sampling(processing=LogitProcessing(allowed=[5]))

@@ -96,7 +96,7 @@ class ReasoningConfig(BaseModel):
     model_config = STRICT
 
     effort: Text | None = None
-    """As `reasoning_effort` of a chat. No effect on a model that does not reason."""
+    """As `reasoning_effort` of a chat. No effect if the model's chat template reads no such variable."""
     summary: Literal["auto", "concise", "detailed"] | None = None
     """No effect: thoughts are sent in full, without a summary."""
     generate_summary: Literal["auto", "concise", "detailed"] | None = None

@@ -166,7 +166,8 @@ class Responses:
         answer may take minutes, and texts are megabytes. ApiError 400 in the words of both.
         """
         ignored, switch = body.take_ignored(), self._service.reasoning_switch
-        if body.reasoning and body.reasoning.effort not in (None, "none") and not switch.has_effect:
+        neutral = (None,) if switch.reasons else (None, "none")
+        if body.reasoning and body.reasoning.effort not in neutral and not switch.has_effect:
             ignored["reasoning.effort"] = None
         if not switch.keeps and any(isinstance(item, ReasoningItem) for item in body.input):
             ignored[THOUGHTS] = None

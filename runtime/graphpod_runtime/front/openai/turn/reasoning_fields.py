@@ -31,8 +31,8 @@ class ReasoningSwitch:
 
     @property
     def has_effect(self) -> bool:
-        """Whether an effort can change an answer. A model that never reasons has none to change."""
-        return self.reasons or self.variable is not None
+        """Whether an effort can change an answer: no template without such a variable has one to change."""
+        return self.variable is not None
 
 
 def with_effort(template: ChatTemplate | None, variables: Mapping[str, Any], effort: str | None) -> Mapping[str, Any]:

@@ -124,6 +124,15 @@ def test_an_effort_switches_thoughts_where_the_template_can(thinking_front: Fron
     assert "x-ignored-fields" not in front.post(URL, {"input": "x", "reasoning": {"effort": "none"}}).headers
 
 
+def test_an_effort_without_a_switch_has_no_effect_and_is_named(own_front: Callable[..., Front], tmp_path: Path) -> None:
+    front = own_front(
+        model=write_model(tmp_path / "thinks", "{{ messages[-1].content }}{% if false %}<think>{% endif %}")
+    )
+    for effort in ("low", "none"):
+        reply = front.post(URL, {"input": "x", "reasoning": {"effort": effort}})
+        assert (reply.status_code, reply.headers["x-ignored-fields"]) == (200, "reasoning.effort")
+
+
 def test_a_turn_that_its_limit_cuts_in_a_call_is_incomplete(tool_front: Front) -> None:
     whole = checked_response(tool_front.post(URL, {"input": CALLS, "tools": TOOLS, "max_output_tokens": 80}).json())
     assert (whole.status, whole.output[-1].status) == ("incomplete", "incomplete")  # type: ignore[union-attr]
