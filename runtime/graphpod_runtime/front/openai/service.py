@@ -108,7 +108,8 @@ class Service:
 
     def admit(self, request: Asking, prompts: int, until: ExitStack, answers: Callable[[], int] = lambda: 1) -> Ignored:
         """Takes room for so many prompts, and `answers` to each, before any tokenizing, given back with `until`;
-        returns the fields that have no effect. ApiError for another model, a field that is not built, or a queue without room.
+        returns the fields that have no effect. ApiError for another model, a field that is not built, or a queue
+        without room.
         """
         self.check_model(request.model)
         ignored = request.take_ignored()
