@@ -3,6 +3,8 @@
 import gzip
 import json
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import httpx2
@@ -17,7 +19,7 @@ from graphpod_runtime.front.openai.request import CompletionRequest
 from graphpod_runtime.front.request_body import BODY_LIMIT
 from graphpod_runtime.front.requests.errors import Code
 
-from .conftest import Front
+from .conftest import Front, write_model
 from .test_openai import CHAT, NESTED, TEXT, error_of, say
 
 
@@ -79,10 +81,12 @@ def test_another_method_is_answered_with_the_one_to_send(front: Front, method: s
     assert error["message"] == f"{method} {path} is not supported; send {allowed} instead."
 
 
-def test_the_endpoints_that_a_404_names_are_those_that_are_served(front: Front) -> None:
+def test_the_endpoints_that_a_404_names_are_those_that_are_served(tmp_path: Path) -> None:
+    model = SimpleNamespace(path=str(write_model(tmp_path / "model")))
+    service: Any = SimpleNamespace(status=SimpleNamespace(config=SimpleNamespace(model=model)))
     served = {
         f"{method} {route.path.replace(':path', '')}"
-        for route in openai_app(None, Parser()).routes  # type: ignore[arg-type]
+        for route in openai_app(service, Parser()).routes
         if isinstance(route, Route)
         for method in route.methods or ()
     }
@@ -225,7 +229,7 @@ def test_a_slash_at_the_end_of_a_path_changes_nothing(front: Front, path: str) -
         (CHAT, b"[" * 60_000, 400, None, "nested too deeply"),
         (CHAT, b'{"model": ' + b"9" * 5000 + b"}", 400, None, "an integer of too many digits"),
         (CHAT, b"", 400, None, "not JSON"),
-        ("/v1/embeddings", {}, 404, None, "POST /v1/embeddings is not served. Use one of: POST /v1/chat/completions"),
+        ("/v1/images", {}, 404, None, "POST /v1/images is not served. Use one of: POST /v1/chat/completions"),
         (CHAT, say("x", metadata=5), 400, "metadata", "valid dictionary"),
         (CHAT, say("x", metadata={"a": 5}), 400, "metadata.a", "valid string"),
         (CHAT, say("x", metadata={"a" * 65: ""}), 400, f"metadata.{'a' * 60}…", "at most 64 characters"),
