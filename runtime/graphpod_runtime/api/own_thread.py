@@ -81,6 +81,7 @@ class ThreadEngine(EngineRequests):
                 self.runner = self._make_runner()
                 self.loop = Loop(self.runner, self, beat=lambda: None)
             except BaseException as error:  # noqa: BLE001  whoever waits for `ready` raises it
+                self._left()  # first: the caller may start another engine at once
                 self._call(_fail, self.ready, error)
                 return
             self._call(_finish, self.ready)

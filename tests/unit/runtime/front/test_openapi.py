@@ -21,7 +21,7 @@ WITH_KEY = {"authorization": f"Bearer {KEY}"}
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
 EXAMPLES, SEED = 6, 1
 """Bodies drawn for each operation, besides those that schemathesis makes for every bound and type of a schema."""
-MINUTES = 300.0
+MINUTES = 600.0
 
 
 @pytest.fixture(scope="module")
