@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test check lint truth peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: help demo demo-down test check lint truth schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -127,6 +127,10 @@ bench-testbed: venv tools ## each level of the testbed up and down, many times: 
 	@$(RUN) -m benchmarks.testbed_cycles --level api --cycles 50
 	@$(RUN) -m benchmarks.testbed_cycles --level sim --cycles 10
 	@$(RUN) -m benchmarks.testbed_cycles --level node --nodes 2 --cycles 10
+
+schemas: venv ## 1000 JSON schemas of other projects, answered under their grammars: each answer valid; page in docs/reference
+	@$(RUN) -m benchmarks.schemas --packages "$${XDG_CACHE_HOME:-$$HOME/.cache}/graphpod/schemas" \
+		--tokenizer "$$($(RUN) -m demo.weights | tail -n 1)"
 
 # A part of it, whose rows take the place of their earlier ones: make chaos ROWS='watch and delete'
 chaos: export GRAPHPOD_CHAOS := benchmarks/results/chaos.json
