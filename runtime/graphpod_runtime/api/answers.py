@@ -2,8 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 
 from graphpod_runtime.api.results import Chunk, Generated, Usage
 from graphpod_runtime.api.sampling_options import SamplingOptions
@@ -17,34 +16,29 @@ def generation_of(
 ) -> Generation:
     """The work of one prompt, whose answer follows `grammar`. ApiError for one that the model cannot take; `param` is
     the caller's word for it."""
-    asked = [count for count in (options.logprobs, options.prompt_logprobs) if count is not None]
     return service.generation(
         options.model_copy(update={"return_token_ids": True}),
         [prompt],
         options.max_tokens,
         param=param,
         received=time.perf_counter(),
-        logprobs=max(asked) if asked else None,
-        echo=options.prompt_logprobs is not None,
+        logprobs=options.alternatives,
         grammar=grammar,
     )
 
 
 async def chunks_of(generation: Generation, options: SamplingOptions, index: int) -> AsyncGenerator[Chunk, None]:
     """The answer as it comes. Closing it aborts what is not generated yet. ApiError when the engine fails."""
-    echoes = options.prompt_logprobs is not None
+    waits = options.prompt_logprobs is not None
     async with contextlib.aclosing(_generator(generation.pieces())) as several:
         async for pieces in several:
             for piece in pieces:
-                if echoes:
-                    echoes = False
-                    said = _logprobs(piece, options.prompt_logprobs)
-                    yield Chunk(index, "", (), prompt_logprobs=said)
-                    continue
+                prompt, waits = tuple(generation.prompt_scores.get(0, ())) if waits else None, False
                 usage = None
                 if piece.finish is not None:
                     usage = Usage(generation.prompt_tokens, generation.completion_tokens, generation.cached_tokens)
-                yield Chunk(index, piece.text, piece.ids, piece.finish, _logprobs(piece, options.logprobs), usage=usage)
+                answer = None if options.logprobs is None else tuple(_logprobs(piece))
+                yield Chunk(index, piece.text, piece.ids, piece.finish, answer, prompt, usage)
 
 
 def whole(prompt: list[int], chunks: Iterable[Chunk]) -> Generated:
@@ -64,11 +58,8 @@ def whole(prompt: list[int], chunks: Iterable[Chunk]) -> Generated:
     )
 
 
-def _logprobs(piece: Piece, alternatives: int | None) -> tuple[Logprob, ...] | None:
-    if alternatives is None:
-        return None
-    found = (said.logprob for said in piece.said)
-    return tuple(replace(one, top=one.top[:alternatives]) for one in found if one is not None)
+def _logprobs(piece: Piece) -> Iterator[Logprob]:
+    return (said.logprob for said in piece.said if said.logprob is not None)
 
 
 def _generator(pieces: AsyncIterator[list[Piece]]) -> AsyncGenerator[list[Piece], None]:
