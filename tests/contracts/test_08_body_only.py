@@ -106,8 +106,8 @@ def test_other_samplers_draw_from_the_steps_logits(
 
     tokens = SamplingBatch.tokens
 
-    def noting(self: SamplingBatch, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
-        result = tokens(self, logits, chosen, positions)
+    def noting(self: SamplingBatch, logits: Tensor, chosen: Tensor, *more: Any) -> Tensor:
+        result = tokens(self, logits, chosen, *more)
         drawn.extend(result.tolist())
         return result
 

@@ -80,7 +80,7 @@ class Asked:
 
     tokenizer = SimpleNamespace(template=None)
 
-    async def tokenized(self, work: Any, characters: int, param: str) -> list[int]:
+    async def tokenized(self, work: Any, characters: int, param: str, **more: Any) -> list[int]:
         return [characters]
 
 

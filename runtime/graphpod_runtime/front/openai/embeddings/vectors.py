@@ -1,19 +1,27 @@
-"""Arithmetic on vectors as the engine sends them: little-endian float32."""
+"""Arithmetic on vectors as the engine sends them: little-endian float32.
+
+numpy is imported by the first request that needs it: most fronts never do.
+"""
 
 import base64
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy
-from numpy.typing import NDArray
 
 from graphpod_runtime.front.openai.embeddings.reply import EmbeddingItem
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 _encoder = msgspec.json.Encoder()
 
 
-def scaled(raw: bytes, dimensions: int | None, *, unit: bool) -> NDArray[numpy.float32]:
+def scaled(raw: bytes, dimensions: int | None, *, unit: bool) -> "NDArray[numpy.float32]":
     """The first `dimensions` numbers, divided by their length where it is to be 1."""
+    import numpy
+
     vector = numpy.frombuffer(raw, dtype="<f4")[:dimensions]
     if not unit:
         return vector
@@ -24,13 +32,17 @@ def scaled(raw: bytes, dimensions: int | None, *, unit: bool) -> NDArray[numpy.f
 
 def cosines(first: Sequence[bytes], second: Sequence[bytes]) -> list[float]:
     """Of each pair, in double precision."""
+    import numpy
+
     return [
         _cosine(*(numpy.frombuffer(raw, dtype="<f4").astype(numpy.float64) for raw in pair))
         for pair in zip(first, second, strict=True)
     ]
 
 
-def _cosine(one: NDArray[numpy.float64], other: NDArray[numpy.float64]) -> float:
+def _cosine(one: "NDArray[numpy.float64]", other: "NDArray[numpy.float64]") -> float:
+    import numpy
+
     lengths = float(numpy.linalg.norm(one) * numpy.linalg.norm(other))
     return min(1.0, max(-1.0, float(numpy.dot(one, other)) / (lengths or 1.0)))
 
