@@ -15,6 +15,9 @@ Compiling = Future[LLMatcher]
 """A matcher to copy, once it is there: `.deep_copy()` takes microseconds. GrammarInvalid for a grammar that cannot be
 used."""
 THREADS = 2
+STACK = 256 << 20
+"""Bytes of a thread's stack, of which only what is used is there. llguidance recurses, and a stack that is too small
+ends the process."""
 KEPT = 128
 """Grammars. One takes up to some megabytes."""
 
@@ -52,10 +55,18 @@ class Compiler:
                 self._kept.move_to_end(grammar)
                 self._hit()
                 return future
-            future = self._kept[grammar] = self._threads.submit(self._compile, grammar)
+            future = self._kept[grammar] = self._submit(grammar)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return future
+
+    def _submit(self, grammar: Grammar) -> Compiling:
+        """The pool starts its threads here, with the stack that is set now."""
+        before = threading.stack_size(STACK)
+        try:
+            return self._threads.submit(self._compile, grammar)
+        finally:
+            threading.stack_size(before)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         vocabulary, began = self.prepare(), time.perf_counter()

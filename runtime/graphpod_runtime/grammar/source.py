@@ -13,6 +13,7 @@ from graphpod_runtime.grammar.bounds import (
     refuse_costly,
     refuse_half_characters,
     refuse_long,
+    refuse_many_rules,
 )
 from graphpod_runtime.grammar.structural_tag import StructuralTag, quoted, schema_in_lark
 from graphpod_runtime.wire.messages import Grammar
@@ -38,8 +39,6 @@ def source_of(grammar: Grammar, vocabulary: LLTokenizer) -> str:
             return _of_choice(_parsed(grammar.text))
         case "ebnf":
             return LLMatcher.grammar_from_lark(_as_lark(grammar.text))
-        case "lark":
-            return LLMatcher.grammar_from_lark(grammar.text)
         case "structural_tag":
             return _of_tags(_parsed(grammar.text), vocabulary, grammar.whitespace)
 
@@ -85,11 +84,13 @@ def _of_choice(choices: Any) -> str:
 
 def _as_lark(text: str) -> str:
     try:
-        return any_to_lark(text)
+        lark: str = any_to_lark(text)
     except RecursionError as error:
         raise GrammarInvalid("the grammar is nested too deeply") from error
     except Exception as error:
         raise GrammarInvalid(str(error)) from error
+    refuse_many_rules(lark)
+    return lark
 
 
 def _of_tags(value: Any, vocabulary: LLTokenizer, whitespace: str | None) -> str:

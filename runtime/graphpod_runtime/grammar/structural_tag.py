@@ -10,7 +10,13 @@ from typing import Any
 
 from llguidance import LLTokenizer, regex_to_lark
 
-from graphpod_runtime.grammar.bounds import MAX_DEPTH, GrammarInvalid, refuse_costly, refuse_half_characters
+from graphpod_runtime.grammar.bounds import (
+    MAX_DEPTH,
+    GrammarInvalid,
+    refuse_costly,
+    refuse_half_characters,
+    refuse_many_rules,
+)
 
 MAX_TAGS = 512
 """Parts of one structural tag."""
@@ -30,7 +36,7 @@ class StructuralTag:
         self._vocabulary, self._schema, self._nested = vocabulary, schema, nested
         self._rules = [f"{TEXT}: /(.|\\n)*/"]
         self._grammars: list[dict[str, str]] = []
-        self._parts = 0
+        self._parts = self._nested_rules = 0
 
     def source(self, value: Any) -> str:
         """The text for LLMatcher. GrammarInvalid for what is not known, or wrong."""
@@ -134,8 +140,10 @@ class StructuralTag:
         return name
 
     def _grammar(self, text: str) -> str:
+        lark = self._nested(text)
+        self._nested_rules = refuse_many_rules(lark, self._nested_rules)
         name = f"grammar_{len(self._grammars)}"
-        self._grammars.append({"name": name, "lark_grammar": self._nested(text)})
+        self._grammars.append({"name": name, "lark_grammar": lark})
         return f"@{name}"
 
 

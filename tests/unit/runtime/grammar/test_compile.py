@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 from llguidance import LLTokenizer
 
-from graphpod_runtime.grammar.bounds import MAX_CHARACTERS, MAX_OPTIONS, MAX_PROPERTIES, GrammarInvalid
+from graphpod_runtime.grammar.bounds import (
+    MAX_CHARACTERS,
+    MAX_OPTIONS,
+    MAX_PROPERTIES,
+    MAX_REFERENCES,
+    MAX_RULES,
+    GrammarInvalid,
+)
 from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.messages import Grammar
@@ -124,6 +131,24 @@ DEEP: Any = {"type": "string"}
 for _ in range(200):
     DEEP = {"anyOf": [DEEP, {"type": "null"}]}
 
+
+def rules(names: str, count: int) -> str:
+    """Each refers to the next."""
+    chain = "".join(f'{names}{at}: "a" {names}{at + 1}\n' for at in range(count - 2))
+    return f'start: {names}0\n{chain}{names}{count - 2}: "b"'
+
+
+def references(count: int) -> dict[str, Any]:
+    """Definitions, of which each refers to the next."""
+    chain = {str(at): {"$ref": f"#/$defs/{at + 1}"} for at in range(count - 1)}
+    return {"$ref": "#/$defs/0", "$defs": chain | {str(count - 1): {"type": "string"}}}
+
+
+def items(count: int) -> dict[str, Any]:
+    chain = {str(at): {"type": "array", "items": {"$ref": f"#/$defs/{at + 1}"}} for at in range(count - 1)}
+    return {"$ref": "#/$defs/0", "$defs": chain | {str(count - 1): {"type": "string"}}}
+
+
 REFUSED: list[tuple[Grammar, str]] = [
     (schema(False), "schema is false"),
     (schema([]), "is an object, true or false"),
@@ -158,10 +183,18 @@ REFUSED: list[tuple[Grammar, str]] = [
     (Grammar("ebnf", "root ::= " + "(" * 5000 + '"a"' + ")" * 5000), "nested too deeply"),
     (Grammar("ebnf", "start: ((("), "Expected token"),
     (Grammar("ebnf", "start: <|no_such_token|>"), "unknown special token"),
-    (Grammar("lark", "start: a\na: b\nb: a"), "no answer fits"),
+    (Grammar("ebnf", "start: a\na: b\nb: a"), "no answer fits"),
     (Grammar("structural_tag", "[]"), "is an object"),
     (Grammar("structural_tag", "{}"), "structures of a structural tag"),
     (tag(type="nonsense"), "'nonsense'"),
+    (schema(references(3000)), f"3000 definitions or more; at most {MAX_REFERENCES}"),
+    (schema(items(3000)), f"3000 definitions or more; at most {MAX_REFERENCES}"),
+    (schema({"definitions": {str(at): {} for at in range(501)}}), "501 definitions"),
+    (Grammar("ebnf", rules("r", 3000)), f"3000 rules and terminals; at most {MAX_RULES}"),
+    (Grammar("ebnf", rules("T", 20_000)), f"20000 rules and terminals; at most {MAX_RULES}"),
+    (Grammar("ebnf", rules("r", 3000).replace(":", " ::=").replace("start", "root")), "3000 rules and terminals"),
+    (tag(type="json_schema", json_schema=references(3000)), "3000 definitions"),
+    (tag(type="sequence", elements=[{"type": "grammar", "grammar": rules("r", 300)}] * 2), "600 rules and terminals"),
     (tag(type="triggered_tags", triggers=["<x>"], tags=[CALLED]), "none of the triggers"),
     (tag(type="sequence", elements=[{"type": "any_text"}] * 600), "1 to 512"),
 ]
@@ -187,7 +220,12 @@ def test_a_grammar_that_cannot_be_kept_is_refused_with_the_reason(
         schema({"type": "array", "items": {"type": "string"}, "minItems": 10**9}),
         schema({"enum": [f"word {at}" for at in range(MAX_OPTIONS)]}),
         schema({"$ref": "#/$defs/0", "$defs": TWICE | {"50": {"type": "string"}}}),
-        Grammar("lark", "start: s\ns: s s | \"a\" | "),
+        schema(references(MAX_REFERENCES)),
+        schema(items(MAX_REFERENCES)),
+        tag(type="json_schema", json_schema=items(MAX_REFERENCES)),
+        Grammar("ebnf", rules("r", MAX_RULES)),
+        Grammar("ebnf", rules("T", MAX_RULES)),
+        Grammar("ebnf", "start: s\ns: s s | \"a\" | "),
     ],
 )  # fmt: skip
 def test_what_looks_costly_and_is_not_is_compiled(vocabulary: LLTokenizer, grammar: Grammar) -> None:
