@@ -25,7 +25,8 @@ allows any number, and small models go on with blanks until their tokens are use
 """
 
 UNBOUNDED = re.compile(r"%(json|lark|regex|llguidance(?!\s*\{\s*\}))")
-"""What llguidance's Lark can hold that the bounds do not see. In strings too: where one ends is for llguidance to say."""
+"""What llguidance's Lark can hold that the bounds do not see. In strings too: where one ends is for llguidance to
+say."""
 
 
 def source_of(grammar: Grammar, vocabulary: LLTokenizer) -> str:

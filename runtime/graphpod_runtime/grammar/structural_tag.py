@@ -40,7 +40,7 @@ class StructuralTag:
 
     def source(self, value: Any) -> str:
         """The text for LLMatcher. GrammarInvalid for what is not known, or wrong."""
-        start = self._node(_format(value), 0)
+        start = self._node(format_of(value), 0)
         lark = "\n".join(["%llguidance {}", f"start: {start}", *self._rules])
         return json.dumps({"grammars": [{"name": "start", "lark_grammar": lark}, *self._grammars]})
 
@@ -154,7 +154,7 @@ TYPES = (
 """Of the parts of a `format`."""
 
 
-def _format(value: Any) -> dict[str, Any]:
+def format_of(value: Any) -> dict[str, Any]:
     """The `format` of either form."""
     if not isinstance(value, dict):
         raise GrammarInvalid("a structural tag is an object")

@@ -192,7 +192,7 @@ REFUSED: list[tuple[Grammar, str]] = [
     (Grammar("ebnf", 'start: %lark { start: "a" }'), "cannot have %lark"),
     (Grammar("ebnf", 'start: T\nT: %regex {"substring_chars": "abc"}'), "cannot have %regex"),
     (Grammar("ebnf", '%llguidance {"no_forcing": true}\nstart: "a"'), "cannot have %llguidance"),
-    (tag(type="grammar", grammar='start: %json {}'), "cannot have %json"),
+    (tag(type="grammar", grammar="start: %json {}"), "cannot have %json"),
     (schema(references(3000)), f"3000 definitions or more; at most {MAX_REFERENCES}"),
     (schema(items(3000)), f"3000 definitions or more; at most {MAX_REFERENCES}"),
     (schema({"definitions": {str(at): {} for at in range(501)}}), "501 definitions"),
