@@ -1,5 +1,6 @@
 """Grammars compiled in threads, and kept: the same one again costs nothing."""
 
+import hashlib
 import threading
 import time
 from collections import OrderedDict
@@ -8,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from llguidance import LLMatcher, LLTokenizer
 
+from graphpod_runtime.grammar.bounds import GrammarInvalid, refuse_long
 from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.wire.messages import Grammar
 
@@ -36,7 +38,7 @@ class Compiler:
         self._read, self._took, self._hit = read, took, hit
         self._vocabulary: LLTokenizer | None = None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammars")
-        self._kept: OrderedDict[Grammar, Compiling] = OrderedDict()
+        self._kept: OrderedDict[bytes, Compiling] = OrderedDict()
         self._lock, self._reading = threading.Lock(), threading.Lock()
 
     def prepare(self) -> LLTokenizer:
@@ -49,13 +51,24 @@ class Compiler:
 
     def start(self, grammar: Grammar) -> Compiling:
         """Begins to compile, unless it has or will be."""
+        try:
+            refuse_long(grammar.text, grammar.kind)
+            refuse_long(grammar.whitespace or "", "whitespace pattern")
+        except GrammarInvalid as error:
+            refused = Compiling()
+            refused.set_exception(error)
+            return refused
+        # A text may be long: only its digest is kept.
+        key = hashlib.sha256(
+            repr((grammar.kind, grammar.whitespace, grammar.text)).encode("utf-8", "surrogatepass")
+        ).digest()
         with self._lock:
-            future = self._kept.get(grammar)
+            future = self._kept.get(key)
             if future is not None:
-                self._kept.move_to_end(grammar)
+                self._kept.move_to_end(key)
                 self._hit()
                 return future
-            future = self._kept[grammar] = self._submit(grammar)
+            future = self._kept[key] = self._submit(grammar)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return future

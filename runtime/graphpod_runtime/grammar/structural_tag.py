@@ -20,6 +20,10 @@ from graphpod_runtime.grammar.bounds import (
 
 MAX_TAGS = 512
 """Parts of one structural tag."""
+MAX_STRING = 4096
+"""Characters of a trigger, a begin, an end, a value or a separator."""
+EXPRESSIONS = ("pattern", "grammar")
+"""Strings with bounds of their own."""
 TEXT = "TEXT"
 """The terminal of any text."""
 
@@ -206,13 +210,15 @@ def _string(node: Any, name: str) -> str:
 def _text(found: Any, name: str = "a trigger") -> str:
     if not isinstance(found, str):
         raise GrammarInvalid(f"{name} of a structural tag is a string")
+    if name not in EXPRESSIONS and len(found) > MAX_STRING:
+        raise GrammarInvalid(f"{name} of a structural tag has {len(found)} characters; at most {MAX_STRING} fit")
     refuse_half_characters(found, f"{name} of a structural tag")
     return found
 
 
 def quoted(text: str) -> str:
     """A string of Lark."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def schema_in_lark(schema: Any, options: dict[str, Any]) -> str:

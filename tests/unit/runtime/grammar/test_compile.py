@@ -1,6 +1,7 @@
 """A grammar takes what it says and nothing else, or is refused with the reason, at a bounded cost."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from graphpod_runtime.grammar.bounds import (
     GrammarInvalid,
 )
 from graphpod_runtime.grammar.compile import compiled
+from graphpod_runtime.grammar.compiler import Compiler
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.messages import Grammar
 
@@ -65,6 +67,7 @@ WHOLE: list[tuple[Grammar, str, bool]] = [
     (Grammar("choice", json.dumps(["foo", "foobar", "bär"])), "foo", True),
     (Grammar("choice", json.dumps(["foo", "foobar", "bär"])), "bär", True),
     (Grammar("choice", json.dumps(["foo", "foobar"])), "foob", False),
+    (Grammar("choice", json.dumps(["a\x7fb"])), "a\x7fb", True),
     (Grammar("choice", json.dumps(['"', "\\", "\n"])), "\\", True),
     (Grammar("ebnf", 'root ::= "a" [0-9]+ | "b"'), "a12", True),
     (Grammar("ebnf", 'root ::= "a" [0-9]+ | "b"'), "ab", False),
@@ -188,6 +191,7 @@ REFUSED: list[tuple[Grammar, str]] = [
     (Grammar("structural_tag", "[]"), "is an object"),
     (Grammar("structural_tag", "{}"), "structures of a structural tag"),
     (tag(type="nonsense"), "'nonsense'"),
+    (tag(type="const_string", value="x" * 5000), "5000 characters; at most 4096"),
     (Grammar("ebnf", 'start: %json {"type": "object"}'), "cannot have %json; use json_schema or a structural tag"),
     (Grammar("ebnf", 'start: %lark { start: "a" }'), "cannot have %lark"),
     (Grammar("ebnf", 'start: T\nT: %regex {"substring_chars": "abc"}'), "cannot have %regex"),
@@ -236,3 +240,13 @@ def test_a_grammar_that_cannot_be_kept_is_refused_with_the_reason(
 )  # fmt: skip
 def test_what_looks_costly_and_is_not_is_compiled(vocabulary: LLTokenizer, grammar: Grammar) -> None:
     assert compiled(vocabulary, grammar).compute_bitmask()
+
+
+def test_a_long_text_is_refused_and_not_kept_and_others_compile_on_a_large_stack(vocabulary: LLTokenizer) -> None:
+    before, compiler = threading.stack_size(), Compiler(lambda: vocabulary)
+    assert isinstance(compiler.start(Grammar("regex", "a" * (MAX_CHARACTERS + 1))).exception(), GrammarInvalid)
+    assert not compiler._kept
+    compiling = compiler.start(Grammar("regex", "a"))
+    assert compiling.result(60).compute_bitmask()
+    assert compiler.start(Grammar("regex", "a")) is compiling
+    assert threading.stack_size() == before
