@@ -5,6 +5,7 @@ properties of one object, whose masks take 35 ms), the slowest regular expressio
 30 ms at most. What llguidance itself gives up is an error of the one request.
 """
 
+import re
 from typing import Any
 
 import llguidance
@@ -17,12 +18,21 @@ MAX_PROPERTIES = 1000
 """Of one object. The time to compile grows with their square."""
 MAX_OPTIONS = 10_000
 """Entries of one enum or list of choices."""
+MAX_REFERENCES = 500
+"""`$ref`s of a schema, and as many definitions. llguidance recurses for each of a chain."""
+MAX_RULES = 500
+"""Rules and terminals of a Lark or EBNF text. llguidance recurses for each of a chain."""
 MAX_MULTIPLE = 10_000
 """Of `multipleOf`: its expression has as many states."""
 MAX_BLANKS = 256
 """Characters of the expression for blanks."""
 EXTENSION = "x-guidance"
 """llguidance's own keyword. It switches checks off, so a client may not use it."""
+
+DEFINITIONS = ("$defs", "definitions")
+"""Keywords whose entries are only used by reference."""
+DEFINING = re.compile(r"\s*(?:[^|/#\s].*)?:")
+"""A line of Lark that may define a rule or a terminal: each begins a line, which alternatives and comments do not."""
 
 LIMITS = llguidance.LLParserLimits(
     max_items_in_row=2000,
@@ -54,17 +64,30 @@ def refuse_half_characters(text: str, what: str) -> None:
         raise GrammarInvalid(f"{what} holds half a surrogate pair at character {error.start}") from None
 
 
+def refuse_many_rules(lark: str, before: int = 0) -> int:
+    """The rules and terminals of a text of Lark, and of those `before` it. GrammarInvalid above MAX_RULES."""
+    count = before + sum(DEFINING.match(line) is not None for line in lark.splitlines())
+    if count > MAX_RULES:
+        raise GrammarInvalid(f"the grammar has {count} rules and terminals; at most {MAX_RULES} fit")
+    return count
+
+
 def refuse_costly(schema: Any) -> None:
     """GrammarInvalid for a JSON schema, already parsed, that would take too long or too much memory."""
-    level = [schema]
+    level, references, definitions = [schema], 0, 0
     for depth in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for value in level:
             if isinstance(value, dict):
                 _refuse_object(value)
+                references += "$ref" in value
+                definitions += sum(len(value[name]) for name in DEFINITIONS if isinstance(value.get(name), dict))
                 below += value.values()
             elif isinstance(value, list):
                 below += value
+        for count, what in ((references, "references"), (definitions, "definitions")):
+            if count > MAX_REFERENCES:
+                raise GrammarInvalid(f"the schema has {count} {what} or more; at most {MAX_REFERENCES} fit")
         level = [value for value in below if isinstance(value, dict | list)]
         if not level:
             return

@@ -1,5 +1,6 @@
 """Grammars compiled in threads, and kept: the same one again costs nothing."""
 
+import hashlib
 import threading
 import time
 from collections import OrderedDict
@@ -8,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from llguidance import LLMatcher, LLTokenizer
 
+from graphpod_runtime.grammar.bounds import GrammarInvalid, refuse_long
 from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.wire.messages import Grammar
 
@@ -15,6 +17,9 @@ Compiling = Future[LLMatcher]
 """A matcher to copy, once it is there: `.deep_copy()` takes microseconds. GrammarInvalid for a grammar that cannot be
 used."""
 THREADS = 2
+STACK = 256 << 20
+"""Bytes of a thread's stack, of which only what is used is there. llguidance recurses, and a stack that is too small
+ends the process."""
 KEPT = 128
 """Grammars. One takes up to some megabytes."""
 
@@ -33,7 +38,7 @@ class Compiler:
         self._read, self._took, self._hit = read, took, hit
         self._vocabulary: LLTokenizer | None = None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammars")
-        self._kept: OrderedDict[Grammar, Compiling] = OrderedDict()
+        self._kept: OrderedDict[bytes, Compiling] = OrderedDict()
         self._lock, self._reading = threading.Lock(), threading.Lock()
 
     def prepare(self) -> LLTokenizer:
@@ -46,16 +51,35 @@ class Compiler:
 
     def start(self, grammar: Grammar) -> Compiling:
         """Begins to compile, unless it has or will be."""
+        try:
+            refuse_long(grammar.text, grammar.kind)
+            refuse_long(grammar.whitespace or "", "whitespace pattern")
+        except GrammarInvalid as error:
+            refused = Compiling()
+            refused.set_exception(error)
+            return refused
+        # A text may be long: only its digest is kept.
+        key = hashlib.sha256(
+            repr((grammar.kind, grammar.whitespace, grammar.text)).encode("utf-8", "surrogatepass")
+        ).digest()
         with self._lock:
-            future = self._kept.get(grammar)
+            future = self._kept.get(key)
             if future is not None:
-                self._kept.move_to_end(grammar)
+                self._kept.move_to_end(key)
                 self._hit()
                 return future
-            future = self._kept[grammar] = self._threads.submit(self._compile, grammar)
+            future = self._kept[key] = self._submit(grammar)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return future
+
+    def _submit(self, grammar: Grammar) -> Compiling:
+        """The pool starts its threads here, with the stack that is set now."""
+        before = threading.stack_size(STACK)
+        try:
+            return self._threads.submit(self._compile, grammar)
+        finally:
+            threading.stack_size(before)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         vocabulary, began = self.prepare(), time.perf_counter()

@@ -1,6 +1,7 @@
 """A Grammar as llguidance reads it."""
 
 import json
+import re
 from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
@@ -13,6 +14,7 @@ from graphpod_runtime.grammar.bounds import (
     refuse_costly,
     refuse_half_characters,
     refuse_long,
+    refuse_many_rules,
 )
 from graphpod_runtime.grammar.structural_tag import StructuralTag, quoted, schema_in_lark
 from graphpod_runtime.wire.messages import Grammar
@@ -22,6 +24,10 @@ BLANKS = r"(?: |\r?\n[ \t]{0,40})?"
 allows any number, and small models go on with blanks until their tokens are used up.
 """
 
+UNBOUNDED = re.compile(r"%(json|lark|regex|llguidance(?!\s*\{\s*\}))")
+"""What llguidance's Lark can hold that the bounds do not see. In strings too: where one ends is for llguidance to
+say."""
+
 
 def source_of(grammar: Grammar, vocabulary: LLTokenizer) -> str:
     """The text for LLMatcher over `vocabulary`. GrammarInvalid where the grammar breaks a bound or its own syntax; what
@@ -29,22 +35,21 @@ def source_of(grammar: Grammar, vocabulary: LLTokenizer) -> str:
     refuse_long(grammar.text, grammar.kind)
     match grammar.kind:
         case "json_schema":
-            return _of_schema(_parsed(grammar.text), grammar.whitespace)
+            return _of_schema(parsed(grammar.text), grammar.whitespace)
         case "json_object":
             return _of_schema({"type": "object"}, grammar.whitespace)
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.text)
         case "choice":
-            return _of_choice(_parsed(grammar.text))
+            return _of_choice(parsed(grammar.text))
         case "ebnf":
             return LLMatcher.grammar_from_lark(_as_lark(grammar.text))
-        case "lark":
-            return LLMatcher.grammar_from_lark(grammar.text)
         case "structural_tag":
-            return _of_tags(_parsed(grammar.text), vocabulary, grammar.whitespace)
+            return _of_tags(parsed(grammar.text), vocabulary, grammar.whitespace)
 
 
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
+    """JSON. GrammarInvalid for what is none, or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -84,12 +89,17 @@ def _of_choice(choices: Any) -> str:
 
 
 def _as_lark(text: str) -> str:
+    """A client's GBNF or Lark as Lark."""
+    if found := UNBOUNDED.search(text):
+        raise GrammarInvalid(f"a grammar cannot have {found[0]}; use json_schema or a structural tag")
     try:
-        return any_to_lark(text)
+        lark: str = any_to_lark(text)
     except RecursionError as error:
         raise GrammarInvalid("the grammar is nested too deeply") from error
     except Exception as error:
         raise GrammarInvalid(str(error)) from error
+    refuse_many_rules(lark)
+    return lark
 
 
 def _of_tags(value: Any, vocabulary: LLTokenizer, whitespace: str | None) -> str:

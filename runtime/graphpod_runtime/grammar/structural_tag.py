@@ -10,10 +10,20 @@ from typing import Any
 
 from llguidance import LLTokenizer, regex_to_lark
 
-from graphpod_runtime.grammar.bounds import MAX_DEPTH, GrammarInvalid, refuse_costly, refuse_half_characters
+from graphpod_runtime.grammar.bounds import (
+    MAX_DEPTH,
+    GrammarInvalid,
+    refuse_costly,
+    refuse_half_characters,
+    refuse_many_rules,
+)
 
 MAX_TAGS = 512
 """Parts of one structural tag."""
+MAX_STRING = 4096
+"""Characters of a trigger, a begin, an end, a value or a separator."""
+EXPRESSIONS = ("pattern", "grammar")
+"""Strings with bounds of their own."""
 TEXT = "TEXT"
 """The terminal of any text."""
 
@@ -30,11 +40,11 @@ class StructuralTag:
         self._vocabulary, self._schema, self._nested = vocabulary, schema, nested
         self._rules = [f"{TEXT}: /(.|\\n)*/"]
         self._grammars: list[dict[str, str]] = []
-        self._parts = 0
+        self._parts = self._nested_rules = 0
 
     def source(self, value: Any) -> str:
         """The text for LLMatcher. GrammarInvalid for what is not known, or wrong."""
-        start = self._node(_format(value), 0)
+        start = self._node(format_of(value), 0)
         lark = "\n".join(["%llguidance {}", f"start: {start}", *self._rules])
         return json.dumps({"grammars": [{"name": "start", "lark_grammar": lark}, *self._grammars]})
 
@@ -134,8 +144,10 @@ class StructuralTag:
         return name
 
     def _grammar(self, text: str) -> str:
+        lark = self._nested(text)
+        self._nested_rules = refuse_many_rules(lark, self._nested_rules)
         name = f"grammar_{len(self._grammars)}"
-        self._grammars.append({"name": name, "lark_grammar": self._nested(text)})
+        self._grammars.append({"name": name, "lark_grammar": lark})
         return f"@{name}"
 
 
@@ -146,7 +158,7 @@ TYPES = (
 """Of the parts of a `format`."""
 
 
-def _format(value: Any) -> dict[str, Any]:
+def format_of(value: Any) -> dict[str, Any]:
     """The `format` of either form."""
     if not isinstance(value, dict):
         raise GrammarInvalid("a structural tag is an object")
@@ -198,13 +210,15 @@ def _string(node: Any, name: str) -> str:
 def _text(found: Any, name: str = "a trigger") -> str:
     if not isinstance(found, str):
         raise GrammarInvalid(f"{name} of a structural tag is a string")
+    if name not in EXPRESSIONS and len(found) > MAX_STRING:
+        raise GrammarInvalid(f"{name} of a structural tag has {len(found)} characters; at most {MAX_STRING} fit")
     refuse_half_characters(found, f"{name} of a structural tag")
     return found
 
 
 def quoted(text: str) -> str:
     """A string of Lark."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def schema_in_lark(schema: Any, options: dict[str, Any]) -> str:

@@ -45,7 +45,7 @@ class Pooling(StrEnum):
     Mean = "mean"
 
 
-GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "ebnf", "lark", "structural_tag"]
+GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "ebnf", "structural_tag"]
 
 
 class Grammar(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from graphpod_runtime.front.openai.sampling.prompt_logprobs import prompt_logpro
 from graphpod_runtime.front.openai.sampling.truncation import contexts_of, truncated
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
+from graphpod_runtime.front.openai.structured.check import in_words
 from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
 from graphpod_runtime.front.openai.turn.grammar import after_reasoning, grammar_of_calls
@@ -154,7 +155,12 @@ async def _grammar(service: Service, body: ChatRequest, use: ToolUse | None, for
             message = f"{asked[0]} and tools that are forced or strict both say what the answer must be; send one"
             raise invalid(message, param=asked[0])
         return await service.usable("tools", calls)
-    return None if asked is None else await service.usable(asked[0], after_reasoning(asked[1], form))
+    if asked is None:
+        return None
+    param, grammar = asked
+    with in_words(param):
+        grammar = after_reasoning(grammar, form)
+    return await service.usable(param, grammar)
 
 
 async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool] | None = None) -> list[int]:

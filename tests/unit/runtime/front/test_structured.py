@@ -99,6 +99,14 @@ def test_two_grammars_and_half_ones_are_refused_by_field(fields: dict[str, Any],
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", " " * 4_500_000 + "{}"])
+def test_a_schema_that_cannot_be_read_is_a_400_where_it_would_be_closed(text: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        asked(structured_outputs={"json": text, "disable_additional_properties": True})
+    assert (refused.value.status, refused.value.code) == (400, "invalid_grammar")
+    assert refused.value.param == "structured_outputs.json"
+
+
 @pytest.fixture(scope="module")
 def wrong() -> list[tuple[dict[str, Any], str, str]]:
     """Fields, the code and the field of the answer."""
@@ -128,6 +136,7 @@ def test_what_cannot_be_kept_is_a_400_before_any_event(
 ) -> None:
     for fields, code, param in wrong:
         answer = front.post(path, {**body, **fields, "stream": stream})
+        assert answer.status_code == 400, (fields, answer.text)
         error = answer.json()["error"]
         assert (answer.status_code, error["code"], error["param"]) == (400, code, param), (fields, error)
     nothing_is_left(front)

@@ -1,13 +1,22 @@
 """A grammar takes what it says and nothing else, or is refused with the reason, at a bounded cost."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
 from llguidance import LLTokenizer
 
-from graphpod_runtime.grammar.bounds import MAX_CHARACTERS, MAX_OPTIONS, MAX_PROPERTIES, GrammarInvalid
+from graphpod_runtime.grammar.bounds import (
+    MAX_CHARACTERS,
+    MAX_OPTIONS,
+    MAX_PROPERTIES,
+    MAX_REFERENCES,
+    MAX_RULES,
+    GrammarInvalid,
+)
 from graphpod_runtime.grammar.compile import compiled
+from graphpod_runtime.grammar.compiler import Compiler
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.messages import Grammar
 
@@ -58,10 +67,12 @@ WHOLE: list[tuple[Grammar, str, bool]] = [
     (Grammar("choice", json.dumps(["foo", "foobar", "bär"])), "foo", True),
     (Grammar("choice", json.dumps(["foo", "foobar", "bär"])), "bär", True),
     (Grammar("choice", json.dumps(["foo", "foobar"])), "foob", False),
+    (Grammar("choice", json.dumps(["a\x7fb"])), "a\x7fb", True),
     (Grammar("choice", json.dumps(['"', "\\", "\n"])), "\\", True),
     (Grammar("ebnf", 'root ::= "a" [0-9]+ | "b"'), "a12", True),
     (Grammar("ebnf", 'root ::= "a" [0-9]+ | "b"'), "ab", False),
     (Grammar("ebnf", 'start: "a" DIGITS\nDIGITS: /[0-9]+/'), "a1", True),
+    (Grammar("ebnf", '%llguidance {}\nstart: "a"'), "a", True),
     (Grammar("ebnf", 'root ::= root "a" | "a"'), "aaa", True),
     (Grammar("structural_tag", json.dumps(CALL)), 'no call, <b>', True),
     (Grammar("structural_tag", json.dumps(CALL)), 'so <call>{"name":"x"}</call> and <call>{"name":"y"}</call>.', True),
@@ -124,6 +135,24 @@ DEEP: Any = {"type": "string"}
 for _ in range(200):
     DEEP = {"anyOf": [DEEP, {"type": "null"}]}
 
+
+def rules(names: str, count: int) -> str:
+    """Each refers to the next."""
+    chain = "".join(f'{names}{at}: "a" {names}{at + 1}\n' for at in range(count - 2))
+    return f'start: {names}0\n{chain}{names}{count - 2}: "b"'
+
+
+def references(count: int) -> dict[str, Any]:
+    """Definitions, of which each refers to the next."""
+    chain = {str(at): {"$ref": f"#/$defs/{at + 1}"} for at in range(count - 1)}
+    return {"$ref": "#/$defs/0", "$defs": chain | {str(count - 1): {"type": "string"}}}
+
+
+def items(count: int) -> dict[str, Any]:
+    chain = {str(at): {"type": "array", "items": {"$ref": f"#/$defs/{at + 1}"}} for at in range(count - 1)}
+    return {"$ref": "#/$defs/0", "$defs": chain | {str(count - 1): {"type": "string"}}}
+
+
 REFUSED: list[tuple[Grammar, str]] = [
     (schema(False), "schema is false"),
     (schema([]), "is an object, true or false"),
@@ -158,10 +187,24 @@ REFUSED: list[tuple[Grammar, str]] = [
     (Grammar("ebnf", "root ::= " + "(" * 5000 + '"a"' + ")" * 5000), "nested too deeply"),
     (Grammar("ebnf", "start: ((("), "Expected token"),
     (Grammar("ebnf", "start: <|no_such_token|>"), "unknown special token"),
-    (Grammar("lark", "start: a\na: b\nb: a"), "no answer fits"),
+    (Grammar("ebnf", "start: a\na: b\nb: a"), "no answer fits"),
     (Grammar("structural_tag", "[]"), "is an object"),
     (Grammar("structural_tag", "{}"), "structures of a structural tag"),
     (tag(type="nonsense"), "'nonsense'"),
+    (tag(type="const_string", value="x" * 5000), "5000 characters; at most 4096"),
+    (Grammar("ebnf", 'start: %json {"type": "object"}'), "cannot have %json; use json_schema or a structural tag"),
+    (Grammar("ebnf", 'start: %lark { start: "a" }'), "cannot have %lark"),
+    (Grammar("ebnf", 'start: T\nT: %regex {"substring_chars": "abc"}'), "cannot have %regex"),
+    (Grammar("ebnf", '%llguidance {"no_forcing": true}\nstart: "a"'), "cannot have %llguidance"),
+    (tag(type="grammar", grammar="start: %json {}"), "cannot have %json"),
+    (schema(references(3000)), f"3000 definitions or more; at most {MAX_REFERENCES}"),
+    (schema(items(3000)), f"3000 definitions or more; at most {MAX_REFERENCES}"),
+    (schema({"definitions": {str(at): {} for at in range(501)}}), "501 definitions"),
+    (Grammar("ebnf", rules("r", 3000)), f"3000 rules and terminals; at most {MAX_RULES}"),
+    (Grammar("ebnf", rules("T", 20_000)), f"20000 rules and terminals; at most {MAX_RULES}"),
+    (Grammar("ebnf", rules("r", 3000).replace(":", " ::=").replace("start", "root")), "3000 rules and terminals"),
+    (tag(type="json_schema", json_schema=references(3000)), "3000 definitions"),
+    (tag(type="sequence", elements=[{"type": "grammar", "grammar": rules("r", 300)}] * 2), "600 rules and terminals"),
     (tag(type="triggered_tags", triggers=["<x>"], tags=[CALLED]), "none of the triggers"),
     (tag(type="sequence", elements=[{"type": "any_text"}] * 600), "1 to 512"),
 ]
@@ -187,8 +230,23 @@ def test_a_grammar_that_cannot_be_kept_is_refused_with_the_reason(
         schema({"type": "array", "items": {"type": "string"}, "minItems": 10**9}),
         schema({"enum": [f"word {at}" for at in range(MAX_OPTIONS)]}),
         schema({"$ref": "#/$defs/0", "$defs": TWICE | {"50": {"type": "string"}}}),
-        Grammar("lark", "start: s\ns: s s | \"a\" | "),
+        schema(references(MAX_REFERENCES)),
+        schema(items(MAX_REFERENCES)),
+        tag(type="json_schema", json_schema=items(MAX_REFERENCES)),
+        Grammar("ebnf", rules("r", MAX_RULES)),
+        Grammar("ebnf", rules("T", MAX_RULES)),
+        Grammar("ebnf", "start: s\ns: s s | \"a\" | "),
     ],
 )  # fmt: skip
 def test_what_looks_costly_and_is_not_is_compiled(vocabulary: LLTokenizer, grammar: Grammar) -> None:
     assert compiled(vocabulary, grammar).compute_bitmask()
+
+
+def test_a_long_text_is_refused_and_not_kept_and_others_compile_on_a_large_stack(vocabulary: LLTokenizer) -> None:
+    before, compiler = threading.stack_size(), Compiler(lambda: vocabulary)
+    assert isinstance(compiler.start(Grammar("regex", "a" * (MAX_CHARACTERS + 1))).exception(), GrammarInvalid)
+    assert not compiler._kept
+    compiling = compiler.start(Grammar("regex", "a"))
+    assert compiling.result(60).compute_bitmask()
+    assert compiler.start(Grammar("regex", "a")) is compiling
+    assert threading.stack_size() == before

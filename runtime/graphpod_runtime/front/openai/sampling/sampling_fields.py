@@ -50,7 +50,8 @@ class SamplingFields(BaseModel):
     """Divides logits above 0 of tokens of prompt and answer, and multiplies the others. Default as for `temperature`,
     else 1."""
     min_tokens: int | None = Field(None, ge=0, lt=2**31)
-    """Until the answer has so many tokens, neither the model's end nor `stop_token_ids` nor `stop` ends it."""
+    """Until the answer has so many tokens, neither the model's end nor `stop_token_ids` nor `stop` ends it. An answer
+    that its grammar completes ends all the same."""
     bad_words: Annotated[list[BadWord], Field(max_length=MAX_BAD_WORDS, fail_fast=True)] | None = None
     """Words that the answer cannot have, alone or after a blank: of each the last token is masked where the others
     precede it."""

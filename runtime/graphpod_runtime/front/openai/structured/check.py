@@ -28,22 +28,30 @@ class GrammarCheck:
         where so many others are compiled that it cannot be its turn.
         """
         compiling = self.compiler.start(grammar)
-        with _in_words(compiling, param):
+        with _waiting(compiling, param):
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(compiling)), SECONDS)
 
     def refuse_unusable_at_once(self, grammar: Grammar, param: str) -> None:
         """The same, for callers without an event loop."""
         compiling = self.compiler.start(grammar)
-        with _in_words(compiling, param):
+        with _waiting(compiling, param):
             compiling.result(SECONDS)
 
 
 @contextmanager
-def _in_words(compiling: Compiling, param: str) -> Iterator[None]:
+def in_words(param: str) -> Iterator[None]:
+    """A GrammarInvalid is an ApiError 400 naming the field `param`."""
     try:
         yield
     except GrammarInvalid as error:
         raise unusable(f"{param} cannot be used: {error}", param) from error
+
+
+@contextmanager
+def _waiting(compiling: Compiling, param: str) -> Iterator[None]:
+    try:
+        with in_words(param):
+            yield
     except TimeoutError as error:
         if compiling.running():
             raise unusable(f"{param} takes more than {SECONDS:.0f} s to compile; simplify it", param) from error

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
+from graphpod_runtime.front.openai.structured.check import in_words
 from graphpod_runtime.front.openai.structured.request import (
     ResponseFormat,
     SchemaOrText,
@@ -11,6 +11,8 @@ from graphpod_runtime.front.openai.structured.request import (
     StructuredOutputs,
 )
 from graphpod_runtime.front.requests.errors import invalid
+from graphpod_runtime.grammar.bounds import refuse_long
+from graphpod_runtime.grammar.source import parsed
 from graphpod_runtime.wire.messages import Grammar
 
 Named = tuple[str, Grammar]
@@ -96,11 +98,12 @@ def _schema(schema: SchemaOrText, blanks: str | None = None) -> Grammar:
 
 
 def _closed(schema: SchemaOrText) -> SchemaOrText:
-    """A copy in which objects that name properties have no others, unless they say so."""
-    try:
-        closed: Any = json.loads(schema if isinstance(schema, str) else json.dumps(schema))
-    except ValueError:
-        return schema
+    """A copy in which objects that name properties have no others, unless they say so. ApiError 400 for a text that is
+    not JSON, or too long to be read here."""
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    with in_words("structured_outputs.json"):
+        refuse_long(text, "schema")
+        closed = parsed(text)
     left = [closed]
     while left:
         part = left.pop()

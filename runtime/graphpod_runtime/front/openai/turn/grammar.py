@@ -8,6 +8,9 @@ from graphpod_runtime.front.openai.turn.tool_fields import Tool, ToolUse
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.text.turn.family import Family
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
+from graphpod_runtime.grammar.bounds import refuse_long
+from graphpod_runtime.grammar.source import parsed
+from graphpod_runtime.grammar.structural_tag import format_of
 from graphpod_runtime.wire.messages import Grammar
 
 Node = dict[str, Any]
@@ -30,9 +33,11 @@ def grammar_of_calls(use: ToolUse, family: Family, form: TurnForm) -> Grammar | 
 
 
 def after_reasoning(grammar: Grammar, form: TurnForm) -> Grammar:
-    """The same for the text after the reasoning that a turn may begin with."""
+    """The same for the text after the reasoning that a turn may begin with. GrammarInvalid for one that cannot be
+    taken apart."""
     if form.reasoning is None:
         return grammar
+    refuse_long(grammar.text, grammar.kind)
     return _tag(_after_reasoning(_node_of(grammar), form), grammar.whitespace)
 
 
@@ -100,30 +105,17 @@ def _node_of(grammar: Grammar) -> Node:
     """A grammar as a part of a structural tag."""
     match grammar.kind:
         case "json_schema":
-            return {"type": "json_schema", "json_schema": json.loads(grammar.text)}
+            return {"type": "json_schema", "json_schema": parsed(grammar.text)}
         case "json_object":
             return {"type": "json_schema", "json_schema": OBJECT}
         case "regex":
             return {"type": "regex", "pattern": grammar.text}
         case "choice":
-            return {"type": "regex", "pattern": "|".join(map(re.escape, json.loads(grammar.text)))}
+            return {"type": "regex", "pattern": "|".join(map(re.escape, parsed(grammar.text)))}
         case "structural_tag":
-            found = json.loads(grammar.text)
-            return found["format"] if found.get("format") is not None else _triggered(found)
+            return format_of(parsed(grammar.text))
         case _:
             return {"type": "grammar", "grammar": grammar.text}
-
-
-def _triggered(tag: Node) -> Node:
-    tags = [
-        {
-            "begin": one["begin"],
-            "content": {"type": "json_schema", "json_schema": one.get("schema", {})},
-            "end": one["end"],
-        }
-        for one in tag["structures"]
-    ]
-    return {"type": "triggered_tags", "triggers": tag["triggers"], "tags": tags}
 
 
 def _tag(node: Node, whitespace: str | None = None) -> Grammar:

@@ -16,7 +16,7 @@ from graphpod_runtime.grammar.bounds import GrammarInvalid
 from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.grammar.source import source_of
 from graphpod_runtime.grammar.vocabulary import read_vocabulary
-from graphpod_runtime.wire.messages import Grammar
+from graphpod_runtime.wire.messages import Grammar, GrammarKind
 
 WEATHER = {
     "type": "object",
@@ -147,3 +147,22 @@ def test_a_schema_may_be_true_or_false(vocabulary: LLTokenizer) -> None:
     assert fits(vocabulary, Grammar("json_schema", "true"), "[1]")
     with pytest.raises(GrammarInvalid):
         compiled(vocabulary, Grammar("json_schema", "false"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("json_schema", "{"),
+        ("json_schema", "[" * 100_000),
+        ("structural_tag", "[]"),
+        ("structural_tag", '{"triggers": ["a"]}'),
+        ("structural_tag", '{"structures": [{}], "triggers": ["a"]}'),
+        ("structural_tag", '{"format": 3}'),
+        ("json_schema", " " * 600_000 + "{}"),
+    ],
+)
+def test_a_grammar_that_cannot_be_taken_apart_is_refused_before_reasoning_is_put_to_it(
+    kind: GrammarKind, text: str
+) -> None:
+    with pytest.raises(GrammarInvalid):
+        after_reasoning(Grammar(kind, text), form_of(THINKS, NAMED, "<think>\n"))
