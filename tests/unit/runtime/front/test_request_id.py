@@ -27,7 +27,12 @@ def post(front: Front, path: str, body: Any, id: str | None = None) -> httpx2.Re
 
 @pytest.mark.parametrize(
     ("path", "body", "status"),
-    [(TEXT, ASKED, 200), (CHAT, say("x", stream=True), 200), (TEXT, ASKED | {"n": 2}, 400), ("/v1/none", {}, 404)],
+    [
+        (TEXT, ASKED, 200),
+        (CHAT, say("x", stream=True), 200),
+        (TEXT, ASKED | {"suffix": "x"}, 400),
+        ("/v1/none", {}, 404),
+    ],
 )
 def test_an_id_that_the_client_sent_comes_back_on_every_answer(front: Front, path: str, body: Any, status: int) -> None:
     response = post(front, path, body, "trace-1.a:b/c=")
@@ -41,9 +46,9 @@ def test_without_a_valid_one_the_id_is_the_answers_own(front: Front, id: str | N
     assert whole.json()["id"].startswith("chatcmpl-")
     stream = post(front, TEXT, ASKED | {"stream": True}, id)
     assert stream.headers["x-request-id"] == json.loads(stream.text.split("\n\n")[0].removeprefix("data: "))["id"]
-    refused = post(front, TEXT, ASKED | {"n": 2}, id)
+    refused = post(front, TEXT, ASKED | {"suffix": "x"}, id)
     assert re.fullmatch(r"req-[0-9a-f]{32}", refused.headers["x-request-id"])
-    assert post(front, TEXT, ASKED | {"n": 2}, id).headers["x-request-id"] != refused.headers["x-request-id"]
+    assert post(front, TEXT, ASKED | {"suffix": "x"}, id).headers["x-request-id"] != refused.headers["x-request-id"]
 
 
 def refusals(front: Front) -> list[str]:
@@ -53,7 +58,7 @@ def refusals(front: Front) -> list[str]:
 def test_each_refused_request_is_one_line_and_an_answered_one_is_none(own_front: Callable[..., Front]) -> None:
     front = own_front()
     assert post(front, TEXT, ASKED).status_code == 200
-    post(front, TEXT, ASKED | {"prompt": "my secret", "n": 2}, "one")
+    post(front, TEXT, ASKED | {"prompt": "my secret", "suffix": "x"}, "one")
     post(front, "/v1/a%0Ab?key=secret", {}, "two")
     httpx2.get(front.http + CHAT, headers={"x-request-id": "three"})
     httpx2.post(front.http + CHAT, content=b"secret", headers={"x-request-id": "four"})

@@ -10,6 +10,8 @@ import pytest
 from graphpod_runtime.front.openai.request import CompletionRequest
 from graphpod_runtime.front.openai.sampling_defaults import FILE, DefaultsInvalid, SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
+from graphpod_runtime.front.requests.admission import Admission
+from graphpod_runtime.front.text.turn.family import Family
 
 
 def written(folder: Path, content: Any) -> Path:
@@ -55,14 +57,9 @@ def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_an_absent_one(tmp
 @pytest.mark.parametrize("asked", [{}, {"temperature": 1.5}, {"top_p": 0.5, "top_k": 0}])
 def test_a_request_goes_before_them(asked: dict[str, Any]) -> None:
     defaults = SamplingDefaults(0.6, 0.95, 20)
-    service = Service.of(
-        SimpleNamespace(context_tokens=100, vocabulary=257),
-        None,
-        None,
-        None,
-        defaults,
-        None,  # type: ignore[arg-type]
-    )
+    status: Any = SimpleNamespace(context_tokens=100, vocabulary=257)
+    none: Any = None
+    service = Service(status, none, none, none, Admission(0), defaults, none, Family())
     request = CompletionRequest.model_validate({"model": "echo", "prompt": "x"} | asked)
     options = service.generation(request, [[1]], 5, param="prompt", received=0.0).options
     drawn = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k}

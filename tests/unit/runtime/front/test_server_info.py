@@ -131,7 +131,6 @@ def test_the_header_of_ignored_fields_is_bounded(front: Front) -> None:
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        ({"role": "assistant", "content": "x", "reasoning_content": "so"}, "reasoning_content"),
         ({"role": "assistant", "content": "x", "function_call": {"name": "f"}}, "function_call"),
         ({"role": "assistant", "content": "x", "prefix": True}, "prefix"),
     ],
