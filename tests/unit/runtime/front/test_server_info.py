@@ -100,7 +100,7 @@ def test_tokens_come_and_go_back(front: Front) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "ignored"),
     [
-        (CHAT, say("x", brand_new=1, other=None, use_beam_search=False, tools=[]), "brand_new"),
+        (CHAT, say("x", brand_new=1, other=None, use_beam_search=False), "brand_new"),
         (CHAT, say("x", user="u", seed=1), "user"),
         (CHAT, say("x", stream=True, stream_options={"new": 1}), "stream_options.new"),
         (CHAT, say([{"type": "text", "text": "a", "cache_control": {}}]), "messages[].content[].cache_control"),
