@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphpod_policy import ConfigError, ExitCode, ReasoningParser, ToolParser, __version__
+from graphpod_policy import ConfigError, ExitCode, ReasoningParser, ServingConfig, ToolParser, __version__
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
 from graphpod_runtime.base.arguments import number, one_of
 from graphpod_runtime.base.openmp import bound_spinning
@@ -60,7 +60,8 @@ def _serve(arguments: Sequence[str]) -> int:
         path = options.config
         if path is None:
             try:
-                config = local_config(LocalOptions.of(options))
+                serving = ServingConfig(tool_parser=options.tool_parser, reasoning_parser=options.reasoning_parser)
+                config = local_config(LocalOptions.of(options), serving=serving)
             except LocalError as error:
                 print(f"graphpod-engine serve: {error}", file=sys.stderr)
                 return error.code

@@ -16,9 +16,7 @@ from graphpod_policy import (
     ModelConfig,
     ModelFacts,
     Policy,
-    ReasoningParser,
     ServingConfig,
-    ToolParser,
     limits,
     not_built,
     resolve,
@@ -51,8 +49,6 @@ class LocalOptions:
     max_batch: int | None = None
     prefill: Policy = Policy.Auto
     decode: Policy = Policy.Auto
-    tool_parser: ToolParser = ToolParser.Auto
-    reasoning_parser: ReasoningParser = ReasoningParser.Auto
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":
@@ -66,8 +62,6 @@ class LocalOptions:
             max_batch=options.max_batch,
             prefill=options.prefill,
             decode=options.decode,
-            tool_parser=getattr(options, "tool_parser", ToolParser.Auto),
-            reasoning_parser=getattr(options, "reasoning_parser", ReasoningParser.Auto),
         )
 
 
@@ -105,6 +99,8 @@ def local_config(
     options: LocalOptions,
     find_gpus: Callable[[], Gpus] = usable_gpus,
     say: Callable[[str], None] = lambda line: print(f"graphpod-engine: {line}", file=sys.stderr),
+    *,
+    serving: ServingConfig | None = None,
 ) -> EngineConfig:
     """The configuration; LocalError for a folder without config.json or a policy that is not built. What device "auto"
     has chosen, and why, goes to `say`: by default to standard error.
@@ -126,7 +122,7 @@ def local_config(
         resolve(features, request),
         model=ModelConfig(options.name or options.model.resolve().name, str(options.model.resolve())),
         dtype=None if options.dtype == AUTO else options.dtype,
-        serving=ServingConfig(tool_parser=options.tool_parser, reasoning_parser=options.reasoning_parser),
+        serving=serving or ServingConfig(),
     )
 
 

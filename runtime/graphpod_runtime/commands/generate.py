@@ -45,10 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
             prompt_logprobs=options.prompt_logprobs,
         )
         start_log = StartLog(lambda line: print(line, file=sys.stderr, flush=True))
-        local = asdict(LocalOptions.of(options))
-        # Answers are printed as the model writes them.
-        del local["tool_parser"], local["reasoning_parser"]
-        with Engine(**local, report=start_log.note) as engine:
+        with Engine(**asdict(LocalOptions.of(options)), report=start_log.note) as engine:
             ready = time.time()
             if options.plain:
                 found = engine.generate(options.prompt, sampling)

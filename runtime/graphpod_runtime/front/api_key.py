@@ -9,6 +9,8 @@ import hmac
 import logging
 from pathlib import Path
 
+from graphpod_runtime.front.access.file_identity import identity_of
+
 log = logging.getLogger("graphpod.front")
 
 SCHEME = "bearer"
@@ -25,7 +27,7 @@ class ApiKey:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._seen = _identity(file)
+        self._seen = identity_of(file)
         self._digests = _read(file)
 
     def admits(self, authorization: str) -> bool:
@@ -44,7 +46,7 @@ class ApiKey:
         return any(matches)
 
     def _refresh(self) -> None:
-        found = _identity(self._file)
+        found = identity_of(self._file)
         if found == self._seen:
             return
         self._seen = found
@@ -54,15 +56,6 @@ class ApiKey:
             log.error("%s; the keys read before go on counting", error)
         else:
             log.info("the API key was read again: %d count", len(self._digests))
-
-
-def _identity(file: Path) -> tuple[int, int, int] | None:
-    """What distinguishes one content of the file from another; None without a file."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _read(file: Path) -> tuple[bytes, ...]:

@@ -9,6 +9,8 @@ import logging
 import ssl
 from pathlib import Path
 
+from graphpod_runtime.front.access.file_identity import Identity, identity_of
+
 log = logging.getLogger("graphpod.front")
 
 CERTIFICATE, KEY = "tls.crt", "tls.key"
@@ -48,17 +50,9 @@ class Certificate:
         else:
             log.info("the certificate in %s was read again", self._folder)
 
-    def _identity(self) -> tuple[tuple[int, int, int] | None, ...]:
+    def _identity(self) -> tuple[Identity | None, ...]:
         """What distinguishes one pair of files from another."""
-        return tuple(_identity(self._folder / name) for name in (CERTIFICATE, KEY))
-
-
-def _identity(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        return tuple(identity_of(self._folder / name) for name in (CERTIFICATE, KEY))
 
 
 def _context(folder: Path) -> ssl.SSLContext:

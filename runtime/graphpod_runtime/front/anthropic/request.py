@@ -6,9 +6,15 @@ from pydantic import BaseModel, Field
 
 from graphpod_runtime.front.anthropic.blocks import Message, SystemBlock, ThinkingBlock, text_of
 from graphpod_runtime.front.openai.fields import MAX_MESSAGES, MAX_STOPS, STRICT, MaxTokens, StopString, Text
-from graphpod_runtime.front.openai.request import ChatRequest, GenerationRequest
+from graphpod_runtime.front.openai.request import OF_GENERATION, GenerationRequest
 from graphpod_runtime.front.openai.turn.reasoning_fields import SWITCHES, ReasoningSwitch
-from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, Ignored, take_unknown
+from graphpod_runtime.front.openai.unbuilt import (
+    CHAT_NOT_BUILT,
+    NOT_BESIDES_CHATS,
+    Ignored,
+    refuse_absent,
+    take_unknown,
+)
 from graphpod_runtime.front.requests.errors import invalid, shown
 from graphpod_runtime.front.requests.own_words import Words
 
@@ -29,18 +35,7 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "task_budget": (),
 }
 """Fields that would change an answer and are not built, with the values that mean "not used"."""
-NOT_HERE: dict[str, tuple[Any, ...]] = {
-    "stop": (),
-    "stream_options": (),
-    "n": (1,),
-    "best_of": (1,),
-    "use_beam_search": (False,),
-    "prompt_logprobs": (),
-    "logprob_token_ids": ([],),
-    "return_token_ids": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "response_format": (),
-}
+NOT_HERE: dict[str, tuple[Any, ...]] = {"stop": (), "stream_options": ()} | NOT_BESIDES_CHATS
 """Fields of generation that a message does not have."""
 
 RENAMED: Words = (
@@ -156,11 +151,7 @@ class PromptRequest(GenerationRequest):
             if getattr(self, name) is not None:
                 ignored[name] = None
                 setattr(self, name, None)
-        for name, neutral in NOT_HERE.items():
-            if (value := getattr(self, name, None)) is not None and value not in neutral:
-                instead = "; send stop_sequences" if name == "stop" else ""
-                message = f"{name} is not a field of this endpoint{instead}"
-                raise invalid(message, param=name, code="unsupported_parameter")
+        refuse_absent(self, NOT_HERE, {"stop": "stop_sequences"})
         for number, block in enumerate(self.system if isinstance(self.system, list) else ()):
             take_unknown(block, {}, f"system[{number}].", "system[].", ignored)
         for at, turn in enumerate(self.messages):
@@ -259,14 +250,8 @@ TOOL_NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "input_examples": ([],),
 }
 """Fields of tools that a prompt would have to hold."""
-SHARED = tuple(
-    name
-    for name in GenerationRequest.model_fields
-    if name in ChatRequest.model_fields
-    and name not in ("model", "max_tokens", "stop", "stream", "stream_options", "user", "metadata", "safety_identifier",
-                     "prompt_cache_key", "prompt_cache_retention")
-)  # fmt: skip
-"""The fields of generation, which a chat has by the same names."""
+SHARED = tuple(name for name in OF_GENERATION if name != "stop")
+"""Fields that a chat has by the same names."""
 
 
 def _is_prefill(turn: dict[str, Any]) -> bool:

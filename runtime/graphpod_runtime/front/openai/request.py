@@ -192,6 +192,14 @@ class ChatRequest(Conversation, ToolChoiceFields, GenerationRequest):
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
+OF_GENERATION = tuple(
+    name
+    for name in GenerationRequest.model_fields
+    if name in ChatRequest.model_fields and name not in ("model", "max_tokens", "stream", "stream_options", *UNUSED)
+)
+"""The fields of generation by which other endpoints ask a chat."""
+
+
 class CompletionRequest(GenerationRequest):
     """POST /v1/completions. A prompt is text or token ids, alone or in a list; each gives one choice."""
 

@@ -61,6 +61,18 @@ MESSAGE_NOT_BUILT: dict[str, tuple[Any, ...]] = {
 }
 """Fields of a message that a prompt would have to hold."""
 
+NOT_BESIDES_CHATS: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "prompt_logprobs": (),
+    "logprob_token_ids": ([],),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "response_format": (),
+}
+"""Fields of generation that only chats and completions have, with the values that mean "not used"."""
+
 INSTEAD = {"functions": "tools", "function_call": "tool_choice"}
 """Older names of fields that are built."""
 
@@ -101,6 +113,16 @@ def take_unknown(
     for name in refuse_unbuilt(extra, table, at):
         ignored[within + shown(name)] = None
     extra.clear()
+
+
+def refuse_absent(request: BaseModel, table: Mapping[str, tuple[Any, ...]], instead: Mapping[str, str]) -> None:
+    """ApiError 400 naming the first field of `table` that the request uses and its endpoint does not have; `instead` is
+    the endpoint's own name of some."""
+    for name, neutral in table.items():
+        if (value := getattr(request, name, None)) is not None and value not in neutral:
+            send = f"; send {instead[name]}" if name in instead else ""
+            message = f"{name} is not a field of this endpoint{send}"
+            raise invalid(message, param=name, code="unsupported_parameter")
 
 
 def header_of(ignored: Ignored) -> str:

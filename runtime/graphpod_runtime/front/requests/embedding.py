@@ -27,8 +27,6 @@ class Embedding:
     priority: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
     """By which exemplars name the request."""
-    cached_tokens: int = field(default=0, init=False)
-    """Prompt tokens that the prefix cache had."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -62,7 +60,6 @@ class Embedding:
         with self.engine.submit(requests) as stream:
             while running:
                 for index, arrived in (await stream.next()).items():
-                    self.cached_tokens += arrived.cached
                     found[index] = arrived.vector or found[index]
                     if arrived.finished is not None:
                         if arrived.finished.reason is not FinishReason.Stop:

@@ -6,10 +6,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from graphpod_runtime.front.openai.fields import MAX_ALTERNATIVES, MAX_MESSAGES, STRICT, MaxTokens, Text
-from graphpod_runtime.front.openai.request import ChatRequest, GenerationRequest
+from graphpod_runtime.front.openai.request import OF_GENERATION, GenerationRequest
 from graphpod_runtime.front.openai.responses.items import Item, Turn, take_ignored, turns_of
 from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
-from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, Ignored, take_unknown
+from graphpod_runtime.front.openai.unbuilt import (
+    CHAT_NOT_BUILT,
+    NOT_BESIDES_CHATS,
+    Ignored,
+    refuse_absent,
+    take_unknown,
+)
 from graphpod_runtime.front.requests.errors import invalid, shown
 from graphpod_runtime.front.requests.own_words import Words
 
@@ -36,17 +42,7 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for 
 BUILT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning", "store")
 """Fields that a response has, and a chat may not have."""
 
-NOT_HERE: dict[str, tuple[Any, ...]] = {
-    "max_tokens": (),
-    "n": (1,),
-    "best_of": (1,),
-    "use_beam_search": (False,),
-    "prompt_logprobs": (),
-    "logprob_token_ids": ([],),
-    "return_token_ids": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "response_format": (),
-}
+NOT_HERE: dict[str, tuple[Any, ...]] = {"max_tokens": ()} | NOT_BESIDES_CHATS
 """Fields of generation that a response does not have, with the values that mean "not used"."""
 
 RENAMED: Words = (
@@ -172,11 +168,7 @@ class ResponsesRequest(GenerationRequest):
 
     def _check(self) -> None:
         """ApiError 400 for values that are not built, and for fields that do not go together."""
-        for name, neutral in NOT_HERE.items():
-            if (value := getattr(self, name, None)) is not None and value not in neutral:
-                instead = "; send max_output_tokens" if name == "max_tokens" else ""
-                message = f"{name} is not a field of this endpoint{instead}"
-                raise invalid(message, param=name, code="unsupported_parameter")
+        refuse_absent(self, NOT_HERE, {"max_tokens": "max_output_tokens"})
         if self.truncation == "auto":
             message = "truncation auto is not built; only disabled is: input is never cut"
             raise invalid(message, param="truncation", code="unsupported_parameter")
@@ -208,7 +200,7 @@ class ResponsesRequest(GenerationRequest):
 
     def chat(self, turns: Sequence[Turn], model: str, switch: ReasoningSwitch) -> dict[str, Any]:
         """The body of the chat that answers these `turns`."""
-        body = {name: value for name in SHARED if (value := getattr(self, name)) is not None}
+        body = {name: value for name in OF_GENERATION if (value := getattr(self, name)) is not None}
         system = [] if self.instructions is None else [{"role": "system", "content": self.instructions}]
         tools, choice = self._tools()
         more = {
@@ -243,16 +235,6 @@ class ResponsesRequest(GenerationRequest):
                 message = f"tool_choice of type {shown(str(kind))} is not built; send function or allowed_tools"
                 raise invalid(message, param="tool_choice", code="unsupported_parameter")
         return tools, self.tool_choice
-
-
-SHARED = tuple(
-    name
-    for name in GenerationRequest.model_fields
-    if name in ChatRequest.model_fields
-    and name not in ("model", "max_tokens", "stream", "stream_options", "user", "metadata", "safety_identifier",
-                     "prompt_cache_key", "prompt_cache_retention")
-)  # fmt: skip
-"""The fields of generation, which a chat has by the same names."""
 
 
 def _response_format(form: TextFormat) -> dict[str, Any] | None:
