@@ -111,8 +111,9 @@ def test_other_samplers_draw_from_the_steps_logits(
         drawn.extend(result.tolist())
         return result
 
-    monkeypatch.setattr(SamplingBatch, "tokens", noting)
     runner = started()
+    # A start draws, too: it rehearses every way to.
+    monkeypatch.setattr(SamplingBatch, "tokens", noting)
     sampling = Sampling(temperature=1.0, top_p=0.9, seed=3)
     (answer,) = generate(runner, [[5, 6, 7]], 8, sampling, ignore_eos=True)
     assert answer == drawn

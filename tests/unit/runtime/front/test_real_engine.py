@@ -139,7 +139,7 @@ def test_every_row_of_the_table_has_a_series_after_a_run(pod: Front) -> None:
         for row in of(Process.Engine)
         if (f"{row.name}_count" if row.kind is Kind.Histogram else row.name) not in names
     ]
-    assert missing == []
+    assert missing == ["graphpod_trace_spans_total"], "there only where requests are traced: test_tracing.py"
 
 
 def test_a_request_moves_each_of_its_times_and_each_pass_its_launch(pod: Front) -> None:

@@ -33,7 +33,7 @@ from .test_openai import CHAT, TEXT, say
 IDS = byte_tokenizer().get_vocab()
 REQUESTS = "graphpod_requests_total"
 NO_ENGINE = (sys.executable, "-c", "import sys; sys.stdin.read()")
-OPTIONS = Options((100, 100), 0.0, 1.0, 0, 0.0, None, (), (), False)
+OPTIONS = Options((100, 100), 0.0, 1.0, 0, 0.0, (), (), False)
 
 
 @pytest.fixture
