@@ -98,7 +98,7 @@ BAD: dict[str, tuple[str, Any]] = {
     "objects that nobody reads": (CHAT, say("x", metadata=[{}] * 70_000)),
     "a part of many fields": (CHAT, say([{"type": "text", "text": ""} | {f"k{at}": 1 for at in range(20_000)}])),
     "control tokens": (CHAT, say("<end>" * 60_000)),
-    "a thousand unknown fields": (CHAT, say("x", **{f"field{number}": 1 for number in range(1000)}, n=2)),
+    "a thousand unknown fields": (CHAT, say("x", **{f"field{number}": 1 for number in range(1000)}, typical_p=0.5)),
 }  # fmt: skip
 
 
