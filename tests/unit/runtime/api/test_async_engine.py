@@ -185,11 +185,12 @@ def test_an_exception_in_the_caller_s_loop_leaves_no_thread(llama: tuple[Path, L
 def test_a_program_that_ends_without_close_ends(llama: tuple[Path, LlamaForCausalLM]) -> None:
     program = """
 import asyncio, sys
-from graphpod_runtime import AsyncEngine
+from graphpod_runtime import AsyncEngine, SamplingOptions
 loop = asyncio.new_event_loop()
 engine = AsyncEngine(sys.argv[1], max_model_len=64, max_batch=2, prefill="Disabled", decode="Disabled")
 loop.run_until_complete(engine.start())
-print(loop.run_until_complete(engine.generate([5, 6])).finish_reason)
+options = SamplingOptions(max_tokens=2, ignore_eos=True)
+print(loop.run_until_complete(engine.generate([5, 6], options)).finish_reason)
 """
     done = subprocess.run([sys.executable, "-c", program, llama[0]], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "length\n"), done.stderr

@@ -152,7 +152,6 @@ def test_fifty_large_schemas_at_once_hold_up_no_probe_and_no_stream(front: Front
     with Prober(front) as prober:
         answers = all_at_once(front, TEXT, bodies)
         assert front.post(TEXT, TYPED).status_code == 200
-    assert {answer.status_code for answer in answers} <= {200, 500, 503}, answers[0].text
-    assert set(prober.answers) == {200}
-    assert prober.answers[200] > 20
+    assert {answer.status_code for answer in answers} <= {200, 503}, answers[0].text
+    assert (set(prober.answers), prober.answers[200] > 0) == ({200}, True)
     nothing_is_left(front)
