@@ -23,6 +23,7 @@ from graphpod_runtime.front.openai.reply import (
     ChatReply,
 )
 from graphpod_runtime.front.openai.request import ChatRequest
+from graphpod_runtime.front.openai.sampling.choices import refuse_repeated
 from graphpod_runtime.front.openai.sampling.prompt_logprobs import prompt_logprobs
 from graphpod_runtime.front.openai.sampling.truncation import contexts_of, truncated
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
@@ -58,6 +59,7 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
 
 async def _answer(service: Service, request: Request, body: ChatRequest, received: float, until: ExitStack) -> Response:
     alternatives, echoed = body.alternatives, body.echoed
+    refuse_repeated(len(echoed), body.choices, "echo")
     generation = await chat_generation(service, body, received, until)
     [prompt], choices = generation.prompts, range(body.choices)
     id, created = answer_id(request.scope, "chatcmpl"), int(time.time())
@@ -131,11 +133,8 @@ async def chat_generation(service: Service, body: ChatRequest, received: float, 
     if family.reasons and body.include_reasoning is False and (body.logprobs or body.return_token_ids):
         message = "include_reasoning false hides reasoning, and logprobs or return_token_ids would show it; send one"
         raise invalid(message, param="include_reasoning")
-    prompt = await chat_prompt(service, body, use.tools if use is not None and use.mode != "none" else ())
     max_tokens = body.max_completion_tokens or body.max_tokens
-    if body.add_special_tokens:
-        prompt = service.tokenizer.surrounded(prompt)
-    prompt = truncated(body, prompt, service.status.context_tokens, max_tokens)
+    prompt = await answered_prompt(service, body, max_tokens)
     form = form_of(family, use, service.tokenizer.spelled_out(prompt[-TAIL:]))
     service.admit_tokens([prompt], until, body.choices)
     if (asked := body.prompt_logprobs) is not None:
@@ -161,6 +160,15 @@ async def _grammar(service: Service, body: ChatRequest, use: ToolUse | None, for
     with in_words(param):
         grammar = after_reasoning(grammar, form)
     return await service.usable(param, grammar)
+
+
+async def answered_prompt(service: Service, body: ChatRequest, max_tokens: int | None) -> list[int]:
+    """The prompt of a request's answer: the conversation with the tools that may be called, cut where it is to be."""
+    use = body.tool_use
+    prompt = await chat_prompt(service, body, use.tools if use is not None and use.mode != "none" else ())
+    if body.add_special_tokens:
+        prompt = service.tokenizer.surrounded(prompt)
+    return truncated(body, prompt, service.status.context_tokens, max_tokens)
 
 
 async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool] | None = None) -> list[int]:

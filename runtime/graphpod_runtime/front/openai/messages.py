@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from graphpod_runtime.front.openai.fields import MAX_DEPTH, MAX_TOOL_CALLS, MAX_VARIABLES, STRICT, Text, depth_fits
+from graphpod_runtime.front.openai.fields import MAX_TOOL_CALLS, MAX_VARIABLES, STRICT, Text, why_unwritable
 from graphpod_runtime.front.openai.turn.tool_fields import ToolFields
 from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
@@ -72,9 +72,9 @@ class ToolCall(BaseModel):
             arguments = json.loads(self.function.arguments or "{}")
         except (ValueError, RecursionError):
             arguments = None
-        if not depth_fits(arguments):
+        if (why := why_unwritable(arguments)) is not None:
             field = f"{where}.function.arguments"
-            raise invalid(f"{field} is nested more than {MAX_DEPTH} levels deep", param=field)
+            raise invalid(f"{field} {why}", param=field)
         function = {
             "name": self.function.name,
             "arguments": arguments if isinstance(arguments, dict) else self.function.arguments,
@@ -171,12 +171,10 @@ class Conversation(ToolFields):
         """What the chat template reads besides messages (`enable_thinking`). ApiError 400 when it is too large."""
         found = self.chat_template_kwargs or {}
         field = "chat_template_kwargs"
-        if not depth_fits(found):
-            raise invalid(f"{field} is nested more than {MAX_DEPTH} levels deep", param=field)
+        if (why := why_unwritable(found)) is not None:
+            raise invalid(f"{field} {why}", param=field)
         try:
             size = len(json.dumps(found, allow_nan=False, ensure_ascii=False).encode())
-        except UnicodeEncodeError as error:
-            raise invalid(f"{field} holds half a surrogate pair; send whole characters", param=field) from error
         except ValueError as error:  # NaN
             raise invalid(f"{field} is not JSON: {error}", param=field) from error
         if size > MAX_VARIABLES:
