@@ -44,7 +44,7 @@ class Grammars:
             if compiling.done():
                 del self._waiting[id]
                 try:
-                    found.append((command, AnswerGrammar(compiling.result().deep_copy())))
+                    found.append((command, AnswerGrammar(compiling.result().copy())))
                 except Exception as error:  # noqa: BLE001  whatever it is, it is the end of this request alone
                     found.append(Finished(id, FinishReason.Error, f"the answer's grammar cannot be used: {error}"))
         return found
