@@ -24,6 +24,7 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     name: neutral for name, neutral in CHAT_NOT_BUILT.items() if name not in BUILT
 } | {
     **CHATS_ALONE,
+    "top_logprobs": (0,),
     "max_completion_tokens": (),
     "reasoning_effort": (),
     "parallel_tool_calls": (),

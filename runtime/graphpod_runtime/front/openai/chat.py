@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
@@ -177,21 +176,17 @@ async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool
     """
     template, ending = service.tokenizer.template, body.ending
     variables = with_effort(template, body.variables, body.reasoning_effort)
-    messages = [message.plain(at) for at, message in enumerate(body.messages)]
-    body.messages.clear()
+    turns, body.messages = body.messages, []
     plain = [tool.plain() for tool in (body.tools or () if tools is None else tools)]
+    characters = sum(turn.characters for turn in turns) + (len(str(plain)) if plain else 0)
+
+    def tokens(limit: int) -> list[int]:
+        # Off the event loop, too: arguments of calls may be megabytes of JSON.
+        messages = [turn.plain(at) for at, turn in enumerate(turns)]
+        return service.tokenizer.encode_chat(messages, variables, limit, ending, plain)
+
+    contexts = contexts_of(body) if isinstance(body, ChatRequest) else 1
     try:
-        return await service.tokenized(
-            lambda limit: service.tokenizer.encode_chat(messages, variables, limit, ending, plain),
-            _characters(messages, plain),
-            "messages",
-            contexts=contexts_of(body) if isinstance(body, ChatRequest) else 1,
-        )
+        return await service.tokenized(tokens, characters, "messages", contexts=contexts)
     except TemplateError as error:
         raise invalid(str(error), param=error.param) from error
-
-
-def _characters(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> int:
-    """About as many as the conversation's text will have."""
-    of_turns = sum(len(turn["content"] or "") + len(str(turn.get("tool_calls", ""))) for turn in messages)
-    return of_turns + (len(str(tools)) if tools else 0)

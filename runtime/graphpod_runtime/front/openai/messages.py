@@ -6,7 +6,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from graphpod_runtime.front.openai.fields import MAX_TOOL_CALLS, MAX_VARIABLES, STRICT, Text, why_unwritable
+from graphpod_runtime.front.openai.fields import (
+    MAX_DEPTH,
+    MAX_TOOL_CALLS,
+    MAX_VARIABLES,
+    STRICT,
+    Text,
+    depth_fits,
+    why_unwritable,
+)
 from graphpod_runtime.front.openai.turn.tool_fields import ToolFields
 from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
@@ -142,6 +150,12 @@ class Message(BaseModel):
         return turn | {name: value for name, value in more.items() if value is not None}
 
     @property
+    def characters(self) -> int:
+        """About as many as its text has in a prompt."""
+        functions = [call.function for call in self.tool_calls or ()]
+        return len(self._text or "") + sum(len(one.name) + len(one.arguments) for one in functions)
+
+    @property
     def _text(self) -> str | None:
         """The content's parts joined; templates tell a turn of tool calls by its None."""
         if self.content is None:
@@ -171,10 +185,12 @@ class Conversation(ToolFields):
         """What the chat template reads besides messages (`enable_thinking`). ApiError 400 when it is too large."""
         found = self.chat_template_kwargs or {}
         field = "chat_template_kwargs"
-        if (why := why_unwritable(found)) is not None:
-            raise invalid(f"{field} {why}", param=field)
+        if not depth_fits(found):
+            raise invalid(f"{field} is nested more than {MAX_DEPTH} levels deep", param=field)
         try:
             size = len(json.dumps(found, allow_nan=False, ensure_ascii=False).encode())
+        except UnicodeEncodeError as error:
+            raise invalid(f"{field} holds half a surrogate pair; send whole characters", param=field) from error
         except ValueError as error:  # NaN
             raise invalid(f"{field} is not JSON: {error}", param=field) from error
         if size > MAX_VARIABLES:

@@ -75,7 +75,6 @@ NOT_BESIDES_CHATS: dict[str, tuple[Any, ...]] = {
 
 CHATS_ALONE: dict[str, tuple[Any, ...]] = {
     "logprobs": (False,),
-    "top_logprobs": (0,),
     "echo": (False,),
     "add_special_tokens": (False,),
     "add_generation_prompt": (True,),
