@@ -35,8 +35,8 @@ from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
+from graphpod_runtime.front.status import Status
 from truth import models
 
 RESULTS = Path(__file__).parent / "results" / "ladder_advice.json"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.front_streams.model import FIRST_WORD, WORDS
 from graphpod_policy import EngineConfig
-from graphpod_runtime.front.requests.status import first_report
+from graphpod_runtime.front.status import first_report
 from graphpod_runtime.wire.messages import (
     Abort,
     Drain,

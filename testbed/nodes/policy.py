@@ -17,25 +17,31 @@ Object = Mapping[str, Any]
 TABLE = "inet networkpolicy"
 
 
-def enforce(cluster: Cluster) -> int:
-    """Let in to every selected pod what its policies let in, its own node, and nothing else; how many pods that are."""
+def enforce(cluster: Cluster) -> set[str]:
+    """Let in to every selected pod what its policies let in, its own node, and nothing else. The names of the pods."""
     pods = [pod for pod in _all(cluster, "pods") if pod["status"].get("podIP") and not pod["spec"].get("hostNetwork")]
     places = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in _all(cluster, "namespaces")}
     policies = _all(cluster, "networkpolicies")
-    selected = 0
+    selected: set[str] = set()
     for pod in pods:
         mine = [policy for policy in policies if _selects(policy, pod)]
         if mine and (process := _process(pod)) is not None:
             lines = [line for policy in mine for line in _accepted(policy, pod, pods, places)]
             _write(process, rules(pod["status"]["hostIP"], pod["status"]["podIP"], lines))
-            selected += 1
+            selected.add(pod["metadata"]["name"])
     return selected
 
 
 def rules(node: str, pod: str, accepted: list[str]) -> str:
     """nft's script for one pod. The kubelet asks from the gateway of the pod's network, the first of its addresses."""
     gateway = pod.rpartition(".")[0] + ".1"
-    lines = ["ct state established,related accept", 'iif "lo" accept', f"ip saddr {{ {node}, {gateway} }} accept"]
+    lines = [
+        "ct state related accept",
+        # Answers to the pod. A connection that others opened earlier is judged like a new one.
+        "ct direction reply accept",
+        'iif "lo" accept',
+        f"ip saddr {{ {node}, {gateway} }} accept",
+    ]
     body = "\n".join([*lines, *accepted])
     chain = f"chain ingress {{\ntype filter hook input priority 0; policy drop;\n{body}\n}}"
     return f"table {TABLE}\ndelete table {TABLE}\ntable {TABLE} {{\n{chain}\n}}\n"
@@ -79,11 +85,12 @@ def _number(port: str | int, pod: Object) -> int:
 
 
 def _process(pod: Object) -> int | None:
-    """A process of the pod, by the cgroup the kubelet made for it."""
-    name = f"/pod{pod['metadata']['uid']}/"
+    """A process in the pod's network, by the cgroup the kubelet made for it and by its address: what prepares a
+    container is in the cgroup while it still has the node's network."""
+    name, address = f"/pod{pod['metadata']['uid']}/", f"|-- {pod['status']['podIP']}\n"
     for groups in Path("/proc").glob("[0-9]*/cgroup"):
         try:
-            if name in groups.read_text():
+            if name in groups.read_text() and address in groups.with_name("net").joinpath("fib_trie").read_text():
                 return int(groups.parent.name)
         except OSError:
             continue  # it ended meanwhile
@@ -91,7 +98,9 @@ def _process(pod: Object) -> int | None:
 
 
 def _write(process: int, script: str) -> None:
-    run(["nsenter", f"--net=/proc/{process}/ns/net", "nft", "-f", "-"], input=script)
+    # A connection from before the rules has no beginning that was seen: its packets belong to none.
+    strict = "echo 0 > /proc/sys/net/netfilter/nf_conntrack_tcp_loose"
+    run(["nsenter", f"--net=/proc/{process}/ns/net", "sh", "-c", f"{strict} && nft -f -"], input=script)
 
 
 def _all(cluster: Cluster, kind: str) -> list[Any]:

@@ -16,8 +16,8 @@ import httpx2
 
 from graphpod_policy import Backend, Phase
 from graphpod_runtime.front.health import admin_app
-from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import CaptureCost

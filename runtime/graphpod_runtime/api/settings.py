@@ -10,13 +10,13 @@ from typing import Any
 from graphpod_policy import EngineConfig, Policy
 from graphpod_runtime.api.local_config import AUTO, LocalOptions, local_config
 from graphpod_runtime.base.openmp import bound_spinning
+from graphpod_runtime.front.metrics.exporter import FrontMetrics
 from graphpod_runtime.front.openai.embeddings.pooler import Pooler
-from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.openai.sampling.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.structured.check import GrammarCheck
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
-from graphpod_runtime.front.requests.metrics import FrontMetrics
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.text.tokenizer import Tokenizer
 from graphpod_runtime.wire.report import Report
 

@@ -18,7 +18,7 @@ from graphpod_runtime.base.arguments import number
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.start.start_log import StartLog
-from graphpod_runtime.front.openai.sampling_defaults import DefaultsInvalid
+from graphpod_runtime.front.openai.sampling.sampling_defaults import DefaultsInvalid
 from graphpod_runtime.front.text.tokenizer import TokenizerInvalid
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.wire.bounds import LEAST

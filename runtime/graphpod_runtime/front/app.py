@@ -17,21 +17,21 @@ from starlette.types import ASGIApp
 
 from graphpod_policy import ConfigError, ExitCode, ModelFacts, Phase
 from graphpod_runtime.front import drain as draining
+from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.access.cors import with_cors
 from graphpod_runtime.front.access.root_path import RootPath
 from graphpod_runtime.front.access.tls import Certificate, TlsInvalid
-from graphpod_runtime.front.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.health import admin_app
-from graphpod_runtime.front.listen import server
+from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
 from graphpod_runtime.front.middleware import ApiMiddleware
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, EngineClient
-from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
 from graphpod_runtime.front.requests.request_trace import EngineTraces
-from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.requests.termination import Ended, Ending, report
+from graphpod_runtime.front.server.listen import server
+from graphpod_runtime.front.server.server_thread import ServerThread
 from graphpod_runtime.front.server_info import ServerInfo
-from graphpod_runtime.front.server_thread import ServerThread
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.tracing.settings import TracingSettings
 from graphpod_runtime.front.tracing.traced_app import TracedApp
 from graphpod_runtime.front.watchdog import Watchdog
@@ -191,7 +191,7 @@ class Front:
         from graphpod_runtime.front.anthropic import routes as anthropic
         from graphpod_runtime.front.openai.api import openai_app
         from graphpod_runtime.front.openai.parse import Parser
-        from graphpod_runtime.front.openai.sampling_defaults import DefaultsInvalid, SamplingDefaults
+        from graphpod_runtime.front.openai.sampling.sampling_defaults import DefaultsInvalid, SamplingDefaults
         from graphpod_runtime.front.openai.service import Service
         from graphpod_runtime.front.openai.structured.check import GrammarCheck
         from graphpod_runtime.front.openapi.route import ENDPOINT, add_document

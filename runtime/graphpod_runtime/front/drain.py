@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from graphpod_runtime.front.requests.engine_client import EngineClient
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.status import Status
 
 if TYPE_CHECKING:
     import uvicorn

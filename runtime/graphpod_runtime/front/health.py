@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from graphpod_runtime.front.requests.metrics import Exporter
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.metrics.exporter import Exporter
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
 
 SCRAPE_HEADER = "X-Prometheus-Scrape-Timeout-Seconds"

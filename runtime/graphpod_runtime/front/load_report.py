@@ -7,7 +7,7 @@ import json
 
 from starlette.types import Message, Scope, Send
 
-from graphpod_runtime.front.requests.metrics import Exporter
+from graphpod_runtime.front.metrics.exporter import Exporter
 
 ASKED, REPORT = b"endpoint-load-metrics-format", b"endpoint-load-metrics"
 

@@ -6,16 +6,16 @@ answers, and a log line for each refusal. The API behind it gets whole bodies of
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from graphpod_runtime.front.api_key import ApiKey
+from graphpod_runtime.front.access.api_key import ApiKey
 from graphpod_runtime.front.load_report import with_report
+from graphpod_runtime.front.metrics.exporter import FrontMetrics
 from graphpod_runtime.front.refusals import CODE, REFUSALS
 from graphpod_runtime.front.request_body import BODY_LIMIT, HeldBytes, Interrupted, RequestBody
 from graphpod_runtime.front.request_id import ANTHROPIC_HEADER, HEADER, IGNORED, request_id
 from graphpod_runtime.front.requests.error_shapes import encoded_for, is_anthropic
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, too_large, unauthorized, unavailable
-from graphpod_runtime.front.requests.metrics import FrontMetrics
-from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.server_info import OPEN, PATHS, ServerInfo
+from graphpod_runtime.front.status import Status
 
 IGNORED_FIELDS = b"x-ignored-fields"
 CLOSE = (b"connection", b"close")

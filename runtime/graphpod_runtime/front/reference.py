@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from graphpod_runtime.front import connection, request_body
+from graphpod_runtime.front import request_body
 from graphpod_runtime.front.anthropic import blocks
 from graphpod_runtime.front.anthropic import request as anthropic
 from graphpod_runtime.front.openai import fields, parse, service, stream, unbuilt
@@ -32,6 +32,7 @@ from graphpod_runtime.front.openai.structured import check
 from graphpod_runtime.front.request_id import MAX_LENGTH
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import SHOWN, Code
+from graphpod_runtime.front.server import connection
 from graphpod_runtime.grammar import bounds, structural_tag
 
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

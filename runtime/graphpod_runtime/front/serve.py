@@ -10,9 +10,9 @@ import sys
 from types import FrameType
 
 from graphpod_policy.exit_codes import ExitCode
-from graphpod_runtime.front.listen import address, listen
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.termination import Ending, report
+from graphpod_runtime.front.server.listen import address, listen
 
 
 def serve(options: ServeOptions) -> int:

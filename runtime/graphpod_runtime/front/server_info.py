@@ -9,9 +9,9 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
+from graphpod_runtime.front.metrics.exporter import Exporter
 from graphpod_runtime.front.requests.errors import ApiError, unavailable, unknown_url, wrong_method
-from graphpod_runtime.front.requests.metrics import Exporter
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.status import Status
 
 OPEN = ("/health", "/ping")
 """Without a key: load balancers send none."""

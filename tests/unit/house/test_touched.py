@@ -107,6 +107,6 @@ def test_a_long_file_is_run_for_what_it_imports_itself_and_left_out_for_what_is_
 
 
 def test_a_long_file_about_a_package_is_run_for_all_of_it() -> None:
-    changed = ["runtime/graphpod_runtime/front/requests/status.py"]
+    changed = ["runtime/graphpod_runtime/front/status.py"]
     assert "tests/unit/runtime/front/test_life.py" not in TREE.far(changed)
     assert "tests/unit/runtime/graphs/test_piecewise.py" in TREE.far(changed)

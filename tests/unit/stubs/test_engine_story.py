@@ -22,8 +22,8 @@ from graphpod_policy import (
     weaken,
 )
 from graphpod_policy.metrics import METRICS
-from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.requests.termination import Ending
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.report import StartStage, State
 from stubs.engine import story
 from stubs.engine.answer import INSTEAD, warmup

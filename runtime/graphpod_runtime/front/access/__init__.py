@@ -1,1 +1,1 @@
-"""How clients come to the API port: TLS, origins of web pages, a prefix of paths."""
+"""How clients come to the API port: keys, TLS, origins of web pages, a prefix of paths."""

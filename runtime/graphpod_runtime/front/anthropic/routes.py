@@ -12,6 +12,7 @@ from starlette.responses import Response
 from graphpod_runtime.front.anthropic.narrator import Narrator
 from graphpod_runtime.front.anthropic.reply import Message, OutputTokensDetails, TokensCount, Usage, encoded
 from graphpod_runtime.front.anthropic.request import RENAMED, CountRequest, MessagesRequest, PromptRequest
+from graphpod_runtime.front.metrics.exemplars import names_of
 from graphpod_runtime.front.openai.chat import chat_generation, chat_prompt
 from graphpod_runtime.front.openai.chunks import event
 from graphpod_runtime.front.openai.parse import Parser, size_of, valid
@@ -23,7 +24,6 @@ from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.error_shapes import anthropic_error
 from graphpod_runtime.front.requests.errors import ApiError
-from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation, Piece
 from graphpod_runtime.front.requests.own_words import own_words
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphpod_runtime.front.metrics.exemplars import names_of
 from graphpod_runtime.front.openai.chunks import Chunks
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
 from graphpod_runtime.front.openai.messages import Conversation
@@ -37,7 +38,6 @@ from graphpod_runtime.front.openai.turn.turn_form import TAIL, form_of, refuse_u
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
-from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation, Piece
 from graphpod_runtime.front.text.chat_template import TemplateError
 from graphpod_runtime.front.text.turn.parts import Content, Reasoning

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphpod_runtime.front.metrics.exemplars import names_of
 from graphpod_runtime.front.openai.chunks import Chunks
 from graphpod_runtime.front.openai.logprobs import text_logprobs
 from graphpod_runtime.front.openai.reply import TextChoice, TextLogprobs, TextReply
@@ -19,7 +20,6 @@ from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
-from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Piece
 
 DEFAULT_MAX_TOKENS = 16

@@ -11,11 +11,12 @@ from typing import Protocol, TypeVar
 from msgspec import UNSET, UnsetType
 
 from graphpod_policy import PrefixCache
+from graphpod_runtime.front.metrics.exporter import FrontMetrics
 from graphpod_runtime.front.openai.reply import CompletionTokensDetails, PromptTokensDetails, Usage
 from graphpod_runtime.front.openai.request import GenerationRequest
 from graphpod_runtime.front.openai.sampling.choices import seed_of
 from graphpod_runtime.front.openai.sampling.processing import processing_of, refuse_outside
-from graphpod_runtime.front.openai.sampling_defaults import SamplingDefaults
+from graphpod_runtime.front.openai.sampling.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.structured.check import GrammarCheck
 from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
@@ -24,8 +25,7 @@ from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.errors import invalid, text_too_long, too_long, unavailable, unknown_model
 from graphpod_runtime.front.requests.generation import Generation, Options
-from graphpod_runtime.front.requests.metrics import FrontMetrics
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
 from graphpod_runtime.front.text.turn.family import Family
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm

@@ -20,12 +20,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from graphpod_runtime.front.connection import ABORT
 from graphpod_runtime.front.openai.chunks import Events
 from graphpod_runtime.front.request_id import request_id
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, our_mistake, slow_reader
 from graphpod_runtime.front.requests.generation import Generation, Piece
+from graphpod_runtime.front.server.connection import ABORT
 from graphpod_runtime.wire.messages import FinishReason
 
 log = logging.getLogger("graphpod.front")

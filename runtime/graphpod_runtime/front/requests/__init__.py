@@ -1,1 +1,1 @@
-"""A request from its admission to its last token, and what the front knows and counts meanwhile."""
+"""A request from its admission to its last token."""

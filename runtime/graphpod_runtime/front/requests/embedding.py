@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from graphpod_runtime.front.metrics.exporter import FrontMetrics
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.errors import engine_error, unavailable
-from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.wire.messages import Finished, FinishReason, Pooling, Submit
 
 

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from graphpod_runtime.front.metrics.exporter import FrontMetrics
 from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.errors import ApiError, engine_error, invalid, unavailable
-from graphpod_runtime.front.requests.metrics import FrontMetrics
 from graphpod_runtime.front.requests.request_trace import CURRENT
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text

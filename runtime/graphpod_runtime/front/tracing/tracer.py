@@ -16,11 +16,11 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from graphpod_policy import Phase
+from graphpod_runtime.front.metrics.exporter import HANDLERS
 from graphpod_runtime.front.refusals import CODE, PATH_SHOWN
 from graphpod_runtime.front.request_id import ANSWER
-from graphpod_runtime.front.requests.metrics import HANDLERS
 from graphpod_runtime.front.requests.request_trace import MOST_CHOICES, ChoiceTrace, RequestTrace
-from graphpod_runtime.front.requests.status import Status as ServerStatus
+from graphpod_runtime.front.status import Status as ServerStatus
 from graphpod_runtime.front.tracing.settings import MILLION, TracingSettings
 from graphpod_runtime.front.tracing.span_queue import Counted, SpanQueue
 from graphpod_runtime.wire.messages import FinishReason

@@ -17,7 +17,7 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PooledSum, Yielded
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.front.requests.status import first_report
+from graphpod_runtime.front.status import first_report
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import Logprob
 from graphpod_runtime.wire.report import Report, StartStage, State

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from graphpod_policy import ExitCode
-from graphpod_runtime.front.api_key import ApiKey, ApiKeyInvalid
+from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
 
 from .conftest import Front, engine_json, write_model
 

@@ -10,10 +10,16 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 
-from graphpod_runtime.front import connection
-from graphpod_runtime.front.connection import FREE_PIECES, HEADER_BYTES, MAX_AHEAD, PIECE_BYTES, room_for_connections
-from graphpod_runtime.front.listen import listen, server
 from graphpod_runtime.front.request_body import BODY_LIMIT, DISCARD_LIMIT
+from graphpod_runtime.front.server import connection
+from graphpod_runtime.front.server.connection import (
+    FREE_PIECES,
+    HEADER_BYTES,
+    MAX_AHEAD,
+    PIECE_BYTES,
+    room_for_connections,
+)
+from graphpod_runtime.front.server.listen import listen, server
 
 from .conftest import Front
 

@@ -10,11 +10,11 @@ import pytest
 import uvicorn
 
 from graphpod_runtime.front.drain import drain
+from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
 from graphpod_runtime.front.middleware import ApiMiddleware
 from graphpod_runtime.front.requests.engine_client import EngineClient
-from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
-from graphpod_runtime.front.requests.status import Status
 from graphpod_runtime.front.server_info import ServerInfo
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.messages import Abort, Command, Heartbeat, Submit
 from graphpod_runtime.wire.report import State
 from graphpod_runtime.wire.socket import WIRE, EngineEnd

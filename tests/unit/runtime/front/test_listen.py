@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from graphpod_runtime.front.listen import address, listen
+from graphpod_runtime.front.server.listen import address, listen
 from tests.loopback import LOOPBACKS, answers, switch_off_ipv6
 
 

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from graphpod_policy import RULES, Backend, Phase, Stage
 from graphpod_policy.metrics import BY_NAME, MOST_SERIES, Kind, Process, of
 from graphpod_runtime.front.health import admin_app
-from graphpod_runtime.front.requests.exemplars import names_of
-from graphpod_runtime.front.requests.metrics import HANDLERS, Exporter, FrontMetrics
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.metrics.exemplars import names_of
+from graphpod_runtime.front.metrics.exporter import HANDLERS, Exporter, FrontMetrics
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import FinishReason

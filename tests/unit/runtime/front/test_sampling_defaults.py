@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphpod_runtime.front.openai.request import CompletionRequest
-from graphpod_runtime.front.openai.sampling_defaults import FILE, DefaultsInvalid, SamplingDefaults
+from graphpod_runtime.front.openai.sampling.sampling_defaults import FILE, DefaultsInvalid, SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.requests.admission import Admission
 from graphpod_runtime.front.text.turn.family import Family

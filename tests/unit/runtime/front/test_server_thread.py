@@ -4,8 +4,8 @@ import asyncio
 import threading
 from typing import Any
 
-from graphpod_runtime.front.listen import listen
-from graphpod_runtime.front.server_thread import ServerThread
+from graphpod_runtime.front.server.listen import listen
+from graphpod_runtime.front.server.server_thread import ServerThread
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from graphpod_policy import ServingConfig, limits
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.report import ServedLimits, State
 
 from .conftest import engine_json

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from graphpod_runtime.front.connection import ABORT
+from graphpod_runtime.front.metrics.exporter import FrontMetrics
 from graphpod_runtime.front.openai import chunks, stream
 from graphpod_runtime.front.openai.chunks import Chunks
 from graphpod_runtime.front.openai.reply import TextChoice, TextReply
@@ -22,7 +22,7 @@ from graphpod_runtime.front.requests import engine_stream
 from graphpod_runtime.front.requests.engine_client import EngineClient
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.generation import Generation, Options, Piece
-from graphpod_runtime.front.requests.metrics import FrontMetrics
+from graphpod_runtime.front.server.connection import ABORT
 from graphpod_runtime.front.text.tokenizer import Tokenizer
 from graphpod_runtime.wire.messages import Event, Finished, FinishReason, Heartbeat, Logprob, Tokens
 from graphpod_runtime.wire.socket import WIRE, EngineEnd

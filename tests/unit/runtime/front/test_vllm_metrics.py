@@ -8,8 +8,8 @@ from prometheus_client.samples import Sample as Exposed
 
 from graphpod_policy.metrics import BY_NAME, Kind
 from graphpod_policy.vllm_metrics import PREFIX, VLLM_METRICS
-from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.messages import FinishReason
 
 from .conftest import Front, engine_json

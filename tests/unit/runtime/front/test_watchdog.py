@@ -6,8 +6,8 @@ import httpx2
 import pytest
 
 from graphpod_runtime.front.health import admin_app
-from graphpod_runtime.front.requests.metrics import Exporter, FrontMetrics
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.watchdog import FLOOR_SECONDS, Watchdog
 from graphpod_runtime.wire.messages import Heartbeat
 

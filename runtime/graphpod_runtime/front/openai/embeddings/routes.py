@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphpod_runtime.front.metrics.exemplars import names_of
 from graphpod_runtime.front.openai.chat import chat_prompt
 from graphpod_runtime.front.openai.embeddings.inputs import Cut, token_ids
 from graphpod_runtime.front.openai.embeddings.pooler import Pooler
@@ -36,7 +37,6 @@ from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import ANSWER, IGNORED, answer_id
 from graphpod_runtime.front.requests.embedding import Embedding
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, invalid
-from graphpod_runtime.front.requests.exemplars import names_of
 
 MAX_NUMBERS = 1 << 22
 """Numbers of all vectors of one answer: 1024 of 4096. As JSON they are about 80 MB."""

@@ -12,6 +12,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
+from graphpod_runtime.front.metrics.exemplars import names_of
 from graphpod_runtime.front.openai.chat import chat_generation
 from graphpod_runtime.front.openai.fields import MAX_MESSAGES, depth_fits
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
@@ -39,7 +40,6 @@ from graphpod_runtime.front.openai.turn.reader import TurnReader
 from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
-from graphpod_runtime.front.requests.exemplars import names_of
 from graphpod_runtime.front.requests.generation import Generation
 from graphpod_runtime.front.requests.own_words import own_words
 from graphpod_runtime.front.text.logprobs import TokenInText

@@ -18,10 +18,10 @@ from prometheus_client.samples import Exemplar
 from graphpod_policy.metrics import BY_NAME, Kind, Process
 from graphpod_policy.metrics import Metric as Row
 from graphpod_policy.metrics import of as rows_of
-from graphpod_runtime.front.requests import vllm_families
-from graphpod_runtime.front.requests.exemplars import Exemplars
-from graphpod_runtime.front.requests.histogram import cumulative
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.metrics import vllm_families
+from graphpod_runtime.front.metrics.exemplars import Exemplars
+from graphpod_runtime.front.metrics.histogram import cumulative
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import FinishReason, GrammarKind
 from graphpod_runtime.wire.report import State

@@ -67,7 +67,7 @@ def server(app: Any, certificate: "Certificate | None" = None) -> "uvicorn.Serve
     import uvicorn
 
     from graphpod_runtime.front.access.tls import HANDSHAKE_SECONDS
-    from graphpod_runtime.front.connection import Connection
+    from graphpod_runtime.front.server.connection import Connection
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager

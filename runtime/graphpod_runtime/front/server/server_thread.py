@@ -7,7 +7,7 @@ from typing import Any
 
 import uvloop
 
-from graphpod_runtime.front.listen import server
+from graphpod_runtime.front.server.listen import server
 
 
 class ServerThread:

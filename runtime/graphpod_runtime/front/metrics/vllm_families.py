@@ -7,8 +7,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from graphpod_policy.metrics import BY_NAME, Kind
 from graphpod_policy.vllm_metrics import CACHE_CONFIG, ENGINE, PREFIX, VLLM_METRICS, VllmMetric
-from graphpod_runtime.front.requests.histogram import cumulative
-from graphpod_runtime.front.requests.status import Status
+from graphpod_runtime.front.metrics.histogram import cumulative
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.counters import Sample
 
 Samples = Mapping[str, Sequence[Sample]]
