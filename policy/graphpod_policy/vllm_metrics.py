@@ -71,6 +71,7 @@ VLLM_METRICS: tuple[VllmMetric, ...] = (
     VllmMetric("request_prompt_tokens", "graphpod_request_prompt_tokens"),
     VllmMetric("request_generation_tokens", "graphpod_request_generation_tokens"),
     VllmMetric("request_max_num_generation_tokens", "graphpod_request_generation_tokens"),
+    VllmMetric("request_params_n", "graphpod_request_choices"),
     VllmMetric("request_params_max_tokens", "graphpod_request_max_tokens"),
     VllmMetric("request_num_preemptions", "graphpod_request_preemptions"),
     VllmMetric("request_prefill_kv_computed_tokens", "graphpod_request_prefill_computed_tokens"),

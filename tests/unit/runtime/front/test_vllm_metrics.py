@@ -65,6 +65,7 @@ def test_values_are_ours_and_labels_are_vllms(own_front: Callable[..., Front]) -
     assert value("generation_tokens_total") == TOKENS * COUNT
     for name in ("time_to_first_token_seconds", "request_num_preemptions", "request_inference_time_seconds"):
         assert value(f"{name}_count") == COUNT
+    assert value("request_params_n_sum") == value("request_params_n_count") == COUNT
     assert value("request_params_max_tokens_sum") == value("request_generation_tokens_sum") == TOKENS * COUNT
     assert (value("iteration_tokens_total_sum"), value("iteration_tokens_total_count")) == (
         (16 + TOKENS) * COUNT,
