@@ -66,8 +66,8 @@ ITL_SECONDS = (
 )
 E2E_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240)
 FEW = (0, 1, 2, 3, 5, 10, 20)
+CHOICES = (1, 2, 5, 10, 20)
 LENGTH_TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
-CHOICES = (1, 2, 5, 10, 20, 50, 100)
 GRAPH_ROWS = tuple(
     row
     for first, last, step in (
@@ -123,7 +123,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_graph_requested_rows", _H, _E, ("phase", "backend"), "Rows before padding of the forward passes up to the largest graph: those replayed, and those that PaddingGate refused.", GRAPH_ROWS),
     # serving
     Metric("graphpod_requests_running", _G, _E, (), "Requests that hold KV pages."),
-    Metric("graphpod_requests_waiting", _G, _E, (), "Requests in the queue."),
+    Metric("graphpod_requests_waiting", _G, _E, (), "Requests in the queue, and those that wait until their grammar is compiled."),
     Metric("graphpod_kv_cache_usage_ratio", _G, _E, (), "KV pages in use over all pages, 0 to 1."),
     Metric("graphpod_kv_cache_capacity_tokens", _G, _E, (), "Tokens the KV cache can hold."),
     Metric("graphpod_kv_cache_info", _G, _E, ("page_size", "pages"), "Always 1; tokens of a KV page, and the pages that requests can own."),
@@ -153,9 +153,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_time_per_output_token_seconds", _H, _E, ("model_name",), "Mean time of a token after the first, of requests answered in full.", ITL_SECONDS),
     Metric("graphpod_request_prompt_tokens", _H, _E, ("model_name",), "Prompt tokens of requests answered in full.", LENGTH_TOKENS),
     Metric("graphpod_request_generation_tokens", _H, _E, ("model_name",), "Generated tokens of requests answered in full.", LENGTH_TOKENS),
-    Metric("graphpod_request_choices", _H, _E, ("model_name",), "Answers that requests asked of a prompt (`n`, or `best_of`).", CHOICES),
     Metric("graphpod_request_max_tokens", _H, _E, ("model_name",), "Most tokens that requests could generate (max_tokens, or what the context leaves), of requests that ended by stop or length.", LENGTH_TOKENS),
     Metric("graphpod_request_prefill_computed_tokens", _H, _E, ("model_name",), "Prompt tokens that were computed, not found in the prefix cache, of requests at their first token.", LENGTH_TOKENS),
+    Metric("graphpod_request_choices", _H, _E, ("model_name",), "Answers generated for a prompt (n or best_of), of each prompt accepted.", CHOICES),
     Metric("graphpod_request_preemptions", _H, _E, ("model_name",), "Times that a request was set back to the queue, of requests that ended by stop or length.", FEW),
     Metric("graphpod_http_requests_total", _C, _E, ("handler", "method", "code"), "HTTP answers by route."),
     Metric("graphpod_trace_spans_total", _C, _E, ("result",), "Spans of traced requests: exported, failed (the collector did not take them), dropped (too many waited). Without tracing it has no series."),

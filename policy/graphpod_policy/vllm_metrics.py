@@ -19,6 +19,7 @@ class VllmMetric:
 
     `fixed` are labels with constant values. `split` is one label that our series have too: vLLM's name and ours, and
     vLLM's value for each of ours; series with another value of ours are left out, those that become one are added up.
+    `sums`: a counter, of what our histogram has observed in total.
     """
 
     name: str
@@ -27,6 +28,7 @@ class VllmMetric:
     split: tuple[str, str] | None = None
     values: Mapping[str, str] = field(default_factory=dict)
     constant: float = 0
+    sums: bool = False
 
 
 _FINISHED = {"stop": "stop", "length": "length", "abort": "abort", "slow_reader": "abort", "error": "error"}
@@ -55,6 +57,16 @@ VLLM_METRICS: tuple[VllmMetric, ...] = (
     _none("mm_cache_hits_total"),
     VllmMetric("num_preemptions_total", "graphpod_preemptions_total"),
     VllmMetric("prompt_tokens_total", "graphpod_prompt_tokens_total"),
+    VllmMetric(
+        "prompt_tokens_by_source_total",
+        "graphpod_request_prefill_computed_tokens",
+        (("source", "local_compute"),),
+        sums=True,
+    ),
+    VllmMetric(
+        "prompt_tokens_by_source_total", "graphpod_prefix_cache_hit_tokens_total", (("source", "local_cache_hit"),)
+    ),
+    VllmMetric("prompt_tokens_by_source_total", None, (("source", "external_kv_transfer"),)),
     VllmMetric("generation_tokens_total", "graphpod_generation_tokens_total"),
     VllmMetric(
         "request_success_total",

@@ -57,13 +57,17 @@ class AsyncEngine:
         self._ownership: Ownership | None = None
         self._service: Service | None = None
         self._runner: Runner | None = None
+        self._closed = False
         self._places: asyncio.Semaphore
         """Set when the engine is Ready."""
 
     async def start(self) -> None:
         """Loads, captures and checks; returns when Ready. StartFailure for a start that fails, SecondEngine when there
-        is another engine in this process. Cancelled, it returns at once, and the thread ends after its start.
+        is another engine in this process, EngineClosed when `close` came meanwhile. Cancelled, it returns at once, and
+        the thread ends after its start.
         """
+        if self._closed:
+            raise EngineClosed("the engine is closed; make a new AsyncEngine")
         if self._requests is not None:
             raise EngineClosed("the engine was started already; make a new AsyncEngine")
         self._ownership = Ownership.of_own_thread()
@@ -75,7 +79,8 @@ class AsyncEngine:
             requests.give_up()
             raise
         runner = requests.runner
-        assert runner is not None
+        if self._closed or runner is None:
+            raise EngineClosed("the engine was closed while it started; make a new AsyncEngine")
         self._runner = runner
         self._places = asyncio.Semaphore((runner.config.max_batch or 1) * (1 + WAITING_FOR_EACH))
         self._service = self._settings.service(requests, runner.report)
@@ -158,7 +163,10 @@ class AsyncEngine:
         return Metrics((*self._runner.counters.snapshot(), *service.metrics.snapshot()))
 
     async def close(self) -> None:
-        """Ends what is open, with an error, and gives thread and memory back; a second call does nothing."""
+        """Ends what is open, with an error, and gives thread and memory back; a second call does nothing. Waits for the
+        end of a start that goes on.
+        """
+        self._closed = True
         self._service = self._runner = None
         requests = self._requests
         if requests is None or requests.ended.done():

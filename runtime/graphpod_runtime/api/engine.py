@@ -10,7 +10,7 @@ from graphpod_policy import EngineConfig, Policy
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
 from graphpod_runtime.api.callers_thread import TURNS, TurnedEngine
 from graphpod_runtime.api.embeddings import check, embedded
-from graphpod_runtime.api.errors import EngineClosed, in_our_words
+from graphpod_runtime.api.errors import EngineClosed, RequestError, in_our_words, in_words, of_several
 from graphpod_runtime.api.local_config import AUTO
 from graphpod_runtime.api.metrics import Metrics
 from graphpod_runtime.api.ownership import Ownership
@@ -19,6 +19,7 @@ from graphpod_runtime.api.results import Chunk, Embedded, Generated
 from graphpod_runtime.api.sampling_options import SamplingOptions
 from graphpod_runtime.api.settings import Settings, log, words_of
 from graphpod_runtime.front.openai.service import Service
+from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.wire.messages import Grammar
 from graphpod_runtime.wire.report import Report
 
@@ -91,8 +92,9 @@ class Engine:
         """A continuation of each prompt: texts or lists of token ids, one or several. `stream`: an iterator of its
         pieces; closing it aborts what is not generated yet.
 
-        RequestRefused for a prompt that the model cannot take, before any has run; EngineFailed when the engine fails;
-        EngineClosed after `close`.
+        RequestRefused for a prompt that the model cannot take, before any has run; EngineClosed after `close`.
+        EngineFailed when the engine fails, at once. One prompt that fails ends none of the others: its error is raised
+        when all have ended, and has their `answers`.
         """
         service = self._open()
         one = is_prompt(prompts)
@@ -150,7 +152,7 @@ class Engine:
     def embed(self, prompts: Sequence[Prompt]) -> list[Embedded]: ...
     def embed(self, prompts: Prompt | Sequence[Prompt]) -> Embedded | list[Embedded]:
         """The vector of each prompt, pooled as the model's folder says; where it says nothing, the last token's state.
-        Errors are those of `generate`.
+        Errors are those of `generate`, but one prompt that fails ends the call.
         """
         service, pooler = self._open(), self._settings.pooler
         one = is_prompt(prompts)
@@ -229,32 +231,54 @@ class Engine:
             grammar = self._service.grammar_at_once(options)
             for prompt in prompts:
                 generation_of(self._service, prompt, options, param, grammar)  # refuses it, before any has run
-        chunks = self._chunks(prompts, options, param, grammar)
+        failed: dict[int, RequestError] = {}
+        chunks = self._chunks(prompts, options, param, grammar, failed)
         if stream:
-            return chunks
+            return _ended_by(failed, chunks, len(prompts), one=one)
         parts: list[list[Chunk]] = [[] for _ in prompts]
         for chunk in chunks:
             parts[chunk.index].append(chunk)
-        answers = [whole(prompt, own) for prompt, own in zip(prompts, parts, strict=True)]
-        return answers[0] if one else answers
+        if not failed:
+            answers = [whole(prompt, own) for prompt, own in zip(prompts, parts, strict=True)]
+            return answers[0] if one else answers
+        if one:
+            raise failed[0]
+        found = [failed.get(index) or whole(prompts[index], own) for index, own in enumerate(parts)]
+        raise of_several(failed, len(prompts), found)
 
     def _chunks(
-        self, prompts: list[list[int]], options: SamplingOptions, param: str, grammar: Grammar | None
+        self,
+        prompts: list[list[int]],
+        options: SamplingOptions,
+        param: str,
+        grammar: Grammar | None,
+        failed: dict[int, RequestError],
     ) -> Iterator[Chunk]:
+        """Of all prompts; the error of each that fails comes into `failed`."""
         made: list[Chunk] = []
 
         async def work(index: int) -> None:
-            generation = generation_of(self._open(), prompts[index], options, param, grammar)
-            async with contextlib.aclosing(chunks_of(generation, options, index)) as chunks:
-                async for chunk in chunks:
-                    made.append(chunk)  # noqa: PERF401  a comprehension would hand them over at the end
+            try:
+                generation = generation_of(self._open(), prompts[index], options, param, grammar)
+                async with contextlib.aclosing(chunks_of(generation, options, index)) as chunks:
+                    async for chunk in chunks:
+                        made.append(chunk)  # noqa: PERF401  a comprehension would hand them over at the end
+            except ApiError as error:
+                failed[index] = in_words(error)
 
         for first in range(0, len(prompts), AT_ONCE):
             self._open()
             works = [work(index) for index in range(first, min(first + AT_ONCE, len(prompts)))]
-            with in_our_words(), contextlib.closing(self._requests.run(works)) as passes:
+            with contextlib.closing(self._requests.run(works)) as passes:
                 for _ in passes:
                     yield from made
                     made.clear()
             yield from made
             made.clear()
+
+
+def _ended_by(failed: dict[int, RequestError], chunks: Iterator[Chunk], count: int, *, one: bool) -> Iterator[Chunk]:
+    """All `chunks`, then the error of those of `count` prompts that have `failed` meanwhile."""
+    yield from chunks
+    if failed:
+        raise failed[0] if one else of_several(failed, count)

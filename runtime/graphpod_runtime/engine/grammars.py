@@ -1,13 +1,23 @@
 """Requests whose answers have grammars wait here until those are compiled. No pass waits with them."""
 
+import time
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from graphpod_runtime.grammar.compiler import Compiler, Compiling
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.grammar.vocabulary import read_vocabulary
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
+
+
+class Waiting(NamedTuple):
+    """A request that waits for its grammar, since a time of time.monotonic()."""
+
+    command: Submit
+    compiling: Compiling
+    since: float
 
 
 class Grammars:
@@ -20,31 +30,31 @@ class Grammars:
             counters.observer("graphpod_grammar_compile_duration_seconds"),
             counters.adder("graphpod_grammar_cache_hits_total"),
         )
-        self._waiting: dict[str, tuple[Submit, Compiling]] = {}
+        self._waiting: dict[str, Waiting] = {}
 
     @property
-    def busy(self) -> bool:
-        """Whether a request waits."""
-        return bool(self._waiting)
+    def waiting(self) -> int:
+        """Requests that wait."""
+        return len(self._waiting)
 
     def wait(self, command: Submit) -> None:
         """The request waits for its grammar."""
         assert command.grammar is not None, "a request without a grammar waits for none"
-        self._waiting[command.id] = command, self.compiler.start(command.grammar)
+        self._waiting[command.id] = Waiting(command, self.compiler.start(command.grammar), time.monotonic())
 
     def abort(self, id: str) -> bool:
         """Forgets a request. False when it does not wait."""
         return self._waiting.pop(id, None) is not None
 
-    def compiled(self) -> list[tuple[Submit, AnswerGrammar] | Finished]:
+    def compiled(self) -> list[tuple[Waiting, AnswerGrammar] | Finished]:
         """The requests whose grammars are there since the last call, each with its own; the end of those whose cannot
         be used."""
-        found: list[tuple[Submit, AnswerGrammar] | Finished] = []
-        for id, (command, compiling) in list(self._waiting.items()):
-            if compiling.done():
+        found: list[tuple[Waiting, AnswerGrammar] | Finished] = []
+        for id, waiting in list(self._waiting.items()):
+            if waiting.compiling.done():
                 del self._waiting[id]
                 try:
-                    found.append((command, AnswerGrammar(compiling.result().deep_copy())))
+                    found.append((waiting, AnswerGrammar(waiting.compiling.result().copy())))
                 except Exception as error:  # noqa: BLE001  whatever it is, it is the end of this request alone
                     found.append(Finished(id, FinishReason.Error, f"the answer's grammar cannot be used: {error}"))
         return found

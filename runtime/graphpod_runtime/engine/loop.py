@@ -96,13 +96,15 @@ class Loop:
             runner.eos_ids,
         )
         capacity = runner.pages.capacity * config.page_size
-        self._metrics = ServingMetrics(runner.counters, self.scheduler, capacity, config.model.name)
+        self._metrics = ServingMetrics(
+            runner.counters, self.scheduler, capacity, config.model.name, lambda: self.grammars.waiting
+        )
         self._pipeline = RunAhead(self.scheduler, runner, self._planned)
 
     @property
     def busy(self) -> bool:
         """Whether a request is open or a pass in flight."""
-        return self._pipeline.busy or self.grammars.busy
+        return self._pipeline.busy or self.grammars.waiting > 0
 
     def run(self) -> None:
         """Serves until a Drain has come and every request has ended. What the runner raises is not caught: after an
@@ -118,9 +120,14 @@ class Loop:
         events: list[Event] = []
         for command in self._link.poll(self._patience()):
             events += self._obey(command)
-        if self.grammars.busy:
+        if self.grammars.waiting:
             for found in self.grammars.compiled():
-                events += [found] if isinstance(found, Finished) else self._submit(*found)
+                if isinstance(found, Finished):
+                    events.append(found)
+                else:
+                    waited, grammar = found
+                    events += self._submit(waited.command, grammar, waited.since)
+            self._report_load()
         if busy := self._pipeline.busy:
             self._worked = time.monotonic()
             landed = self._pipeline.turn()
@@ -140,7 +147,7 @@ class Loop:
         """Seconds to wait for a command."""
         if self._pipeline.busy or time.monotonic() - self._worked < self._awake:
             return 0.0
-        return COMPILING_SECONDS if self.grammars.busy else IDLE_SECONDS
+        return COMPILING_SECONDS if self.grammars.waiting else IDLE_SECONDS
 
     def _obey(self, command: Command) -> list[Event]:
         match command:
@@ -148,7 +155,7 @@ class Loop:
                 if (message := outside(command.prompt, self._runner.vocabulary)) is not None:
                     return [Finished(command.id, FinishReason.Error, message)]
                 if command.grammar is None:
-                    return self._submit(command, None)
+                    return self._submit(command, None, time.monotonic())
                 self.grammars.wait(command)
             case Abort():
                 if self.grammars.abort(command.id):
@@ -160,7 +167,7 @@ class Loop:
                 self._draining = True
         return []
 
-    def _submit(self, command: Submit, grammar: AnswerGrammar | None) -> list[Event]:
+    def _submit(self, command: Submit, grammar: AnswerGrammar | None, arrived: float) -> list[Event]:
         sequence = _sequence(command, grammar)
         try:
             self.scheduler.submit(sequence)
@@ -168,7 +175,7 @@ class Loop:
             return [Finished(command.id, FinishReason.Rejected, str(error))]
         except DoesNotFit as error:
             return [Finished(command.id, FinishReason.Error, str(error))]
-        self._metrics.arrived(sequence)
+        self._metrics.arrived(sequence, arrived)
         return []
 
     def _events(self, progress: Progress) -> list[Event]:
@@ -197,6 +204,10 @@ class Loop:
     def _planned(self) -> None:
         """A pass is planned, and not launched yet."""
         self._metrics.planned()
+        self._report_load()
+
+    def _report_load(self) -> None:
+        """Reports the gauges of the load that have changed, where the latest look is old enough."""
         if (now := time.monotonic()) - self._gauged > GAUGES_SECONDS:
             self._gauged = now
             if changed := self._metrics.load_changes():

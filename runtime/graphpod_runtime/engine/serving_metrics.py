@@ -1,6 +1,7 @@
 """What the loop measures: the state of queue and KV cache, and each request from its arrival to its last token."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphpod_policy import Phase, Policy
@@ -26,9 +27,12 @@ class _Times:
 class ServingMetrics:
     """Writes the series of serving. Names and labels are checked once, when this is made."""
 
-    def __init__(self, counters: Counters, scheduler: Scheduler, capacity_tokens: int, model: str) -> None:
-        """`capacity_tokens`: what the KV cache can hold; `model`: its name."""
-        self._counters, self._scheduler = counters, scheduler
+    def __init__(
+        self, counters: Counters, scheduler: Scheduler, capacity_tokens: int, model: str, before: Callable[[], int]
+    ) -> None:
+        """`capacity_tokens`: what the KV cache can hold; `model`: its name; `before`: how many requests wait that the
+        scheduler does not have yet."""
+        self._counters, self._scheduler, self._before = counters, scheduler, before
         self._open, self._queue = dict[str, _Times](), dict[str, Sequence]()
         """Requests that have not ended, and those of them that were never admitted."""
         self._asked_tokens = 0
@@ -59,12 +63,11 @@ class ServingMetrics:
         self._adders = [counters.adder(name) for name in names]
         self._totals = [0] * len(names)
 
-    def arrived(self, sequence: Sequence) -> None:
-        """The scheduler has taken a request."""
-        now = time.monotonic()
-        self._open[sequence.id], self._queue[sequence.id] = _Times(now), sequence
+    def arrived(self, sequence: Sequence, at: float) -> None:
+        """The scheduler has taken a request that came `at` a time of time.monotonic()."""
+        self._open[sequence.id], self._queue[sequence.id] = _Times(at), sequence
         if sequence.marks is not None:
-            sequence.marks.arrived = now
+            sequence.marks.arrived = at
 
     def left(self, id: str) -> None:
         """A request has ended without an answer."""
@@ -137,7 +140,7 @@ class ServingMetrics:
         return self._counters.changes_of(LOAD)
 
     def _load(self) -> None:
-        values = (self._scheduler.running, self._scheduler.waiting, self._scheduler.usage)
+        values = (self._scheduler.running, self._scheduler.waiting + self._before(), self._scheduler.usage)
         for name, value in zip(LOAD, values, strict=True):
             self._counters.set(name, value)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from graphpod_policy.config import ServingConfig
 from graphpod_runtime.front import request_body
 from graphpod_runtime.front.anthropic import blocks
 from graphpod_runtime.front.anthropic import request as anthropic
@@ -29,6 +30,7 @@ from graphpod_runtime.front.openai.responses import request as responses
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
 from graphpod_runtime.front.openai.sampling import sampling_fields, truncation
 from graphpod_runtime.front.openai.structured import check
+from graphpod_runtime.front.openai.turn import tool_fields
 from graphpod_runtime.front.request_id import MAX_LENGTH
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import SHOWN, Code
@@ -80,7 +82,11 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("strings, lists and objects of one body", f"{parse.MAX_NODES}"),
     ("items and fields of one body", f"{parse.MAX_ITEMS}"),
     ("messages of a conversation, prompts of a completion", f"{fields.MAX_MESSAGES}"),
-    ("open requests of one pod, each prompt counted", "`maxBatch` + `spec.serving.maxQueue`"),
+    (
+        "open requests of one pod, where each answer to each prompt counts as one",
+        f"`maxBatch` + {ServingConfig().max_queue}. Their prompts hold at most so many tokens as the KV cache has, "
+        f"times (`maxBatch` + {ServingConfig().max_queue}) / `maxBatch`",
+    ),
     ("stop strings", f"{fields.MAX_STOPS}, each of at most {fields.MAX_STOP_LENGTH} characters"),
     ("stop tokens", f"{fields.MAX_STOPS}"),
     ("answers to one prompt (`n`, `best_of`)", f"{sampling_fields.MAX_CHOICES}"),
@@ -101,8 +107,16 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("a grammar, or a JSON schema", f"{bounds.MAX_CHARACTERS} characters; a schema {bounds.MAX_DEPTH} levels"),
     ("properties of one object of a schema", f"{bounds.MAX_PROPERTIES}"),
     ("values of one `enum`, strings of `choice`", f"{bounds.MAX_OPTIONS}"),
+    ("`$ref`s of a schema, its definitions, rules of a grammar", f"{bounds.MAX_REFERENCES} each"),
+    ("`multipleOf` of a schema", f"{bounds.MAX_MULTIPLE}"),
+    ("`whitespace_pattern`", f"{bounds.MAX_BLANKS} characters"),
     ("parts of a structural tag", f"{structural_tag.MAX_TAGS}"),
     ("the time to compile a grammar", f"{check.SECONDS:.0f} s"),
+    (
+        "tools",
+        f"{tool_fields.MAX_TOOLS}, {tool_fields.MAX_TOOLS_BYTES >> 20} MiB together as JSON, "
+        f"each with {tool_fields.MAX_TOOL_DEPTH} levels of parameters",
+    ),
     ("tool calls of one earlier turn", f"{fields.MAX_TOOL_CALLS}"),
     ("inputs of an embedding, texts of a score", f"{vectors.MAX_INPUTS}"),
     ("numbers of all vectors of one answer", f"{vector_routes.MAX_NUMBERS}"),
@@ -119,6 +133,7 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("connections of one pod", f"{connection.MAX_CONNECTIONS}, fewer where the limit of open files is low"),
     ("requests sent ahead on one connection", f"{connection.MAX_AHEAD}"),
     ("a stream's client reads nothing", f"{stream.STALLED_SECONDS:.0f} s, or {MOST_WAITING} tokens that wait"),
+    ("the client of another answer reads nothing", f"{connection.UNREAD_SECONDS:.0f} s"),
 )
 
 
@@ -232,7 +247,8 @@ def _fields(
 def _type(schema: Mapping[str, Any]) -> str:
     """In words, with bounds."""
     if "anyOf" in schema:
-        return " or ".join(_type(branch) for branch in schema["anyOf"] if branch.get("type") != "null")
+        branches = (_type(branch) for branch in schema["anyOf"] if branch.get("type") != "null")
+        return " or ".join(dict.fromkeys(branches))
     if "$ref" in schema or "oneOf" in schema:
         return "object"
     if "enum" in schema or "const" in schema:
@@ -240,14 +256,19 @@ def _type(schema: Mapping[str, Any]) -> str:
     kind = schema.get("type", "value")
     if kind == "array":
         most = f"at most {schema['maxItems']} " if "maxItems" in schema else ""
-        return f"list of {most}{re.sub(FIRST_WORD, 's', _type(schema['items']), count=1)}"
+        return f"list of {most}{_plural(_type(schema['items']))}"
     if kind == "object":
         values = schema.get("additionalProperties")
-        of = f" of {_type(values).partition(',')[0]}s" if isinstance(values, dict) and "type" in values else ""
+        of = f" of {_plural(_type(values).partition(',')[0])}" if isinstance(values, dict) and "type" in values else ""
         return f"object{of}, at most {schema['maxProperties']}" if "maxProperties" in schema else "object"
     if kind == "string":
         return f"string of at most {schema['maxLength']} characters" if "maxLength" in schema else "string"
     return f"{kind}{_range(schema)}"
+
+
+def _plural(kind: str) -> str:
+    """Its first word in the plural."""
+    return re.sub(FIRST_WORD, "s", kind, count=1)
 
 
 def _range(schema: Mapping[str, Any]) -> str:

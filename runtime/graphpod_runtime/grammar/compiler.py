@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 from llguidance import LLMatcher, LLTokenizer
 
@@ -13,9 +14,29 @@ from graphpod_runtime.grammar.bounds import GrammarInvalid, refuse_long
 from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.wire.messages import Grammar
 
-Compiling = Future[LLMatcher]
-"""A matcher to copy, once it is there: `.deep_copy()` takes microseconds. GrammarInvalid for a grammar that cannot be
-used."""
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What became of a grammar: a matcher at the beginning of an answer, which is not to be changed, or why the grammar
+    cannot be used. An exception in its place would grow by a traceback with each request that raises it.
+    """
+
+    matcher: LLMatcher | None
+    problem: str = ""
+
+    def copy(self) -> LLMatcher:
+        """A matcher of one answer; takes microseconds. GrammarInvalid for a grammar that cannot be used."""
+        if self.matcher is None:
+            raise GrammarInvalid(self.problem)
+        return self.matcher.deep_copy()
+
+    def refuse(self) -> None:
+        """GrammarInvalid for a grammar that cannot be used."""
+        if self.matcher is None:
+            raise GrammarInvalid(self.problem)
+
+
+Compiling = Future[Compiled]
 THREADS = 2
 STACK = 256 << 20
 """Bytes of a thread's stack, of which only what is used is there. llguidance recurses, and a stack that is too small
@@ -56,7 +77,7 @@ class Compiler:
             refuse_long(grammar.whitespace or "", "whitespace pattern")
         except GrammarInvalid as error:
             refused = Compiling()
-            refused.set_exception(error)
+            refused.set_result(Compiled(None, str(error)))
             return refused
         # A text may be long: only its digest is kept.
         key = hashlib.sha256(
@@ -68,22 +89,30 @@ class Compiler:
                 self._kept.move_to_end(key)
                 self._hit()
                 return future
-            future = self._kept[key] = self._submit(grammar)
+            future = self._kept[key] = self._submit(grammar, key)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return future
 
-    def _submit(self, grammar: Grammar) -> Compiling:
+    def _submit(self, grammar: Grammar, key: bytes) -> Compiling:
         """The pool starts its threads here, with the stack that is set now."""
         before = threading.stack_size(STACK)
         try:
-            return self._threads.submit(self._compile, grammar)
+            return self._threads.submit(self._compile, grammar, key)
         finally:
             threading.stack_size(before)
 
-    def _compile(self, grammar: Grammar) -> LLMatcher:
-        vocabulary, began = self.prepare(), time.perf_counter()
+    def _compile(self, grammar: Grammar, key: bytes) -> Compiled:
         try:
-            return compiled(vocabulary, grammar)
-        finally:
-            self._took(time.perf_counter() - began)
+            vocabulary, began = self.prepare(), time.perf_counter()
+            try:
+                return Compiled(compiled(vocabulary, grammar))
+            finally:
+                self._took(time.perf_counter() - began)
+        except GrammarInvalid as error:
+            return Compiled(None, str(error))
+        except BaseException:
+            # Of the process, not of the grammar: the next request tries again.
+            with self._lock:
+                self._kept.pop(key, None)
+            raise

@@ -86,6 +86,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
         what.add_argument(
             "--cancel-after", type=length, default=length_of("8"), metavar="LENGTH", help="pieces; default: 8"
         ),
+        what.add_argument("--json-schema", action="store_true", help="answers are lists of objects, by a JSON schema"),
         what.add_argument("--stop-at-eos", action="store_true", help="else ignore_eos is sent: lengths are as asked"),
         what.add_argument("--api", type=one_of(Api), metavar="API", help=f"{' or '.join(Api)}; chat with --turns"),
         what.add_argument(
@@ -169,6 +170,7 @@ def _load(given: Given, seed: str, ids: bool, vocab: int, *, endless: bool) -> L
         cancel=given.cancel,
         cancel_after=given.cancel_after,
         sampling={name: value for name in SAMPLING if (value := getattr(given, name)) is not None},
+        json_schema=given.json_schema,
         ignore_eos=not given.stop_at_eos,
         api=api,
         form=Form.Text if text or given.prompts is Form.Text else Form.Ids,

@@ -22,6 +22,8 @@ poisson-mix        --rate {rate} --requests 1000 --input 32-1023 --output 16-255
 shared-prefix      --concurrency 8 --requests 240 --prefix 1536 --input 64 --output 32
 greedy-32          --concurrency 32 --requests 512 --input 128 --output 128
 sampled-32         --concurrency 32 --requests 512 --input 128 --output 128 --temperature 0.8 --top-p 0.95
+schema-32          --concurrency 32 --requests 512 --input 128 --output 128 --json-schema
+schema-ttft-512    --concurrency 1 --requests 30 --input 512 --output 1 --json-schema
 """
 H200_LARGE = """
 long-prompts       --concurrency 16 --requests 16 --input 512 --output 2048 --also '--rate 0.5 --arrivals constant --input 8192 --output 1'
@@ -34,6 +36,9 @@ SUITES = {
     "cpu": """
 one-stream         --concurrency 1 --requests 4 --input 32 --output 32
 closed-4           --concurrency 4 --requests 16 --input 64 --output 32
+schema-4           --concurrency 4 --requests 16 --input 64 --output 32 --json-schema
+ttft               --concurrency 1 --requests 20 --input 64 --output 1
+schema-ttft        --concurrency 1 --requests 20 --input 64 --output 1 --json-schema
 second-turn        --concurrency 1 --requests 5 --turns 2 --input 500 --next-input 20 --output 8
 """,
 }

@@ -13,11 +13,22 @@ from torch import Tensor
 from graphpod_runtime.engine.forward.sampler import SamplingBatch, greedy
 from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.grammar.matcher import MaskWriter
-from graphpod_runtime.kernels.sampling.token_mask import BITS, masker_for, words_of
+from graphpod_runtime.kernels.sampling.token_mask import BITS, MaskRows, masker_for, words_of
 from graphpod_runtime.wire.counters import Counters
 
 MOST_THREADS = 8
 """That write masks: a row takes 5 µs to 100 µs, and 35 ms where its grammar is at the bounds."""
+
+
+def masked(mask: MaskRows, logits: Tensor, chosen: Tensor, rows: Tensor, bits: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits [all, vocab] in which `rows` [masked] have -inf where their bits [masked, words] allow no token, and the
+    greedy tokens [all], which were `chosen` without: NOTHING_LEFT where none is.
+    """
+    logits = mask(logits, rows, bits)
+    before, best = chosen[rows], greedy(logits[rows])
+    # A row that was not finite stays so, whatever the mask hides of it.
+    best = torch.where(before < 0, before, best.masked_fill(best < 0, NOTHING_LEFT))
+    return logits, chosen.index_copy(0, rows, best)
 
 
 class Masks:
@@ -34,16 +45,10 @@ class Masks:
         self._took = counters.observer("graphpod_grammar_mask_duration_seconds")
 
     def applied(self, members: SamplingBatch, logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [rows, vocab] in which the rows with a grammar have -inf where it allows no token, and the greedy
-        tokens [rows] of all, NOTHING_LEFT where none is. `logits` stay as they are.
-        """
+        """As `masked`, for the rows that have grammars. `logits` stay as they are."""
         bits = self._bits(members)
         rows = torch.tensor(members.masked).to(self._device, non_blocking=True)
-        logits = self._mask(logits, rows, bits.to(self._device, non_blocking=True))
-        before, best = chosen[rows], greedy(logits[rows])
-        # A row that was not finite stays so, whatever the mask hides of it.
-        best = torch.where(before < 0, before, best.masked_fill(best < 0, NOTHING_LEFT))
-        return logits, chosen.index_copy(0, rows, best)
+        return masked(self._mask, logits, chosen, rows, bits.to(self._device, non_blocking=True))
 
     def _bits(self, members: SamplingBatch) -> Tensor:
         """[masked, words] on the host. What it gave before has been read: the pass of those masks has landed."""

@@ -2,14 +2,17 @@
 that it takes at its peak stays free of KV cache.
 """
 
+import torch
 from torch import Tensor
 
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine.forward.masks import masked
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.sampling.draw import drawer_for
+from graphpod_runtime.kernels.sampling.token_mask import masker_for, words_of
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 
 FILTERS = Sampling(1.0, 0.9, seed=0, top_k=50, min_p=0.01)
@@ -26,11 +29,14 @@ WAYS = (
 
 def rehearsed(logits: Tensor, positions: Tensor, slot_tokens: Tensor, context: int) -> list[Tensor]:
     """Tokens of logits [rows, vocab], drawn in every way from sequences of `context` tokens, which are all on the
-    scratch page of `slot_tokens`."""
+    scratch page of `slot_tokens`. Every row has a grammar that allows all tokens."""
     rows, vocab = logits.shape
-    at_once, chosen = rows_at_once(vocab, context), greedy(logits)
+    device, at_once, chosen = logits.device, rows_at_once(vocab, context), greedy(logits)
+    allowed = torch.full((rows, words_of(vocab)), -1, dtype=torch.int32, device=device)
+    # The caller keeps the logits without masks, as a pass does that scores its answers.
+    logits, chosen = masked(masker_for(device), logits, chosen, torch.arange(rows, device=device), allowed)
     pages = [SCRATCH_PAGE] * -(-context // slot_tokens.shape[1])
-    sampler, drawn = Sampler(drawer_for(logits.device), logits.device, (0,), at_once), []
+    sampler, drawn = Sampler(drawer_for(device), device, (0,), at_once), []
     for way in WAYS:
         # Where rows are processed in parts, the first part is as large as any.
         count = rows if not way.processing.changes else min(rows, at_once)

@@ -278,7 +278,7 @@ class Starter:
 
         def prefill() -> object:
             """The largest chunk, of requests that want log-probabilities of their prompts; logits of their answers,
-            and tokens drawn with every filter."""
+            and tokens drawn with grammars and every filter."""
             hidden = device_state.passes[Phase.Prefill].eager(inputs, attention.run, inputs.count)[0]
             logits = model.head(hidden[-config.max_batch :])
             scored = hidden[-rows_at_once(model.shape.vocab) :]

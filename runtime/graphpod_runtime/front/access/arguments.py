@@ -17,7 +17,10 @@ def add_http_options(parser: argparse.ArgumentParser) -> None:
     """Those that `http_options` reads."""
     group = parser.add_argument_group("HTTP server")
     group.add_argument(
-        "--api-key-file", type=Path, metavar="FILE", help="require one of this file's keys (one a line) for /v1/"
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="require one of this file's keys (one a line), except for /health and /ping",
     )
     group.add_argument(
         "--tls-folder", type=Path, metavar="DIR", help="serve HTTPS with this folder's tls.crt and tls.key"

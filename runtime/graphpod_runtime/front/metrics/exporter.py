@@ -73,7 +73,7 @@ class FrontMetrics:
         self.next_tokens = self._counters.observer("graphpod_inter_token_latency_seconds", model_name=model)
         """So many tokens have come, each so many seconds after the one before it: (seconds, tokens)."""
         self.choices = self._counters.observer("graphpod_request_choices", model_name=model)
-        """A request asks so many answers of a prompt."""
+        """So many answers will be generated for a prompt, of so many prompts: (answers, prompts)."""
         self._first_token, self._whole, self._of_prompts, self._of_answers, self._per_token = (
             self._counters.observer(name, model_name=model)
             for name in (

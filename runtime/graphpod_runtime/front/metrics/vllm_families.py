@@ -21,7 +21,7 @@ def families(samples: Samples, status: Status) -> Iterator[Metric]:
     for name, together in groupby(VLLM_METRICS, key=lambda row: row.name):
         rows = list(together)
         source = BY_NAME[rows[0].source] if rows[0].source is not None else None
-        if source is not None and source.kind is Kind.Histogram:
+        if source is not None and source.kind is Kind.Histogram and not rows[0].sums:
             yield _histogram(rows[0], samples, model)
             continue
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily

@@ -164,7 +164,7 @@ class Generation:
             for _ in range(self.options.choices)
         ]
         self.metrics.accepted(self.prompt_tokens)
-        self.metrics.choices(self.options.choices)
+        self.metrics.choices(self.options.choices, len(self.prompts))
         try:
             requests = [self._submit(index) for index in range(len(self._choices))]
             with self.engine.submit(requests, self.overrun) as stream:

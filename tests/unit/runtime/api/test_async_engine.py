@@ -166,6 +166,21 @@ async def test_a_start_that_fails_or_is_cancelled_leaves_no_thread(
         assert (await after.generate("a", GREEDY)).text
 
 
+async def test_close_ends_a_start_that_goes_on(llama: tuple[Path, LlamaForCausalLM]) -> None:
+    engine = AsyncEngine(config=eager(llama[0]))
+    start = asyncio.create_task(engine.start())
+    await asyncio.sleep(0)
+    await engine.close()
+    with pytest.raises(EngineClosed, match="closed while it started"):
+        await start
+    with pytest.raises(EngineClosed, match="not started, or closed"):
+        await engine.generate("a")
+    with pytest.raises(EngineClosed, match="closed; make a new"):
+        await engine.start()
+    await asyncio.to_thread(requests_of(engine).thread.join, 60)
+    assert not requests_of(engine).thread.is_alive()
+
+
 def test_an_exception_in_the_caller_s_loop_leaves_no_thread(llama: tuple[Path, LlamaForCausalLM]) -> None:
     started: list[AsyncEngine] = []
 

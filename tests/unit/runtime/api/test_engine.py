@@ -12,6 +12,7 @@ from transformers import LlamaForCausalLM
 
 from graphpod_policy import ExitCode, Policy
 from graphpod_runtime import Engine, EngineClosed, EngineFailed, RequestRefused, SamplingOptions
+from graphpod_runtime.api.results import Generated
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.schedule.batch import Batch
 from graphpod_runtime.wire.messages import FinishReason
@@ -228,6 +229,42 @@ def test_logits_that_are_not_finite_end_their_request_alone(llama: tuple[Path, L
             engine.generate([5, 200, 7], GREEDY)
         assert engine.generate([5, 6, 7], SamplingOptions(temperature=0, max_tokens=1)).token_ids != (200,)
         assert unused(engine)
+
+
+def test_one_prompt_that_fails_ends_no_other_and_its_error_has_their_answers(
+    llama: tuple[Path, LlamaForCausalLM], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphpod_runtime.api.engine.AT_ONCE", 3)
+    good, bad = [[5, 6, 7], [8, 9], [10, 11, 12, 13]], [5, 200, 7]
+    with Engine(config=eager(llama[0])) as engine:
+        alone = [engine.generate(prompt, GREEDY) for prompt in good]
+        assert not any(200 in answer.token_ids for answer in alone)
+        with torch.no_grad():
+            _embedding(engine)[200] = float("nan")
+        with pytest.raises(EngineFailed, match=r"prompt 1: .*no finite logits.* \(2 of 5 prompts failed\)") as caught:
+            engine.generate([good[0], bad, good[1], good[2], bad], GREEDY)
+        found = caught.value.answers
+        assert [one.text for one in found if isinstance(one, Generated)] == [answer.text for answer in alone]
+        assert [index for index, one in enumerate(found) if isinstance(one, EngineFailed)] == [1, 4]
+        texts = [""] * 3
+
+        def read() -> None:
+            for chunk in engine.generate([bad, *good[:2]], GREEDY, stream=True):
+                texts[chunk.index] += chunk.text
+
+        with pytest.raises(EngineFailed, match=r"prompt 0: .*no finite logits.*for this model$"):
+            read()
+        assert texts == ["", alone[0].text, alone[1].text]
+        assert unused(engine)
+
+
+def test_prompts_whose_own_masks_leave_nothing_are_refused(engine: Engine) -> None:
+    (end,) = engine.runner.eos_ids
+    options = SamplingOptions(temperature=0, max_tokens=4, allowed_token_ids=[end], min_tokens=2)
+    with pytest.raises(RequestRefused, match=r"prompt 0: .*\(2 of 2 prompts failed\)") as caught:
+        engine.generate([[5, 6], [5, 7]], options)
+    assert all(isinstance(one, RequestRefused) for one in caught.value.answers)
+    assert unused(engine)
 
 
 def _embedding(engine: Engine) -> torch.Tensor:

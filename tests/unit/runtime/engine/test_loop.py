@@ -1,5 +1,6 @@
 """The loop over a link of lists and a runner of arithmetic."""
 
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from graphpod_runtime.wire.messages import (
     Event,
     Finished,
     FinishReason,
+    Grammar,
     Submit,
     Tokens,
 )
@@ -231,6 +233,46 @@ def test_changed_gauges_of_the_load_leave_before_the_pass_and_not_more_often_tha
     assert link.frames[0] != link.frames[-1], "a frame of its own, before that of the pass"
     held = [turn(after=2 * GAUGES_SECONDS) for _ in range(2)]
     assert all(set(values(samples)) <= {"kv_cache_usage_ratio"} for samples in held), "what has not changed is not sent"
+
+
+class AnyText:
+    """Stands for a matcher, and for what became of its grammar: every token fits."""
+
+    def copy(self) -> "AnyText":
+        return self
+
+    def consume_token(self, token: int) -> None:
+        """Fits."""
+
+    def is_stopped(self) -> bool:
+        return False
+
+
+def test_a_request_that_waits_for_its_grammar_counts_as_waiting_and_its_wait_as_time_in_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, link, compiling = Clock(), ListLink(), Future[Any]()
+    for module in ("loop", "grammars", "serving_metrics"):
+        monkeypatch.setattr(f"graphpod_runtime.engine.{module}.time", clock)
+    loop = Loop(CountingRunner(), link, lambda: None)
+    monkeypatch.setattr(loop.grammars.compiler, "start", lambda grammar: compiling)
+
+    def turn(*commands: Command) -> dict[str, Sample]:
+        clock.now += 2 * GAUGES_SECONDS
+        link.turns, link.frames = [list(commands)], []
+        loop.turn()
+        return {sample.name.removeprefix("graphpod_"): sample for sample in link.samples()}
+
+    assert turn(Submit("a", [1] * 3, 2, grammar=Grammar("regex", "a")))["requests_waiting"].value == 1
+    assert turn() == {}, "it waits as before"
+    clock.now += 7
+    compiling.set_result(AnyText())
+    found = turn()
+    assert found["requests_waiting"].value == 0
+    while loop.busy:
+        found |= turn()
+    assert found["requests_running"].value == 0
+    assert 7 < found["request_queue_time_seconds"].value < 8
 
 
 def test_an_idle_loop_sends_nothing() -> None:

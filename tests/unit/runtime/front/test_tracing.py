@@ -246,6 +246,28 @@ def test_spans_that_do_not_fit_the_queue_are_dropped_and_counted() -> None:
     assert counted == {"dropped": 2, "exported": 4}
 
 
+def test_full_messages_follow_each_other_without_a_wait() -> None:
+    """Many spans leave as fast as the collector takes them; the rest waits for more."""
+    counted, all_full = list[int](), threading.Event()
+
+    def count(result: str, spans: int) -> None:
+        assert result == "exported"
+        counted.append(spans)
+        if sum(counted) == 12:
+            all_full.set()
+
+    taking = Holding()
+    taking.go.set()
+    queue = SpanQueue(taking, count, gather=3600, batch=4)  # type: ignore[arg-type]
+    span: Any = object()
+    for _ in range(14):
+        queue.on_end(span)
+    assert all_full.wait(60)
+    assert counted == [4, 4, 4]
+    queue.shutdown(60)
+    assert counted == [4, 4, 4, 2]
+
+
 def test_what_goes_on_after_the_answer_is_not_part_of_its_trace() -> None:
     traces, submit = EngineTraces(lambda: 9.0), Submit("r0", [1, 2], 3)
     assert traces.submitted(submit) is submit, "no trace"

@@ -40,8 +40,9 @@ def test_every_row_names_a_metric_of_the_table_and_a_kind_that_it_can_be() -> No
     for row in VLLM_METRICS:
         if row.source is not None:
             source = BY_NAME[row.source]
-            if source.kind is not Kind.Histogram:
-                assert row.name.endswith("_total") == (source.kind is Kind.Counter), row.name
+            if source.kind is not Kind.Histogram or row.sums:
+                assert row.name.endswith("_total") == (row.sums or source.kind is Kind.Counter), row.name
+            assert not row.sums or source.kind is Kind.Histogram
             assert row.split is None or row.split[1] in source.labels
 
 
@@ -56,7 +57,8 @@ def test_values_are_ours_and_labels_are_vllms(own_front: Callable[..., Front]) -
         return sum(sample.value for sample in found[PREFIX + name] if labels.items() <= sample.labels.items())
 
     for row in VLLM_METRICS:
-        suffix = "_count" if row.source is not None and BY_NAME[row.source].kind is Kind.Histogram else ""
+        histogram = row.source is not None and BY_NAME[row.source].kind is Kind.Histogram and not row.sums
+        suffix = "_count" if histogram else ""
         for sample in found[f"{PREFIX}{row.name}{suffix}"]:
             assert (sample.labels["model_name"], sample.labels["engine"]) == ("echo", "0"), row.name
     assert value("request_success_total") == value("request_success_total", finished_reason="length") == COUNT
@@ -65,7 +67,6 @@ def test_values_are_ours_and_labels_are_vllms(own_front: Callable[..., Front]) -
     assert value("generation_tokens_total") == TOKENS * COUNT
     for name in ("time_to_first_token_seconds", "request_num_preemptions", "request_inference_time_seconds"):
         assert value(f"{name}_count") == COUNT
-    assert value("request_params_n_sum") == value("request_params_n_count") == COUNT
     assert value("request_params_max_tokens_sum") == value("request_generation_tokens_sum") == TOKENS * COUNT
     assert (value("iteration_tokens_total_sum"), value("iteration_tokens_total_count")) == (
         (16 + TOKENS) * COUNT,
@@ -74,6 +75,12 @@ def test_values_are_ours_and_labels_are_vllms(own_front: Callable[..., Front]) -
     assert value("num_requests_waiting_by_reason", reason="capacity") == value("num_requests_waiting") == 0
     assert value("engine_sleep_state", sleep_state="awake") == 1
     assert value("request_prefill_kv_computed_tokens_sum") + value("prefix_cache_hits_total") == 16 * COUNT
+    assert value("request_params_n_count") == value("request_params_n_sum") == COUNT
+    by_source = {sample.labels["source"]: sample.value for sample in found[PREFIX + "prompt_tokens_by_source_total"]}
+    assert by_source["local_compute"] == value("request_prefill_kv_computed_tokens_sum")
+    assert by_source["local_cache_hit"] == value("prefix_cache_hits_total")
+    assert by_source["local_compute"] + by_source["local_cache_hit"] == 16 * COUNT
+    assert by_source["external_kv_transfer"] == 0
     (cache,) = found[PREFIX + "cache_config_info"]
     assert {"block_size", "num_gpu_blocks", "kv_cache_size_tokens", "engine"} <= cache.labels.keys()
     assert (cache.labels["block_size"], cache.value) == ("16", 1)

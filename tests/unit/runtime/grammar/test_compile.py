@@ -2,6 +2,7 @@
 
 import json
 import threading
+import traceback
 from typing import Any
 
 import pytest
@@ -244,9 +245,38 @@ def test_what_looks_costly_and_is_not_is_compiled(vocabulary: LLTokenizer, gramm
 
 def test_a_long_text_is_refused_and_not_kept_and_others_compile_on_a_large_stack(vocabulary: LLTokenizer) -> None:
     before, compiler = threading.stack_size(), Compiler(lambda: vocabulary)
-    assert isinstance(compiler.start(Grammar("regex", "a" * (MAX_CHARACTERS + 1))).exception(), GrammarInvalid)
+    with pytest.raises(GrammarInvalid, match="at most"):
+        compiler.start(Grammar("regex", "a" * (MAX_CHARACTERS + 1))).result(0).refuse()
     assert not compiler._kept
     compiling = compiler.start(Grammar("regex", "a"))
-    assert compiling.result(60).compute_bitmask()
+    assert compiling.result(60).copy().compute_bitmask()
     assert compiler.start(Grammar("regex", "a")) is compiling
     assert threading.stack_size() == before
+
+
+def test_a_refused_grammar_is_an_exception_of_its_own_for_each_request(vocabulary: LLTokenizer) -> None:
+    """One that is kept would hold the frames of every request that has raised it."""
+    compiler, raised = Compiler(lambda: vocabulary), list[GrammarInvalid]()
+    for _ in range(3):
+        with pytest.raises(GrammarInvalid, match="repetition") as caught:
+            compiler.start(Grammar("regex", "*")).result(60).copy()
+        raised.append(caught.value)
+    assert len({id(error) for error in raised}) == 3
+    assert len({str(error) for error in raised}) == 1
+    assert {len(traceback.extract_tb(error.__traceback__)) for error in raised} == {2}
+    assert not any(error.__context__ or error.__cause__ for error in raised)
+    assert compiler._kept[next(iter(compiler._kept))].exception() is None
+
+
+def test_what_is_no_fault_of_the_grammar_is_tried_again(vocabulary: LLTokenizer) -> None:
+    found: list[Exception | LLTokenizer] = [MemoryError(), vocabulary]
+
+    def read() -> LLTokenizer:
+        if isinstance(one := found.pop(0), Exception):
+            raise one
+        return one
+
+    compiler, grammar = Compiler(read), Grammar("regex", "a")
+    with pytest.raises(MemoryError):
+        compiler.start(grammar).result(60)
+    assert compiler.start(grammar).result(60).copy().compute_bitmask()

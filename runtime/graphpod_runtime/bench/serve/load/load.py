@@ -42,6 +42,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     cancel_after: Length = Length(8, 8)
     sampling: dict[str, float] = {}
     """Fields of the request that choose tokens."""
+    json_schema: bool = False
+    """Answers follow the schema of `schema.py`."""
     ignore_eos: bool = True
     api: Api = Api.Completions
     form: Form = Form.Ids

@@ -9,6 +9,7 @@ import msgspec
 
 from graphpod_runtime.bench.serve.load.load import Api, Load
 from graphpod_runtime.bench.serve.load.prompts import Form, ids, words
+from graphpod_runtime.bench.serve.load.schema import RESPONSE_FORMAT
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -56,6 +57,7 @@ def body(load: Load, model: str, talk: Conversation, answers: list[str]) -> dict
         "stream": True,
         "stream_options": {"include_usage": True},
         **({"ignore_eos": True} if load.ignore_eos else {}),
+        **({"response_format": RESPONSE_FORMAT} if load.json_schema else {}),
         **load.sampling,
     }
     if load.api is Api.Chat:

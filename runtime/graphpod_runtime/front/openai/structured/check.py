@@ -29,13 +29,13 @@ class GrammarCheck:
         """
         compiling = self.compiler.start(grammar)
         with _waiting(compiling, param):
-            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(compiling)), SECONDS)
+            (await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(compiling)), SECONDS)).refuse()
 
     def refuse_unusable_at_once(self, grammar: Grammar, param: str) -> None:
         """The same, for callers without an event loop."""
         compiling = self.compiler.start(grammar)
         with _waiting(compiling, param):
-            compiling.result(SECONDS)
+            compiling.result(SECONDS).refuse()
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from collections import Counter
 from itertools import islice, pairwise
 from random import Random
 
+import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -193,3 +195,14 @@ def test_a_prompt_of_ids_begins_with_the_shared_prefix_and_one_of_text_too() -> 
 def test_eos_ends_an_answer_only_if_it_may() -> None:
     load = Load(loop=Closed(1), conversations=1, input=length_of("3"), output=length_of("1"), ignore_eos=False)
     assert "ignore_eos" not in body(load, "m", conversation(load, 0), [])
+
+
+@pytest.mark.parametrize("api", Api)
+def test_answers_by_a_schema_are_requested_as_openai_has_it(api: Api) -> None:
+    load = Load(loop=Closed(1), conversations=1, input=length_of("3"), output=length_of("1"), form=Form.Text, api=api)
+    assert "response_format" not in body(load, "m", conversation(load, 0), [])
+    asked = body(msgspec.structs.replace(load, json_schema=True), "m", conversation(load, 0), [])["response_format"]
+    assert asked["type"] == "json_schema"
+    jsonschema.validate([{"name": "a", "count": 1, "state": "done"}] * 1000, asked["json_schema"]["schema"])
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate([], asked["json_schema"]["schema"])

@@ -15,14 +15,16 @@ from graphpod_runtime.bench.serve.suites import SUITES, SuiteInvalid, rows_of, s
 def test_words_become_a_load() -> None:
     words = (
         "--rate 3 --burstiness 0.5 --requests 9 --input lognormal:300:0.7:10-900 --output 5-6 --prefix 8 "
-        "--prefix-groups 2 --cancel 0.1 --temperature 0.8 --top-p 0.9 --stop-at-eos"
+        "--prefix-groups 2 --cancel 0.1 --temperature 0.8 --top-p 0.9 --stop-at-eos "
+        "--json-schema"
     )
     (load,) = loads_of(read_words(words), 0, "s", ids=True, vocab=100)
     assert load.loop == Open(3.0, Arrivals.Gamma, 0.5)
     assert (load.conversations, load.prefix, load.groups, load.cancel) == (9, 8, 2, 0.1)
     assert (load.input, load.output) == (Length(10, 900, 300, 0.7), Length(5, 6))
     assert load.sampling == {"temperature": 0.8, "top_p": 0.9}
-    assert (load.ignore_eos, load.api, load.form, load.vocab) == (False, Api.Completions, Form.Ids, 100)
+    assert (load.ignore_eos, load.json_schema) == (False, True)
+    assert (load.api, load.form, load.vocab) == (Api.Completions, Form.Ids, 100)
 
 
 def test_a_load_that_accompanies_another_has_no_end_and_prompts_of_its_own() -> None:

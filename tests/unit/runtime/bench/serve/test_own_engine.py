@@ -13,6 +13,7 @@ ROWS = """
 streams  --concurrency 3 --requests 6 --input 5-20 --output 6 --prefix 16
 sampled  --rate 20 --requests 6 --input 8 --output 5 --temperature 0.8 --cancel 0.5 --cancel-after 2
 chat     --concurrency 1 --requests 2 --turns 2 --input 12 --next-input 3 --output 4
+schema   --concurrency 2 --requests 2 --input 8 --output 30 --json-schema
 """
 
 
@@ -33,11 +34,12 @@ def test_a_suite_runs_against_our_own_engine(tiny: Path, tmp_path: Path) -> None
     assert found.server.version.startswith("graphpod ")
     assert found.server.command == "graphpod-engine serve --model tiny --max-model-len 256 --max-batch 4"
     assert len(found.server.starts) == 1
-    streams, sampled, chat = (row.parts[0].seen for row in found.rows)
+    streams, sampled, chat, schema = (row.parts[0].seen for row in found.rows)
     assert (streams.completed, streams.failed, streams.output_tokens) == (6, 0, 36)
     assert 6 * (16 + 5) <= streams.input_tokens <= 6 * (16 + 20)
     assert (sampled.completed + sampled.cancelled, sampled.failed) == (6, 0)
     assert chat.completed == 4
+    assert (schema.completed, schema.output_tokens) == (2, 60)
     assert [turn.count for turn in chat.turn_ttft if turn] == [2, 2]
     for seen in (streams, chat):
         assert seen.ttft is not None
