@@ -108,7 +108,7 @@ def test_a_large_body_of_either_api_is_checked_in_its_turn(monkeypatch: pytest.M
 class Asked:
     """The service as far as a prompt needs it."""
 
-    tokenizer = SimpleNamespace(template=None)
+    tokenizer, family = SimpleNamespace(template=None), Family()
 
     async def tokenized(self, work: Any, characters: int, param: str, **more: Any) -> list[int]:
         return [characters]
