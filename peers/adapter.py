@@ -122,7 +122,9 @@ class Adapter(AbstractContextManager["Adapter"]):
             changes["model"] = self._served
         if self._cap is not None:
             asked = {name: fields[name] for name in LIMITS if isinstance(fields.get(name), int)}
-            changes |= {name: self._cap for name, value in asked.items() if value > self._cap}
+            least = fields.get("min_tokens")
+            bounds = asked | ({"min_tokens": least} if isinstance(least, int) else {})
+            changes |= {name: self._cap for name, value in bounds.items() if value > self._cap}
             if not asked and (name := UNBOUNDED.get(path)) is not None and fields.get(name) is None:
                 changes[name] = self._cap
         return json.dumps(fields | changes).encode() if changes else body

@@ -28,7 +28,8 @@ class Refusal:
 def refusals() -> tuple[Refusal, ...]:
     """The list."""
     return tuple(
-        Refusal(row["suite"], row["reason"], tuple(row["tests"])) for row in tomllib.loads(TABLE.read_text())["refused"]
+        Refusal(row["suite"], row["reason"], tuple(row["tests"]), row.get("chance", False))
+        for row in tomllib.loads(TABLE.read_text())["refused"]
     )
 
 

@@ -14,18 +14,17 @@ from peers.settings import Settings
 WITH_VALUE = {
     "--dtype", "--max-num-seqs", "--gpu-memory-utilization", "--max-num-batched-tokens", "--load-format", "--runner",
     "--structured-outputs-config.backend", "--max-lora-rank", "--max-cpu-loras", "--lora-modules", "--port",
-    "--limit-mm-per-prompt", "--max-logprobs",
+    "--limit-mm-per-prompt", "--max-logprobs", "--show-hidden-metrics-for-version", "--reasoning-parser",
 }  # fmt: skip
-"""Flags about vLLM's own engine, or about what our server does without a flag; their values are not read."""
+"""Flags about vLLM's own engine, about what our server does without a flag, or about how another model reasons; their
+values are not read.
+"""
 WITHOUT_VALUE = {
     "--enforce-eager", "--enable-lora", "--enable-auto-tool-choice", "--enable-prompt-tokens-details",
     "--no-enable-prefix-caching", "--enable-chunked-prefill", "--trust-remote-code", "--enable-server-load-tracking",
     "--enable-request-id-headers", "--enable-per-request-metrics", "--enable-tokenizer-info-endpoint",
 }  # fmt: skip
-PARSERS = {
-    "--tool-call-parser": ("--tool-parser", {"hermes": "Hermes"}),
-    "--reasoning-parser": ("--reasoning-parser", {"qwen3": "Think"}),
-}
+PARSERS = {"--tool-call-parser": ("--tool-parser", {"hermes": "Hermes"})}
 """Ours, and their values."""
 CONTEXT = 2048
 """Tokens, where a test asks for no more: the KV cache of longer ones takes longer to make."""
@@ -38,9 +37,11 @@ class FlagUnknown(Exception):
 
 
 class RemoteOpenAIServer:
-    """A server. One engine runs at a time, and goes on for the next test that wants the same."""
+    """A server. One engine runs at a time, and goes on for the next test that asks for it with the same words."""
 
     DUMMY_API_KEY = "token-abc123"
+    show_hidden_metrics = False
+    """Whether the server has metrics that vLLM deprecates."""
     _running: "tuple[tuple[str, ...], OwnEngine, Adapter] | None" = None
 
     def __init__(
@@ -48,12 +49,13 @@ class RemoteOpenAIServer:
     ) -> None:
         settings = Settings.of_environment()
         words = ["serve", "--model", str(settings.weights), *_words(model, vllm_serve_args, env_dict or {}, settings)]
-        if self._running is None or self._running[0] != tuple(words):
+        asked = (*words, *vllm_serve_args)
+        if self._running is None or self._running[0] != asked:
             stop()
             engine = OwnEngine(words)
             engine.ready()
             adapter = Adapter(engine.url, None, settings.cap).__enter__()
-            type(self)._running = tuple(words), engine, adapter
+            type(self)._running = asked, engine, adapter
         assert self._running is not None
         self.port = self._running[2].port
 

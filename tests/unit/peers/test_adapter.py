@@ -75,6 +75,8 @@ def test_an_answer_passes_byte_for_byte(target: tuple[str, list[Any]]) -> None:
         ("/v1/completions", {"model": "theirs", "max_tokens": 90}, {"model": "ours", "max_tokens": 5}),
         ("/v1/completions", {"model": "theirs", "max_tokens": 3, "n": 2}, {"model": "ours", "max_tokens": 3, "n": 2}),
         ("/v1/completions", {"model": "theirs"}, {"model": "ours"}),
+        ("/v1/completions", {"max_tokens": 9, "min_tokens": 9}, {"max_tokens": 5, "min_tokens": 5}),
+        ("/v1/completions", {"max_tokens": 9, "min_tokens": 2}, {"max_tokens": 5, "min_tokens": 2}),
         ("/v1/chat/completions", {"model": 7, "messages": []}, {"model": 7, "messages": [], "max_tokens": 5}),
         ("/v1/chat/completions", {"max_completion_tokens": 9}, {"max_completion_tokens": 5}),
         ("/v1/responses", {"input": "a"}, {"input": "a", "max_output_tokens": 5}),

@@ -37,6 +37,14 @@ def test_a_pattern_that_names_no_test_is_a_failure() -> None:
     assert refusal("openai", CASE.test, LISTED) is None
 
 
+def test_a_row_of_the_list_says_whether_its_tests_may_pass_by_chance() -> None:
+    listed = refusals()
+    assert {one.chance for one in listed} == {True, False}
+    words = refusal("vllm", "entrypoints/anthropic/test_messages.py::test_simple_messages", listed)
+    assert words is not None
+    assert words.chance
+
+
 def test_no_reason_is_said_twice_and_no_pattern_stands_under_two() -> None:
     listed = refusals()
     names = [(one.suite, one.reason) for one in listed]

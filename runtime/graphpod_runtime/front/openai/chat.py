@@ -32,7 +32,7 @@ from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
 from graphpod_runtime.front.openai.turn.grammar import after_reasoning, grammar_of_calls
 from graphpod_runtime.front.openai.turn.reader import TurnPiece, TurnReader
-from graphpod_runtime.front.openai.turn.reasoning_fields import with_effort
+from graphpod_runtime.front.openai.turn.reasoning_fields import with_effort, without_idle_switches
 from graphpod_runtime.front.openai.turn.tool_fields import Tool, ToolUse
 from graphpod_runtime.front.openai.turn.turn_form import TAIL, form_of, refuse_unreadable
 from graphpod_runtime.front.openai.unbuilt import header_of
@@ -66,7 +66,9 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
     def logprobs(*pieces: Piece) -> ChatLogprobs | None:
         said = (one for piece in pieces for one in piece.said)
         as_ids = bool(body.return_tokens_as_token_ids)
-        return None if alternatives is None else chat_logprobs(service.tokenizer, said, as_ids=as_ids)
+        if alternatives is None:
+            return None
+        return chat_logprobs(service.tokenizer, said, as_ids=as_ids, with_own=bool(body.logprob_token_ids))
 
     def token_ids(*pieces: Piece) -> list[int] | UnsetType:
         return [id for piece in pieces for id in piece.ids] if body.return_token_ids else UNSET
@@ -168,7 +170,8 @@ async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool
     answer may take minutes, and they are megabytes.
     """
     template, ending = service.tokenizer.template, body.ending
-    variables = with_effort(template, body.variables, body.reasoning_effort)
+    given = without_idle_switches(template, body.variables, reasons=service.family.reasons)
+    variables = with_effort(template, given, body.reasoning_effort)
     messages = [message.plain(at) for at, message in enumerate(body.messages)]
     body.messages.clear()
     plain = [tool.plain() for tool in (body.tools or () if tools is None else tools)]

@@ -80,13 +80,13 @@ async def _answer(
         if alternatives is None:
             return None
         as_ids = bool(body.return_tokens_as_token_ids)
-        return text_logprobs(service.tokenizer, said, max(alternatives, body.logprobs or 0), as_ids=as_ids)
+        return text_logprobs(service.tokenizer, said, as_ids=as_ids)
 
     def token_ids(*pieces: Piece) -> list[int] | UnsetType:
         return [id for piece in pieces for id in piece.ids] if body.return_token_ids else UNSET
 
-    def prompt_ids(index: int) -> list[int] | UnsetType:
-        return prompts[index // made] if body.return_token_ids else UNSET
+    def prompt_ids(index: int) -> list[int] | None:
+        return prompts[index // made] if body.return_token_ids else None
 
     if not body.stream:
 
@@ -122,7 +122,7 @@ async def _answer(
     def encode(piece: Piece) -> TextReply:
         first = piece.index not in begun
         begun.add(piece.index)
-        own = prompt_ids(piece.index) if first else UNSET
+        own = (prompt_ids(piece.index) if first else None) or UNSET
         choice = TextChoice(piece.index, piece.text, piece.finish, logprobs(piece), token_ids(piece), own)
         return TextReply(id, created, service.model, [choice], so_far())
 

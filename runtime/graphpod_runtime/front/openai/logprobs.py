@@ -7,8 +7,12 @@ from graphpod_runtime.front.text.logprobs import TokenInText
 from graphpod_runtime.front.text.tokenizer import REPLACEMENT, Tokenizer
 
 
-def chat_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText], *, as_ids: bool = False) -> ChatLogprobs:
-    """Of an answer's tokens: a list of objects. `as_ids`: named `token_id:5`."""
+def chat_logprobs(
+    tokenizer: Tokenizer, said: Iterable[TokenInText], *, as_ids: bool = False, with_own: bool = False
+) -> ChatLogprobs:
+    """Of an answer's tokens: a list of objects. `as_ids`: named `token_id:5`. `with_own`: the chosen token is among the
+    alternatives, first where they would lack it.
+    """
 
     def entry_of(id: int, logprob: float) -> TokenLogprob:
         found = tokenizer.bytes_of(id)
@@ -20,14 +24,14 @@ def chat_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText], *, as_ids: 
         assert one.logprob is not None, "a chat does not tell its prompt"
         own = entry_of(one.id, one.logprob.logprob)
         top = [entry_of(*entry) for entry in one.logprob.top]
+        if with_own and all(id != one.id for id, _ in one.logprob.top):
+            top.insert(0, own)
         content.append(ChatToken(own.token, own.logprob, own.bytes, top))
     return ChatLogprobs(content)
 
 
-def text_logprobs(
-    tokenizer: Tokenizer, said: Iterable[TokenInText], alternatives: int, *, as_ids: bool = False
-) -> TextLogprobs:
-    """Of a completion's tokens: an object of lists. The chosen token is among the named ones. `as_ids`: named
+def text_logprobs(tokenizer: Tokenizer, said: Iterable[TokenInText], *, as_ids: bool = False) -> TextLogprobs:
+    """Of a completion's tokens: an object of lists. The chosen token is the first of the named ones. `as_ids`: named
     `token_id:5`.
     """
 
@@ -40,12 +44,12 @@ def text_logprobs(
         if one.logprob is None:
             tops.append(None)
         else:
-            named = {name(id): value for id, value in one.logprob.top}
-            tops.append(named | {name(one.id): one.logprob.logprob})
+            own = {name(one.id): one.logprob.logprob}
+            tops.append(own | {name(id): value for id, value in one.logprob.top if id != one.id})
     return TextLogprobs(
         tokens=[name(one.id) for one in listed],
         token_logprobs=[None if one.logprob is None else one.logprob.logprob for one in listed],
-        top_logprobs=tops if alternatives else None,
+        top_logprobs=tops,
         text_offset=[one.start for one in listed],
     )
 

@@ -157,7 +157,8 @@ class Conversation(ToolFields):
     messages: list[Message]
     """The conversation."""
     chat_template_kwargs: dict[Text, Any] | None = None
-    """Variables of the model's chat template (`enable_thinking`); one that it does not read is refused."""
+    """Variables of the model's chat template (`enable_thinking`); one that it does not read is refused.
+    A model that does not reason takes `enable_thinking: false`."""
     add_generation_prompt: bool | None = None
     """End the prompt with the beginning of an assistant's turn. Default: true, without `continue_final_message`."""
     continue_final_message: bool | None = False

@@ -167,9 +167,9 @@ class TextChoice(msgspec.Struct, frozen=True):
     finish_reason: str | None = None
     logprobs: TextLogprobs | None = None
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
-    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType | None = msgspec.UNSET
     prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
-    """Null where they were not asked for, absent in events."""
+    """Both are null where they were not asked for, absent in events."""
 
 
 class TextReply(msgspec.Struct, frozen=True):

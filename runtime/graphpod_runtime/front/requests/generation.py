@@ -249,11 +249,12 @@ class Generation:
         if stopped:
             stream.abort(index)
             self._end(choice, FinishReason.Stop)
-        if text or stopped:
+        last = finished is not None and not stopped and not _failed(arrived)
+        if stopped or (text and not last):
             said, ids = choice.waiting.with_piece(text), _taken(choice.ids)
             made.append(Piece(index, text, choice.finish, said, ids, choice.stops.found))
         if finished is not None and choice.finish is None:
-            made.append(self._finished(index, finished))
+            made.append(self._finished(index, finished, text if last else ""))
 
     def _read(self, choice: _Choice, arrived: Arrived) -> tuple[str, int, bool]:
         """The text of new tokens, how many of them it took, and whether a stop string ended it. How tokens came
@@ -296,8 +297,8 @@ class Generation:
         choice.tokens += tokens
         self.metrics.generated(tokens)
 
-    def _finished(self, index: int, event: Finished) -> Piece:
-        """The last piece of a choice, or the error that ended it."""
+    def _finished(self, index: int, event: Finished, text: str) -> Piece:
+        """The last piece of a choice, which begins with `text`, or the error that ended it."""
         choice = self._choices[index]
         if event.reason is FinishReason.Rejected:
             self._end(choice, event.reason)
@@ -307,9 +308,9 @@ class Generation:
             if event.its_own:
                 raise invalid(event.message or "the request leaves no token to choose")
             raise engine_error(event.message or "the engine gave this request up")
-        text, stopped = choice.stops.feed(choice.detokenizer.flush())
+        rest, stopped = choice.stops.feed(choice.detokenizer.flush())
         self._end(choice, FinishReason.Stop if stopped else event.reason)
-        text = text if stopped else text + choice.stops.flush()
+        text += rest if stopped else rest + choice.stops.flush()
         said = choice.waiting.with_piece(text, last=not stopped)
         return Piece(index, text, choice.finish, said, _taken(choice.ids), choice.stops.found)
 

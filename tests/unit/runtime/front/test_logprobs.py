@@ -35,6 +35,17 @@ def test_a_chat_tells_each_token_with_its_alternatives(front: Front) -> None:
         assert [(top.token, top.logprob) for top in one.top_logprobs] == [(FIRST, -1.0), (SECOND, -2.0)]
 
 
+def test_alternatives_by_id_hold_the_chosen_token_once(front: Front) -> None:
+    for said, expected in (("h", ["h", FIRST]), (FIRST, [FIRST])):
+        reply = front.client().chat.completions.create(
+            **say(said), logprobs=True, extra_body={"logprob_token_ids": [0]}
+        )
+        assert reply.choices[0].logprobs is not None
+        assert reply.choices[0].logprobs.content is not None
+        (one,) = reply.choices[0].logprobs.content
+        assert [top.token for top in one.top_logprobs] == expected
+
+
 def test_nothing_is_told_unless_asked(front: Front) -> None:
     for body in (say("hi"), say("hi", logprobs=False), say("hi", logprobs=None, top_logprobs=0)):
         assert front.post(CHAT, body).json()["choices"][0]["logprobs"] is None
@@ -68,10 +79,10 @@ def test_a_completion_tells_four_lists(front: Front) -> None:
     assert logprobs.text_offset == [0, 1, 1]
 
 
-def test_no_alternatives_are_no_lists_of_them(front: Front) -> None:
+def test_without_alternatives_the_chosen_token_stands_alone(front: Front) -> None:
     reply = front.post(TEXT, {"model": "echo", "prompt": "hi", "logprobs": 0}).json()["choices"][0]
     assert reply["logprobs"]["token_logprobs"] == [value("h"), value("i")]
-    assert reply["logprobs"]["top_logprobs"] is None
+    assert reply["logprobs"]["top_logprobs"] == [{"h": value("h")}, {"i": value("i")}]
 
 
 @pytest.mark.parametrize("stream", [False, True])

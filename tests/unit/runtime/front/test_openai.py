@@ -277,7 +277,9 @@ def test_token_ids_come_with_the_answer_whole_and_streamed(front: Front) -> None
         prompts = [found for event in events for found in (event, *event["choices"]) if "prompt_token_ids" in found]
         assert [found["prompt_token_ids"] for found in prompts] == [ids]
         assert [id for event in events for id in event["choices"][0].get("token_ids", ())] == ids
-        assert "token_ids" not in front.post(path, body).text
+        unasked = front.post(path, body).json()["choices"][0]
+        assert "token_ids" not in unasked
+        assert unasked.get("prompt_token_ids") is None
     stopped = front.post(TEXT, {"model": "echo", "prompt": "abcd", "stop": "bc", "return_token_ids": True}).json()
     assert len(stopped["choices"][0]["token_ids"]) == stopped["usage"]["completion_tokens"] == 3
 

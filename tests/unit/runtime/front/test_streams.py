@@ -184,7 +184,7 @@ def test_several_tokens_of_a_pass_are_one_event(tmp_path: Path) -> None:
         await subject.eventually(lambda: len(subject.texts) == 1)
         subject.passes(Tokens("r0", spelled("d")), Finished("r0", FinishReason.Length))
         await subject.ended()
-        assert subject.texts == [[(0, "abc")], [(0, "d"), (0, "")]]
+        assert subject.texts == [[(0, "abc")], [(0, "d")]]
         assert subject.metrics.value("graphpod_generation_tokens_total") == 4
 
     wired(tmp_path, test)

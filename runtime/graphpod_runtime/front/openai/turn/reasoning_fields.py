@@ -35,6 +35,17 @@ class ReasoningSwitch:
         return self.variable is not None
 
 
+def without_idle_switches(
+    template: ChatTemplate | None, variables: Mapping[str, Any], *, reasons: bool
+) -> Mapping[str, Any]:
+    """The variables but for a switch that is off where nothing could be on: the model does not reason, and its template
+    reads no switch. Clients of several models send it to all.
+    """
+    if reasons or (template is not None and not template.variables.isdisjoint(SWITCHES)):
+        return variables
+    return {name: value for name, value in variables.items() if not (name in SWITCHES and value is False)}
+
+
 def with_effort(template: ChatTemplate | None, variables: Mapping[str, Any], effort: str | None) -> Mapping[str, Any]:
     """The template's variables with those that `reasoning_effort` sets, unless the request sets them itself. ApiError
     400 where the template reads none.

@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -16,7 +17,10 @@ from tests.unit.house.pages import Page
 
 from ..conftest import Front, launch
 
-PAGE = Page(Path(__file__).parents[5] / "docs/how-to/tools.md")
+DOCS = Path(__file__).parents[5] / "docs"
+PAGE = Page(DOCS / "how-to/tools.md")
+OTHERS = [Page(DOCS / name) for name in ("how-to/structured-output.md", "how-to/embeddings.md", "reference/http.md")]
+"""Pages whose commands and programs need real weights to show what they say, too."""
 
 PARAMETERS = {
     "type": "object",
@@ -132,3 +136,20 @@ def test_the_pages_code_runs_in_its_order(smollm2: Front) -> None:
             exec(compile(text.replace("http://localhost:8000", smollm2.http), PAGE.path.name, "exec"), names)
     assert said.getvalue().startswith('add {"a": ')
     assert names["second"].choices[0].message.content
+
+
+@pytest.mark.parametrize("page", OTHERS, ids=str)
+def test_the_code_of_other_pages_runs(smollm2: Front, page: Page) -> None:
+    commands = [block.text for block in page.blocks if not block.language and "curl " in block.text]
+    program = "\n".join(block.text for block in page.blocks if block.language == "python")
+    # What a block shows of an answer follows its command.
+    shells = ["\n".join(line for line in text.splitlines() if not line.startswith('{"')) for text in commands]
+    assert shells
+    for words, code in [
+        *((["bash", "-euo", "pipefail", "-c"], code) for code in shells),
+        ([sys.executable, "-c"], program),
+    ]:
+        here = code.replace("http://localhost:8000", smollm2.http)
+        ran = subprocess.run([*words, here], capture_output=True, text=True, timeout=300)
+        assert (ran.returncode, '"error"' in ran.stdout) == (0, False), ran.stdout + ran.stderr
+        assert ran.stdout or not code

@@ -256,6 +256,13 @@ def test_reasoning_of_earlier_turns_reaches_a_template_that_reads_it(
     assert "x-ignored-fields" not in response.headers
 
 
+def test_a_model_that_does_not_reason_takes_the_switch_off_and_refuses_it_on(front: Front) -> None:
+    body = say("b", chat_template_kwargs={"enable_thinking": False})
+    assert front.post(CHAT, body).json()["choices"][0]["message"]["content"] == "b"
+    for refused in ({"enable_thinking": True}, {"enable_thinking": 0}, {"other": False}):
+        assert error_of(front.post(CHAT, say("b", chat_template_kwargs=refused)))["param"] == "chat_template_kwargs"
+
+
 def test_reasoning_of_earlier_turns_that_no_template_reads_is_named_in_the_header(front: Front) -> None:
     turn = {"role": "assistant", "content": "a", "reasoning_content": "why"}
     response = front.post(CHAT, {"model": "echo", "messages": [turn, {"role": "user", "content": "b"}]})
