@@ -20,7 +20,8 @@ INTRODUCTION = """# API compatibility
 suites come from the Python package index, and run as they are.
 
 - **Passed**: the test's own assertions hold, those about the answer's body included.
-- **Refused**: the test is in the list below, with a reason. A refused test that passes is a failure.
+- **Refused**: the test is in the list below, with a reason. A refused test that passes is a failure, but for those
+  that assert what a model says or draws: they may pass by chance.
 - **Failed**: anything else, and a test that skips itself.
 
 Between suite and server stands an adapter (`peers/adapter.py`) that renames models and caps the tokens of an answer. It

@@ -5,13 +5,15 @@ from typing import Literal
 import instructor
 import pytest
 from openai import OpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from .conftest import MODEL
 
 
 class City(BaseModel):
-    """A city."""
+    """A city, without other fields: a small model would go on with those."""
+
+    model_config = ConfigDict(extra="forbid")
 
     name: Literal["Paris", "Berlin"]
     capital: bool

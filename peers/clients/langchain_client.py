@@ -29,7 +29,7 @@ def weather(city: Literal["Paris", "Berlin"]) -> str:
 @pytest.fixture
 def chat(api: str) -> ChatOpenAI:
     return ChatOpenAI(
-        base_url=api, api_key="none", model=MODEL, temperature=0, max_tokens=60, timeout=300, max_retries=0
+        base_url=api, api_key="none", model=MODEL, temperature=0, max_tokens=300, timeout=300, max_retries=0
     )
 
 
@@ -62,7 +62,8 @@ def test_an_agent_takes_two_turns(chat: ChatOpenAI) -> None:
     @wrap_model_call
     def forced(request: object, handler: Callable[[object], object]) -> object:
         first = not any(isinstance(one, ToolMessage) for one in request.messages)
-        return handler(request.override(tool_choice="any" if first else "none"))
+        one = {"parallel_tool_calls": False}
+        return handler(request.override(tool_choice="any" if first else "none", model_settings=one))
 
     agent = create_agent(chat, [weather], middleware=[forced])
     turns = agent.invoke({"messages": [HumanMessage("What is the weather in Paris?")]})["messages"]

@@ -71,8 +71,9 @@ def test_a_parsed_answer_is_an_object(client: OpenAI) -> None:
 def test_a_tool_is_called_and_its_result_read(client: OpenAI, choice: object) -> None:
     messages = [{"role": "user", "content": "What is the weather in Paris?"}]
     first = client.chat.completions.create(
-        model=MODEL, messages=messages, tools=[WEATHER], tool_choice=choice, max_tokens=80, temperature=0
-    )
+        model=MODEL, messages=messages, tools=[WEATHER], tool_choice=choice, parallel_tool_calls=False,
+        max_tokens=80, temperature=0,
+    )  # fmt: skip
     (call,) = first.choices[0].message.tool_calls
     assert call.function.name == "weather"
     assert json.loads(call.function.arguments)["city"] in ("Paris", "Berlin")

@@ -85,6 +85,9 @@ def _change(body: dict[str, Any], source: random.Random) -> None:
     """One field less, one more, or another value somewhere."""
     places: list[tuple[Any, Any]] = []
     _collect(body, places)
+    if not places:  # every field has been taken away
+        body["extra"] = source.choice(ODD)
+        return
     holder, key = source.choice(places)
     how = source.random()
     if how < 0.2:

@@ -17,6 +17,7 @@ def test_a_seed_gives_the_same_bodies() -> None:
     assert list(drawn(SEED, 40, "echo")) == list(drawn(SEED, 40, "echo"))
     assert list(drawn(SEED, 40, "echo")) != list(drawn(SEED + 1, 40, "echo"))
     assert {one.path for one in drawn(SEED, BODIES, "echo")} == set(VALID)
+    assert sum(1 for _ in drawn(2, 5000, "echo")) == 5000, "some bodies lose all of their fields"
 
 
 def test_mutated_bodies_get_documented_answers_and_leave_nothing(front: Front) -> None:  # noqa: F811

@@ -10,8 +10,9 @@ SHOWN = 60
 
 
 def shown(text: str) -> str:
-    """The beginning of a field's name or text, for a message."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    """The beginning of a field's name or text, for a message. Half a surrogate pair shows as a question mark."""
+    beginning = text[:SHOWN].encode(errors="replace").decode()
+    return beginning if len(text) <= SHOWN else f"{beginning}…"
 
 
 Code = Literal[
