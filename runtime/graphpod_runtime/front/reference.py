@@ -28,7 +28,7 @@ from graphpod_runtime.front.openai.request import (
 from graphpod_runtime.front.openai.responses import items, routes, store
 from graphpod_runtime.front.openai.responses import request as responses
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
-from graphpod_runtime.front.openai.sampling import sampling_fields, truncation
+from graphpod_runtime.front.openai.sampling import choices, sampling_fields, truncation
 from graphpod_runtime.front.openai.structured import check
 from graphpod_runtime.front.openai.turn import tool_fields
 from graphpod_runtime.front.request_id import MAX_LENGTH
@@ -90,6 +90,7 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("stop strings", f"{fields.MAX_STOPS}, each of at most {fields.MAX_STOP_LENGTH} characters"),
     ("stop tokens", f"{fields.MAX_STOPS}"),
     ("answers to one prompt (`n`, `best_of`)", f"{sampling_fields.MAX_CHOICES}"),
+    ("tokens of prompts that several answers repeat (`echo`, `return_token_ids`)", f"{choices.MAX_REPEATED}"),
     ("tokens of `logit_bias` or `allowed_token_ids`", f"{sampling_fields.MAX_BIASED}"),
     (
         "`bad_words`",
@@ -100,7 +101,7 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("alternatives with log-probabilities", f"{fields.MAX_ALTERNATIVES} for each token"),
     (
         "log-probabilities of a prompt (`echo`, `prompt_logprobs`)",
-        f"{service.MAX_NAMED} = prompt tokens × (1 + alternatives)",
+        f"{service.MAX_NAMED} = prompt tokens × answers that carry them × (1 + alternatives)",
     ),
     ("`cache_salt`", f"{fields.MAX_SALT} characters"),
     ("`chat_template_kwargs`", f"{fields.MAX_VARIABLES} bytes as JSON, {fields.MAX_DEPTH} levels"),

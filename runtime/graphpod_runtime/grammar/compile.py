@@ -12,7 +12,7 @@ SHOWN = 400
 
 def compiled(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     """A matcher at the beginning of an answer, whose first mask is computed. Takes up to a second; other threads run
-    meanwhile. GrammarInvalid for a grammar that is wrong, too large, or that no answer fits."""
+    meanwhile. GrammarInvalid for a grammar that is wrong, too large, or that no answer fits but an empty one."""
     try:
         source = source_of(grammar, vocabulary)
     except (ValueError, RecursionError) as error:
@@ -22,10 +22,20 @@ def compiled(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     if not matcher.is_error():
         if warnings := matcher.get_grammar_warnings():
             raise GrammarInvalid(_reason("; ".join(warnings)))
-        matcher.compute_bitmask()
+        mask = matcher.compute_bitmask()
     if matcher.is_error():
         raise GrammarInvalid(_reason(matcher.get_error()))
+    if matcher.is_accepting() and _only_ends(mask, vocabulary):
+        raise GrammarInvalid("no answer fits the grammar but the empty one")
     return matcher
+
+
+def _only_ends(mask: bytes, vocabulary: LLTokenizer) -> bool:
+    """Whether a mask allows no token but those that end an answer."""
+    allowed = int.from_bytes(mask, "little")
+    for id in vocabulary.eos_tokens:
+        allowed &= ~(1 << id)
+    return allowed == 0
 
 
 def _reason(message: str) -> str:

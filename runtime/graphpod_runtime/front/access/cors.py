@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
+from graphpod_runtime.front.request_id import ANTHROPIC_HEADER, HEADER
+
 METHODS = ("GET", "POST", "DELETE")
-SHOWN = ("x-request-id", "x-ignored-fields", "retry-after")
+SHOWN = (HEADER.decode(), ANTHROPIC_HEADER.decode(), "x-ignored-fields", "retry-after")
 """Headers of answers that a page may read."""
 PREFLIGHT_SECONDS = 600
 """So long a browser need not ask again."""

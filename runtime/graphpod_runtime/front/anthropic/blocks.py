@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from graphpod_runtime.front.openai.fields import MAX_DEPTH, STRICT, Text, depth_fits
+from graphpod_runtime.front.openai.fields import STRICT, Text, why_unwritable
 from graphpod_runtime.front.openai.unbuilt import Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
 
@@ -127,9 +127,8 @@ class Message(BaseModel):
                 role = OF_ROLE[block.type]
                 raise invalid(f"{where}: {block.type} blocks belong to a turn of role {role!r}", param=where)
             take_unknown(block, NOT_BUILT, f"{where}.", "messages[].content[].", ignored)
-            if isinstance(block, ToolUseBlock) and not depth_fits(block.input):
-                message = f"{where}.input is nested more than {MAX_DEPTH} levels deep"
-                raise invalid(message, param=f"{where}.input")
+            if isinstance(block, ToolUseBlock) and (why := why_unwritable(block.input)) is not None:
+                raise invalid(f"{where}.input {why}", param=f"{where}.input")
             if isinstance(block, ToolResultBlock):
                 if block.is_error:
                     ignored["messages[].content[].is_error"] = None

@@ -4,6 +4,7 @@ Whole answers and streams are made by the same steps.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,11 +31,17 @@ from graphpod_runtime.front.anthropic.reply import (
     ToolUseBlock,
     Usage,
 )
+from graphpod_runtime.front.openai.fields import depth_fits
 from graphpod_runtime.front.openai.turn.reader import TurnPiece
+from graphpod_runtime.front.text.tokenizer import REPLACEMENT
 from graphpod_runtime.front.text.turn.parts import CallArguments, CallBegun, Content, Part, Reasoning
 
 REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 """Why a turn ended, in Anthropic's words."""
+MAX_INPUT_DEPTH = 64
+"""Levels of lists and objects of a tool's input. What writes the answer recurses for each."""
+HALF = re.compile("[\ud800-\udfff]")
+"""Half a surrogate pair."""
 
 
 @dataclass(slots=True)
@@ -129,12 +136,16 @@ class Narrator:
 
 def input_of(arguments: str) -> dict[str, Any]:
     """The input of a tool. What the model wrote is kept as text where it is no object of JSON, as when its token limit
-    cut it.
+    cut it, or too deep. Half a surrogate pair, which no answer can hold, becomes U+FFFD.
     """
     if not arguments.strip():
         return {}
+    as_text = {"arguments": arguments}
     try:
         found = json.loads(arguments)
+        if not isinstance(found, dict) or not depth_fits(found, MAX_INPUT_DEPTH):
+            return as_text
+        written = json.dumps(found, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"arguments": arguments}
+        return as_text
+    return json.loads(HALF.sub(REPLACEMENT, written)) if HALF.search(written) else found

@@ -10,6 +10,7 @@ from graphpod_runtime.front.openai.request import OF_GENERATION, GenerationReque
 from graphpod_runtime.front.openai.turn.reasoning_fields import SWITCHES, ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import (
     CHAT_NOT_BUILT,
+    CHATS_ALONE,
     NOT_BESIDES_CHATS,
     Ignored,
     refuse_absent,
@@ -22,6 +23,8 @@ BUILT = ("tools", "tool_choice", "thinking", "service_tier", "messages")
 NOT_BUILT: dict[str, tuple[Any, ...]] = {
     name: neutral for name, neutral in CHAT_NOT_BUILT.items() if name not in BUILT
 } | {
+    **CHATS_ALONE,
+    "top_logprobs": (0,),
     "max_completion_tokens": (),
     "reasoning_effort": (),
     "parallel_tool_calls": (),
@@ -136,6 +139,8 @@ class PromptRequest(GenerationRequest):
     elsewhere."""
     output_config: OutputConfig | None = None
     """The form of the answer's text, and the effort of its thoughts."""
+    chat_template_kwargs: dict[Text, Any] | None = None
+    """As of a chat: variables of the model's chat template. One that is set here counts before `thinking`."""
     service_tier: Literal["auto", "standard_only"] | None = None
     """No effect."""
     metadata: dict[str, Any] | None = None
@@ -214,9 +219,10 @@ class PromptRequest(GenerationRequest):
         return self.output_config.effort if self.output_config else None
 
     def _variables(self, switch: ReasoningSwitch) -> dict[str, Any] | None:
-        """Thinking that is enabled, for templates that leave it out by default."""
+        """What the request sets, and thinking that is enabled, for templates that leave it out by default."""
         enabled = self.thinking is not None and self.thinking.type == "enabled"
-        return {str(switch.variable): True} if enabled and switch.variable in SWITCHES else None
+        thinks = {str(switch.variable): True} if enabled and switch.variable in SWITCHES else {}
+        return thinks | (self.chat_template_kwargs or {}) or None
 
     def take_without_effect(self, switch: ReasoningSwitch, ignored: Ignored) -> None:
         """Adds what has no effect on this model to `ignored`: all about thoughts, where its template has no switch."""

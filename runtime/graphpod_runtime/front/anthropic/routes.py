@@ -13,7 +13,7 @@ from graphpod_runtime.front.anthropic.narrator import Narrator
 from graphpod_runtime.front.anthropic.reply import Message, OutputTokensDetails, TokensCount, Usage, encoded
 from graphpod_runtime.front.anthropic.request import RENAMED, CountRequest, MessagesRequest, PromptRequest
 from graphpod_runtime.front.metrics.exemplars import names_of
-from graphpod_runtime.front.openai.chat import chat_generation, chat_prompt
+from graphpod_runtime.front.openai.chat import answered_prompt, chat_generation
 from graphpod_runtime.front.openai.chunks import event
 from graphpod_runtime.front.openai.parse import Parser, size_of, valid
 from graphpod_runtime.front.openai.request import ChatRequest
@@ -67,7 +67,7 @@ async def count_tokens(service: Service, parser: Parser, request: Request, body:
         chat = _translated(service, request, body, None, None)
     with own_words(RENAMED):
         chat.take_ignored()
-        ids = await chat_prompt(service, chat)
+        ids = await answered_prompt(service, chat, None)
     return json_response(TokensCount(len(ids)))
 
 

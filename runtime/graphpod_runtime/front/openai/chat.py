@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
@@ -23,6 +22,7 @@ from graphpod_runtime.front.openai.reply import (
     ChatReply,
 )
 from graphpod_runtime.front.openai.request import ChatRequest
+from graphpod_runtime.front.openai.sampling.choices import refuse_repeated
 from graphpod_runtime.front.openai.sampling.prompt_logprobs import prompt_logprobs
 from graphpod_runtime.front.openai.sampling.truncation import contexts_of, truncated
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
@@ -58,6 +58,7 @@ async def chat(service: Service, request: Request, body: ChatRequest) -> Respons
 
 async def _answer(service: Service, request: Request, body: ChatRequest, received: float, until: ExitStack) -> Response:
     alternatives, echoed = body.alternatives, body.echoed
+    refuse_repeated(len(echoed), body.choices, "echo")
     generation = await chat_generation(service, body, received, until)
     [prompt], choices = generation.prompts, range(body.choices)
     id, created = answer_id(request.scope, "chatcmpl"), int(time.time())
@@ -133,11 +134,8 @@ async def chat_generation(service: Service, body: ChatRequest, received: float, 
     if family.reasons and body.include_reasoning is False and (body.logprobs or body.return_token_ids):
         message = "include_reasoning false hides reasoning, and logprobs or return_token_ids would show it; send one"
         raise invalid(message, param="include_reasoning")
-    prompt = await chat_prompt(service, body, use.tools if use is not None and use.mode != "none" else ())
     max_tokens = body.max_completion_tokens or body.max_tokens
-    if body.add_special_tokens:
-        prompt = service.tokenizer.surrounded(prompt)
-    prompt = truncated(body, prompt, service.status.context_tokens, max_tokens)
+    prompt = await answered_prompt(service, body, max_tokens)
     form = form_of(family, use, service.tokenizer.spelled_out(prompt[-TAIL:]))
     service.admit_tokens([prompt], until, body.choices)
     if (asked := body.prompt_logprobs) is not None:
@@ -165,6 +163,15 @@ async def _grammar(service: Service, body: ChatRequest, use: ToolUse | None, for
     return await service.usable(param, grammar)
 
 
+async def answered_prompt(service: Service, body: ChatRequest, max_tokens: int | None) -> list[int]:
+    """The prompt of a request's answer: the conversation with the tools that may be called, cut where it is to be."""
+    use = body.tool_use
+    prompt = await chat_prompt(service, body, use.tools if use is not None and use.mode != "none" else ())
+    if body.add_special_tokens:
+        prompt = service.tokenizer.surrounded(prompt)
+    return truncated(body, prompt, service.status.context_tokens, max_tokens)
+
+
 async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool] | None = None) -> list[int]:
     """The conversation as token ids, with `tools`; None: with all that it has. `body` has no messages afterwards: an
     answer may take minutes, and they are megabytes.
@@ -172,21 +179,17 @@ async def chat_prompt(service: Service, body: Conversation, tools: Sequence[Tool
     template, ending = service.tokenizer.template, body.ending
     given = without_idle_switches(template, body.variables, reasons=service.family.reasons)
     variables = with_effort(template, given, body.reasoning_effort)
-    messages = [message.plain(at) for at, message in enumerate(body.messages)]
-    body.messages.clear()
+    turns, body.messages = body.messages, []
     plain = [tool.plain() for tool in (body.tools or () if tools is None else tools)]
+    characters = sum(turn.characters for turn in turns) + (len(str(plain)) if plain else 0)
+
+    def tokens(limit: int) -> list[int]:
+        # Off the event loop, too: arguments of calls may be megabytes of JSON.
+        messages = [turn.plain(at) for at, turn in enumerate(turns)]
+        return service.tokenizer.encode_chat(messages, variables, limit, ending, plain)
+
+    contexts = contexts_of(body) if isinstance(body, ChatRequest) else 1
     try:
-        return await service.tokenized(
-            lambda limit: service.tokenizer.encode_chat(messages, variables, limit, ending, plain),
-            _characters(messages, plain),
-            "messages",
-            contexts=contexts_of(body) if isinstance(body, ChatRequest) else 1,
-        )
+        return await service.tokenized(tokens, characters, "messages", contexts=contexts)
     except TemplateError as error:
         raise invalid(str(error), param=error.param) from error
-
-
-def _characters(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> int:
-    """About as many as the conversation's text will have."""
-    of_turns = sum(len(turn["content"] or "") + len(str(turn.get("tool_calls", ""))) for turn in messages)
-    return of_turns + (len(str(tools)) if tools else 0)

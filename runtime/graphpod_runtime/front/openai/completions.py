@@ -13,6 +13,7 @@ from graphpod_runtime.front.openai.chunks import Chunks
 from graphpod_runtime.front.openai.logprobs import text_logprobs
 from graphpod_runtime.front.openai.reply import TextChoice, TextLogprobs, TextReply
 from graphpod_runtime.front.openai.request import CompletionRequest
+from graphpod_runtime.front.openai.sampling.choices import refuse_repeated
 from graphpod_runtime.front.openai.sampling.prompt_logprobs import prompt_logprobs
 from graphpod_runtime.front.openai.sampling.truncation import contexts_of, truncated
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
@@ -57,6 +58,8 @@ async def _answer(
     prompts = [truncated(body, prompt, service.status.context_tokens, answer_room) for prompt in prompts]
     sent, made = body.n or 1, body.choices
     service.admit_tokens(prompts, until, made)
+    if body.echo or body.return_token_ids:
+        refuse_repeated(sum(map(len, prompts)), sent, "echo" if body.echo else "return_token_ids")
     # An answer may take minutes, and texts are megabytes.
     entries.clear()
     body.prompt = ""
@@ -69,9 +72,10 @@ async def _answer(
         grammar=await service.grammar(body),
     )  # fmt: skip
     if body.echo and body.logprobs is not None:
-        service.admit_prompt_logprobs(prompts * made, body.logprobs, until)
+        service.admit_prompt_logprobs(prompts, body.logprobs, until, answers=made)
     if (asked := body.prompt_logprobs) is not None:
-        service.admit_prompt_logprobs(prompts, asked, until, param="prompt_logprobs")
+        # As in vLLM, each answer has those of its prompt.
+        service.admit_prompt_logprobs(prompts, asked, until, answers=sent, param="prompt_logprobs")
     id, created = answer_id(request.scope, "cmpl"), int(time.time())
     generation.names = names_of(id, request.headers.get("traceparent"))
 

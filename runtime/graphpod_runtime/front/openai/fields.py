@@ -1,5 +1,7 @@
 """The types that fields of requests have, and their bounds."""
 
+import itertools
+import json
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -34,7 +36,40 @@ def whole_characters(text: str) -> str:
     return text
 
 
+def depth_fits(value: Any, allowed: int = MAX_DEPTH) -> bool:
+    """Whether lists and objects in `value` lie at most `allowed` levels deep."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(allowed):
+        # Level by level: a list may have a million numbers.
+        below = itertools.chain.from_iterable(one.values() if isinstance(one, dict) else one for one in level)
+        level = [item for item in below if type(item) in (dict, list)]
+        if not level:
+            break
+    return not level
+
+
+def why_unwritable(value: Any, allowed: int = MAX_DEPTH) -> str | None:
+    """What is wrong with a value of JSON that cannot be written again: too deep, or half a surrogate pair. None where
+    it can be.
+    """
+    if not depth_fits(value, allowed):
+        return f"is nested more than {allowed} levels deep"
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "holds half a surrogate pair; send whole characters"
+    return None
+
+
+def _writable(value: Any) -> Any:
+    if (why := why_unwritable(value)) is not None:
+        raise PydanticCustomError("unwritable", "{why}", {"why": why})
+    return value
+
+
 Text = Annotated[str, AfterValidator(whole_characters)]
+SentBack = Annotated[list[Any], AfterValidator(_writable)]
+"""A list of an earlier answer, which is kept as it is."""
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH), AfterValidator(whole_characters)]
 # A list fails at its first wrong item: an error for each of a million would cost gigabytes.
 Tokens = Annotated[list[int], Field(fail_fast=True)]
@@ -47,9 +82,3 @@ STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, use_attribu
 """true and "5" are no numbers; neither are NaN and Infinity, which Python's JSON reads. The texts below the fields are
 those of the reference page.
 """
-
-
-def depth_fits(value: Any, allowed: int = MAX_DEPTH) -> bool:
-    """Whether lists and objects in `value` lie at most `allowed` levels deep."""
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return items is None or (allowed > 0 and all(depth_fits(item, allowed - 1) for item in items))

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from graphpod_runtime.front.openai.chat import chat
 from graphpod_runtime.front.openai.completions import completions
-from graphpod_runtime.front.openai.parse import Parser, valid
+from graphpod_runtime.front.openai.parse import Parser, size_of, valid
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.requests.errors import invalid
@@ -22,8 +22,12 @@ async def invocations(service: Service, request: Request, parser: Parser) -> Res
     """A chat for a body with `messages`, a completion for one with `prompt`. ApiError 400 for neither."""
     fields = (await parser.read(request, Invocation)).model_extra or {}
     if "messages" in fields:
-        return await chat(service, request, valid(fields, ChatRequest))
+        async with parser.paced(size_of(request)):
+            conversation = valid(fields, ChatRequest)
+        return await chat(service, request, conversation)
     if "prompt" in fields:
-        return await completions(service, request, valid(fields, CompletionRequest))
+        async with parser.paced(size_of(request)):
+            text = valid(fields, CompletionRequest)
+        return await completions(service, request, text)
     message = "send messages for a chat, or prompt for a completion"
     raise invalid(message, param="messages", code="missing_required_parameter")

@@ -6,7 +6,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from graphpod_runtime.front.openai.fields import MAX_DEPTH, MAX_TOOL_CALLS, MAX_VARIABLES, STRICT, Text, depth_fits
+from graphpod_runtime.front.openai.fields import (
+    MAX_DEPTH,
+    MAX_TOOL_CALLS,
+    MAX_VARIABLES,
+    STRICT,
+    Text,
+    depth_fits,
+    why_unwritable,
+)
 from graphpod_runtime.front.openai.turn.tool_fields import ToolFields
 from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
@@ -72,9 +80,9 @@ class ToolCall(BaseModel):
             arguments = json.loads(self.function.arguments or "{}")
         except (ValueError, RecursionError):
             arguments = None
-        if not depth_fits(arguments):
+        if (why := why_unwritable(arguments)) is not None:
             field = f"{where}.function.arguments"
-            raise invalid(f"{field} is nested more than {MAX_DEPTH} levels deep", param=field)
+            raise invalid(f"{field} {why}", param=field)
         function = {
             "name": self.function.name,
             "arguments": arguments if isinstance(arguments, dict) else self.function.arguments,
@@ -140,6 +148,12 @@ class Message(BaseModel):
         reasoning = self.reasoning_content or self.reasoning or None
         more = {"name": self.name, "tool_call_id": self.tool_call_id} | dict.fromkeys(REASONING, reasoning)
         return turn | {name: value for name, value in more.items() if value is not None}
+
+    @property
+    def characters(self) -> int:
+        """About as many as its text has in a prompt."""
+        functions = [call.function for call in self.tool_calls or ()]
+        return len(self._text or "") + sum(len(one.name) + len(one.arguments) for one in functions)
 
     @property
     def _text(self) -> str | None:

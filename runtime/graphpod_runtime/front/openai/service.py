@@ -147,19 +147,26 @@ class Service:
         self._enter(room, len(prompts), until)
 
     def admit_prompt_logprobs(
-        self, prompts: Sequence[list[int]], alternatives: int, until: ExitStack, *, param: str = "logprobs"
+        self,
+        prompts: Sequence[list[int]],
+        alternatives: int,
+        until: ExitStack,
+        *,
+        answers: int = 1,
+        param: str = "logprobs",
     ) -> None:
-        """Takes room for the log-probabilities of prompts, given back with `until`. ApiError 400 for more than one
-        request may hold, 503 when others hold too many.
+        """Takes room for the log-probabilities of prompts, each written with so many `answers`, given back with
+        `until`. ApiError 400 for more than one request may hold, 503 when others hold too many.
         """
-        tokens = sum(map(len, prompts))
+        tokens = answers * sum(map(len, prompts))
         named = tokens * (1 + alternatives)
         if named > MAX_NAMED:
             asking = "echo with logprobs" if param == "logprobs" else param
+            each = f", once for each of {answers} answers" if answers > 1 else ""
             raise invalid(
-                f"{asking}={alternatives} names {named} tokens ({tokens} in the prompts, each with "
+                f"{asking}={alternatives} names {named} tokens ({tokens} in the prompts{each}, each with "
                 f"{alternatives} alternatives); at most {MAX_NAMED} fit one request. Shorten the prompts, send them "
-                "one by one, or ask for fewer alternatives.",
+                "one by one, or ask for fewer alternatives or answers.",
                 param=param,
             )
         self._enter(self.admission.prompt_logprobs(named), len(prompts), until)

@@ -37,6 +37,8 @@ _encoder = msgspec.json.Encoder()
 IDLE_SECONDS = 15.0
 """Without an event a stream carries a comment this often; gateways cut a silent connection after 60 s and more."""
 COMMENT = b": waiting for tokens\n\n"
+SMALL_TOKENS = 512
+"""Of an answer, and of what it repeats of its prompt. One takes some microseconds to read and to write."""
 STALLED_SECONDS = 60.0
 """A client that reads nothing for so long, while there is something to read, is given up."""
 FAREWELL_SECONDS = 30.0
@@ -63,10 +65,21 @@ async def answer(receive: Receive, generation: Generation, reply: Callable[[list
             collected = await unless_gone(receive, _collect(pieces))
         except ClientGone:
             return Response(status_code=CLIENT_GONE)
-    if generation.options.logprobs is None:
+    if is_small(generation):
         return json_response(reply(collected))
-    # Names of log-probabilities are many: a loop that writes them would delay all streams.
+    # A loop that writes a large answer would delay all streams.
     return await asyncio.to_thread(lambda: json_response(reply(collected)))
+
+
+def is_small(generation: Generation) -> bool:
+    """Whether an answer takes less time to write than others would notice: few tokens, and no log-probabilities, whose
+    names are many.
+    """
+    options = generation.options
+    if options.logprobs is not None or options.prompt_logprobs is not None:
+        return False
+    repeated = options.choices * generation.prompt_tokens if options.echo or options.token_ids else 0
+    return generation.completion_tokens + repeated <= SMALL_TOKENS
 
 
 class EventStream(Response):
@@ -82,6 +95,8 @@ class EventStream(Response):
         """Loop time of what was sent last, or is being sent."""
         self._sending = 0
         self._begun = self._ended = False
+        self._opened: set[int] = set()
+        """The choices that have had an event."""
         self._id = ""
         """The request's, for the log."""
 
@@ -150,8 +165,11 @@ class EventStream(Response):
         await _disconnected(receive)
 
     async def _encoded(self, pieces: list[Piece]) -> bytes:
-        """The events of pieces."""
-        if self._generation.options.echo and any(piece.said for piece in pieces):
+        """The events of pieces. The first ones of a choice may repeat its prompt."""
+        options = self._generation.options
+        fresh = {piece.index for piece in pieces} - self._opened
+        self._opened |= fresh
+        if (options.echo or options.token_ids) and fresh and not is_small(self._generation):
             return await asyncio.to_thread(self._events.pieces, pieces)
         return self._events.pieces(pieces)
 

@@ -1,5 +1,7 @@
 """POST /tokenize and /detokenize, in vLLM's form."""
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,8 +28,11 @@ async def tokenize(service: Service, request: Request, body: TokenizeRequest) ->
         ids = await service.tokenized(
             lambda limit: service.tokenizer.encode(text, limit, specials=specials), len(text), "prompt"
         )
-    strings = [service.tokenizer.spelling(id) for id in ids] if body.return_token_strs else None
-    return json_response(Tokenized(len(ids), service.status.context_tokens, ids, strings))
+    spelling, context = service.tokenizer.spelling, service.status.context_tokens
+    if not body.return_token_strs:
+        return json_response(Tokenized(len(ids), context, ids))
+    # A context's tokens take too long for the event loop.
+    return await asyncio.to_thread(lambda: json_response(Tokenized(len(ids), context, ids, list(map(spelling, ids)))))
 
 
 async def detokenize(service: Service, request: Request, body: DetokenizeRequest) -> Response:

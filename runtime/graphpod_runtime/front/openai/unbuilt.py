@@ -73,6 +73,16 @@ NOT_BESIDES_CHATS: dict[str, tuple[Any, ...]] = {
 }
 """Fields of generation that only chats and completions have, with the values that mean "not used"."""
 
+CHATS_ALONE: dict[str, tuple[Any, ...]] = {
+    "logprobs": (False,),
+    "echo": (False,),
+    "add_special_tokens": (False,),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "include_reasoning": (True,),
+}
+"""Fields of a chat that messages and responses do not have, with the values that mean "not used"."""
+
 INSTEAD = {"functions": "tools", "function_call": "tool_choice"}
 """Older names of fields that are built."""
 

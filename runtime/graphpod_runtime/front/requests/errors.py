@@ -10,9 +10,7 @@ SHOWN = 60
 
 
 def shown(text: str) -> str:
-    """The beginning of a field's name or text, for a message. Half a surrogate pair shows as a question mark: pydantic
-    makes no message with one.
-    """
+    """The beginning of a field's name or text, for a message. Half a surrogate pair shows as a question mark."""
     beginning = text[:SHOWN].encode(errors="replace").decode()
     return beginning if len(text) <= SHOWN else f"{beginning}…"
 

@@ -178,7 +178,8 @@ def test_a_page_of_an_allowed_origin_uses_the_api_with_the_key_and_no_other_page
 
     answer = models(origin=PAGE, authorization="Bearer secret")
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PAGE)
-    assert "x-request-id" in answer.headers["access-control-expose-headers"]
+    shown = answer.headers["access-control-expose-headers"].split(", ")
+    assert shown == ["x-request-id", "request-id", "x-ignored-fields", "retry-after"]
     assert models(origin=PAGE).headers["access-control-allow-origin"] == PAGE, "the page can read why it was refused"
     assert models(origin=PAGE).status_code == 401, "an origin is no key"
     assert "access-control-allow-origin" not in models(origin=PAGE + ".evil", authorization="Bearer secret").headers

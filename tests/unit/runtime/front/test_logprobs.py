@@ -2,10 +2,14 @@
 tokenizer's ids follow its alphabet, so that a token's id is known by its letter."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from graphpod_policy import ServingConfig
+from graphpod_runtime.front.openai.sampling.choices import MAX_REPEATED
+from graphpod_runtime.front.openai.sampling.sampling_fields import MAX_CHOICES
 from graphpod_runtime.front.openai.service import MAX_NAMED
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.text.tokenizer import BYTES, Tokenizer
@@ -119,6 +123,34 @@ def test_log_probabilities_of_a_prompt_are_bounded_at_the_door(front: Front) -> 
     told = front.post(TEXT, request | {"prompt": "x" * rows}).json()["choices"][0]["logprobs"]
     assert len(told["tokens"]) == rows + 1
     assert front.post(TEXT, request | {"prompt": "x" * 30_000, "echo": False}).status_code == 200
+
+
+def test_log_probabilities_of_a_prompt_count_for_each_answer_that_carries_them(front: Front) -> None:
+    rows = MAX_NAMED // 21 // 4
+    request = {"model": "echo", "prompt": "x" * rows, "prompt_logprobs": 20, "max_tokens": 1}
+    refused = front.post(TEXT, request | {"n": 5})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "prompt_logprobs")
+    assert f"names {21 * 5 * rows} tokens" in refused.json()["error"]["message"]
+    choices = front.post(TEXT, request | {"n": 4}).json()["choices"]
+    assert [len(choice["prompt_logprobs"]) for choice in choices] == [rows] * 4
+    assert choices[0]["prompt_logprobs"] == choices[3]["prompt_logprobs"]
+
+
+def test_what_several_answers_repeat_of_a_prompt_is_bounded(own_front: Callable[..., Front]) -> None:
+    front = own_front(serving=ServingConfig(max_queue=MAX_CHOICES))
+    size = MAX_REPEATED // MAX_CHOICES + 1
+    bodies: list[tuple[str, str, dict[str, Any]]] = [
+        (TEXT, "echo", {"prompt": [1] * size}),
+        (TEXT, "return_token_ids", {"prompt": [1] * size}),
+        (CHAT, "echo", {"messages": [{"role": "assistant", "content": "b" * size}]}),
+    ]
+    for path, field, body in bodies:
+        asked = body | {field: True, "max_tokens": 1}
+        refused = front.post(path, asked | {"n": MAX_CHOICES})
+        error = refused.json()["error"]
+        assert (refused.status_code, error["param"]) == (400, "n"), error
+        assert f"{field} has each of {MAX_CHOICES} answers repeat {size} tokens" in error["message"]
+        assert front.post(path, asked | {"n": 2}).status_code == 200
 
 
 def test_log_probabilities_of_all_open_prompts_together_are_bounded() -> None:

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
-from graphpod_runtime.front.openai import parse
+from graphpod_runtime.front.openai import invocations, parse
 from graphpod_runtime.front.openai.chat import chat_prompt
-from graphpod_runtime.front.openai.parse import MAX_ITEMS, MAX_NODES, parsed
+from graphpod_runtime.front.openai.parse import LARGE_BODY, MAX_ITEMS, MAX_NODES, Parser, parsed
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.service import LONG_TEXT, TOKENIZER_THREADS, Service
 from graphpod_runtime.front.requests.admission import Admission
@@ -75,10 +76,39 @@ def test_the_content_type_decides(content_type: str, taken: bool) -> None:
     assert parse._says_json(content_type) == taken
 
 
+LARGE = "x" * LARGE_BODY
+
+
+@pytest.mark.parametrize("body", [{"messages": [{"role": "user", "content": LARGE}]}, {"prompt": LARGE}])
+def test_a_large_body_of_either_api_is_checked_in_its_turn(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
+    parser, waited = Parser(), list[bool]()
+
+    def valid(value: object, model: type[Any]) -> Any:
+        waited.append(parser._turn.locked())
+        return parse.valid(value, model)
+
+    async def reached(service: Any, request: Any, made: Any) -> Any:
+        return made
+
+    monkeypatch.setattr(invocations, "valid", valid)
+    monkeypatch.setattr(invocations, "chat", reached)
+    monkeypatch.setattr(invocations, "completions", reached)
+    data = json.dumps(body).encode()
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+    request = Request({"type": "http", "headers": headers}, receive)
+    service: Any = None
+    asyncio.run(invocations.invocations(service, request, parser))
+    assert waited == [True]
+
+
 class Asked:
     """The service as far as a prompt needs it."""
 
-    tokenizer = SimpleNamespace(template=None)
+    tokenizer, family = SimpleNamespace(template=None), Family()
 
     async def tokenized(self, work: Any, characters: int, param: str, **more: Any) -> list[int]:
         return [characters]

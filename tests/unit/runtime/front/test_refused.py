@@ -10,17 +10,25 @@ from typing import Any, get_args
 import httpx2
 import openai
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.routing import Route
 
+from graphpod_runtime.front.anthropic.request import CountRequest, MessagesRequest
 from graphpod_runtime.front.openai.api import ENDPOINTS, openai_app
 from graphpod_runtime.front.openai.parse import Parser
-from graphpod_runtime.front.openai.request import CompletionRequest
+from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
+from graphpod_runtime.front.openai.responses.request import ResponsesRequest
 from graphpod_runtime.front.request_body import BODY_LIMIT
 from graphpod_runtime.front.requests.errors import Code
 
 from .conftest import Front, write_model
 from .test_openai import CHAT, NESTED, TEXT, error_of, say
+
+
+def called(arguments: str) -> dict[str, Any]:
+    """A conversation in which the assistant called a function."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"messages": [{"role": "assistant", "content": None, "tool_calls": [call]}, *say("x")["messages"]]}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +57,38 @@ def test_a_field_that_is_not_built_is_refused_by_name_with_what_is(
     error = error_of(response)
     assert (response.status_code, error["param"], error["code"]) == (400, field, "unsupported_parameter")
     assert error["message"] == message
+
+
+@pytest.mark.parametrize("translated", [MessagesRequest, CountRequest, ResponsesRequest])
+def test_every_field_of_a_chat_is_one_of_the_apis_over_it_or_refused_by_name(translated: type[BaseModel]) -> None:
+    not_built: Any = translated.not_built  # type: ignore[attr-defined]
+    unknown = set(ChatRequest.model_fields) - set(translated.model_fields) - set(not_built)
+    assert unknown == set()
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/responses"])
+@pytest.mark.parametrize(
+    ("field", "unused", "used"),
+    [
+        ("logprobs", False, True),
+        ("echo", False, True),
+        ("add_special_tokens", False, True),
+        ("add_generation_prompt", True, False),
+        ("continue_final_message", False, True),
+        ("include_reasoning", True, False),
+    ],
+)
+def test_a_field_that_chats_alone_have_is_refused_where_it_would_change_the_answer(
+    front: Front, path: str, field: str, unused: bool, used: bool
+) -> None:
+    asked = {"input": "x"} if path == "/v1/responses" else {"model": "echo", "messages": say("x")["messages"]}
+    if path == "/v1/messages":
+        asked["max_tokens"] = 5
+    assert front.post(path, asked | {field: unused}).status_code == 200
+    refused = front.post(path, asked | {field: used})
+    error = refused.json()["error"]
+    details = error.get("details", error)
+    assert (refused.status_code, details["param"]) == (400, field), error
 
 
 @pytest.mark.parametrize(
@@ -155,6 +195,16 @@ def test_a_slash_at_the_end_of_a_path_changes_nothing(front: Front, path: str) -
         (CHAT, say("x", allowed_token_ids=[5, 999]), 400, "allowed_token_ids", "does not have: 999"),
         (CHAT, say("x", bad_words=[""]), 400, "bad_words[0]", "at least 1 character"),
         (CHAT, say("x", bad_words=["\ud800"]), 400, "bad_words[0]", "unicode string"),
+        (CHAT, say("x", logit_bias={"\ud800": 1}), 400, "logit_bias", "these are none: ?"),
+        (CHAT, say([{"type": "\ud800"}]), 400, "messages[0].content[0].type", "? parts are not built"),
+        (
+            CHAT,
+            called('{"a": "\\ud800"}'),
+            400,
+            "messages[0].tool_calls[0].function.arguments",
+            "holds half a surrogate pair; send whole characters",
+        ),
+        (CHAT, called('{"a": ' + "[" * 20 + "]" * 20 + "}"), 400, "messages[0].tool_calls[0].function.arguments", "16"),
         (CHAT, say("x", bad_words=[" "]), 400, "bad_words[0]", "has no tokens"),
         (CHAT, say("x", bad_words=["a"] * 129), 400, "bad_words", "at most 128"),
         (CHAT, say("x", min_tokens=9, max_tokens=8), 400, "min_tokens", "min_tokens is 9 and the answer may have 8"),

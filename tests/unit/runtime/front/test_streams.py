@@ -5,8 +5,10 @@ import json
 import re
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -313,6 +315,51 @@ def test_probes_are_answered_while_detokenising_holds_the_streams(
             assert front.get(path).status_code == 200
         hold.unlink()
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def whole(folder: Path, options: Options, tokens: int) -> bool:
+    """Whether the answer of so many tokens to a prompt of 1000 is written by the thread of the event loop."""
+
+    async def run() -> bool:
+        written: list[int] = []
+
+        def reply(pieces: list[Piece]) -> TextReply:
+            written.append(threading.get_ident())
+            return TextReply("id", 0, "echo", [])
+
+        class Made(Generation):
+            async def pieces(self) -> AsyncIterator[list[Piece]]:
+                yield [Piece(0, "a", FinishReason.Stop)]
+
+            @property
+            def completion_tokens(self) -> int:
+                return tokens
+
+        async def never() -> Any:
+            await asyncio.Event().wait()
+
+        engine: Any = None
+        tokenizer = Tokenizer(write_model(folder / "model"))
+        made = Made(engine, tokenizer, FrontMetrics("echo"), [[1] * 1000], options, 0.0)
+        assert (await stream.answer(never, made, reply)).status_code == 200
+        return written == [threading.get_ident()]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens", "on_the_loop"),
+    [
+        (OPTIONS, 500, True),
+        (OPTIONS, 513, False),
+        (replace(OPTIONS, logprobs=0), 1, False),
+        (replace(OPTIONS, prompt_logprobs=0), 1, False),
+        (replace(OPTIONS, echo=True), 1, False),
+        (replace(OPTIONS, token_ids=True), 1, False),
+    ],
+)
+def test_the_loop_writes_small_answers_only(tmp_path: Path, options: Options, tokens: int, on_the_loop: bool) -> None:
+    assert whole(tmp_path, options, tokens) == on_the_loop
 
 
 def test_an_event_is_the_same_whether_its_constant_parts_are_encoded_again_or_not() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from graphpod_runtime.front.openai.fields import STRICT, Text
+from graphpod_runtime.front.openai.fields import STRICT, SentBack, Text
 from graphpod_runtime.front.openai.responses.reply import FunctionCallItem, OutputItem, OutputMessage
 from graphpod_runtime.front.openai.unbuilt import Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import shown
@@ -40,9 +40,9 @@ class TextPart(BaseModel):
     """`input_text`, and in an assistant's turn `output_text`."""
     text: Text
     """Parts are joined without a space."""
-    annotations: list[Any] | None = None
+    annotations: SentBack | None = None
     """No effect. What an answer had may be sent back."""
-    logprobs: list[Any] | None = None
+    logprobs: SentBack | None = None
     """No effect."""
 
 
@@ -77,7 +77,7 @@ class MessageItem(BaseModel):
     """The chat template reads `developer` as `system`."""
     content: TextContent
     """The turn's text."""
-    id: str | None = None
+    id: Text | None = None
     """No effect. What an answer had may be sent back."""
     status: STATUS | None = None
     """No effect."""
@@ -98,7 +98,7 @@ class FunctionCall(BaseModel):
     """The function."""
     arguments: Text
     """JSON, in a string."""
-    id: str | None = None
+    id: Text | None = None
     """No effect."""
     status: STATUS | None = None
     """No effect."""
@@ -115,7 +115,7 @@ class FunctionCallOutput(BaseModel):
     """The call that it answers."""
     output: TextContent
     """The function's answer."""
-    id: str | None = None
+    id: Text | None = None
     """No effect."""
     status: STATUS | None = None
     """No effect."""
@@ -130,9 +130,9 @@ class ReasoningItem(BaseModel):
     """The kind of item."""
     content: Annotated[list[ReasoningPart], Field(fail_fast=True, max_length=MAX_PARTS)] | None = None
     """The thoughts, for templates that read them; else without effect."""
-    summary: list[Any] | None = None
+    summary: SentBack | None = None
     """No effect: the thoughts are sent in full."""
-    id: str | None = None
+    id: Text | None = None
     """No effect."""
     status: STATUS | None = None
     """No effect."""

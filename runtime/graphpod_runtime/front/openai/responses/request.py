@@ -11,6 +11,7 @@ from graphpod_runtime.front.openai.responses.items import Item, Turn, take_ignor
 from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import (
     CHAT_NOT_BUILT,
+    CHATS_ALONE,
     NOT_BESIDES_CHATS,
     Ignored,
     refuse_absent,
@@ -26,6 +27,7 @@ INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")
 OF_CHAT = ("messages", "max_completion_tokens", "reasoning_effort", "verbosity", "functions")
 """Fields of a chat that a response does not have, or has by another name."""
 NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for name in OF_CHAT} | {
+    **CHATS_ALONE,
     "conversation": (),
     "prompt": (),
     "max_tool_calls": (),
@@ -52,6 +54,8 @@ RENAMED: Words = (
     (r"response_format\b", "text.format"),
     (r"(tools\[\d+\])\.function\b", r"\1"),
     (r"tool_choice\.function\b", "tool_choice"),
+    (r"tool_choice\.allowed_tools(\.tools\[\d+\])\.function\b", r"tool_choice\1"),
+    (r"tool_choice\.allowed_tools\b", "tool_choice"),
     (r"reasoning_effort\b", "reasoning.effort"),
     (r"(?<!text\.)\bverbosity\b", "text.verbosity"),
 )
@@ -136,6 +140,8 @@ class ResponsesRequest(GenerationRequest):
     """`auto`, `none`, `required`, one function, or `allowed_tools`."""
     parallel_tool_calls: bool | None = True
     """Whether the model may call several functions in one turn."""
+    chat_template_kwargs: dict[Text, Any] | None = None
+    """As of a chat: variables of the model's chat template. One that is set here counts before `reasoning`."""
     enable_response_messages: bool | None = False
     """vLLM's: send prompt and answer as text and tokens, too, in `input_messages` and `output_messages`."""
     truncation: Literal["auto", "disabled"] | None = "disabled"
@@ -205,6 +211,7 @@ class ResponsesRequest(GenerationRequest):
         tools, choice = self._tools()
         more = {
             "messages": [*system, *turns],
+            "chat_template_kwargs": self.chat_template_kwargs,
             "model": model,
             "max_completion_tokens": self.max_output_tokens,
             "logprobs": self.logprobs or None,
@@ -221,20 +228,25 @@ class ResponsesRequest(GenerationRequest):
 
     def _tools(self) -> tuple[list[dict[str, Any]], Any]:
         """Tools and their choice as a chat has them."""
-        tools: list[dict[str, Any]] = [
-            {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
-            for tool in self.tools or ()
-        ]
+        tools = [_nested(tool) for tool in self.tools or ()]
         match self.tool_choice:
             case {"type": "function", **rest}:
                 return tools, {"type": "function", "function": rest}
-            case {"type": "allowed_tools", "mode": mode, "tools": list(allowed)}:
-                names = {tool.get("name") for tool in allowed if isinstance(tool, dict)}
-                return [tool for tool in tools if tool["function"].get("name") in names], mode
+            case {"type": "allowed_tools", **rest}:
+                listed = rest.get("tools")
+                if isinstance(listed, list):
+                    rest["tools"] = [_nested(tool) if isinstance(tool, dict) else tool for tool in listed]
+                return tools, {"type": "allowed_tools", "allowed_tools": rest}
             case {"type": kind}:
                 message = f"tool_choice of type {shown(str(kind))} is not built; send function or allowed_tools"
                 raise invalid(message, param="tool_choice", code="unsupported_parameter")
         return tools, self.tool_choice
+
+
+def _nested(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool, or the name of one, as a chat has it: all but the type in `function`."""
+    function = {name: value for name, value in tool.items() if name != "type"}
+    return {"function": function} | {name: value for name, value in tool.items() if name == "type"}
 
 
 def _response_format(form: TextFormat) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """The routes of /v1/responses: the one file that knows HTTP, the service and the store."""
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from starlette.responses import Response as HttpResponse
 
 from graphpod_runtime.front.metrics.exemplars import names_of
 from graphpod_runtime.front.openai.chat import chat_generation
-from graphpod_runtime.front.openai.fields import MAX_MESSAGES, depth_fits
+from graphpod_runtime.front.openai.fields import MAX_MESSAGES, why_unwritable
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
 from graphpod_runtime.front.openai.parse import Parser, size_of, valid
 from graphpod_runtime.front.openai.reply import TokenLogprob
@@ -52,6 +53,8 @@ ECHOED = ("tools", "tool_choice", "text", "reasoning", "metadata", "user", "prom
 """Fields that a response repeats as they were sent."""
 MAX_LISTED = 100
 """Input items of one answer."""
+LIMIT = re.compile("[1-9][0-9]{0,2}")
+"""`limit`. More digits are more than MAX_LISTED, and Python reads no number of thousands of digits."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -109,7 +112,7 @@ class Responses:
         if (order := query.get("order", "desc")) not in ("asc", "desc"):
             raise invalid(f"order must be asc or desc, not {shown(order)!r}", param="order")
         limit = query.get("limit", "20")
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MAX_LISTED):
+        if not (LIMIT.fullmatch(limit) and int(limit) <= MAX_LISTED):
             raise invalid(f"limit must be an integer from 1 to {MAX_LISTED}, not {shown(limit)!r}", param="limit")
         ordered = items if order == "asc" else items[::-1]
         if (after := query.get("after")) is not None:
@@ -261,12 +264,8 @@ def _check_echo(body: ResponsesRequest) -> None:
         if value is None:
             continue
         plain = _dumped(value) if hasattr(value, "model_dump") else value
-        if not depth_fits(plain, MAX_ECHO_DEPTH):
-            raise invalid(f"{name} is nested more than {MAX_ECHO_DEPTH} levels deep", param=name)
-        try:
-            _encoder.encode(plain)
-        except UnicodeEncodeError as error:
-            raise invalid(f"{name} holds half a surrogate pair; send whole characters", param=name) from error
+        if (why := why_unwritable(plain, MAX_ECHO_DEPTH)) is not None:
+            raise invalid(f"{name} {why}", param=name)
 
 
 def _dumped(model: Any) -> dict[str, Any]:

@@ -1,5 +1,11 @@
-"""Several answers to one prompt: their seeds."""
+"""Several answers to one prompt: their seeds, and what each of them repeats."""
 
+from graphpod_runtime.front.requests.errors import invalid
+
+MAX_REPEATED = 1 << 22
+"""Tokens of prompts, or characters of a chat's last message, that all answers of a request repeat. One body holds no
+more, so that a single answer to each prompt always fits.
+"""
 WORD = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -15,3 +21,15 @@ def seed_of(seed: int | None, choice: int) -> int | None:
     mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & WORD
     mixed ^= mixed >> 31
     return mixed - (1 << 64) if mixed >> 63 else mixed
+
+
+def refuse_repeated(size: int, answers: int, why: str) -> None:
+    """ApiError 400 where so many answers would each repeat `size` tokens or characters; `why` is the field that asks
+    for it.
+    """
+    if answers > 1 and (repeated := size * answers) > MAX_REPEATED:
+        message = (
+            f"{why} has each of {answers} answers repeat {size} tokens or characters of the prompt, {repeated} in all; "
+            f"at most {MAX_REPEATED} fit one answer. Ask for fewer answers, or leave {why} out"
+        )
+        raise invalid(message, param="n")

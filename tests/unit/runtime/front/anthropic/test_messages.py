@@ -149,6 +149,7 @@ def test_what_is_not_built_is_refused_by_its_name(front: Front, body: dict[str, 
     assert refused(reply) == (400, "invalid_request_error", "unsupported_parameter", param), reply.text
 
 
+USED = {"type": "tool_use", "id": "t", "name": "f"}
 WRONG: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "no max_tokens": (ask("a", max_tokens=None), "invalid_type", "max_tokens"),
     "no messages": (ask("a", messages=[]), "invalid_value", "messages"),
@@ -160,6 +161,15 @@ WRONG: dict[str, tuple[dict[str, Any], str, str | None]] = {
         ask("", messages=[{"role": "assistant", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]),
         "invalid_value",
         "messages[0].content[0]",
+    ),
+    "half a character in a tool's input": (
+        ask("", messages=[{"role": "assistant", "content": [USED | {"input": {"a": ["\ud800"]}}]}]),
+        "invalid_value",
+        "messages[0].content[0].input",
+    ),
+    "half a character in a kind": (ask([{"type": "\ud800"}]), "unsupported_parameter", "messages[0].content[0]"),
+    "variables that the template does not read": (
+        ask("a", chat_template_kwargs={"a": 1}), "invalid_value", "chat_template_kwargs",
     ),
     "a choice without a name": (
         ask("a", tool_choice={"type": "tool"}), "missing_required_parameter", "tool_choice.name",

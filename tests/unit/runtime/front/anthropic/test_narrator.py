@@ -78,6 +78,17 @@ def test_a_stop_sequence_is_named() -> None:
     assert events[-2]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
 
 
+def test_an_input_that_no_answer_can_hold_is_written_all_the_same() -> None:
+    assert input_of(r'{"a\udfff": ["\ud800b", "\ud83d\ude00"], "n": 1e400}') == {
+        "arguments": r'{"a\udfff": ["\ud800b", "\ud83d\ude00"], "n": 1e400}'
+    }
+    assert input_of(r'{"a\udfff": ["\ud800b", "\ud83d\ude00"]}') == {"a\ufffd": ["\ufffdb", "😀"]}
+    for text in ('{"a": %s}' % ("[" * 900 + "]" * 900), '{"a": NaN}', '{"a": %s}' % ("9" * 5000)):
+        assert input_of(text) == {"arguments": text}
+    msgspec.json.encode(input_of('{"a": %s}' % ("[" * 63 + "]" * 63)))
+    msgspec.json.encode(input_of('{"a": %s}' % ("9" * 1000)))
+
+
 def test_what_is_no_object_is_kept_as_text() -> None:
     assert input_of(' {"a": 1} ') == {"a": 1}
     assert input_of(" ") == {}

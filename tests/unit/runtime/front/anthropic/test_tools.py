@@ -1,13 +1,15 @@
 """Tools and thoughts in messages: the scripted engine says the last message, which spells calls and thoughts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..conftest import Front, write_model
+import pytest
+
+from ..conftest import Front, start_front, write_model
 from ..turn.test_tools import CALLS, THOUGHT, THOUGHT_TOKENS, WEATHER, thinking_front, tool_front
 from .anthropic_shapes import checked_events, checked_message
-from .test_messages import URL, ask, client_of, events_of, refused
+from .test_messages import COUNT, URL, ask, client_of, events_of, refused
 
 __all__ = ["thinking_front", "tool_front"]
 
@@ -48,6 +50,44 @@ def test_the_client_answers_calls(tool_front: Front) -> None:
     messages: Any = [{"role": "user", "content": CALLS}, first.to_param(), {"role": "user", "content": results}]
     second = client.messages.create(model="echo", max_tokens=500, messages=messages, tools=TOOLS)
     assert "noon" in second.content[0].text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"tools": []}, {"tool_choice": {"type": "none"}}, {"tool_choice": {"type": "any"}},
+    {"tool_choice": {"type": "tool", "name": "now"}}, {"chat_template_kwargs": {"style": "terse"}},
+    {"thinking": {"type": "enabled", "budget_tokens": 5}}, {"truncate_prompt_tokens": 7},
+])  # fmt: skip
+def test_the_tokens_that_are_counted_are_those_of_the_prompt(writing: Front, more: dict[str, Any]) -> None:
+    asked = call("a", max_tokens=1) | more
+    usage = writing.post(URL, asked).json()["usage"]
+    used = usage["input_tokens"] + usage["cache_creation_input_tokens"] + usage["cache_read_input_tokens"]
+    counted = writing.post(COUNT, {name: value for name, value in asked.items() if name != "max_tokens"})
+    assert counted.json() == {"input_tokens": used}
+
+
+@pytest.fixture(scope="module")
+def writing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """A front whose template writes the tools and two variables, and knows calls."""
+    folder = tmp_path_factory.mktemp("writing")
+    template = (
+        "{{ tools }}{{ style }}{{ enable_thinking }}{{ messages[-1].content }}{% if false %}<tool_call>{% endif %}"
+    )
+    running = start_front(folder, model=write_model(folder / "model", template))
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+def test_variables_reach_the_template_and_count_before_thinking(writing: Front) -> None:
+    def said(**more: Any) -> str:
+        text: str = writing.post(URL, ask("a", thinking={"type": "enabled"}, **more)).json()["content"][0]["text"]
+        return text
+
+    assert said() == "Truea"
+    assert said(chat_template_kwargs={"style": "terse"}) == "terseTruea"
+    assert said(chat_template_kwargs={"enable_thinking": False}) == "Falsea"
+    reply = writing.post("/v1/responses", {"input": "a", "chat_template_kwargs": {"style": "terse"}})
+    assert reply.json()["output"][0]["content"][0]["text"] == "tersea"
 
 
 def test_blocks_of_one_turn_are_messages_of_the_chat(own_front: Callable[..., Front], tmp_path: Path) -> None:

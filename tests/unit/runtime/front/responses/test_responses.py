@@ -173,7 +173,8 @@ def test_the_input_items_of_a_response_are_listed_in_pages(front: Front) -> None
     assert [item.content[0].text for item in listed] == [f"t{at}" for at in range(25)]  # type: ignore[union-attr]
     newest = client.responses.input_items.list(stored.id, limit=1).data
     assert newest[0].content[0].text == "t24"  # type: ignore[union-attr]
-    for query in ("limit=0", "limit=x", "limit=%C2%B2", "order=up", "after=nothing"):
+    limits = ("0", "x", "%C2%B2", "101", "0000000010000", "1" * 4400)
+    for query in (*(f"limit={limit}" for limit in limits), "order=up", "after=nothing"):
         assert front_get(front, f"{URL}/{stored.id}/input_items?{query}").status_code == 400
 
 
@@ -293,6 +294,15 @@ def test_what_is_not_built_is_refused_by_its_name(front: Front, body: dict[str, 
     assert refused(reply) == (400, "unsupported_parameter", param), reply.text
 
 
+TEXT = {"type": "output_text", "text": "a"}
+DEEP = json.loads("[" * 900 + "]" * 900)
+
+
+def said(content: Any) -> dict[str, Any]:
+    """A turn of the assistant."""
+    return {"type": "message", "role": "assistant", "content": content}
+
+
 WRONG: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "no input": ({"input": None}, "invalid_type", "input"),
     "no items": ({"input": []}, "invalid_value", "input"),
@@ -304,12 +314,25 @@ WRONG: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "half a character in what is repeated": ({"metadata": {"a": "\ud800"}}, "invalid_value", "metadata.a"),
     "half a character in a tool": ({"tools": [TOOL | {"description": "\ud800"}]}, "invalid_value", "tools"),
     "a deep tool": ({"tools": [TOOL | {"parameters": json.loads("[" * 300 + "]" * 300)}]}, "invalid_value", "tools"),
+    "half a character in a kind": ({"input": [{"type": "\ud800"}]}, "unsupported_parameter", "input[0]"),
+    "half a character in an id": ({"input": [said("a") | {"id": "\ud800"}]}, "invalid_value", "input[0].id"),
+    "half a character in annotations": (
+        {"input": [said([TEXT | {"annotations": [{"a": "\ud800"}]}])]}, "invalid_value",
+        "input[0].content[0].annotations",
+    ),
+    "deep log-probabilities": (
+        {"input": [said([TEXT | {"logprobs": DEEP}])]}, "invalid_value", "input[0].content[0].logprobs",
+    ),
+    "a deep summary": ({"input": [{"type": "reasoning", "summary": DEEP}]}, "invalid_value", "input[0].summary"),
+    "variables that the template does not read": (
+        {"chat_template_kwargs": {"a": 1}}, "invalid_value", "chat_template_kwargs",
+    ),
     "a background that is not stored": ({"background": True, "store": False}, "invalid_value", "background"),
     "too much": ({"max_output_tokens": 10**9}, "context_length_exceeded", "max_output_tokens"),
     "an empty prompt": ({"input": ""}, "invalid_value", "input"),
     "another model": ({"model": "other"}, "model_not_found", "model"),
     "options without a stream": ({"stream_options": {}}, "invalid_value", "stream_options"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "code", "param"), WRONG.values(), ids=WRONG)

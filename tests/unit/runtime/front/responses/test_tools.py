@@ -78,9 +78,13 @@ def test_tool_choices_are_those_of_a_chat(tool_front: Front) -> None:
     assert checked_response(none.json()).output_text == CALLS
     one = tool_front.post(URL, {"input": CALLS, "tools": TOOLS, "parallel_tool_calls": False})
     assert [item["type"] for item in one.json()["output"]] == ["message", "function_call"]
-    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "now"}]}
-    some = tool_front.post(URL, {"input": CALLS, "tools": TOOLS, "tool_choice": allowed})
+    some = tool_front.post(URL, {"input": CALLS, "tools": TOOLS, "tool_choice": allowed("now")})
     assert checked_response(some.json()).tool_choice.type == "allowed_tools"  # type: ignore[union-attr]
+
+
+def allowed(name: Any) -> dict[str, Any]:
+    """A choice of one tool, which need not be called."""
+    return {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": name}]}
 
 
 def test_what_is_wrong_with_tools_is_named_in_the_words_of_a_response(tool_front: Front) -> None:
@@ -92,6 +96,12 @@ def test_what_is_wrong_with_tools_is_named_in_the_words_of_a_response(tool_front
         ({"tools": [function], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice.name"),
         ({"tools": [function], "tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [function], "tool_choice": allowed("g")}, "tool_choice.tools[0].name"),
+        ({"tools": [function], "tool_choice": allowed(["f"])}, "tool_choice.tools[0].name"),
+        ({"tools": [function], "tool_choice": allowed("f") | {"tools": ["f"]}}, "tool_choice.tools[0]"),
+        ({"tools": [function], "tool_choice": allowed("f") | {"tools": []}}, "tool_choice.tools"),
+        ({"tools": [function], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.mode"),
+        ({"tools": [function], "tool_choice": allowed("f") | {"mode": "some"}}, "tool_choice.mode"),
     ):
         reply = tool_front.post(URL, {"input": "x"} | more)
         assert (reply.status_code, refused(reply)[2]) == (400, param), reply.text
