@@ -30,7 +30,7 @@ from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from truth import models
 from truth.axes import EAGER, Variant, refused_by
 from truth.cell import Cell, Outcome
-from truth.choice import rivals, scores
+from truth.choice import rivals
 from truth.counts import Counts
 from truth.engines import compiled, features_of, start_engine, switches
 from truth.launches import launched
@@ -70,7 +70,7 @@ class Reference:
         """Eager's record of `scenario`."""
         if scenario.name not in self.recorded:
             wants = LogprobRequest(max(scenario.rivals, scenario.wants.answer or 0), scenario.wants.prompt)
-            recorded = RecordedSchedule(self.runner, wants, scenario.sampling)
+            recorded = scenario.recorded(self.runner, wants)
             scenario.run(recorded)
             self.recorded[scenario.name] = recorded
         return self.recorded[scenario.name]
@@ -127,7 +127,7 @@ class Matrix:
         """The most that a unit or two in the last place of every weight do to eager's log-probabilities."""
         runner = start_engine(subject, EAGER, self.device, folder, load=models.nudged)
         record = reference.of(self.scenarios[0])
-        recorded = RecordedSchedule(runner, record.wants, record.sampling, record)
+        recorded = self.scenarios[0].recorded(runner, record.wants, record)
         self.scenarios[0].run(recorded)
         return compare(record, recorded, math.inf).worst
 
@@ -175,7 +175,7 @@ class _Row:
         record = self.reference.of(scenario)
         runner = self._engine(scenario)
         before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
-        recorded = RecordedSchedule(runner, scenario.wants, scenario.sampling, record)
+        recorded = scenario.recorded(runner, scenario.wants, record)
         launches = launched(lambda: scenario.run(recorded)) if self._launches(scenario) else scenario.run(recorded)
         after = {phase: Counts.now(runner.counters, phase) for phase in Phase}
         near = self.reference.near_of(self.variant)
@@ -240,7 +240,7 @@ class _Row:
         policy = self.variant.policy(phase)
         if policy is Policy.Disabled:
             return frozenset({FallbackReason.Disabled})
-        scores = phase is Phase.Prefill and scenario.wants.prompt is not None
+        scores = phase is Phase.Prefill and scenario.reads_all_rows
         features = features_of(self.subject, self.matrix.device)
         plan = resolve(features, GraphRequest(self.variant.prefill, self.variant.decode))
         gate = refusing_gate(plan.gates, Batch(phase, policy, rows=1, padded=1, input_logprobs=scores))
@@ -274,9 +274,7 @@ def _alone(reference: Reference, scenario: Scenario) -> Difference:
                 continue  # the last token of a text has no row after it
             alone = again[id][end - 1]
             assert alone.token == token
-            sequence = record.sequences[id]
-            answer = sequence.tokens[sequence.prompt_len : end]
-            here, there = (scores(one, sequence.sampling, end, answer) for one in (logprob, alone))
+            here, there = (record.scores(id, one, end) for one in (logprob, alone))
             best = max(there, key=there.__getitem__)
             tie = best in rivals(here, reference.near) or token in rivals(there, reference.near)
             apart = distance(alone, logprob)

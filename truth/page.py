@@ -30,6 +30,8 @@ how layers are compiled.
 
 Requests are served as a server would, a pass ahead of what is known. *Prefix hit*: their first pages lie in the prefix
 cache. *Sampled*: at temperature 0.8, each with a seed; how near a token is counts by its score, noise included.
+*Grammars*: some of the requests of a prefix hit have one, at temperature 0.8, and some have none. *Embeddings*: of the
+last row or the mean of all rows, next to texts; entries of the vectors, scaled to length 1, count as log-probabilities.
 
 The row *Disabled / Disabled* compares eager with itself: each text once more, alone, its answer computed as prompt.
 A *fault* is injected into the start (`GRAPHPOD_FAULT`); the engine degrades, says by which rule, and must stay right.

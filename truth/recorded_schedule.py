@@ -10,14 +10,20 @@ from collections.abc import Sequence as List
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
+import numpy
+from llguidance import LLMatcher
+
 from graphpod_policy import EngineConfig, Phase
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
-from graphpod_runtime.wire.messages import Logprob
+from graphpod_runtime.grammar.matcher import AnswerGrammar
+from graphpod_runtime.wire.messages import Logprob, Pooling
 from truth.choice import rivals, scores
+from truth.grammars import Matchers, allowed
 
 RIVALS = 32
 """So many tokens a record names at least: those that eager nearly chose, all that a rounding may bring to the front."""
@@ -70,10 +76,17 @@ class RecordedSchedule:
     wants: LogprobRequest = field(default_factory=lambda: LogprobRequest(answer=RIVALS))
     sampling: Sampling = field(default_factory=Sampling)
     """Of every request, each with a seed of its own."""
+    matchers: Matchers = (None,)
+    """Of requests in turn: their grammars."""
+    poolings: tuple[Pooling | None, ...] = (None,)
+    """Of requests in turn: those that want an embedding."""
     given: "RecordedSchedule | None" = None
     passes: list[RecordedPass] = field(default_factory=list)
     sequences: dict[str, Sequence] = field(default_factory=dict)
     """Every sequence that has run, by id."""
+    _constrained: dict[str, LLMatcher] = field(default_factory=dict)
+    """Grammars at the beginning of the answers that have one."""
+    _requests: int = 0
     _launched: int = 0
 
     @property
@@ -126,7 +139,26 @@ class RecordedSchedule:
     def sequence(self, id: str, tokens: List[int], new: int) -> Sequence:
         """A request of this run."""
         sampling = replace(self.sampling, seed=zlib.crc32(id.encode()))
-        return Sequence(id, list(tokens), len(tokens), new, sampling, ignore_eos=True, wants=self.wants)
+        matcher = self.matchers[self._requests % len(self.matchers)]
+        pooling = self.poolings[self._requests % len(self.poolings)]
+        self._requests += 1
+        if matcher is not None:
+            self._constrained[id] = matcher
+        return Sequence(
+            id, list(tokens), len(tokens), new if pooling is None else 1, sampling, ignore_eos=True, wants=self.wants,
+            grammar=None if matcher is None else AnswerGrammar(matcher.deep_copy()),
+            pooled=None if pooling is None else Pooled(pooling),
+        )  # fmt: skip
+
+    def scores(self, id: str, logprob: Logprob, end: int) -> dict[int, float]:
+        """Of the tokens that request `id` may choose behind its first `end` tokens, whose next one has `logprob`."""
+        sequence = self.sequences[id]
+        answer = sequence.tokens[sequence.prompt_len : end]
+        found = scores(logprob, sequence.sampling, end, answer)
+        if (matcher := self._constrained.get(id)) is None:
+            return found
+        fitting = allowed(matcher, answer)
+        return {token: score for token, score in found.items() if token in fitting}
 
 
 def _rows(batch: Batch) -> tuple[Phase, tuple[tuple[str, int, int], ...]]:
@@ -138,8 +170,8 @@ def _rows(batch: Batch) -> tuple[Phase, tuple[tuple[str, int, int], ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A second run compared with a record. `worst` is the largest difference of a log-probability that both have;
-    `first` says which token was the first wrong one.
+    """A second run compared with a record. `worst` is the largest difference of a log-probability that both have, or
+    of an entry of an embedding; `first` says which token was the first wrong one.
     """
 
     tokens: int = 0
@@ -168,29 +200,40 @@ def compare(record: RecordedSchedule, other: RecordedSchedule, near: float) -> D
         raise ScheduleDiffers(f"{len(other.passes)} passes, the record has {len(record.passes)}")
     total = Difference()
     for wanted, got in zip(record.passes, other.passes, strict=True):
-        total += _tokens(wanted, record.sequences, got.yielded, near)
+        total += _tokens(wanted, record, got.yielded, near)
         if other.wants.answer is not None:
             total += _logprobs(wanted.yielded.answers, got.yielded.answers)
         if other.wants.prompt is not None:
             for prompt, own in zip(wanted.yielded.prompts, got.yielded.prompts, strict=True):
                 total += _logprobs(prompt, own)
+    for id, sequence in record.sequences.items():
+        if sequence.pooled is not None:
+            total += Difference(scored=1, worst=_apart(sequence.pooled, other.sequences[id].pooled))
     return total
 
 
-def _tokens(record: RecordedPass, sequences: dict[str, Sequence], other: Yielded, near: float) -> Difference:
-    total, yielded = Difference(), record.yielded
-    for row, token, got, logprob in zip(record.rows, yielded.tokens, other.tokens, yielded.answers, strict=True):
+def _apart(one: Pooled, other: Pooled | None) -> float:
+    """The largest difference of an entry of two embeddings of length 1; infinite when one of them is no vector."""
+    found = [None if pooled is None else pooled.vector() for pooled in (one, other)]
+    if None in found:
+        return math.inf
+    here, there = (numpy.frombuffer(raw or b"", dtype="<f4") for raw in found)
+    return float(numpy.abs(here / numpy.linalg.norm(here) - there / numpy.linalg.norm(there)).max())
+
+
+def _tokens(one: RecordedPass, record: RecordedSchedule, other: Yielded, near: float) -> Difference:
+    total, yielded = Difference(), one.yielded
+    for row, token, got, logprob in zip(one.rows, yielded.tokens, other.tokens, yielded.answers, strict=True):
         if logprob is None:  # a chunk that does not end its prompt has no token
             continue
         id, _, end = row
-        sequence = sequences[id]
-        scored = scores(logprob, sequence.sampling, end, sequence.tokens[sequence.prompt_len : end])
+        scored = record.scores(id, logprob, end)
         if token == got:
             total += Difference(1)
         elif got in rivals(scored, near):
             total += Difference(1, near_ties=1)
         else:
-            where = f"{record.phase} of request {id} behind {end} tokens"
+            where = f"{one.phase} of request {id} behind {end} tokens"
             total += Difference(1, wrong=1, first=f"{where}: {got} is {_behind(scored, got)}, {near:.2g} allowed")
     return total
 

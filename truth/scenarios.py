@@ -13,9 +13,11 @@ from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from graphpod_runtime.wire.logit_processing import LogitProcessing
+from graphpod_runtime.wire.messages import Pooling
 from truth.engines import CHUNK, MOST_REQUESTS
+from truth.grammars import matchers
 from truth.models import VOCAB
-from truth.recorded_schedule import RIVALS, RecordedSchedule
+from truth.recorded_schedule import RIVALS, Driven, RecordedSchedule
 
 NEW_TOKENS = 12
 FEW_TOKENS = 3
@@ -80,6 +82,13 @@ def one_to_many(recorded: RecordedSchedule) -> None:
     served(recorded, *waves, new=FEW_TOKENS)
 
 
+def embeddings(recorded: RecordedSchedule) -> None:
+    """Prompts of one pass and of several, some of which begin like others; a third of them are for texts."""
+    first = prompts(1, 5, 17, 32, 40, 61)
+    after = [[*before, *more] for before, more in zip(first, prompts(2, 7, 1, 30, 3, 9), strict=True)]
+    assert served(recorded, first, after, new=FEW_TOKENS), "no prefix was found"
+
+
 class Name(StrEnum):
     """The scenarios."""
 
@@ -89,6 +98,8 @@ class Name(StrEnum):
     Requests = "1–32 requests"
     Sampled = "sampled"
     Processed = "bias, penalties"
+    Grammars = "grammars"
+    Embeddings = "embeddings"
     OutputLogprobs = "output logprobs"
     InputLogprobs = "input logprobs"
     CaptureFault = "fault: capture"
@@ -105,13 +116,30 @@ class Scenario(NamedTuple):
     run: Callable[[RecordedSchedule], None]
     wants: LogprobRequest = LogprobRequest()
     sampling: Sampling = Sampling()
+    constrained: bool = False
+    """Some requests have grammars."""
+    poolings: tuple[Pooling | None, ...] = (None,)
+    """Of requests in turn."""
     fault: FaultKind | None = None
     degraded_by: frozenset[str] = frozenset()
 
     @property
     def rivals(self) -> int:
-        """How many tokens a record names for each that was chosen. Noise may bring any to the front."""
-        return RIVALS if self.sampling.greedy and not self.sampling.processing.changes else VOCAB
+        """How many tokens a record names for each that was chosen. Noise may bring any to the front, and a mask too."""
+        plain = self.sampling.greedy and not self.sampling.processing.changes and not self.constrained
+        return RIVALS if plain else VOCAB
+
+    @property
+    def reads_all_rows(self) -> bool:
+        """Whether more rows of prompts count than the last."""
+        return self.wants.prompt is not None or Pooling.Mean in self.poolings
+
+    def recorded(
+        self, runner: Driven, wants: LogprobRequest, given: RecordedSchedule | None = None
+    ) -> RecordedSchedule:
+        """An empty record of requests that want that."""
+        grammars = matchers() if self.constrained else (None,)
+        return RecordedSchedule(runner, wants, self.sampling, grammars, self.poolings, given)
 
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -121,6 +149,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(Name.Requests, one_to_many),
     Scenario(Name.Sampled, several, sampling=Sampling(TEMPERATURE)),
     Scenario(Name.Processed, prefix_hit, sampling=Sampling(TEMPERATURE, processing=PROCESSED)),
+    Scenario(Name.Grammars, prefix_hit, sampling=Sampling(TEMPERATURE), constrained=True),
+    Scenario(Name.Embeddings, embeddings, poolings=(Pooling.Last, Pooling.Mean, None)),
     Scenario(Name.OutputLogprobs, several, LogprobRequest(answer=ALTERNATIVES)),
     Scenario(Name.InputLogprobs, several, LogprobRequest(prompt=ALTERNATIVES)),
     Scenario(Name.CaptureFault, several, fault=FaultKind.Capture, degraded_by=frozenset({"CaptureFailed"})),

@@ -1,15 +1,21 @@
 """Requests whose answers have grammars wait here until those are compiled. No pass waits with them."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from graphpod_runtime.grammar.compiler import Compiler, Compiling
+from graphpod_runtime.grammar.compiler import Compiled, Compiler, Compiling
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.grammar.vocabulary import read_vocabulary
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
+
+MASK_THREADS = 2
+"""That write the masks which no pass waits for."""
+COSTLY_SECONDS = 0.02
+"""A grammar that takes longer to compile may have slow masks, too: no pass waits for the first of them either."""
 
 
 class Waiting(NamedTuple):
@@ -31,6 +37,7 @@ class Grammars:
             counters.adder("graphpod_grammar_cache_hits_total"),
         )
         self._waiting: dict[str, Waiting] = {}
+        self._threads = ThreadPoolExecutor(MASK_THREADS, thread_name_prefix="masks")
 
     @property
     def waiting(self) -> int:
@@ -54,7 +61,11 @@ class Grammars:
             if waiting.compiling.done():
                 del self._waiting[id]
                 try:
-                    found.append((waiting, AnswerGrammar(waiting.compiling.result().copy())))
+                    found.append((waiting, self._answer(waiting.compiling.result())))
                 except Exception as error:  # noqa: BLE001  whatever it is, it is the end of this request alone
                     found.append(Finished(id, FinishReason.Error, f"the answer's grammar cannot be used: {error}"))
         return found
+
+    def _answer(self, compiled: Compiled) -> AnswerGrammar:
+        """GrammarInvalid for a grammar that cannot be used."""
+        return AnswerGrammar(compiled.copy(), self._threads, costly=compiled.seconds > COSTLY_SECONDS)

@@ -36,8 +36,8 @@ IDLE_SECONDS = 0.5
 AWAKE_SECONDS = 0.02
 """So long a loop without work looks for commands before it sleeps, where there are processors to spare: one that has
 slept launches its first pass in twice the time."""
-COMPILING_SECONDS = 0.001
-"""A loop without other work looks this often for grammars that are compiled."""
+GRAMMAR_SECONDS = 0.001
+"""A loop without other work looks this often for grammars that are compiled, and for masks that are written."""
 COUNTERS_SECONDS = 1.0
 """A busy loop reports its counters this often, and whenever a request ends."""
 GAUGES_SECONDS = 0.05
@@ -145,9 +145,11 @@ class Loop:
 
     def _patience(self) -> float:
         """Seconds to wait for a command."""
-        if self._pipeline.busy or time.monotonic() - self._worked < self._awake:
+        if self._pipeline.busy:
+            return GRAMMAR_SECONDS if self._pipeline.waits else 0.0
+        if time.monotonic() - self._worked < self._awake:
             return 0.0
-        return COMPILING_SECONDS if self.grammars.waiting else IDLE_SECONDS
+        return GRAMMAR_SECONDS if self.grammars.waiting else IDLE_SECONDS
 
     def _obey(self, command: Command) -> list[Event]:
         match command:

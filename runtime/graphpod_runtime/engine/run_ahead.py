@@ -40,6 +40,8 @@ class RunAhead(Generic[LaunchedPass]):
         self._planned = planned
         self._runner = runner
         self._flight: tuple[Batch, LaunchedPass] | None = None
+        self.waits = False
+        """The latest turn did nothing: all that is open waits for masks of grammars."""
 
     @property
     def busy(self) -> bool:
@@ -49,6 +51,7 @@ class RunAhead(Generic[LaunchedPass]):
     def turn(self) -> list[Progress]:
         """Launches the next pass, if one can be planned, and lands the one before it. The first turn yields nothing."""
         before, self._flight = self._flight, self._launch()
+        self.waits = before is None and self._flight is None
         if before is None and not self._runner.ahead:
             before, self._flight = self._flight, None
         if before is not None:

@@ -1,8 +1,8 @@
 """What a client's grammar may cost: bounds on its text, and llguidance's own limits.
 
-Measured with llguidance 1.9 on one core: within these bounds the slowest schema found compiled in 0.4 s (1000 optional
-properties of one object, whose masks take 35 ms), the slowest regular expression in 0.1 s, and a step's mask took
-30 ms at most. What llguidance itself gives up is an error of the one request.
+Measured with llguidance 1.9 on one core: within these bounds the slowest schema found compiled in 0.4 s, the slowest
+regular expression in 0.1 s, and a step's mask took 35 ms at most (480 optional properties of one object).
+What llguidance itself gives up is an error of the one request.
 """
 
 import re
@@ -16,6 +16,9 @@ MAX_DEPTH = 64
 """Levels of lists and objects of a schema."""
 MAX_PROPERTIES = 1000
 """Of one object. The time to compile grows with their square."""
+MAX_OPTIONAL = 480
+"""Of them, properties that may be left out: each is four items of a row of the parser, which LIMITS bounds. More would
+be compiled, and fail where the answer opens the object."""
 MAX_OPTIONS = 10_000
 """Entries of one enum or list of choices."""
 MAX_REFERENCES = 500
@@ -102,6 +105,14 @@ def _refuse_object(schema: dict[str, Any]) -> None:
     properties, options, multiple = schema.get("properties"), schema.get("enum"), schema.get("multipleOf")
     if isinstance(properties, dict) and len(properties) > MAX_PROPERTIES:
         raise GrammarInvalid(f"an object of the schema has {len(properties)} properties; at most {MAX_PROPERTIES} fit")
+    if isinstance(properties, dict):
+        required = schema.get("required")
+        named = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+        if (optional := len(properties.keys() - named)) > MAX_OPTIONAL:
+            raise GrammarInvalid(
+                f"an object of the schema has {optional} properties that are not in 'required'; at most "
+                f"{MAX_OPTIONAL} fit"
+            )
     if isinstance(options, list) and len(options) > MAX_OPTIONS:
         raise GrammarInvalid(f"an enum of the schema has {len(options)} values; at most {MAX_OPTIONS} fit")
     if isinstance(multiple, int | float) and abs(multiple) > MAX_MULTIPLE:

@@ -23,6 +23,8 @@ class Compiled:
 
     matcher: LLMatcher | None
     problem: str = ""
+    seconds: float = 0.0
+    """That it took to compile."""
 
     def copy(self) -> LLMatcher:
         """A matcher of one answer; takes microseconds. GrammarInvalid for a grammar that cannot be used."""
@@ -106,7 +108,8 @@ class Compiler:
         try:
             vocabulary, began = self.prepare(), time.perf_counter()
             try:
-                return Compiled(compiled(vocabulary, grammar))
+                matcher = compiled(vocabulary, grammar)
+                return Compiled(matcher, seconds=time.perf_counter() - began)
             finally:
                 self._took(time.perf_counter() - began)
         except GrammarInvalid as error:

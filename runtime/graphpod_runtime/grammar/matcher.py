@@ -1,21 +1,40 @@
-"""How far one answer has come in its grammar."""
+"""How far one answer has come in its grammar, and what may follow.
 
+The masks of a pass are written while the device computes its logits, all at once. One that takes longer than the pass
+would hold every request of it. So a grammar whose masks may take long is apart: its mask is written by a thread as soon
+as its latest token is known, and its request joins the first pass that is planned once the mask is there.
+"""
+
+import ctypes
+import time
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 
 from llguidance import LLExecutor, LLMatcher
+
+SLOW_SECONDS = 0.005
+"""A mask that takes longer may hold a pass."""
+DOUBTED = 16
+"""Masks in a row that must be faster before a slow grammar is apart no more."""
 
 
 class AnswerGrammar:
     """The state of one answer. It moves on with each token that the host knows, and stays through a preemption."""
 
-    __slots__ = ("matcher",)
+    __slots__ = ("_doubted", "_mask", "_threads", "matcher")
 
-    def __init__(self, matcher: LLMatcher) -> None:
-        """At the beginning of the answer; `matcher` is not shared."""
+    def __init__(self, matcher: LLMatcher, threads: Executor | None = None, *, costly: bool = False) -> None:
+        """At the beginning of the answer; `matcher` is not shared. `threads` write masks of a grammar that is apart;
+        without them none ever is. `costly`: it is apart from the beginning.
+        """
         self.matcher = matcher
+        self._threads = threads
+        self._doubted = DOUBTED if costly and threads is not None else 0
+        self._mask: Future[bytes] | None = None
 
     def advance(self, token: int) -> None:
         """One token more; `problem` says whether it fits."""
+        self._mask = None
         self.matcher.consume_token(token)
 
     @property
@@ -27,6 +46,37 @@ class AnswerGrammar:
     def problem(self) -> str | None:
         """Why no token can follow though the answer is not complete."""
         return self.matcher.get_error().partition("\n<")[0] if self.matcher.is_error() else None
+
+    @property
+    def apart(self) -> bool:
+        """Whether no pass is to wait for its mask."""
+        return self._doubted > 0
+
+    @property
+    def writing(self) -> bool:
+        """Whether a thread writes its mask: nothing else may be asked meanwhile."""
+        return self._mask is not None and not self._mask.done()
+
+    def prepare(self) -> None:
+        """The answer goes on behind its latest token: of a grammar that is apart the mask is begun."""
+        if self._threads is not None and self.apart:
+            self._mask = self._threads.submit(self._timed)
+
+    def doubt(self) -> None:
+        """A pass has waited for its mask, or for that of another one."""
+        if self._threads is not None:
+            self._doubted = max(1, self._doubted)
+
+    def prepared(self) -> bytes | None:
+        """Its mask, if it was begun; waits for it."""
+        return None if self._mask is None else self._mask.result()
+
+    def _timed(self) -> bytes:
+        began = time.perf_counter()
+        mask = self.matcher.compute_bitmask()
+        slow = time.perf_counter() - began > SLOW_SECONDS
+        self._doubted = DOUBTED if slow else self._doubted - 1
+        return mask
 
 
 class MaskWriter:
@@ -41,10 +91,23 @@ class MaskWriter:
         """Rows of `row_bytes` from `address` on, one for each grammar: bit i % 32 of word i // 32 says whether token i
         may follow. A row of a grammar with a problem allows the end token only; see `AnswerGrammar.problem`.
         """
-        if len(grammars) == 1:
-            grammars[0].matcher.unsafe_compute_mask_ptr(address, row_bytes)
+        left: list[tuple[int, AnswerGrammar]] = []
+        for row, grammar in enumerate(grammars):
+            if (mask := grammar.prepared()) is None:
+                left.append((row, grammar))
+            else:
+                ctypes.memmove(address + row * row_bytes, mask[:row_bytes].ljust(row_bytes, b"\0"), row_bytes)
+        if not left:
             return
-        if self._executor is None:
-            self._executor = LLExecutor(self._count)
-        rows = [(grammar.matcher, row) for row, grammar in enumerate(grammars)]
-        self._executor.unsafe_compute_mask_ptr(rows, address, row_bytes, len(rows))
+        began = time.perf_counter()
+        if len(left) == 1:
+            ((row, grammar),) = left
+            grammar.matcher.unsafe_compute_mask_ptr(address + row * row_bytes, row_bytes)
+        else:
+            if self._executor is None:
+                self._executor = LLExecutor(self._count)
+            rows = [(grammar.matcher, row) for row, grammar in left]
+            self._executor.unsafe_compute_mask_ptr(rows, address, row_bytes, len(grammars))
+        if time.perf_counter() - began > SLOW_SECONDS:
+            for _, grammar in left:
+                grammar.doubt()

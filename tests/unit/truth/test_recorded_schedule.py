@@ -3,8 +3,10 @@
 import math
 from typing import Any
 
+import numpy
 import pytest
 import torch
+from llguidance import LLMatcher
 
 from graphpod_policy import Phase
 from graphpod_runtime.base.shapes import HOST
@@ -13,9 +15,11 @@ from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch
-from graphpod_runtime.wire.messages import Logprob
+from graphpod_runtime.wire.messages import Grammar, Logprob, Pooling
 from truth.choice import scores
+from truth.grammars import allowed, vocabulary
 from truth.models import VOCAB
 from truth.recorded_schedule import Difference, RecordedPass, RecordedSchedule, ScheduleDiffers, compare
 
@@ -153,3 +157,49 @@ def test_the_second_run_goes_on_with_the_records_token() -> None:
     assert second.forward(PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1), 0, 2),))).tokens == [5]
     assert second.passes[0].yielded.tokens == [6]
     assert runner.given == [[5]], "later passes go on from it, whenever this one lands"
+
+
+def of_request(yielded: Yielded, given: RecordedSchedule | None = None, **asked: Any) -> RecordedSchedule:
+    """A run of one request's prompt."""
+    found = RecordedSchedule(Saying(yielded), NOTHING, given=given, **asked)  # type: ignore[arg-type]
+    found.forward(PrefillBatch((Chunk(found.sequence("a", [1, 2], 1), 0, 2),)))
+    return found
+
+
+def test_a_token_that_the_grammar_does_not_allow_is_wrong_however_near_it_is() -> None:
+    (digit, other, letter) = (16, 17, 70)
+    asked = {"matchers": (_matcher("[0-9]+"),)}
+    unmasked = Logprob(digit, -0.7, ((digit, -0.7), (other, -0.7002), (letter, -0.7001)))
+    record = of_request(Yielded([digit], (unmasked,)), **asked)
+    assert record.scores("a", unmasked, 2).keys() == {digit, other}
+    found = [compare(record, of_request(Yielded([token]), record, **asked), NEAR) for token in (digit, other, letter)]
+    assert [(one.near_ties, one.wrong) for one in found] == [(0, 0), (1, 0), (0, 1)]
+
+
+def _matcher(regex: str) -> LLMatcher:
+    return compiled(vocabulary(), Grammar("regex", regex))
+
+
+def test_what_a_grammar_allows_follows_the_answer_and_ends_none() -> None:
+    matcher = _matcher("0?1")
+    assert [allowed(matcher, answer) for answer in ([], [15])] == [{15, 16}, {16}]
+    with pytest.raises(ValueError, match="no beginning of an answer"):
+        allowed(matcher, [16, 16])
+
+
+@pytest.mark.parametrize(("scale", "added", "apart"), [(3.0, 0.0, 0.0), (1.0, 0.5, 0.09), (math.nan, 0.0, math.inf)])
+def test_embeddings_are_compared_by_their_direction(scale: float, added: float, apart: float) -> None:
+    state = numpy.arange(1, 6, dtype=numpy.float32)
+
+    def run(total: Any, given: RecordedSchedule | None = None) -> RecordedSchedule:
+        found = of_request(Yielded([5], (logprob(5, -0.1, -3.0),)), given, poolings=(Pooling.Last,))
+        pooled = found.sequences["a"].pooled
+        assert pooled is not None
+        pooled.add(1, total, 2)
+        return found
+
+    record = run(state)
+    other = scale * state
+    other[0] += added
+    difference = compare(record, run(other, record), NEAR)
+    assert (difference.scored, difference.worst) == (1, pytest.approx(apart, abs=0.03))

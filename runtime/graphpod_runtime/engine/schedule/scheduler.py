@@ -24,7 +24,9 @@ sequence is dropped; an end by length is known before and launches nothing. Page
 go back when the last pass that writes to them has landed. No sequence is set back while a pass is in flight: what it
 lands may end sequences and give pages, so `next` waits for it.
 
-A grammar moves on with each token that lands, and ends its sequence when nothing can follow.
+A grammar moves on with each token that lands, and ends its sequence when nothing can follow. One whose mask may take
+long is apart: its sequence runs no pass ahead, and joins the first pass that is planned once its mask is written. So it
+holds up itself alone.
 
 A row whose logits are not finite, or to which a grammar leaves no token, ends its sequence alone, with an error. Its
 pages are given back as not clean, and so are those of a prompt that goes before any of its rows was looked at.
@@ -199,7 +201,8 @@ class Scheduler:
         return True
 
     def next(self) -> Batch | None:
-        """The next pass, or None: with nothing in flight nothing is open, else it depends on what is in flight."""
+        """The next pass, or None: it depends on what is in flight, else all that is open waits for masks, or nothing
+        is."""
         batch: Batch | None
         if self._decode_is_due:
             batch = self._next_decode() or (None if self._waits_for_pages() else self._next_prefill())
@@ -332,7 +335,7 @@ class Scheduler:
 
     def _next_decode(self) -> DecodeBatch | None:
         """All sequences that go on decoding, oldest first, each with a page for its last token. None: no sequence
-        decodes, or pages are short until the flight has landed."""
+        decodes, those that do wait for masks, or pages are short until the flight has landed."""
         index = 0
         while index < len(self._decoding):
             sequence = self._decoding[index]
@@ -344,7 +347,7 @@ class Scheduler:
                     continue
                 self.kv.grow(sequence)
             index += 1
-        going_on = tuple(sequence for sequence in self._decoding if self._goes_on(sequence))
+        going_on = tuple(one for one in self._decoding if self._goes_on(one) and not _waits_for_mask(one))
         return DecodeBatch(going_on) if going_on else None
 
     def _waits_for_pages(self) -> bool:
@@ -394,6 +397,8 @@ class Scheduler:
             sequence.grammar.advance(token)
             if complete := sequence.grammar.complete:
                 finish = FinishReason.Stop
+            elif finish is None:
+                sequence.grammar.prepare()
         if finish is not None:
             self._decoding.remove(sequence)
             self._close(sequence, self.kv.finish)
@@ -429,3 +434,9 @@ class Scheduler:
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.page_size)
+
+
+def _waits_for_mask(sequence: Sequence) -> bool:
+    """Whether its mask is not there, of a grammar that no pass is to wait for."""
+    grammar = sequence.grammar
+    return grammar is not None and grammar.apart and (sequence.in_flight or grammar.writing)

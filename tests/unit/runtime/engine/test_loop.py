@@ -10,6 +10,7 @@ from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, P
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.loop import GAUGES_SECONDS, Loop
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.grammar.compiler import Compiled
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import (
     Abort,
@@ -236,9 +237,9 @@ def test_changed_gauges_of_the_load_leave_before_the_pass_and_not_more_often_tha
 
 
 class AnyText:
-    """Stands for a matcher, and for what became of its grammar: every token fits."""
+    """Stands for a matcher: every token fits."""
 
-    def copy(self) -> "AnyText":
+    def deep_copy(self) -> "AnyText":
         return self
 
     def consume_token(self, token: int) -> None:
@@ -266,7 +267,7 @@ def test_a_request_that_waits_for_its_grammar_counts_as_waiting_and_its_wait_as_
     assert turn(Submit("a", [1] * 3, 2, grammar=Grammar("regex", "a")))["requests_waiting"].value == 1
     assert turn() == {}, "it waits as before"
     clock.now += 7
-    compiling.set_result(AnyText())
+    compiling.set_result(Compiled(AnyText()))  # type: ignore[arg-type]
     found = turn()
     assert found["requests_waiting"].value == 0
     while loop.busy:

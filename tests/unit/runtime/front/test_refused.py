@@ -380,3 +380,22 @@ def test_a_part_that_is_no_text_is_refused(front: Front) -> None:
 def test_a_salt_or_priority_that_cannot_be_is_refused(front: Front, field: str, value: object) -> None:
     refused = front.post("/v1/completions", {"model": "echo", "prompt": "a", field: value})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "HALF", "text": "a"}]}]}),
+        (CHAT, {"messages": [{"role": "user", "content": "a"}], "logit_bias": {"HALF": 1}}),
+        ("/v1/responses", {"input": [{"type": "HALF", "role": "user", "content": "a"}]}),
+        ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "HALF", "text": "a"}]}]}),
+        ("/v1/messages", {"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "HALF"}]}]}),
+    ],
+)
+def test_half_a_character_where_a_message_names_it_is_shown_as_a_question_mark(
+    front: Front, path: str, body: dict[str, Any]
+) -> None:
+    sent = json.dumps({"model": "echo"} | body).replace("HALF", "\\ud83d")
+    response = httpx2.post(front.http + path, content=sent, headers={"content-type": "application/json"})
+    assert response.status_code == 400, response.text
+    assert "?" in response.json()["error"]["message"]

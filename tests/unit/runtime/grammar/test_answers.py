@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,8 @@ SAMPLINGS = (
 )
 
 
-def requests(vocabulary: LLTokenizer, count: int, tokens: int = 60) -> list[Sequence]:
-    """Requests of all kinds, each with a seed of its own."""
+def requests(vocabulary: LLTokenizer, count: int, tokens: int = 60, threads: Executor | None = None) -> list[Sequence]:
+    """Requests of all kinds, each with a seed of its own. With `threads` their grammars begin apart."""
     matchers = [None if grammar is None else compiled(vocabulary, grammar) for grammar, _ in KINDS]
     found = []
     for index in range(count):
@@ -69,7 +70,7 @@ def requests(vocabulary: LLTokenizer, count: int, tokens: int = 60) -> list[Sequ
         found.append(
             Sequence(
                 str(index), prompt, len(prompt), tokens, replace(sampling, seed=index),
-                grammar=None if matcher is None else AnswerGrammar(matcher.deep_copy()),
+                grammar=None if matcher is None else AnswerGrammar(matcher.deep_copy(), threads, costly=True),
                 wants=LogprobRequest(answer=2 if index % 5 == 0 else None),
             )
         )  # fmt: skip

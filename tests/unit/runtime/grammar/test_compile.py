@@ -10,6 +10,7 @@ from llguidance import LLTokenizer
 
 from graphpod_runtime.grammar.bounds import (
     MAX_CHARACTERS,
+    MAX_OPTIONAL,
     MAX_OPTIONS,
     MAX_PROPERTIES,
     MAX_REFERENCES,
@@ -33,6 +34,7 @@ TWICE = {
     for at in range(50)
 }
 """Without references it would have 2**50 strings."""
+NAMES = [f"property{at}" for at in range(MAX_PROPERTIES)]
 CALL = {
     "triggers": ["<call>"],
     "structures": [{"begin": "<call>", "schema": CAT, "end": "</call>"}],
@@ -169,6 +171,10 @@ REFUSED: list[tuple[Grammar, str]] = [
     (schema(DEEP), "more than 64 levels"),
     (schema({"enum": [str(at) for at in range(MAX_OPTIONS + 1)]}), f"at most {MAX_OPTIONS}"),
     (schema({"properties": {str(at): {} for at in range(MAX_PROPERTIES + 1)}}), f"at most {MAX_PROPERTIES}"),
+    (
+        schema({"properties": {str(at): {} for at in range(MAX_OPTIONAL + 1)}}),
+        "481 properties that are not in 'required'",
+    ),
     (schema({"multipleOf": 1e9}), "multipleOf"),
     (schema({"type": "string", "pattern": "(?=a)b"}), "look-around"),
     (schema({"description": "x" * MAX_CHARACTERS}), f"at most {MAX_CHARACTERS}"),
@@ -235,6 +241,7 @@ def test_a_grammar_that_cannot_be_kept_is_refused_with_the_reason(
         schema({"type": "string", "maxLength": 10**6}),
         schema({"type": "array", "items": {"type": "string"}, "minItems": 10**9}),
         schema({"enum": [f"word {at}" for at in range(MAX_OPTIONS)]}),
+        schema({"properties": {name: {} for name in NAMES}, "required": NAMES[MAX_OPTIONAL:]}),
         schema({"$ref": "#/$defs/0", "$defs": TWICE | {"50": {"type": "string"}}}),
         schema(references(MAX_REFERENCES)),
         schema(items(MAX_REFERENCES)),
@@ -285,3 +292,16 @@ def test_what_is_no_fault_of_the_grammar_is_tried_again(vocabulary: LLTokenizer)
     with pytest.raises(MemoryError):
         compiler.start(grammar).result(60)
     assert compiler.start(grammar).result(60).copy().compute_bitmask()
+
+
+@pytest.mark.parametrize("more", [{}, {"additionalProperties": False}])
+def test_an_object_with_the_most_optional_properties_is_written_to_its_end(
+    vocabulary: LLTokenizer, more: dict[str, Any]
+) -> None:
+    properties = {name: {"type": "string"} for name in NAMES[:MAX_OPTIONAL]}
+    answer = AnswerGrammar(compiled(vocabulary, schema({"type": "object", "properties": properties, **more})))
+    for token in vocabulary.tokenize_str('{"property1": "a", "property240": "b", "property479": "c"}'):
+        answer.matcher.compute_bitmask()
+        assert answer.problem is None
+        answer.advance(token)
+    assert answer.complete
