@@ -187,7 +187,9 @@ def _responses(
     if row.events:
         names = ", ".join(f"`{answers[one]['$ref'].removeprefix(COMPONENT)}`" for one in row.events)
         words = f"Events with JSON: {names}; in the end an error, where there is one."
-        done["content"]["text/event-stream"] = {"schema": {"type": "string", "description": words}}
+        parts = {"event": {"type": "string"}, "data": {"type": "string"}}
+        each = {"type": "object", "properties": parts, "required": ["data"], "description": words}
+        done["content"]["text/event-stream"] = {"schema": each}
     if row.request is not None:
         done["headers"] |= {"x-ignored-fields": IGNORED}
     return {"200": done} | _errors(row, error, key=key)
