@@ -12,6 +12,8 @@ TOOL = {
     "type": "function",
     "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
 }
+USED = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"a": "b"}}]}
+RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "c"}]}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {}}}}
 VALID: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {
@@ -27,10 +29,12 @@ VALID: dict[str, dict[str, Any]] = {
     "/v1/responses": {
         "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
         "max_output_tokens": 2, "temperature": 0, "store": False, "instructions": "be brief", "metadata": {"a": "b"},
-        "text": {"format": {"type": "text"}},
+        "text": {"format": {"type": "text"}}, "tools": [{"type": "function", "name": "f"}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
     },
     "/v1/messages": {
-        "messages": [TURN], "max_tokens": 2, "system": "be brief", "temperature": 0, "stop_sequences": ["x"],
+        "messages": [TURN, USED, RESULT], "max_tokens": 2, "system": "be brief", "temperature": 0,
+        "stop_sequences": ["x"], "tools": [{"name": "f", "input_schema": {"type": "object"}}],
     },
     "/v1/messages/count_tokens": {"messages": [TURN], "system": "be brief"},
     "/tokenize": {"prompt": "some text", "add_special_tokens": True, "return_token_strs": True},
@@ -41,6 +45,7 @@ ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**400, 0.5, -0.0, 1e308, "", "x", "\x00", "😀", "\ud83d",
     "a" * 3000, [], {}, [[]], [None], {"": ""}, {"a": {"b": {"c": []}}}, ["a"] * 300, [1] * 3000, "<|im_end|>", "auto",
     {"type": "object"}, [{"type": "text", "text": "a"}], [{"type": "image_url", "image_url": {"url": "x"}}],
+    ["\ud83d"], {"\ud83d": 1}, {"type": "\ud83d"}, {"type": ["x"]}, {"type": "function", "name": ["x"]},
 )  # fmt: skip
 """Values that a field seldom expects."""
 HEADERS: tuple[dict[str, str], ...] = (
