@@ -47,7 +47,9 @@ class Tool(BaseModel):
 
     @property
     def schema_of_parameters(self) -> dict[str, Any]:
-        """The schema of its arguments."""
+        """The schema of its arguments. As OpenAI has it, a function without `parameters` has none."""
+        if self.function.parameters is None:
+            return {"type": "object", "properties": {}, "additionalProperties": False}
         return self.function.parameters or {"type": "object", "properties": {}}
 
     def plain(self) -> dict[str, Any]:

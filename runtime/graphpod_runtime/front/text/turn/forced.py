@@ -28,5 +28,9 @@ def arguments_alone(source: Source, writer: Writer, name: str) -> Reading[None]:
 
 
 def list_of_calls(source: Source, writer: Writer, tools: Tools) -> Reading[None]:
-    """`[{"name": …, "parameters": {…}}, …]`."""
-    yield from section(source, writer, LIST, tools, "", writer.content)
+    """`[{"name": …, "parameters": {…}}, …]`. A call that was cut before its arguments is left out after others, and
+    text where it is the first.
+    """
+    left: list[str] = []
+    if not (yield from section(source, writer, LIST, tools, "", left.append)):
+        writer.content("".join(left))

@@ -63,6 +63,7 @@ FORCED = (
     (REQUIRED, "[]", False),
     (REQUIRED, '[{"name": "other", "parameters": {}}]', False),
     (REQUIRED, '[{"name": "get_weather", "parameters": {}}]', False),
+    (REQUIRED, '[{"name": "now", "parameters": {"at": 1}}]', False),
     (ToolUse(TOOLS, "required", parallel=False), LIST, False),
     (ToolUse(TOOLS[1:], "required", parallel=False), '[{"name": "now", "parameters": {}}]', True),
 )

@@ -161,6 +161,7 @@ FORCED = (
     ("now", '{"', [], '{"'),
     ("", '[{"name": "get_weather", "parameters": {"city": "Paris"}}, {"name": "now", "parameters": {}}]', [
         ("get_weather", '{"city": "Paris"}'), ("now", "{}")], ""),
+    ("", '[{"name": "now", "parameters": {}}, {"name": "get_wea', [("now", "{}")], ""),
     ("", "[", [], "["),
 )  # fmt: skip
 
