@@ -50,4 +50,5 @@ def test_broken_streams_slow_senders_and_connections_leave_nothing(front: Front)
 def test_the_counts_of_schemathesis_are_read() -> None:
     said = "Warnings:\n\nTest cases:\n  1101 generated, 1099 passed, 2 found 2 unique failures, 16 skipped\n\nSeed: 1\n"
     assert counts(said) == {"generated": 1101, "passed": 1099, "found": 2}
+    assert counts("Test cases:\n  9 generated, 9 passed, 1 errored\n")["errored"] == 1
     assert counts("no such lines") == {}
