@@ -8,6 +8,8 @@ from graphpod_runtime.wire.messages import Grammar
 
 SHOWN = 400
 """Characters of a reason."""
+ADVICE = (("Enable 'coerce_one_of' option to approximate oneOf with anyOf", "Use anyOf."),)
+"""What llguidance says to its caller, and what a client can do."""
 
 
 def compiled(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
@@ -41,6 +43,8 @@ def _only_ends(mask: bytes, vocabulary: LLTokenizer) -> bool:
 def _reason(message: str) -> str:
     """llguidance's first words, without its dump of the parser's state."""
     message = message.partition("\n<")[0].strip()
+    for theirs, ours in ADVICE:
+        message = message.replace(theirs, ours)
     if message.startswith("panic:"):
         return "the grammar is too large"
     if message == "NoExtensionBias":

@@ -184,6 +184,7 @@ REFUSED: list[tuple[Grammar, str]] = [
     (Grammar("json_schema", "[" * 100_000), "nested too deeply"),
     (Grammar("regex", "(a"), "regex parse error"),
     (Grammar("regex", r"(a)\1"), "backreferences"),
+    (Grammar("json_schema", '{"oneOf": [{"type": "integer"}, {"type": "number"}]}'), "not supported. Use anyOf."),
     (Grammar("regex", "(" * 50_000 + "a" + ")" * 50_000), "invalid regex"),
     (Grammar("choice", "[]"), "one or more"),
     (Grammar("choice", '[""]'), "but the empty one"),
