@@ -18,6 +18,8 @@ from testbed.paths import cache_root, state_root
 from testbed.process import identify
 
 Machine = dict[str, list[str]]
+GROUPS = re.compile(r"/(graphpod-|kube|k8s)")
+"""In the path of a cgroup that a node, its kubelet or its containerd makes. Other programs have theirs."""
 
 
 def take(ours: Collection[str]) -> Machine:
@@ -55,7 +57,8 @@ def _read(ours: Collection[str]) -> Machine:
         "namespaces": [line.split()[0] for line in run(["ip", "netns", "list"]).splitlines()],
         "nft": run(["nft", "list", "ruleset"]).splitlines(),
         "mounts": [m for m in mounts if not m.startswith(other)],
-        "cgroups": [path for path, _, _ in os.walk(CGROUPS)],  # what vanishes on the way is skipped
+        # what vanishes on the way is skipped
+        "cgroups": [path for path, _, _ in os.walk(CGROUPS) if GROUPS.search(path)],
         "processes": list(_processes()),
         # while somebody borrows, the host's own values are those in the ledger
         "sysctls": [f"{name} {value}" for name, value in (lent.sysctls or ledger.values().items())],

@@ -56,6 +56,14 @@ def test_a_difference_says_what_came_and_what_went():
     assert snapshot.difference(before, before) == []
 
 
+def test_only_groups_that_a_node_makes_count(tmp_path, monkeypatch):
+    for group in ("pids/graphpod-mine.1/kubepods", "pids/kubepods", "pids/k8s.io", "pids/user.slice/session"):
+        (tmp_path / "groups" / group).mkdir(parents=True)
+    monkeypatch.setattr(snapshot, "CGROUPS", tmp_path / "groups")
+    taken = [group.removeprefix(f"{tmp_path}/groups/") for group in snapshot.take(["mine"])["cgroups"]]
+    assert taken == ["pids/graphpod-mine.1", "pids/graphpod-mine.1/kubepods", "pids/k8s.io", "pids/kubepods"]
+
+
 def test_the_machine_itself_can_be_read():
     taken = snapshot.take([])
     assert any(link.startswith("lo") for link in taken["links"])
