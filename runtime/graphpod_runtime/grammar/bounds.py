@@ -103,9 +103,9 @@ def _refuse_object(schema: dict[str, Any]) -> None:
     if EXTENSION in schema:
         raise GrammarInvalid(f"the schema has {EXTENSION!r}, which switches checks off; leave it out")
     properties, options, multiple = schema.get("properties"), schema.get("enum"), schema.get("multipleOf")
-    if isinstance(properties, dict) and len(properties) > MAX_PROPERTIES:
-        raise GrammarInvalid(f"an object of the schema has {len(properties)} properties; at most {MAX_PROPERTIES} fit")
     if isinstance(properties, dict):
+        if (count := len(properties)) > MAX_PROPERTIES:
+            raise GrammarInvalid(f"an object of the schema has {count} properties; at most {MAX_PROPERTIES} fit")
         required = schema.get("required")
         named = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
         if (optional := len(properties.keys() - named)) > MAX_OPTIONAL:

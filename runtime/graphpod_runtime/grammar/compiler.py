@@ -109,9 +109,9 @@ class Compiler:
             vocabulary, began = self.prepare(), time.perf_counter()
             try:
                 matcher = compiled(vocabulary, grammar)
-                return Compiled(matcher, seconds=time.perf_counter() - began)
             finally:
-                self._took(time.perf_counter() - began)
+                self._took(seconds := time.perf_counter() - began)
+            return Compiled(matcher, seconds=seconds)
         except GrammarInvalid as error:
             return Compiled(None, str(error))
         except BaseException:

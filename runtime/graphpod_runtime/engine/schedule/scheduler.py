@@ -347,7 +347,7 @@ class Scheduler:
                     continue
                 self.kv.grow(sequence)
             index += 1
-        going_on = tuple(one for one in self._decoding if self._goes_on(one) and not _waits_for_mask(one))
+        going_on = tuple(one for one in self._decoding if self._goes_on(one) and not one.waits_for_mask)
         return DecodeBatch(going_on) if going_on else None
 
     def _waits_for_pages(self) -> bool:
@@ -434,9 +434,3 @@ class Scheduler:
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.page_size)
-
-
-def _waits_for_mask(sequence: Sequence) -> bool:
-    """Whether its mask is not there, of a grammar that no pass is to wait for."""
-    grammar = sequence.grammar
-    return grammar is not None and grammar.apart and (sequence.in_flight or grammar.writing)

@@ -104,6 +104,11 @@ class Sequence:
         return self.launched > self.computed
 
     @property
+    def waits_for_mask(self) -> bool:
+        """Whether its mask is not there, of a grammar that no pass is to wait for."""
+        return self.grammar is not None and self.grammar.apart and (self.in_flight or self.grammar.writing)
+
+    @property
     def unscored(self) -> int:
         """Position of the first prompt token whose log-probability is wanted and not known; the prompt's length when
         there is none. Its row is the one before it: what a prefix cache may skip ends there."""

@@ -96,7 +96,7 @@ class EventStream(Response):
         self._sending = 0
         self._begun = self._ended = False
         self._opened: set[int] = set()
-        """The choices that have had an event."""
+        """The choices that have had an event, of an answer that repeats its prompt."""
         self._id = ""
         """The request's, for the log."""
 
@@ -167,10 +167,11 @@ class EventStream(Response):
     async def _encoded(self, pieces: list[Piece]) -> bytes:
         """The events of pieces. The first ones of a choice may repeat its prompt."""
         options = self._generation.options
-        fresh = {piece.index for piece in pieces} - self._opened
-        self._opened |= fresh
-        if (options.echo or options.token_ids) and fresh and not is_small(self._generation):
-            return await asyncio.to_thread(self._events.pieces, pieces)
+        if options.echo or options.token_ids:
+            fresh = {piece.index for piece in pieces} - self._opened
+            self._opened |= fresh
+            if fresh and not is_small(self._generation):
+                return await asyncio.to_thread(self._events.pieces, pieces)
         return self._events.pieces(pieces)
 
     async def _watch(self, send: Send, give_up: Callable[[str], None]) -> None:

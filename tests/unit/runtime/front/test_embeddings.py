@@ -1,10 +1,8 @@
 """/v1/embeddings, /v1/score and /v1/rerank over HTTP, on a random Llama and a real engine."""
 
 import base64
-import io
 import json
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from graphpod_runtime.wire.messages import Pooling
 from tests.unit.house.pages import Page
 
 from .conftest import Front, byte_tokenizer
+from .page_code import run_blocks
 from .test_real_engine import serve, write_llama
 
 PAGE = Page(Path(__file__).parents[4] / "docs/how-to/embeddings.md")
@@ -262,12 +261,7 @@ def test_vectors_of_any_length_are_scaled_to_one() -> None:
 
 
 def test_the_code_of_the_page_runs(pod: Front) -> None:
-    blocks = [block.text for block in PAGE.blocks if block.language == "python"]
-    assert len(blocks) == 2
-    names: dict[str, Any] = {}
-    with redirect_stdout(io.StringIO()) as said:
-        for text in blocks:
-            here = text.replace("http://localhost:8000", pod.http).replace("smollm2", "tiny")
-            exec(compile(here, PAGE.path.name, "exec"), names)
-    assert said.getvalue().startswith("48 ")
+    blocks, said, names = run_blocks(PAGE, pod, "tiny")
+    assert blocks == 2
+    assert said.startswith("48 ")
     assert names["cosine"](names["one"], names["one"]) == pytest.approx(1, abs=1e-5)

@@ -1,11 +1,9 @@
 """A scripted agent on real weights: SmolLM2, whose calls a grammar forces, through OpenAI's own client."""
 
-import io
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from graphpod_policy import ExitCode
 from tests.unit.house.pages import Page
 
 from ..conftest import Front, launch
+from ..page_code import ADDRESS, run_blocks
 
 DOCS = Path(__file__).parents[5] / "docs"
 PAGE = Page(DOCS / "how-to/tools.md")
@@ -128,13 +127,9 @@ def test_several_calls_may_be_forced(smollm2: Front) -> None:
 
 
 def test_the_pages_code_runs_in_its_order(smollm2: Front) -> None:
-    blocks = [block.text for block in PAGE.blocks if block.language == "python"]
-    assert len(blocks) == 3
-    names: dict[str, Any] = {}
-    with redirect_stdout(io.StringIO()) as said:
-        for text in blocks:
-            exec(compile(text.replace("http://localhost:8000", smollm2.http), PAGE.path.name, "exec"), names)
-    assert said.getvalue().startswith('add {"a": ')
+    blocks, said, names = run_blocks(PAGE, smollm2)
+    assert blocks == 3
+    assert said.startswith('add {"a": ')
     assert names["second"].choices[0].message.content
 
 
@@ -149,7 +144,7 @@ def test_the_code_of_other_pages_runs(smollm2: Front, page: Page) -> None:
         *((["bash", "-euo", "pipefail", "-c"], code) for code in shells),
         ([sys.executable, "-c"], program),
     ]:
-        here = code.replace("http://localhost:8000", smollm2.http)
+        here = code.replace(ADDRESS, smollm2.http)
         ran = subprocess.run([*words, here], capture_output=True, text=True, timeout=300)
         assert (ran.returncode, '"error"' in ran.stdout) == (0, False), ran.stdout + ran.stderr
         assert ran.stdout or not code
