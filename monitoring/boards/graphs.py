@@ -20,6 +20,15 @@ PADDING = 'kind="padding"'
 _IDLE = "Empty while no pass runs."
 _DECISION = "namespace, inferenceservice, pod, phase, rule, stage, outcome"
 _POLICY = "namespace, inferenceservice, pod, phase, requested, planned, effective, backend"
+_SIZES = 8
+"""Bars of a phase at most."""
+
+
+def _most(counter: str) -> Query:
+    """A counter of sizes, within the time shown: the largest of each phase."""
+    added = f"sum by (phase, size) (increase({selected(counter)}[$__range]))"
+    return Query(f"topk by (phase) ({_SIZES}, {added} > 0)", "{{phase}} {{size}}")
+
 
 STATE = Section(
     "State",
@@ -259,10 +268,83 @@ REPLAY = Section(
     ),
 )
 
+LADDER = Section(
+    "Sizes",
+    (
+        Panel(
+            "Rows of a pass before padding",
+            "What requests need: a good ladder has sizes just above it. graphpod advise computes one.",
+            Kind.Lines,
+            Unit.Count,
+            quantiles("graphpod_graph_requested_rows", "phase", (0.5, 0.95)),
+            _IDLE,
+        ),
+        Panel(
+            "Passes, by size: the largest 8 of each phase",
+            "Passes that ran on the graph of each size, within the time shown.",
+            Kind.Bars,
+            Unit.Count,
+            (_most("graphpod_graph_size_replays_total"),),
+            _IDLE,
+        ),
+        Panel(
+            "Rows of padding, by size: the largest 8 of each phase",
+            "Padding that the graph of each size computed, within the time shown. Much at one size: add a size "
+            "below it.",
+            Kind.Bars,
+            Unit.Count,
+            (_most("graphpod_graph_size_padding_tokens_total"),),
+            _IDLE,
+        ),
+        Panel(
+            "Sizes that no pass used",
+            "Captured sizes without a replay within the time shown. They cost warm-up and memory.",
+            Kind.Bars,
+            Unit.Count,
+            (
+                Query(
+                    "count by (phase) (sum by (phase, size) "
+                    f"(increase({selected('graphpod_graph_size_replays_total')}[$__range])) == 0)",
+                    "{{phase}}",
+                ),
+            ),
+            "Empty if every size was used.",
+        ),
+        Panel(
+            "Segments of a pass",
+            "Graphs that one pass replays: 1 for Full, the breaks and one more for Breakable.",
+            Kind.Bars,
+            Unit.Count,
+            (
+                Query(
+                    f"max by (namespace, pod, phase, policy) ({selected('graphpod_graph_segments')})",
+                    "{{pod}} {{phase}} {{policy}}",
+                ),
+            ),
+            "Empty for a phase without graphs.",
+        ),
+        Panel(
+            "Eager passes that no reason explains",
+            "Passes that a hook on the model's body counted, without those that have a reason. Good: 0. Any other "
+            "number is a fault, except in a debug mode.",
+            Kind.Number,
+            Unit.Count,
+            (
+                Query(
+                    f"sum by (phase) ({selected('graphpod_eager_passes_total')})"
+                    f" - sum by (phase) ({selected('graphpod_graph_fallbacks_total')})",
+                    "{{phase}}",
+                ),
+            ),
+            steps=((LOWEST, Tone.Bad), (0, Tone.Good), (1, Tone.Bad)),
+        ),
+    ),
+)
+
 BOARD = Board(
     "graphs",
     "graphpod / Graphs",
     "Which graphs run, what they cost to capture, and how often they are replayed.",
     OF_SERVICES,
-    (STATE, CAPTURE, REPLAY),
+    (STATE, CAPTURE, REPLAY, LADDER),
 )

@@ -216,6 +216,25 @@ QUEUE = Section(
             ),
             steps=((60, Tone.Bad),),
         ),
+        Panel(
+            "Services put into the queue",
+            "By events and resyncs, and again after an error. Good: no line of errors above 0.",
+            Kind.Lines,
+            Unit.PerSecond,
+            (
+                Query(f"sum({_rate(f'workqueue_adds_total{{{_NAMED}}}')} {_MINE})", "put"),
+                Query(f"sum({_rate(f'workqueue_retries_total{{{_NAMED}}}')} {_MINE})", "again after an error"),
+            ),
+            width=12,
+        ),
+        Panel(
+            "Time that busy workers have worked",
+            "Seconds since they took their services, of all busy workers together; 0: none is busy.",
+            Kind.Lines,
+            Unit.Seconds,
+            (Query(f"max by (namespace, pod) (workqueue_unfinished_work_seconds{{{_NAMED}}} {_LEADS})", "{{pod}}"),),
+            width=12,
+        ),
     ),
 )
 

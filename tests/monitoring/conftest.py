@@ -10,6 +10,7 @@ import pytest
 
 from demo.weights import model_folder
 from monitoring.boards.asking import Span
+from stubs.collector import Collector
 from testbed.binaries.golang import binary, build
 from tests.api.operator.pods import AdminPorts, report, running, set_status
 from tests.api.operator.process import Operator, grant
@@ -18,7 +19,7 @@ from tests.crd import serve_crd
 from tests.eventually import Eventually
 from tests.monitoring import dcgm, prometheus
 from tests.monitoring import engine as engines
-from tests.monitoring.engine import Engine
+from tests.monitoring.engine import Engine, Load
 from tests.monitoring.prometheus import SCRAPE_SECONDS, Prometheus, Target
 from tests.places import Place
 
@@ -36,6 +37,7 @@ class Watched:
     engine: Engine
     operator: Operator
     span: Span
+    load: Load
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +72,12 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
 def watched(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     build(["prometheus"])
     folder = tmp_path_factory.mktemp("prometheus")
-    with engines.serving(model_folder(), tmp_path_factory.mktemp("engine")) as engine, dcgm.serving() as gpu:
+    folders = tmp_path_factory.mktemp("engine")
+    with (
+        Collector() as collector,
+        engines.serving(model_folder(), folders, collector.url) as engine,
+        dcgm.serving() as gpu,
+    ):
         targets = (
             Target("demo/smollm2", engine.admin, LABELS),
             Target("graphpod-operator", f"127.0.0.1:{operator.port}", OF_OPERATOR),
@@ -79,10 +86,10 @@ def watched(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Ite
         with prometheus.running(binary("prometheus"), folder, targets) as running:
             began = time.time()
             Place(operator.cluster, "demo").apply("another", slo={"ttft": "2s", "itl": "30ms"})
-            engines.load(engine)
+            load = engines.load(f"http://{engine.http}")
             eventually = Eventually(logs=[operator.log])
-            eventually(lambda: running.value("sum(graphpod_generation_tokens_total)") == engines.ALL_TOKENS)
+            eventually(lambda: running.value("sum(graphpod_generation_tokens_total)") == load.tokens)
             eventually(lambda: running.value("sum(graphpod_operator_inferenceservices)") == 2)
             now = time.time()
             # Whole seconds, as steps are: the last point of a line is at the end, where the last scrape counts.
-            yield Watched(running, engine, operator, Span(now, math.ceil(now - began), RATE_SECONDS))
+            yield Watched(running, engine, operator, Span(now, math.ceil(now - began), RATE_SECONDS), load)

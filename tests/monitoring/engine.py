@@ -15,8 +15,13 @@ from tests.eventually import Eventually
 
 NAME = "smollm2"
 ROUNDS, CLIENTS, TOKENS = 6, 3, 24
-"""Requests are ROUNDS × CLIENTS, each of TOKENS tokens."""
-ALL_TOKENS = ROUNDS * CLIENTS * TOKENS
+"""Plain requests are ROUNDS × CLIENTS, each of TOKENS tokens."""
+SCHEMA = {
+    "type": "object",
+    "properties": {"sea": {"enum": ["calm", "rough"]}, "wind": {"enum": ["weak", "strong"]}},
+    "required": ["sea", "wind"],
+    "additionalProperties": False,
+}
 START_SECONDS = 300.0
 LISTENS = re.compile(r"listening: http (\S+), admin (\S+)")
 
@@ -30,14 +35,15 @@ class Engine:
 
 
 @contextmanager
-def serving(model: Path, folder: Path) -> Iterator[Engine]:
-    """`graphpod-engine serve`, Ready."""
+def serving(model: Path, folder: Path, traces: str) -> Iterator[Engine]:
+    """`graphpod-engine serve`, Ready. `traces`: URL of a collector."""
     log = folder / "engine.log"
     words = ("serve", "--model", str(model), "--name", NAME, "--host", "127.0.0.1", "--max-model-len", "512")
     ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
+    traced = ("--otlp-endpoint", traces)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports], stdout=output, stderr=output
+            [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports, *traced], stdout=output, stderr=output
         )
 
     def ready() -> re.Match[str] | None:
@@ -53,17 +59,46 @@ def serving(model: Path, folder: Path) -> Iterator[Engine]:
         process.wait(60)
 
 
-def load(engine: Engine) -> None:
-    """A few clients at a time, with prompts of many lengths; all are answered."""
-    client = OpenAI(base_url=f"http://{engine.http}/v1", api_key="none", timeout=120, max_retries=0)
+@dataclass(frozen=True)
+class Load:
+    """What clients saw: requests that got an answer in words, and the tokens of their answers."""
+
+    requests: int
+    tokens: int
+
+
+def load(base: str, name: str = NAME, api_key: str = "none") -> Load:
+    """A few clients at a time; all are answered. Prompts of many lengths, two choices, grammars that come again, and
+    vectors. `base`: the URL before /v1.
+    """
+    client = OpenAI(base_url=f"{base}/v1", api_key=api_key, timeout=120, max_retries=0)
 
     def ask(number: int) -> int:
         prompt = "One more sentence about the sea. " * (1 + 5 * (number % CLIENTS))
         stream = client.completions.create(
-            model=NAME, prompt=prompt, max_tokens=TOKENS, temperature=0, stream=True, extra_body={"ignore_eos": True}
+            model=name, prompt=prompt, max_tokens=TOKENS, temperature=0, stream=True, extra_body={"ignore_eos": True}
         )
         return sum(len(event.choices) for event in stream)
 
+    def bound(number: int) -> int:
+        answer = client.chat.completions.create(
+            model=name,
+            messages=[{"role": "user", "content": f"How is the sea on day {number}?"}],
+            response_format={"type": "json_schema", "json_schema": {"name": "sea", "schema": SCHEMA, "strict": True}},
+            max_tokens=64,
+            temperature=0,
+            n=1 + number % 2,
+        )
+        assert {choice.finish_reason for choice in answer.choices} == {"stop"}
+        assert answer.usage is not None
+        return answer.usage.completion_tokens
+
+    tokens = requests = 0
     with client, ThreadPoolExecutor(CLIENTS) as clients:
         for number in range(ROUNDS):
-            assert all(clients.map(ask, range(number * CLIENTS, (number + 1) * CLIENTS)))
+            numbers = range(number * CLIENTS, (number + 1) * CLIENTS)
+            asked = [*clients.map(ask, numbers), *clients.map(bound, numbers)]
+            assert all(asked)
+            requests, tokens = requests + len(asked), tokens + sum(asked)
+            assert client.embeddings.create(model=name, input=["The sea.", f"A ship, {number}."]).data
+    return Load(requests, tokens)

@@ -16,7 +16,6 @@ from monitoring.boards.row import Board, Panel, Query
 from monitoring.rules import RECORDINGS
 from tests.monitoring import dcgm
 from tests.monitoring.conftest import Watched
-from tests.monitoring.engine import CLIENTS, ROUNDS
 
 pytestmark = pytest.mark.slow
 """`make monitoring` runs them: Prometheus is built for them, and they take minutes."""
@@ -59,8 +58,8 @@ def test_the_share_of_padding_is_that_of_the_engines_own_counters(watched: Watch
 def test_first_tokens_within_the_objective_are_those_of_the_engines_own_histogram(watched: Watched) -> None:
     (shown,) = latest(watched, "serving", "Share within the objective")
     good = exposed(watched, "graphpod_time_to_first_token_seconds_bucket", le="1.0")
-    assert exposed(watched, "graphpod_time_to_first_token_seconds_count") == ROUNDS * CLIENTS
-    assert shown.latest == pytest.approx(good / (ROUNDS * CLIENTS))
+    assert exposed(watched, "graphpod_time_to_first_token_seconds_count") == watched.load.requests
+    assert shown.latest == pytest.approx(good / watched.load.requests)
 
 
 def test_the_services_of_the_operators_board_are_those_of_the_cluster(watched: Watched) -> None:

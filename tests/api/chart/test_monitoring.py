@@ -76,7 +76,7 @@ def test_every_dashboard_is_a_config_map_that_the_sidecar_finds(helm: Path) -> N
     settings = ("monitoring.dashboards.enabled=true", "monitoring.dashboards.annotations.grafana_folder=graphpod")
     maps = [found for found in objects(render(helm, *settings).stdout) if found["kind"] == "ConfigMap"]
     files = {f"graphpod-{path.name}": path.read_text() for path in (CHART / "files/dashboards").glob("*.json")}
-    assert len(files) == 5
+    assert len(files) == 6
     assert {name: text for found in maps for name, text in found["data"].items()} == files
     for found in maps:
         assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
@@ -95,7 +95,7 @@ def test_grafanas_operator_finds_each_dashboard_in_its_config_map(helm: Path) ->
         (found["metadata"]["name"], key) for found in rendered if found["kind"] == "ConfigMap" for key in found["data"]
     }
     named = [found["spec"]["configMapRef"] for found in rendered if found["kind"] == "GrafanaDashboard"]
-    assert len(named) == 5
+    assert len(named) == 6
     assert {(one["name"], one["key"]) for one in named} == keys
 
 

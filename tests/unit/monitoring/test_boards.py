@@ -5,16 +5,22 @@ import re
 
 import pytest
 
+from graphpod_policy.metrics import METRICS
 from monitoring.boards import BOARDS, grafana
 from monitoring.boards.asking import STEPS, Span, called, substituted
 from monitoring.boards.row import COLUMNS, LOWEST, Board, Kind, Panel, Query, Tone, Unit
+from monitoring.rules import ALERTS, RECORDINGS
 from tests.unit.house.pages import ROOT
 from tests.unit.house.test_import_law import imported
-from tests.unit.monitoring.promql import SERIES, unknown
+from tests.unit.monitoring.promql import SERIES, metric, unknown
 
 PANELS = [(board, panel) for board in BOARDS for panel in board.panels()]
 MAX_BYTES = 1 << 20
 """Of a ConfigMap."""
+ELSEWHERE = {
+    "workqueue_work_duration_seconds": "the seconds of controller_runtime_reconcile_time_seconds, for boards of others",
+}
+"""Metrics that no board and no rule reads, and why."""
 SPAN = Span(end=1000.0, length=600.0, scrape=15.0)
 
 
@@ -27,6 +33,13 @@ def test_a_panel_asks_for_series_and_labels_that_are_exported(board: Board, pane
         assert expr.count("(") == expr.count(")")
         assert "$" not in expr
         assert set(re.findall(r"\[([^\]]*)\]", query.expr)) <= {"$__rate_interval", "$__range"}
+
+
+def test_every_metric_is_on_a_board_or_in_a_rule() -> None:
+    shown = [query.expr for _, panel in PANELS for query in panel.queries]
+    ruled = [row.expr for row in (*ALERTS, *RECORDINGS)]
+    named = {metric(name) for expr in (*shown, *ruled) for name, _ in SERIES.findall(expr)}
+    assert {row.name for row in METRICS} - named == ELSEWHERE.keys()
 
 
 @pytest.mark.parametrize(("board", "panel"), PANELS, ids=lambda value: getattr(value, "title", None))
