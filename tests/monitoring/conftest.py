@@ -88,7 +88,7 @@ def watched(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Ite
             Place(operator.cluster, "demo").apply("another", slo={"ttft": "2s", "itl": "30ms"})
             load = engines.load(f"http://{engine.http}")
             eventually = Eventually(logs=[operator.log])
-            eventually(lambda: running.value("sum(graphpod_generation_tokens_total)") == load.tokens)
+            eventually(lambda: running.value("sum(graphpod_requests_total)") == load.ended)
             eventually(lambda: running.value("sum(graphpod_operator_inferenceservices)") == 2)
             now = time.time()
             # Whole seconds, as steps are: the last point of a line is at the end, where the last scrape counts.

@@ -61,10 +61,10 @@ def serving(model: Path, folder: Path, traces: str) -> Iterator[Engine]:
 
 @dataclass(frozen=True)
 class Load:
-    """What clients saw: requests that got an answer in words, and the tokens of their answers."""
+    """What clients saw: answers in words, one for each choice, and all requests and choices that ended."""
 
-    requests: int
-    tokens: int
+    answers: int
+    ended: int
 
 
 def load(base: str, name: str = NAME, api_key: str = "none") -> Load:
@@ -74,13 +74,16 @@ def load(base: str, name: str = NAME, api_key: str = "none") -> Load:
     client = OpenAI(base_url=f"{base}/v1", api_key=api_key, timeout=120, max_retries=0)
 
     def ask(number: int) -> int:
+        """How many answers came: one."""
         prompt = "One more sentence about the sea. " * (1 + 5 * (number % CLIENTS))
         stream = client.completions.create(
             model=name, prompt=prompt, max_tokens=TOKENS, temperature=0, stream=True, extra_body={"ignore_eos": True}
         )
-        return sum(len(event.choices) for event in stream)
+        assert any(event.choices for event in stream)
+        return 1
 
     def bound(number: int) -> int:
+        """How many answers came that follow the schema."""
         answer = client.chat.completions.create(
             model=name,
             messages=[{"role": "user", "content": f"How is the sea on day {number}?"}],
@@ -90,15 +93,12 @@ def load(base: str, name: str = NAME, api_key: str = "none") -> Load:
             n=1 + number % 2,
         )
         assert {choice.finish_reason for choice in answer.choices} == {"stop"}
-        assert answer.usage is not None
-        return answer.usage.completion_tokens
+        return len(answer.choices)
 
-    tokens = requests = 0
+    answers = vectors = 0
     with client, ThreadPoolExecutor(CLIENTS) as clients:
         for number in range(ROUNDS):
             numbers = range(number * CLIENTS, (number + 1) * CLIENTS)
-            asked = [*clients.map(ask, numbers), *clients.map(bound, numbers)]
-            assert all(asked)
-            requests, tokens = requests + len(asked), tokens + sum(asked)
-            assert client.embeddings.create(model=name, input=["The sea.", f"A ship, {number}."]).data
-    return Load(requests, tokens)
+            answers += sum((*clients.map(ask, numbers), *clients.map(bound, numbers)))
+            vectors += len(client.embeddings.create(model=name, input=["The sea.", f"A ship, {number}."]).data)
+    return Load(answers, answers + vectors)

@@ -58,8 +58,8 @@ def test_the_share_of_padding_is_that_of_the_engines_own_counters(watched: Watch
 def test_first_tokens_within_the_objective_are_those_of_the_engines_own_histogram(watched: Watched) -> None:
     (shown,) = latest(watched, "serving", "Share within the objective")
     good = exposed(watched, "graphpod_time_to_first_token_seconds_bucket", le="1.0")
-    assert exposed(watched, "graphpod_time_to_first_token_seconds_count") == watched.load.requests
-    assert shown.latest == pytest.approx(good / watched.load.requests)
+    assert exposed(watched, "graphpod_time_to_first_token_seconds_count") == watched.load.answers
+    assert shown.latest == pytest.approx(good / watched.load.answers)
 
 
 def test_the_services_of_the_operators_board_are_those_of_the_cluster(watched: Watched) -> None:

@@ -127,8 +127,8 @@ def story(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         assert [line.split()[1] for line in told.steps[-1].output.splitlines()] == ["1", "1"]
         began = time.time()
         seen = load(address(installed))
-        wanted = "sum(graphpod_generation_tokens_total)"
-        eventually(lambda: prometheus.value(wanted) == seen.tokens, timeout=60)
+        wanted = "sum(graphpod_requests_total)"
+        eventually(lambda: prometheus.value(wanted) == seen.ended, timeout=60)
         told.step(wanted, lambda: f"{prometheus.value(wanted):g}")
         now = time.time()
         span = Span(now, math.ceil(now - began), 4 * SCRAPE_SECONDS)
