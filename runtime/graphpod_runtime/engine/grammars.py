@@ -14,8 +14,6 @@ from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
 
 MASK_THREADS = 2
 """That write the masks which no pass waits for."""
-COSTLY_SECONDS = 0.02
-"""A grammar that takes longer to compile may have slow masks, too: no pass waits for the first of them either."""
 
 
 class Waiting(NamedTuple):
@@ -68,4 +66,4 @@ class Grammars:
 
     def _answer(self, compiled: Compiled) -> AnswerGrammar:
         """GrammarInvalid for a grammar that cannot be used."""
-        return AnswerGrammar(compiled.copy(), self._threads, costly=compiled.seconds > COSTLY_SECONDS)
+        return AnswerGrammar(compiled.copy(), self._threads, compiled.pace)

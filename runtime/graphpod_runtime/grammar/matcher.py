@@ -9,6 +9,7 @@ import ctypes
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 
 from llguidance import LLExecutor, LLMatcher
 
@@ -18,18 +19,27 @@ DOUBTED = 16
 """Masks in a row that must be faster before a slow grammar is apart no more."""
 
 
+@dataclass(slots=True)
+class Pace:
+    """What the answers of one grammar have seen of its masks."""
+
+    slow: bool = False
+    """Whether an answer begins apart. It ends with an answer that has had DOUBTED fast masks in a row."""
+
+
 class AnswerGrammar:
     """The state of one answer. It moves on with each token that the host knows, and stays through a preemption."""
 
-    __slots__ = ("_doubted", "_mask", "_threads", "matcher")
+    __slots__ = ("_doubted", "_mask", "_pace", "_threads", "matcher")
 
-    def __init__(self, matcher: LLMatcher, threads: Executor | None = None, *, costly: bool = False) -> None:
-        """At the beginning of the answer; `matcher` is not shared. `threads` write masks of a grammar that is apart;
-        without them none ever is. `costly`: it is apart from the beginning.
+    def __init__(self, matcher: LLMatcher, threads: Executor | None = None, pace: Pace | None = None) -> None:
+        """At the beginning of the answer; `matcher` is not shared, `pace` is with all answers of its grammar. `threads`
+        write masks of a grammar that is apart; without them none ever is.
         """
         self.matcher = matcher
         self._threads = threads
-        self._doubted = DOUBTED if costly and threads is not None else 0
+        self._pace = Pace() if pace is None else pace
+        self._doubted = DOUBTED if self._pace.slow and threads is not None else 0
         self._mask: Future[bytes] | None = None
 
     def advance(self, token: int) -> None:
@@ -76,6 +86,8 @@ class AnswerGrammar:
         mask = self.matcher.compute_bitmask()
         slow = time.perf_counter() - began > SLOW_SECONDS
         self._doubted = DOUBTED if slow else self._doubted - 1
+        if slow or not self._doubted:
+            self._pace.slow = slow
         return mask
 
 
