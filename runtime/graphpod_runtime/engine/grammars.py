@@ -19,8 +19,6 @@ from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
 
 MASK_THREADS = 2
 """That write the masks which no pass waits for."""
-COSTLY_SECONDS = 0.02
-"""A grammar that takes longer to compile may have slow masks, too: no pass waits for the first of them either."""
 
 
 class Waiting(NamedTuple):
@@ -84,6 +82,6 @@ class Grammars:
         return AnswerGrammar(
             None if compiled is None else compiled.copy(),
             self._threads,
-            costly=compiled is not None and compiled.seconds > COSTLY_SECONDS,
-            reasoning=None if limit is None else ReasoningCount(limit, waiting.vocabulary.result()),
+            None if compiled is None else compiled.pace,
+            None if limit is None else ReasoningCount(limit, waiting.vocabulary.result()),
         )

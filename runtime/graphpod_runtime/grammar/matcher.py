@@ -9,6 +9,7 @@ import ctypes
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 
 from llguidance import LLExecutor, LLMatcher
 
@@ -20,28 +21,36 @@ DOUBTED = 16
 """Masks in a row that must be faster before a slow grammar is apart no more."""
 
 
+@dataclass(slots=True)
+class Pace:
+    """What the answers of one grammar have seen of its masks."""
+
+    slow: bool = False
+    """Whether an answer begins apart. It ends with an answer that has had DOUBTED fast masks in a row."""
+
+
 class AnswerGrammar:
     """The state of one answer: of its grammar, of the limit of its reasoning, or of both. It moves on with each token
     that the host knows, and stays through a preemption.
     """
 
-    __slots__ = ("_doubted", "_mask", "_reasoning", "_threads", "matcher")
+    __slots__ = ("_doubted", "_mask", "_pace", "_reasoning", "_threads", "matcher")
 
     def __init__(
         self,
         matcher: LLMatcher | None,
         threads: Executor | None = None,
-        *,
-        costly: bool = False,
+        pace: Pace | None = None,
         reasoning: ReasoningCount | None = None,
     ) -> None:
-        """At the beginning of the answer; `matcher` is not shared, None: any text will do. `threads` write masks of a
-        grammar that is apart; without them none ever is. `costly`: it is apart from the beginning.
+        """At the beginning of the answer; `matcher` is not shared, None: any text will do. `pace` is shared with all
+        answers of its grammar. `threads` write masks of a grammar that is apart; without them none ever is.
         """
         self.matcher = matcher
         self._reasoning = reasoning
         self._threads = threads
-        self._doubted = DOUBTED if costly and threads is not None else 0
+        self._pace = Pace() if pace is None else pace
+        self._doubted = DOUBTED if self._pace.slow and threads is not None else 0
         self._mask: Future[bytes] | None = None
 
     def advance(self, token: int) -> None:
@@ -67,7 +76,9 @@ class AnswerGrammar:
     @property
     def forced(self) -> int | None:
         """The one token that can follow, because the answer has had its reasoning."""
-        return None if self._reasoning is None or self.problem is not None else self._reasoning.forced
+        forced = None if self._reasoning is None else self._reasoning.forced
+        # The matcher is not asked without need: a thread may write its mask.
+        return None if forced is None or self.problem is not None else forced
 
     @property
     def apart(self) -> bool:
@@ -103,6 +114,8 @@ class AnswerGrammar:
         mask = self.matcher.compute_bitmask()
         slow = time.perf_counter() - began > SLOW_SECONDS
         self._doubted = DOUBTED if slow else self._doubted - 1
+        if slow or not self._doubted:
+            self._pace.slow = slow
         return mask
 
 
