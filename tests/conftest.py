@@ -61,11 +61,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: order.index(level[item]))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
     """What is collected lives until the end. The garbage collector would look at it again and again, half a second each
     time, with thousands of tests, torch and transformers."""
-    gc.collect()
+    gc.disable()
+    result = yield
     gc.freeze()
+    gc.enable()
+    return result
 
 
 def _turn(path: str) -> tuple[bool, int]:

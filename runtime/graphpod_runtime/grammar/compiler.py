@@ -75,6 +75,14 @@ class Compiler:
                 self._vocabulary = self._read()
             return self._vocabulary
 
+    def vocabulary(self) -> Future[LLTokenizer]:
+        """The same, read in a thread unless it is there."""
+        if self._vocabulary is None:
+            return self._threads.submit(self.prepare)
+        there: Future[LLTokenizer] = Future()
+        there.set_result(self._vocabulary)
+        return there
+
     def start(self, grammar: Grammar) -> Compiling:
         """Begins to compile, unless it has or will be."""
         try:
