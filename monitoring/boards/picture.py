@@ -40,6 +40,8 @@ LABELS = (
     "rule",
     "stage",
     "outcome",
+    "page_size",
+    "pages",
 )
 """Columns of a table, where the series have them."""
 SUFFIXES = {

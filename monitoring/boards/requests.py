@@ -1,7 +1,6 @@
 """The board of requests: what clients ask for, and what that costs passes, grammars and traces."""
 
 from monitoring.boards.row import (
-    LOWEST,
     OF_SERVICES,
     Board,
     Kind,
@@ -20,6 +19,14 @@ _NO_GRAMMAR = "Empty while no request has a grammar (response_format, tools with
 _COMPILED, _FOUND = "graphpod_grammar_compile_duration_seconds", "graphpod_grammar_cache_hits_total"
 _MASKS = "graphpod_grammar_mask_duration_seconds"
 
+
+def _mean(histogram: str) -> Query:
+    """The mean of a histogram, by service."""
+    by = "sum by (namespace, inferenceservice)"
+    expr = f"{by} ({rate(f'{histogram}_sum')}) / {by} ({rate(f'{histogram}_count')})"
+    return Query(expr, "{{namespace}}/{{inferenceservice}}")
+
+
 ASKED = Section(
     "What clients ask for",
     (
@@ -34,10 +41,10 @@ ASKED = Section(
         ),
         Panel(
             "Answers for a prompt",
-            "n or best_of of a request. Each answer decodes on its own; the prompt is computed once.",
+            "Mean of n or best_of. Each answer decodes on its own; the prompt is computed once.",
             Kind.Lines,
             Unit.Count,
-            quantiles("graphpod_request_choices"),
+            (_mean("graphpod_request_choices"),),
             _IDLE,
         ),
         Panel(
@@ -98,13 +105,7 @@ PASSES = Section(
             "Mean times that an answered request was set back to the queue because KV pages ran out. Good: 0.",
             Kind.Lines,
             Unit.Count,
-            (
-                Query(
-                    f"sum by (namespace, inferenceservice) ({rate('graphpod_request_preemptions_sum')})"
-                    f" / sum by (namespace, inferenceservice) ({rate('graphpod_request_preemptions_count')})",
-                    "{{namespace}}/{{inferenceservice}}",
-                ),
-            ),
+            (_mean("graphpod_request_preemptions"),),
             _IDLE,
         ),
         Panel(
@@ -176,7 +177,7 @@ GRAMMARS = Section(
             Unit.Share,
             (Query(f"sum by (namespace, pod) ({rate(f'{_MASKS}_sum')})", "{{pod}}"),),
             width=24,
-            steps=((LOWEST, Tone.Good), (0.2, Tone.Bad)),
+            steps=((0.2, Tone.Bad),),
         ),
     ),
 )

@@ -67,17 +67,17 @@ class Load:
     ended: int
 
 
-def load(base: str, name: str = NAME, api_key: str = "none") -> Load:
+def load(base: str) -> Load:
     """A few clients at a time; all are answered. Prompts of many lengths, two choices, grammars that come again, and
     vectors. `base`: the URL before /v1.
     """
-    client = OpenAI(base_url=f"{base}/v1", api_key=api_key, timeout=120, max_retries=0)
+    client = OpenAI(base_url=f"{base}/v1", api_key="none", timeout=120, max_retries=0)
 
     def ask(number: int) -> int:
         """How many answers came: one."""
         prompt = "One more sentence about the sea. " * (1 + 5 * (number % CLIENTS))
         stream = client.completions.create(
-            model=name, prompt=prompt, max_tokens=TOKENS, temperature=0, stream=True, extra_body={"ignore_eos": True}
+            model=NAME, prompt=prompt, max_tokens=TOKENS, temperature=0, stream=True, extra_body={"ignore_eos": True}
         )
         assert any(event.choices for event in stream)
         return 1
@@ -85,7 +85,7 @@ def load(base: str, name: str = NAME, api_key: str = "none") -> Load:
     def bound(number: int) -> int:
         """How many answers came that follow the schema."""
         answer = client.chat.completions.create(
-            model=name,
+            model=NAME,
             messages=[{"role": "user", "content": f"How is the sea on day {number}?"}],
             response_format={"type": "json_schema", "json_schema": {"name": "sea", "schema": SCHEMA, "strict": True}},
             max_tokens=64,
@@ -100,5 +100,5 @@ def load(base: str, name: str = NAME, api_key: str = "none") -> Load:
         for number in range(ROUNDS):
             numbers = range(number * CLIENTS, (number + 1) * CLIENTS)
             answers += sum((*clients.map(ask, numbers), *clients.map(bound, numbers)))
-            vectors += len(client.embeddings.create(model=name, input=["The sea.", f"A ship, {number}."]).data)
+            vectors += len(client.embeddings.create(model=NAME, input=["The sea.", f"A ship, {number}."]).data)
     return Load(answers, answers + vectors)
