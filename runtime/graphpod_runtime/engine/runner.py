@@ -18,6 +18,7 @@ from graphpod_policy import Backend, EngineConfig, FallbackReason, Policy
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.capture.debug import Mode
+from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices, dispatch
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.launched_pass import Chosen, Forwarded, LaunchedPass, Moment, Ran
@@ -28,6 +29,7 @@ from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
 from graphpod_runtime.engine.memory_poisoning import Poison
 from graphpod_runtime.engine.pass_metrics import PassMetrics
+from graphpod_runtime.engine.speculation_metrics import SpeculationMetrics
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.start.device_state import LoadModel
 from graphpod_runtime.engine.start.starter import Started, Starter
@@ -87,10 +89,16 @@ class Runner:
         self._sampler = Sampler(draw, self._engine.device, self.eos_ids, at_once)
         assert self.config.max_batch is not None, "a start has derived it"
         self._masks = Masks(self.config.max_batch, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
+        self._step = self._decode
+        if self.config.features.speculative is not None:
+            self._step, self._speculation = self._verify, SpeculationMetrics(self.counters, self.config.features)
         self._engine.model.body.register_forward_pre_hook(self._count_code_run)
         if Mode.Poison in self._engine.modes:
             engine = self._engine
-            self._poison = Poison(engine.attention, self.pages, engine.passes.values(), engine.capturer.breaks)
+            lengths = engine.seats.lengths if isinstance(engine.seats, DraftingSeats) else None
+            self._poison = Poison(
+                engine.attention, self.pages, engine.passes.values(), engine.capturer.breaks, lengths
+            )
 
     @property
     def ahead(self) -> bool:
@@ -107,7 +115,7 @@ class Runner:
             self._clean_pages()
         if self._poison is not None:
             self._poison.spoil(batch)
-        flight = LaunchedPass(*(self._decode if isinstance(batch, DecodeBatch) else self._prefill)(batch, given))
+        flight = LaunchedPass(*(self._step if isinstance(batch, DecodeBatch) else self._prefill)(batch, given))
         if not flight.undecided.members.masked:
             flight.choose(self._chosen(flight.undecided))
         return flight
@@ -138,7 +146,9 @@ class Runner:
         """What the pass yields; waits for the device."""
         yielded = flight.land()
         self._metrics.landed(flight.ran, flight.device_seconds)
-        if flight.seated is not None:
+        if flight.runs is not None:
+            self._speculation.landed(yielded)
+        elif flight.seated is not None:
             self._engine.seats.landed(flight.seated, flight.tokens)
         if Mode.Seats in self._engine.modes:
             self._engine.seats.verify()
@@ -159,6 +169,20 @@ class Runner:
             history = History.of_step(self._slot_tokens, inputs, batch.ends, members.reading)
         ends_text = (True,) * len(batch.sequences)
         return ran, Forwarded(ends_text, inputs.yields, members, logits, chosen, inputs.positions, history, given)
+
+    def _verify(self, batch: DecodeBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
+        """A step over drafts, whose rows are those of a step of more sequences."""
+        if given is not None:
+            raise ValueError("a step over drafts goes on from its own tokens: which drafts are right depends on them")
+        inputs = self._engine.seats.step(batch)
+        (logits, chosen, *_), ran = self._run(inputs)
+        members, history = self._sampler.batch(batch.by_row(batch.sequences)), None
+        if members.reading:
+            ends = [end + width for end, width in zip(batch.ends, batch.widths, strict=True)]
+            history = History.of_step(self._slot_tokens, inputs, batch.by_row(ends), members.reading)
+        ends_text, entries = (True,) * inputs.count, inputs.yields
+        positions, widths = inputs.positions, batch.widths
+        return ran, Forwarded(ends_text, entries, members, logits, chosen, positions, history, None, widths=widths)
 
     def _prefill(self, batch: PrefillBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
         """The chunks of prompts; few of their rows reach the head."""

@@ -45,6 +45,7 @@ from graphpod_runtime.engine.schedule.batch import (
     PrefillBatch,
     Yielded,
 )
+from graphpod_runtime.engine.schedule.drafting import Drafting, Speculation, landed, launched
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
 from graphpod_runtime.engine.schedule.no_token import not_finite, nothing_left
 from graphpod_runtime.engine.schedule.sequence import Sequence
@@ -73,6 +74,7 @@ class Limits:
     max_queue: int
     prefix_cache: bool = False
     prefill_budget: int | None = None
+    speculation: Speculation | None = None
 
     @property
     def budget_while_decoding(self) -> int:
@@ -85,7 +87,13 @@ class Limits:
         context, batch = config.max_model_len, config.max_batch
         assert context is not None, "a start has derived it"
         assert batch is not None, "a start has derived it"
-        return cls(context, batch, config.prefill_chunk, config.page_size, max_queue)
+        speculation, asked = None, config.features
+        if asked.speculative is not None:
+            width = config.feature_set().verify_width
+            speculation = Speculation(asked.speculative, width, asked.speculative_max_batch or batch)
+        return cls(
+            context, batch, config.prefill_chunk, config.page_size, max_queue, speculation=speculation
+        )
 
     @classmethod
     def serving(cls, config: EngineConfig) -> "Limits":
@@ -128,7 +136,12 @@ class Scheduler:
         self.preemptions = 0
         self.nonfinite = 0
         """Sequences that ended because their logits were not finite."""
-        self.kv = KvSpace(pages, limits.page_size, caching=limits.prefix_cache)
+        self.drafting: Drafting | None = None
+        if limits.speculation is not None:
+            self.drafting = Drafting(limits.speculation, limits.page_size, limits.max_model_len)
+        self.kv = KvSpace(
+            pages, limits.page_size, caching=limits.prefix_cache, drafting=self.drafting is not None
+        )
         self._eos_ids = frozenset(eos_ids)
         self._open: dict[str, Sequence] = {}
         self._waiting = WaitingQueue()
@@ -217,6 +230,9 @@ class Scheduler:
     def _launch(self, batch: Batch) -> None:
         """From now on `batch` is in flight."""
         if isinstance(batch, DecodeBatch):
+            if batch.widths:
+                launched(batch)
+                return
             for sequence, end in zip(batch.sequences, batch.ends, strict=True):
                 sequence.launched = end
             return
@@ -234,7 +250,8 @@ class Scheduler:
         tokens = yielded.tokens
         logprobs = yielded.answers or (None,) * len(tokens)
         if isinstance(batch, DecodeBatch):
-            rows = [(sequence, end, True) for sequence, end in zip(batch.sequences, batch.ends, strict=True)]
+            ends = landed(batch, yielded) if batch.widths else batch.ends
+            rows = [(sequence, end, True) for sequence, end in zip(batch.sequences, ends, strict=True)]
         else:
             for chunk, scored in zip(batch.chunks, yielded.prompts, strict=False):
                 chunk.sequence.prompt_logprobs += scored
@@ -243,7 +260,7 @@ class Scheduler:
                     pool.add(count, total, batch.chunks[entry].end)
             rows = [(chunk.sequence, chunk.end, chunk.last) for chunk in batch.chunks]
         progress: list[Progress] = []
-        for (sequence, end, ends_prompt), token, logprob in zip(rows, tokens, logprobs, strict=True):
+        for index, ((sequence, end, ends_prompt), token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
             sequence.computed = end
             if sequence in self._leaving:
                 self._left(sequence, finite=not ends_prompt or token != NOT_FINITE)
@@ -252,7 +269,19 @@ class Scheduler:
                 if isinstance(batch, PrefillBatch) and progress[-1].finish is None:
                     self._unread.remove(sequence)
                     self.kv.publish(sequence)
+                if yielded.more:
+                    progress += self._append_more(progress[-1], yielded, index)
         return progress
+
+    def _append_more(self, first: Progress, yielded: Yielded, index: int) -> list[Progress]:
+        """The tokens that drafts brought behind the `first`, as far as the text goes on."""
+        progress, tokens = [first], yielded.more[index]
+        logprobs = yielded.more_answers[index] if yielded.more_answers else (None,) * len(tokens)
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            if progress[-1].finish is not None:
+                break
+            progress.append(self._append(first.sequence, token, logprob))
+        return progress[1:]
 
     def _next_prefill(self) -> PrefillBatch | None:
         """Chunks of prompts, old and new, as long as tokens, slots and pages last."""
@@ -343,12 +372,31 @@ class Scheduler:
                 if not self.kv.available:
                     if self._flights:
                         return None
-                    self._preempt()
+                    if not self._take_back_drafts():
+                        self._preempt()
                     continue
                 self.kv.grow(sequence)
             index += 1
         going_on = tuple(one for one in self._decoding if self._goes_on(one) and not one.waits_for_mask)
-        return DecodeBatch(going_on) if going_on else None
+        if not going_on:
+            return None
+        if self.drafting is None:
+            return DecodeBatch(going_on)
+        self._make_room_for_drafts(self.drafting, going_on)
+        return self.drafting.batch(going_on)
+
+    def _make_room_for_drafts(self, drafting: Drafting, sequences: tuple[Sequence, ...]) -> None:
+        """Pages for drafts, as long as one is left for each that runs."""
+        for sequence in sequences:
+            wanted = drafting.wanted_tokens(sequence, drafting.width(sequence, len(sequences)))
+            while self._pages_for(wanted) > len(sequence.pages) and self.kv.available > self.running:
+                self.kv.grow(sequence)
+
+    def _take_back_drafts(self) -> bool:
+        """Takes pages back that only drafts would use, while nothing is in flight; whether there were any."""
+        if self.drafting is None:
+            return False
+        return any([self.kv.take_back(sequence, sequence.length) for sequence in self._decoding])
 
     def _waits_for_pages(self) -> bool:
         """Whether a sequence cannot decode before the flight has landed."""
@@ -361,7 +409,7 @@ class Scheduler:
 
     def _goes_on(self, sequence: Sequence) -> bool:
         """Whether it decodes after the token that is in flight, as far as its length shows."""
-        length = sequence.length
+        length = sequence.least_length
         return length - sequence.prompt_len < sequence.max_tokens and length < self.limits.max_model_len
 
     def _preempt(self) -> None:

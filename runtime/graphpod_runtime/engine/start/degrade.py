@@ -92,7 +92,7 @@ class DegradingCapture:
             report.captured = report.failed = 0
             try:
                 captured = self._capturer.capture(
-                    self._device_state.passes[phase], planned.planned, planned.sizes, progress
+                    self._device_state.passes[phase], planned.planned, self.plan.rows(phase), progress
                 )
             except GraphError as error:
                 self._device_state.fill_scratch()

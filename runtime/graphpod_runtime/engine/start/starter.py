@@ -46,6 +46,7 @@ from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
+from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import Ladder, gates_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.logprobs import of_hidden, rows_at_once
@@ -81,7 +82,7 @@ class Started:
     attention: AttentionBackend
     capturer: Capturer
     passes: dict[Phase, Pass]
-    seats: Seats
+    seats: Seats | DraftingSeats
     graphs: dict[Phase, PhaseGraphs]
     captured: dict[Phase, PhaseCapture]
     """What they were captured from."""
@@ -317,7 +318,7 @@ class Starter:
             phase: Ladder(
                 phase=phase,
                 policy=policy,
-                planned=self.config.phase(phase).sizes,
+                planned=self.config.rows(phase),
                 captured=captures.captured[phase].graphs.sizes if phase in captures.captured else (),
                 gates=gates_of(captures.plan.gates, phase, policy),
                 ready=True,

@@ -1,0 +1,90 @@
+"""Which sequences of a decode pass have drafts, and how far a sequence may have come while a pass over drafts flies.
+
+A pass over a sequence's latest token and n drafts gives it 1 to n + 1 tokens. How many is known when the pass lands, so
+until then the host counts on the most: it takes pages for them, and a sequence may run on as long as the least leaves it
+room. Drafts never take a page that another sequence needs: where pages are short, there are fewer.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from graphpod_policy import SpeculativeMethod
+from graphpod_runtime.engine.schedule.batch import DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.sequence import Flight, Sequence
+
+
+class PlainReason(StrEnum):
+    """Why a sequence decoded without drafts in a pass."""
+
+    Batch = "Batch"
+    """More sequences decode than drafts pay for."""
+    Grammar = "Grammar"
+    """Its mask needs the token before on the host."""
+
+
+class Speculation(NamedTuple):
+    """`width` rows of a sequence, the latest token among them, in passes of at most `max_batch` sequences."""
+
+    method: SpeculativeMethod
+    width: int
+    max_batch: int
+
+
+@dataclass(slots=True)
+class Drafting:
+    """Of one scheduler."""
+
+    speculation: Speculation
+    page_size: int
+    max_model_len: int
+    plain: Counter[PlainReason] = field(default_factory=Counter)
+    """Rows of decode passes without drafts, by reason."""
+
+    def width(self, sequence: Sequence, sequences: int) -> int:
+        """Rows of `sequence` in a pass of so many sequences."""
+        return self.speculation.width if self._why_plain(sequence, sequences) is None else 1
+
+    def wanted_tokens(self, sequence: Sequence, width: int) -> int:
+        """Tokens for which pages are of use to a pass of `width` rows."""
+        return max(sequence.length, min(sequence.length + width - 1, self._limit(sequence)))
+
+    def batch(self, sequences: tuple[Sequence, ...]) -> DecodeBatch:
+        """A pass over `sequences`, which have pages for their latest tokens at least; they fly from now on."""
+        widths = tuple(self.width(one, len(sequences)) for one in sequences)
+        rooms = tuple(min(self._limit(one), len(one.pages) * self.page_size) for one in sequences)
+        for one in sequences:
+            if (reason := self._why_plain(one, len(sequences))) is not None:
+                self.plain[reason] += 1
+        return DecodeBatch(sequences, tuple(one.length for one in sequences), widths, rooms)
+
+    def _why_plain(self, sequence: Sequence, sequences: int) -> PlainReason | None:
+        if sequences > self.speculation.max_batch:
+            return PlainReason.Batch
+        return PlainReason.Grammar if sequence.grammar is not None else None
+
+    def _limit(self, sequence: Sequence) -> int:
+        """Tokens that are computed at most: behind the last one nothing follows."""
+        return min(sequence.prompt_len + sequence.max_tokens, self.max_model_len) - 1
+
+
+def launched(batch: DecodeBatch) -> None:
+    """`batch`, which has widths, is in flight."""
+    for sequence, width, room in zip(batch.sequences, batch.widths, batch.rooms, strict=True):
+        flight = Flight(width, room)
+        sequence.launched = flight.most(sequence.launched)
+        sequence.flights.append(flight)
+
+
+def landed(batch: DecodeBatch, yielded: Yielded) -> list[int]:
+    """`batch`, which has widths, has landed: the tokens of each sequence that have keys and values now. What is in
+    flight behind it goes on from there."""
+    ends = []
+    for sequence, more in zip(batch.sequences, yielded.more, strict=True):
+        sequence.flights.pop(0)
+        end = sequence.launched = sequence.computed + 1 + len(more)
+        for flight in sequence.flights:
+            sequence.launched = flight.most(sequence.launched)
+        ends.append(end)
+    return ends
