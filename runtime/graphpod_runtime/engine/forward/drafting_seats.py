@@ -49,7 +49,8 @@ class DraftingSeats:
         self, page_size: int, into: StepRows, rows: int, slot_tokens: Callable[[], Tensor], proposer: Proposer
     ) -> None:
         """For steps of up to so many `rows`, read `into` static buffers; `slot_tokens` are those of the cache."""
-        self._page_size, self._into, self._slot_tokens, self._proposer = page_size, into, slot_tokens, proposer
+        self._page_size, self._into, self._slot_tokens = page_size, into, slot_tokens
+        self.proposer = proposer
         self._device = into.tokens.device
         count = 2 * rows
         self._state = torch.zeros(count, PAGES + into.tables.shape[1], dtype=torch.int64, device=self._device)
@@ -74,7 +75,7 @@ class DraftingSeats:
         drafts = found = None
         if max(widths) > 1:
             pages = max(len(one.pages) for one in sequences)
-            found = self._proposer.propose(self._state, self._seats, self._slot_tokens(), pages)
+            found = self.proposer.propose(self._state, self._seats, self._slot_tokens(), pages)
             drafts = found.drafts
         real = read(self._state, self._seats, self._places, drafts, self._slot_tokens(), self._into)
         count = sum(widths)
