@@ -1,4 +1,4 @@
-"""Passes over drafts on a GPU: the texts without drafts in fp32, no waiting for the device, and FP8 and 16-bit caches."""
+"""Passes over drafts on a GPU: the texts without drafts in fp32, right drafts in 16 bits, no waiting for the device."""
 
 from collections.abc import Callable
 from pathlib import Path

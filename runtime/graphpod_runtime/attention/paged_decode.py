@@ -18,9 +18,7 @@ from graphpod_runtime.kernels.rows.row_copies import rows_for
 class PagedDecode:
     """Attention of passes whose rows each have their own pages and length, for any model; a part of a backend."""
 
-    def __init__(
-        self, shape: ModelShape, dtype: torch.dtype, device: torch.device, *, shared: bool = False
-    ) -> None:
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device, *, shared: bool = False) -> None:
         """`shared`: rows may be of one sequence, each of which attends to those before it."""
         self._shape, self._dtype, self._device, self._shared = shape, dtype, device, shared
         self._scratch = self._scratch_of(0)

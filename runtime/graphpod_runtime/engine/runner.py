@@ -27,10 +27,11 @@ from graphpod_runtime.engine.forward.masks import Masks
 from graphpod_runtime.engine.forward.pooled_rows import of_chunks
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
+from graphpod_runtime.engine.forward.verification import Verification
 from graphpod_runtime.engine.memory_poisoning import Poison
 from graphpod_runtime.engine.pass_metrics import PassMetrics
-from graphpod_runtime.engine.speculation_metrics import SpeculationMetrics
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.speculation_metrics import SpeculationMetrics
 from graphpod_runtime.engine.start.device_state import LoadModel
 from graphpod_runtime.engine.start.starter import Started, Starter
 from graphpod_runtime.kernels.sampling.draw import drawer_for
@@ -90,15 +91,14 @@ class Runner:
         assert self.config.max_batch is not None, "a start has derived it"
         self._masks = Masks(self.config.max_batch, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
         self._step = self._decode
-        if self.config.features.speculative is not None:
-            self._step, self._speculation = self._verify, SpeculationMetrics(self.counters, self.config.features)
+        if isinstance(self._engine.seats, DraftingSeats):
+            self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, self._run).step
+            self._speculation = SpeculationMetrics(self.counters, self.config.features)
         self._engine.model.body.register_forward_pre_hook(self._count_code_run)
         if Mode.Poison in self._engine.modes:
             engine = self._engine
             lengths = engine.seats.lengths if isinstance(engine.seats, DraftingSeats) else None
-            self._poison = Poison(
-                engine.attention, self.pages, engine.passes.values(), engine.capturer.breaks, lengths
-            )
+            self._poison = Poison(engine.attention, self.pages, engine.passes.values(), engine.capturer.breaks, lengths)
 
     @property
     def ahead(self) -> bool:
@@ -169,20 +169,6 @@ class Runner:
             history = History.of_step(self._slot_tokens, inputs, batch.ends, members.reading)
         ends_text = (True,) * len(batch.sequences)
         return ran, Forwarded(ends_text, inputs.yields, members, logits, chosen, inputs.positions, history, given)
-
-    def _verify(self, batch: DecodeBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
-        """A step over drafts, whose rows are those of a step of more sequences."""
-        if given is not None:
-            raise ValueError("a step over drafts goes on from its own tokens: which drafts are right depends on them")
-        inputs = self._engine.seats.step(batch)
-        (logits, chosen, *_), ran = self._run(inputs)
-        members, history = self._sampler.batch(batch.by_row(batch.sequences)), None
-        if members.reading:
-            ends = [end + width for end, width in zip(batch.ends, batch.widths, strict=True)]
-            history = History.of_step(self._slot_tokens, inputs, batch.by_row(ends), members.reading)
-        ends_text, entries = (True,) * inputs.count, inputs.yields
-        positions, widths = inputs.positions, batch.widths
-        return ran, Forwarded(ends_text, entries, members, logits, chosen, positions, history, None, widths=widths)
 
     def _prefill(self, batch: PrefillBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
         """The chunks of prompts; few of their rows reach the head."""

@@ -36,7 +36,7 @@ class PlainRows:
 
     def __init__(self, counters: Counters, method: SpeculativeMethod) -> None:
         name = "graphpod_speculation_plain_rows_total"
-        self._adders = {reason: counters.adder(name, method=method.value, reason=reason.value) for reason in PlainReason}
+        self._adders = {why: counters.adder(name, method=method.value, reason=why.value) for why in PlainReason}
         self._counted = dict.fromkeys(PlainReason, 0)
 
     def update(self, plain: Mapping[PlainReason, int]) -> None:

@@ -112,9 +112,7 @@ class DraftingSeats:
     def lengths(self, sequences: List[Sequence]) -> list[int]:
         """The tokens of each. Waits for the device."""
         there = self._state[:, LENGTH].tolist()
-        return [
-            there[self._seat_of[one]] if one in self._seat_of else len(one.tokens) for one in sequences
-        ]
+        return [there[self._seat_of[one]] if one in self._seat_of else len(one.tokens) for one in sequences]
 
     def verify(self) -> None:
         """AssertionError where the device and the host know different things. Waits for the device."""

@@ -1,5 +1,6 @@
 """What one forward pass runs, and what it yields."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -127,3 +128,8 @@ class Yielded:
     """Of `more`."""
     drafted: tuple[int, ...] = ()
     """Drafts of each sequence."""
+
+    def behind(self, index: int) -> Iterator[tuple[int, Logprob | None]]:
+        """The tokens that drafts brought to a sequence, and what was asked of each."""
+        more = self.more[index]
+        return zip(more, self.more_answers[index] if self.more_answers else (None,) * len(more), strict=True)

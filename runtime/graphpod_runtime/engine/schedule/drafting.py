@@ -1,17 +1,19 @@
 """Which sequences of a decode pass have drafts, and how far a sequence may have come while a pass over drafts flies.
 
-A pass over a sequence's latest token and n drafts gives it 1 to n + 1 tokens. How many is known when the pass lands, so
-until then the host counts on the most: it takes pages for them, and a sequence may run on as long as the least leaves it
-room. Drafts never take a page that another sequence needs: where pages are short, there are fewer.
+A pass over a sequence's latest token and n drafts gives it 1 to n + 1 tokens. How many is known when the pass lands.
+Until then the host takes pages for the most, and lets a sequence run on while the least leaves it room. Drafts never
+take a page that another sequence needs: where pages are short, there are fewer.
 """
 
 from collections import Counter
+from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from graphpod_policy import SpeculativeMethod
 from graphpod_runtime.engine.schedule.batch import DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.kv_space import KvSpace
 from graphpod_runtime.engine.schedule.sequence import Flight, Sequence
 
 
@@ -42,22 +44,23 @@ class Drafting:
     plain: Counter[PlainReason] = field(default_factory=Counter)
     """Rows of decode passes without drafts, by reason."""
 
-    def width(self, sequence: Sequence, sequences: int) -> int:
-        """Rows of `sequence` in a pass of so many sequences."""
-        return self.speculation.width if self._why_plain(sequence, sequences) is None else 1
-
-    def wanted_tokens(self, sequence: Sequence, width: int) -> int:
-        """Tokens for which pages are of use to a pass of `width` rows."""
-        return max(sequence.length, min(sequence.length + width - 1, self._limit(sequence)))
-
-    def batch(self, sequences: tuple[Sequence, ...]) -> DecodeBatch:
-        """A pass over `sequences`, which have pages for their latest tokens at least; they fly from now on."""
-        widths = tuple(self.width(one, len(sequences)) for one in sequences)
+    def batch(self, sequences: tuple[Sequence, ...], kv: KvSpace, spare: int) -> DecodeBatch:
+        """A pass over `sequences`, which have pages for their latest tokens at least. Those for drafts are taken from
+        `kv` as long as more than `spare` are left."""
+        reasons = [self._why_plain(one, len(sequences)) for one in sequences]
+        self.plain.update(reason for reason in reasons if reason is not None)
+        widths = tuple(1 if reason else self.speculation.width for reason in reasons)
+        for one, width in zip(sequences, widths, strict=True):
+            last = min(one.length + width - 1, self._limit(one))
+            while last > len(one.pages) * self.page_size and kv.available > spare:
+                kv.grow(one)
         rooms = tuple(min(self._limit(one), len(one.pages) * self.page_size) for one in sequences)
-        for one in sequences:
-            if (reason := self._why_plain(one, len(sequences))) is not None:
-                self.plain[reason] += 1
         return DecodeBatch(sequences, tuple(one.length for one in sequences), widths, rooms)
+
+    def take_back(self, sequences: List[Sequence], kv: KvSpace) -> bool:
+        """Takes pages back that only drafts would use, while nothing is in flight; whether there were any."""
+        gave = [kv.take_back(one, one.length) for one in sequences]
+        return any(gave)
 
     def _why_plain(self, sequence: Sequence, sequences: int) -> PlainReason | None:
         if sequences > self.speculation.max_batch:

@@ -91,9 +91,7 @@ class Limits:
         if asked.speculative is not None:
             width = config.feature_set().verify_width
             speculation = Speculation(asked.speculative, width, asked.speculative_max_batch or batch)
-        return cls(
-            context, batch, config.prefill_chunk, config.page_size, max_queue, speculation=speculation
-        )
+        return cls(context, batch, config.prefill_chunk, config.page_size, max_queue, speculation=speculation)
 
     @classmethod
     def serving(cls, config: EngineConfig) -> "Limits":
@@ -139,9 +137,7 @@ class Scheduler:
         self.drafting: Drafting | None = None
         if limits.speculation is not None:
             self.drafting = Drafting(limits.speculation, limits.page_size, limits.max_model_len)
-        self.kv = KvSpace(
-            pages, limits.page_size, caching=limits.prefix_cache, drafting=self.drafting is not None
-        )
+        self.kv = KvSpace(pages, limits.page_size, caching=limits.prefix_cache, drafting=self.drafting is not None)
         self._eos_ids = frozenset(eos_ids)
         self._open: dict[str, Sequence] = {}
         self._waiting = WaitingQueue()
@@ -260,28 +256,20 @@ class Scheduler:
                     pool.add(count, total, batch.chunks[entry].end)
             rows = [(chunk.sequence, chunk.end, chunk.last) for chunk in batch.chunks]
         progress: list[Progress] = []
-        for index, ((sequence, end, ends_prompt), token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
+        entries = enumerate(zip(rows, tokens, logprobs, strict=True))
+        for index, ((sequence, end, ends_prompt), token, logprob) in entries:
             sequence.computed = end
             if sequence in self._leaving:
                 self._left(sequence, finite=not ends_prompt or token != NOT_FINITE)
             elif ends_prompt:
                 progress.append(self._append(sequence, token, logprob))
+                for further, its_logprob in yielded.behind(index) if yielded.more else ():
+                    if progress[-1].finish is None:
+                        progress.append(self._append(sequence, further, its_logprob))
                 if isinstance(batch, PrefillBatch) and progress[-1].finish is None:
                     self._unread.remove(sequence)
                     self.kv.publish(sequence)
-                if yielded.more:
-                    progress += self._append_more(progress[-1], yielded, index)
         return progress
-
-    def _append_more(self, first: Progress, yielded: Yielded, index: int) -> list[Progress]:
-        """The tokens that drafts brought behind the `first`, as far as the text goes on."""
-        progress, tokens = [first], yielded.more[index]
-        logprobs = yielded.more_answers[index] if yielded.more_answers else (None,) * len(tokens)
-        for token, logprob in zip(tokens, logprobs, strict=True):
-            if progress[-1].finish is not None:
-                break
-            progress.append(self._append(first.sequence, token, logprob))
-        return progress[1:]
 
     def _next_prefill(self) -> PrefillBatch | None:
         """Chunks of prompts, old and new, as long as tokens, slots and pages last."""
@@ -372,7 +360,7 @@ class Scheduler:
                 if not self.kv.available:
                     if self._flights:
                         return None
-                    if not self._take_back_drafts():
+                    if self.drafting is None or not self.drafting.take_back(self._decoding, self.kv):
                         self._preempt()
                     continue
                 self.kv.grow(sequence)
@@ -382,21 +370,7 @@ class Scheduler:
             return None
         if self.drafting is None:
             return DecodeBatch(going_on)
-        self._make_room_for_drafts(self.drafting, going_on)
-        return self.drafting.batch(going_on)
-
-    def _make_room_for_drafts(self, drafting: Drafting, sequences: tuple[Sequence, ...]) -> None:
-        """Pages for drafts, as long as one is left for each that runs."""
-        for sequence in sequences:
-            wanted = drafting.wanted_tokens(sequence, drafting.width(sequence, len(sequences)))
-            while self._pages_for(wanted) > len(sequence.pages) and self.kv.available > self.running:
-                self.kv.grow(sequence)
-
-    def _take_back_drafts(self) -> bool:
-        """Takes pages back that only drafts would use, while nothing is in flight; whether there were any."""
-        if self.drafting is None:
-            return False
-        return any([self.kv.take_back(sequence, sequence.length) for sequence in self._decoding])
+        return self.drafting.batch(going_on, self.kv, spare=self.running)
 
     def _waits_for_pages(self) -> bool:
         """Whether a sequence cannot decode before the flight has landed."""

@@ -30,7 +30,9 @@ SAMPLINGS = {
     "drawn": Sampling(0.9, 0.95, seed=7),
     "filtered": Sampling(1.3, top_k=12, min_p=0.02, seed=8),
     "processed": Sampling(
-        0.8, seed=9, processing=LogitProcessing(frequency=1.2, presence=0.4, bias={5: 2.0}, min_tokens=9, bad_words=[[7]])
+        0.8,
+        seed=9,
+        processing=LogitProcessing(frequency=1.2, presence=0.4, bias={5: 2.0}, min_tokens=9, bad_words=[[7], [8, 9]]),
     ),
 }
 Start = Callable[..., Runner]
