@@ -27,10 +27,12 @@ from graphpod_runtime.engine.forward.masks import Masks
 from graphpod_runtime.engine.forward.pooled_rows import of_chunks
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
+from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.forward.verification import Verification
 from graphpod_runtime.engine.memory_poisoning import Poison
 from graphpod_runtime.engine.pass_metrics import PassMetrics
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.drafting import DraftsYielded
 from graphpod_runtime.engine.speculation_metrics import SpeculationMetrics
 from graphpod_runtime.engine.start.device_state import LoadModel
 from graphpod_runtime.engine.start.starter import Started, Starter
@@ -146,9 +148,9 @@ class Runner:
         """What the pass yields; waits for the device."""
         yielded = flight.land()
         self._metrics.landed(flight.ran, flight.device_seconds)
-        if flight.runs is not None:
+        if isinstance(yielded, DraftsYielded):
             self._speculation.landed(yielded)
-        elif flight.seated is not None:
+        elif isinstance(flight.seated, Seated):
             self._engine.seats.landed(flight.seated, flight.tokens)
         if Mode.Seats in self._engine.modes:
             self._engine.seats.verify()

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from graphpod_policy import FeatureConfig, SpeculativeMethod
-from graphpod_runtime.engine.schedule.batch import Yielded
-from graphpod_runtime.engine.schedule.drafting import PlainReason
+from graphpod_runtime.engine.schedule.drafting import DraftsYielded, PlainReason
 from graphpod_runtime.wire.counters import Counters
 
 
@@ -19,7 +18,7 @@ class SpeculationMetrics:
         self._accepted = counters.adder("graphpod_speculation_accepted_tokens_total", method=method)
         self._lengths = counters.observer("graphpod_speculation_accepted_length", method=method)
 
-    def landed(self, yielded: Yielded) -> None:
+    def landed(self, yielded: DraftsYielded) -> None:
         """A decode pass has landed. Without drafts in it nothing is counted: others were right by chance."""
         runs = [(drafts, len(more)) for drafts, more in zip(yielded.drafted, yielded.more, strict=True) if drafts]
         if not runs:

@@ -22,7 +22,8 @@ from graphpod_runtime.engine.forward.inputs import refuse_short
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.proposer import Proposer
 from graphpod_runtime.engine.forward.runs import Runs
-from graphpod_runtime.engine.schedule.batch import DecodeBatch
+from graphpod_runtime.engine.forward.seats import Seated
+from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN, Places, advance, read
 from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
@@ -40,6 +41,7 @@ class _Step(NamedTuple):
     """[rows] that were read."""
     real: Tensor
     proposed: Tensor | None
+    decodes: bool
 
 
 class DraftingSeats:
@@ -63,7 +65,7 @@ class DraftingSeats:
         self._seats = torch.zeros(0, dtype=torch.int64, device=self._device)
         self._step: _Step
 
-    def step(self, batch: DecodeBatch) -> Inputs:
+    def step(self, batch: DraftBatch) -> Inputs:
         """The inputs of a step over the latest tokens and drafts, in static buffers. IndexError for a sequence that
         owns too few pages for its latest token, however far it has come."""
         sequences, widths = batch.sequences, batch.widths
@@ -80,9 +82,8 @@ class DraftingSeats:
         real = read(self._state, self._seats, self._places, drafts, self._slot_tokens(), self._into)
         count = sum(widths)
         tokens, positions, slots, lengths, tables = (buffer[:count] for buffer in self._into)
-        self._step = _Step(
-            self._seats, widths, self._places, tokens.clone(), real, None if found is None else found.any
-        )
+        proposed = None if found is None else found.any
+        self._step = _Step(self._seats, widths, self._places, tokens.clone(), real, proposed, decodes=True)
         starts, yields = torch.arange(count + 1), tuple(range(count))
         return Inputs(Phase.Decode, tokens, positions, slots, tables, lengths, starts, yields, in_place=True)
 
@@ -98,15 +99,15 @@ class DraftingSeats:
         widths = (1,) * len(sequences)
         self._plan(sequences, widths)
         nothing = torch.zeros(len(sequences), dtype=torch.int64, device=self._device)
-        self._step = _Step(self._seats, widths, self._places, nothing, nothing.bool(), None)
+        self._step = _Step(self._seats, widths, self._places, nothing, nothing.bool(), None, decodes=False)
 
-    def keep(self, tokens: Tensor) -> Runs:
-        """`tokens` [rows] follow the rows of the pass."""
+    def keep(self, tokens: Tensor) -> Runs | None:
+        """`tokens` [rows] follow the rows of the pass. None behind prompts, which have one token each."""
         step = self._step
         taken = advance(self._state, step.seats, step.places, step.tokens, step.real, tokens)
-        return Runs(step.widths, taken, step.proposed)
+        return Runs(step.widths, taken, step.proposed) if step.decodes else None
 
-    def landed(self, seated: Runs, tokens: Tensor) -> None:
+    def landed(self, seated: Seated, tokens: Tensor) -> None:
         """Nothing: the device has counted."""
 
     def lengths(self, sequences: List[Sequence]) -> list[int]:

@@ -90,8 +90,6 @@ class Forwarded:
     """The token of each row that later passes go on from; None: the chosen one."""
     prompts: Scores | None = None
     pooled: PooledRows | None = None
-    widths: tuple[int, ...] = ()
-    """Of a step over drafts: the rows of each sequence; its entries are rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ class LaunchedPass:
         assert self.undecided is not None, "tokens are chosen once"
         forwarded, self.undecided = self.undecided, None
         self.seated = chosen.seated
-        self.runs = chosen.seated.copied() if forwarded.widths and isinstance(chosen.seated, Runs) else None
+        self.runs = chosen.seated.copied() if isinstance(chosen.seated, Runs) else None
         self._ends_text = forwarded.ends_text
         self.tokens = chosen.tokens.to(HOST, non_blocking=True, copy=True)
         """From a GPU in pinned memory; the host does not wait."""

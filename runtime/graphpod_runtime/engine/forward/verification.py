@@ -13,6 +13,7 @@ from graphpod_runtime.engine.forward.launched_pass import Forwarded, Ran
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler
 from graphpod_runtime.engine.schedule.batch import DecodeBatch
+from graphpod_runtime.engine.schedule.drafting import DraftBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Verification:
         """ValueError for tokens that are `given`: which drafts are right depends on the step's own."""
         if given is not None:
             raise ValueError("a step over drafts goes on from its own tokens, and others were given")
+        assert isinstance(batch, DraftBatch), "an engine with drafts plans no other"
         inputs = self.seats.step(batch)
         (logits, chosen, *_), ran = self.run(inputs)
         members, history = self.sampler.batch(batch.by_row(batch.sequences)), None
@@ -37,5 +39,4 @@ class Verification:
             ends = [end + width for end, width in zip(batch.ends, batch.widths, strict=True)]
             history = History.of_step(self.slot_tokens, inputs, batch.by_row(ends), members.reading)
         ends_text, entries = (True,) * inputs.count, inputs.yields
-        positions, widths = inputs.positions, batch.widths
-        return ran, Forwarded(ends_text, entries, members, logits, chosen, positions, history, None, widths=widths)
+        return ran, Forwarded(ends_text, entries, members, logits, chosen, inputs.positions, history, None)

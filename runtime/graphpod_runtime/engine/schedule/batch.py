@@ -1,15 +1,11 @@
 """What one forward pass runs, and what it yields."""
 
-from collections.abc import Iterator
-from collections.abc import Sequence as List
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from graphpod_runtime.engine.schedule.pooled import Vector
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.messages import Logprob
-
-Entry = TypeVar("Entry")
 
 NOT_FINITE = -1
 """In the place of a token: the model's logits of the row were not finite. Also of a chunk that yields none."""
@@ -80,19 +76,10 @@ class PrefillBatch:
 class DecodeBatch:
     """Sequences that each run their last token, which may be on its way from the device; their pages already cover it.
     `ends`: the tokens of each, that one included; left out, their lengths now.
-
-    With speculative decoding a sequence runs drafts behind its last token, `widths` rows in all, of which none beyond
-    `rooms` tokens counts; `ends` are then the most that a sequence can have.
     """
 
     sequences: tuple[Sequence, ...]
     ends: tuple[int, ...] = ()
-    widths: tuple[int, ...] = ()
-    rooms: tuple[int, ...] = ()
-
-    def by_row(self, entries: List[Entry]) -> tuple[Entry, ...]:
-        """What is said of each sequence, once for each of its rows."""
-        return tuple(entry for entry, width in zip(entries, self.widths, strict=True) for _ in range(width))
 
     def __post_init__(self) -> None:
         if not self.ends:
@@ -122,14 +109,3 @@ class Yielded:
     prompts: tuple[tuple[Logprob, ...], ...] = ()
     """Of each chunk's `scored` positions."""
     pooled: tuple[PooledSum, ...] = ()
-    more: tuple[tuple[int, ...], ...] = ()
-    """Of a batch that has widths: the tokens behind those of `tokens`, which drafts have brought."""
-    more_answers: tuple[tuple[Logprob | None, ...], ...] = ()
-    """Of `more`."""
-    drafted: tuple[int, ...] = ()
-    """Drafts of each sequence."""
-
-    def behind(self, index: int) -> Iterator[tuple[int, Logprob | None]]:
-        """The tokens that drafts brought to a sequence, and what was asked of each."""
-        more = self.more[index]
-        return zip(more, self.more_answers[index] if self.more_answers else (None,) * len(more), strict=True)

@@ -6,15 +6,48 @@ take a page that another sequence needs: where pages are short, there are fewer.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from graphpod_policy import SpeculativeMethod
 from graphpod_runtime.engine.schedule.batch import DecodeBatch, Yielded
 from graphpod_runtime.engine.schedule.kv_space import KvSpace
 from graphpod_runtime.engine.schedule.sequence import Flight, Sequence
+from graphpod_runtime.wire.messages import Logprob
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBatch(DecodeBatch):
+    """A pass over drafts: `widths` rows of each sequence, its last token first, of which none beyond `rooms` tokens
+    counts. `ends` are the most tokens that a sequence can have."""
+
+    widths: tuple[int, ...] = ()
+    rooms: tuple[int, ...] = ()
+
+    def by_row(self, entries: List[Entry]) -> tuple[Entry, ...]:
+        """What is said of each sequence, once for each of its rows."""
+        return tuple(entry for entry, width in zip(entries, self.widths, strict=True) for _ in range(width))
+
+
+@dataclass(frozen=True, slots=True)
+class DraftsYielded(Yielded):
+    """What a DraftBatch gave: `more` tokens of each sequence behind its first one, which drafts have brought."""
+
+    more: tuple[tuple[int, ...], ...] = ()
+    more_answers: tuple[tuple[Logprob | None, ...], ...] = ()
+    """Of `more`."""
+    drafted: tuple[int, ...] = ()
+    """Drafts of each sequence."""
+
+    def behind(self, index: int) -> Iterator[tuple[int, Logprob | None]]:
+        """The tokens that drafts brought to a sequence, and what was asked of each."""
+        more = self.more[index]
+        return zip(more, self.more_answers[index] if self.more_answers else (None,) * len(more), strict=True)
 
 
 class PlainReason(StrEnum):
@@ -44,7 +77,7 @@ class Drafting:
     plain: Counter[PlainReason] = field(default_factory=Counter)
     """Rows of decode passes without drafts, by reason."""
 
-    def batch(self, sequences: tuple[Sequence, ...], kv: KvSpace, spare: int) -> DecodeBatch:
+    def batch(self, sequences: tuple[Sequence, ...], kv: KvSpace, spare: int) -> DraftBatch:
         """A pass over `sequences`, which have pages for their latest tokens at least. Those for drafts are taken from
         `kv` as long as more than `spare` are left."""
         reasons = [self._why_plain(one, len(sequences)) for one in sequences]
@@ -55,7 +88,7 @@ class Drafting:
             while last > len(one.pages) * self.page_size and kv.available > spare:
                 kv.grow(one)
         rooms = tuple(min(self._limit(one), len(one.pages) * self.page_size) for one in sequences)
-        return DecodeBatch(sequences, tuple(one.length for one in sequences), widths, rooms)
+        return DraftBatch(sequences, tuple(one.length for one in sequences), widths, rooms)
 
     def take_back(self, sequences: List[Sequence], kv: KvSpace) -> bool:
         """Takes pages back that only drafts would use, while nothing is in flight; whether there were any."""
@@ -72,16 +105,16 @@ class Drafting:
         return min(sequence.prompt_len + sequence.max_tokens, self.max_model_len) - 1
 
 
-def launched(batch: DecodeBatch) -> None:
-    """`batch`, which has widths, is in flight."""
+def launched(batch: DraftBatch) -> None:
+    """`batch` is in flight."""
     for sequence, width, room in zip(batch.sequences, batch.widths, batch.rooms, strict=True):
         flight = Flight(width, room)
         sequence.launched = flight.most(sequence.launched)
         sequence.flights.append(flight)
 
 
-def landed(batch: DecodeBatch, yielded: Yielded) -> list[int]:
-    """`batch`, which has widths, has landed: the tokens of each sequence that have keys and values now. What is in
+def landed(batch: DraftBatch, yielded: DraftsYielded) -> list[int]:
+    """`batch` has landed: the tokens of each sequence that have keys and values now. What is in
     flight behind it goes on from there."""
     ends = []
     for sequence, more in zip(batch.sequences, yielded.more, strict=True):

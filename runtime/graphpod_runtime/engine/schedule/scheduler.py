@@ -33,6 +33,7 @@ pages are given back as not clean, and so are those of a prompt that goes before
 """
 
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as List
 from dataclasses import dataclass, replace
 
 from graphpod_policy import EngineConfig, PrefixCache
@@ -45,7 +46,14 @@ from graphpod_runtime.engine.schedule.batch import (
     PrefillBatch,
     Yielded,
 )
-from graphpod_runtime.engine.schedule.drafting import Drafting, Speculation, landed, launched
+from graphpod_runtime.engine.schedule.drafting import (
+    DraftBatch,
+    Drafting,
+    DraftsYielded,
+    Speculation,
+    landed,
+    launched,
+)
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
 from graphpod_runtime.engine.schedule.no_token import not_finite, nothing_left
 from graphpod_runtime.engine.schedule.sequence import Sequence
@@ -226,7 +234,7 @@ class Scheduler:
     def _launch(self, batch: Batch) -> None:
         """From now on `batch` is in flight."""
         if isinstance(batch, DecodeBatch):
-            if batch.widths:
+            if isinstance(batch, DraftBatch):
                 launched(batch)
                 return
             for sequence, end in zip(batch.sequences, batch.ends, strict=True):
@@ -246,7 +254,9 @@ class Scheduler:
         tokens = yielded.tokens
         logprobs = yielded.answers or (None,) * len(tokens)
         if isinstance(batch, DecodeBatch):
-            ends = landed(batch, yielded) if batch.widths else batch.ends
+            ends: List[int] = batch.ends
+            if isinstance(batch, DraftBatch) and isinstance(yielded, DraftsYielded):
+                ends = landed(batch, yielded)
             rows = [(sequence, end, True) for sequence, end in zip(batch.sequences, ends, strict=True)]
         else:
             for chunk, scored in zip(batch.chunks, yielded.prompts, strict=False):
@@ -263,7 +273,7 @@ class Scheduler:
                 self._left(sequence, finite=not ends_prompt or token != NOT_FINITE)
             elif ends_prompt:
                 progress.append(self._append(sequence, token, logprob))
-                for further, its_logprob in yielded.behind(index) if yielded.more else ():
+                for further, its_logprob in yielded.behind(index) if isinstance(yielded, DraftsYielded) else ():
                     if progress[-1].finish is None:
                         progress.append(self._append(sequence, further, its_logprob))
                 if isinstance(batch, PrefillBatch) and progress[-1].finish is None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from graphpod_policy import SpeculativeMethod
 from graphpod_runtime.engine.run_ahead import RunAhead
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
-from graphpod_runtime.engine.schedule.drafting import PlainReason, Speculation
+from graphpod_runtime.engine.schedule.batch import Batch, Yielded
+from graphpod_runtime.engine.schedule.drafting import DraftBatch, DraftsYielded, PlainReason, Speculation
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.messages import FinishReason
@@ -27,7 +27,7 @@ class DraftDevice(Device):
 
     def launch(self, batch: Batch) -> Yielded:
         self.lengths = getattr(self, "lengths", {})
-        if not isinstance(batch, DecodeBatch):
+        if not isinstance(batch, DraftBatch):
             for sequence, _, end, yields in rows_of(batch):
                 if yields:
                     self.lengths[sequence.id] = end + 1
@@ -59,7 +59,7 @@ class DraftDevice(Device):
             tokens.append(run[0])
             more.append(tuple(run[1:]))
             self.launched[own] = self.launched.get(own, 0) + 1
-        yielded = Yielded(tokens, more=tuple(more), drafted=tuple(width - 1 for width in batch.widths))
+        yielded = DraftsYielded(tokens, more=tuple(more), drafted=tuple(width - 1 for width in batch.widths))
         self.flying.append((batch, yielded))
         return yielded
 
