@@ -14,8 +14,8 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
-from tests.drafts import knows
 from tests.unit.runtime.conftest import random_prompts
+from truth.drafts import knows
 
 NGRAM = {"speculative": SpeculativeMethod.Ngram}
 WIDE = {"dtype": "bfloat16", "page_size": 16, "kv_cache_bytes": 64 << 20, "max_model_len": 256}

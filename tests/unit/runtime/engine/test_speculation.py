@@ -16,8 +16,8 @@ from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 from graphpod_runtime.wire.messages import FinishReason
-from tests.drafts import knows
 from tests.unit.runtime.conftest import random_prompts
+from truth.drafts import knows
 
 NGRAM = {"speculative": SpeculativeMethod.Ngram}
 POLICIES = [

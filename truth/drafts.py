@@ -1,4 +1,4 @@
-"""A proposer for tests: it knows what the model will say, and is right as often as is wanted."""
+"""A proposer that knows what the model will say, and is right as often as is wanted."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence as List
