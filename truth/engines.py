@@ -45,6 +45,7 @@ def features_of(subject: Subject, device: Device, drafts: bool = False) -> Featu
         prefill_chunk=CHUNK,
         kv_cache_dtype=subject.kv_cache_dtype,
         speculative=SpeculativeMethod.Ngram if drafts else None,
+        speculative_max_batch=MOST_REQUESTS if drafts else None,
     )
 
 

@@ -81,7 +81,8 @@ class Runner:
         """Load, capture, check, size; returns when Ready. StartFailure says why it cannot be."""
         self._engine: Started = self._starter.run()
         self.config = self._starter.config
-        self._metrics = PassMetrics(self.counters, self._engine.ladders, self._backend)
+        width = self.config.feature_set().verify_width
+        self._metrics = PassMetrics(self.counters, self._engine.ladders, self._backend, width)
         self._choices = {phase: choices(ladder) for phase, ladder in self._engine.ladders.items()}
         self.pages = PageAllocator(self._engine.attention.cache.pages)
         self.eos_ids, self.vocabulary = self._engine.model.shape.eos_ids, self._engine.model.shape.vocab

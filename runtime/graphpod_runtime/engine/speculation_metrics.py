@@ -13,6 +13,8 @@ class SpeculationMetrics:
     def __init__(self, counters: Counters, features: FeatureConfig) -> None:
         assert features.speculative is not None, "made for engines with a method"
         method = features.speculative.value
+        if (limit := features.speculative_max_batch) is not None:
+            counters.set("graphpod_speculation_max_batch", limit, method=method)
         self._passes = counters.adder("graphpod_speculation_passes_total", method=method)
         self._proposed = counters.adder("graphpod_speculation_proposed_tokens_total", method=method)
         self._accepted = counters.adder("graphpod_speculation_accepted_tokens_total", method=method)

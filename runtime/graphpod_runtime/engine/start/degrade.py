@@ -7,7 +7,7 @@ process survives (GraphError) makes the phase one policy weaker. When `onCapture
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -109,7 +109,8 @@ class DegradingCapture:
             report.driver_bytes = self._driver_bytes[phase]
             report.capture_seconds = time.perf_counter() - began
             report.prepare_seconds, report.warm_seconds = captured.prepare_seconds, captured.warm_seconds
-            report.costs = tuple(captured.costs)
+            width = self.plan.features.verify_width if phase is Phase.Decode else 1
+            report.costs = tuple(replace(cost, size=cost.size // width) for cost in captured.costs)
             return
 
     def drop(self, phase: Phase) -> int:

@@ -19,7 +19,7 @@ from graphpod_runtime.wire.messages import FinishReason
 from tests.unit.runtime.conftest import random_prompts
 from truth.drafts import knows
 
-NGRAM = {"speculative": SpeculativeMethod.Ngram}
+NGRAM = {"speculative": SpeculativeMethod.Ngram, "speculative_max_batch": 8}
 POLICIES = [
     (Policy.Disabled, Policy.Disabled),
     (Policy.Breakable, Policy.Full),
@@ -218,7 +218,7 @@ def test_lockstep_and_running_ahead_give_one_text(started: Start, monkeypatch: p
 def test_above_max_batch_passes_are_plain_and_texts_the_same(started: Start) -> None:
     prompts = random_prompts(6)
     plain = answers(started(), prompts, 30, ignore_eos=True)
-    runner = started(**NGRAM, speculative_max_batch=2, decode_sizes=(1, 2))
+    runner = started(**NGRAM | {"speculative_max_batch": 2}, decode_sizes=(1, 2))
     served = Served(runner)
     knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)))
     for index, prompt in enumerate(prompts):
