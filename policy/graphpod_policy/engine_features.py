@@ -52,10 +52,10 @@ FEATURES: tuple[Feature, ...] = (
     Feature("speculative decoding", "spec.engine.speculative", True, lambda f: f.speculative),
     Feature(
         "draft models",
-        "spec.engine.speculative.method",
+        "spec.engine.speculative",
         False,
         lambda f: f.speculative is not SpeculativeMethod.Ngram and f.speculative,
-        instead="use Ngram",
+        instead="set method: Ngram",
     ),
     Feature(
         "draft trees",
