@@ -1,5 +1,7 @@
 """What every level shares: its cluster, a namespace for each test, the one way to wait; and no test that skips."""
 
+import functools
+import gc
 import os
 import time
 import uuid
@@ -39,6 +41,12 @@ if find_spec("hypothesis"):  # a machine with a GPU has what the engine needs, a
     hypothesis.settings.register_profile("graphpod", deadline=None, print_blob=True)
     hypothesis.settings.load_profile("graphpod")
 
+if find_spec("httpcore2"):
+    import httpcore2
+
+    # Each client would read the machine's certificates, 20 to 100 ms of computing; most clients of tests never use TLS.
+    httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test's folder is its level. The quick levels run first; with several workers, what takes longest."""
@@ -51,6 +59,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:
         order = (*IN_PROCESS, *LEVELS)
         items.sort(key=lambda item: order.index(level[item]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """What is collected lives until the end. The garbage collector would look at it again and again, half a second each
+    time, with thousands of tests, torch and transformers."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 def _turn(path: str) -> tuple[bool, int]:

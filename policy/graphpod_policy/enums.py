@@ -135,6 +135,15 @@ class ReasoningParser(StrEnum):
     Think = "Think"
 
 
+class SamplingSource(StrEnum):
+    """Where a request's sampling parameters come from if it leaves them out."""
+
+    Model = "Model"
+    """generation_config.json of the model's folder."""
+    OpenAI = "OpenAI"
+    """OpenAI's own defaults: temperature 1, nothing cut."""
+
+
 class AttentionBackend(StrEnum):
     """Which kernels compute attention."""
 

@@ -26,6 +26,7 @@ from graphpod_policy import (
     PrefixCache,
     Quantization,
     ReasoningParser,
+    SamplingSource,
     SpeculativeMethod,
     ToolParser,
 )
@@ -274,6 +275,12 @@ class Engine(ApiModel):
         ReasoningParser.Auto,
         description="How the model's answers write reasoning. None: reasoning stays text. Default: Auto (as its chat "
         "template shows).",
+    )
+    sampling_defaults: SamplingSource = Field(
+        SamplingSource.Model,
+        description="Where temperature, top_p, top_k, min_p and repetition_penalty come from if a request leaves them "
+        "out: Model (generation_config.json of the model's folder) or OpenAI (temperature 1, nothing cut). End tokens "
+        "are the model's either way. Default: Model.",
     )
     vllm_metric_names: Boolean = Field(
         False,

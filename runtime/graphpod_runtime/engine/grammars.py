@@ -1,29 +1,38 @@
-"""Requests whose answers have grammars wait here until those are compiled. No pass waits with them."""
+"""Requests whose answers have grammars, or limits of their reasoning, wait here until those are compiled. No pass waits
+with them.
+"""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from graphpod_runtime.grammar.compiler import Compiled, Compiler, Compiling
+from llguidance import LLTokenizer
+
+from graphpod_runtime.grammar.compiler import Compiler, Compiling
 from graphpod_runtime.grammar.matcher import AnswerGrammar
+from graphpod_runtime.grammar.reasoning_limit import ReasoningCount
 from graphpod_runtime.grammar.vocabulary import read_vocabulary
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
 
 MASK_THREADS = 2
 """That write the masks which no pass waits for."""
-COSTLY_SECONDS = 0.02
-"""A grammar that takes longer to compile may have slow masks, too: no pass waits for the first of them either."""
 
 
 class Waiting(NamedTuple):
-    """A request that waits for its grammar, since a time of time.monotonic()."""
+    """A request that waits for the vocabulary and for its grammar, if it has one, since a time of time.monotonic()."""
 
     command: Submit
-    compiling: Compiling
+    vocabulary: Future[LLTokenizer]
+    compiling: Compiling | None
     since: float
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is to be waited for."""
+        return self.vocabulary.done() and (self.compiling is None or self.compiling.done())
 
 
 class Grammars:
@@ -45,9 +54,9 @@ class Grammars:
         return len(self._waiting)
 
     def wait(self, command: Submit) -> None:
-        """The request waits for its grammar."""
-        assert command.grammar is not None, "a request without a grammar waits for none"
-        self._waiting[command.id] = Waiting(command, self.compiler.start(command.grammar), time.monotonic())
+        """The request waits for its grammar, and for the vocabulary."""
+        compiling = None if command.grammar is None else self.compiler.start(command.grammar)
+        self._waiting[command.id] = Waiting(command, self.compiler.vocabulary(), compiling, time.monotonic())
 
     def abort(self, id: str) -> bool:
         """Forgets a request. False when it does not wait."""
@@ -58,14 +67,21 @@ class Grammars:
         be used."""
         found: list[tuple[Waiting, AnswerGrammar] | Finished] = []
         for id, waiting in list(self._waiting.items()):
-            if waiting.compiling.done():
+            if waiting.over:
                 del self._waiting[id]
                 try:
-                    found.append((waiting, self._answer(waiting.compiling.result())))
+                    found.append((waiting, self._answer(waiting)))
                 except Exception as error:  # noqa: BLE001  whatever it is, it is the end of this request alone
                     found.append(Finished(id, FinishReason.Error, f"the answer's grammar cannot be used: {error}"))
         return found
 
-    def _answer(self, compiled: Compiled) -> AnswerGrammar:
+    def _answer(self, waiting: Waiting) -> AnswerGrammar:
         """GrammarInvalid for a grammar that cannot be used."""
-        return AnswerGrammar(compiled.copy(), self._threads, costly=compiled.seconds > COSTLY_SECONDS)
+        compiled = None if waiting.compiling is None else waiting.compiling.result()
+        limit = waiting.command.reasoning
+        return AnswerGrammar(
+            None if compiled is None else compiled.copy(),
+            self._threads,
+            None if compiled is None else compiled.pace,
+            None if limit is None else ReasoningCount(limit, waiting.vocabulary.result()),
+        )

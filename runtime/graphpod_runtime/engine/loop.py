@@ -156,7 +156,7 @@ class Loop:
             case Submit():
                 if (message := outside(command.prompt, self._runner.vocabulary)) is not None:
                     return [Finished(command.id, FinishReason.Error, message)]
-                if command.grammar is None:
+                if command.grammar is None and command.reasoning is None:
                     return self._submit(command, None, time.monotonic())
                 self.grammars.wait(command)
             case Abort():

@@ -137,7 +137,7 @@ class Runner:
         if members.masked:
             logits, chosen = self._masks.applied(members, logits, chosen)
         tokens, answers = members.tokens(logits, chosen, forwarded.positions, forwarded.history), None
-        if members.masked:
+        if members.masked and tokens is not chosen:
             # A draw says NOT_FINITE of every row without a greedy token.
             tokens = torch.where(chosen < 0, chosen, tokens)
         seated = self._engine.seats.keep(tokens if forwarded.given is None else _on(tokens.device, forwarded.given))

@@ -200,7 +200,7 @@ class Front:
 
         try:
             folder = Path(self._status.config.model.path)
-            tokenizer, defaults = Tokenizer(folder), SamplingDefaults.read(folder)
+            tokenizer, defaults = Tokenizer(folder), SamplingDefaults.read(folder, self._options.sampling_defaults)
         except (TokenizerInvalid, DefaultsInvalid) as error:
             raise Ended(ExitCode.ModelInvalid, str(error)) from error
         grammars = GrammarCheck(folder)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphpod_policy import SamplingSource
+
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
@@ -19,6 +21,7 @@ class ServeOptions:
     accept_seconds: float | None = None
     api_key_file: Path | None = None
     engine_command: Sequence[str] | None = None
+    sampling_defaults: SamplingSource = SamplingSource.Model
     vllm_metric_names: bool = False
     tls_folder: Path | None = None
     cors_origins: Sequence[str] = ()

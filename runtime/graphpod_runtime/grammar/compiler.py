@@ -6,12 +6,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llguidance import LLMatcher, LLTokenizer
 
 from graphpod_runtime.grammar.bounds import GrammarInvalid, refuse_long
 from graphpod_runtime.grammar.compile import compiled
+from graphpod_runtime.grammar.matcher import Pace
 from graphpod_runtime.wire.messages import Grammar
 
 
@@ -23,8 +24,8 @@ class Compiled:
 
     matcher: LLMatcher | None
     problem: str = ""
-    seconds: float = 0.0
-    """That it took to compile."""
+    pace: Pace = field(default_factory=Pace)
+    """Of the masks of all its answers."""
 
     def copy(self) -> LLMatcher:
         """A matcher of one answer; takes microseconds. GrammarInvalid for a grammar that cannot be used."""
@@ -43,6 +44,8 @@ THREADS = 2
 STACK = 256 << 20
 """Bytes of a thread's stack, of which only what is used is there. llguidance recurses, and a stack that is too small
 ends the process."""
+COSTLY_SECONDS = 0.02
+"""A grammar that takes longer to compile may have slow masks, too: no pass waits for the first of them either."""
 KEPT = 128
 """Grammars. One takes up to some megabytes."""
 
@@ -71,6 +74,14 @@ class Compiler:
             if self._vocabulary is None:
                 self._vocabulary = self._read()
             return self._vocabulary
+
+    def vocabulary(self) -> Future[LLTokenizer]:
+        """The same, read in a thread unless it is there."""
+        if self._vocabulary is None:
+            return self._threads.submit(self.prepare)
+        there: Future[LLTokenizer] = Future()
+        there.set_result(self._vocabulary)
+        return there
 
     def start(self, grammar: Grammar) -> Compiling:
         """Begins to compile, unless it has or will be."""
@@ -111,7 +122,7 @@ class Compiler:
                 matcher = compiled(vocabulary, grammar)
             finally:
                 self._took(seconds := time.perf_counter() - began)
-            return Compiled(matcher, seconds=seconds)
+            return Compiled(matcher, pace=Pace(slow=seconds > COSTLY_SECONDS))
         except GrammarInvalid as error:
             return Compiled(None, str(error))
         except BaseException:

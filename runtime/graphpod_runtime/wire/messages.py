@@ -62,6 +62,19 @@ class Grammar(msgspec.Struct, frozen=True):
     """In JSON: a regular expression for the blanks between two tokens of it; empty: none; None: the default."""
 
 
+class ReasoningLimit(msgspec.Struct, frozen=True):
+    """After `tokens` of reasoning the answer goes on with `closes`. Reasoning begins with the answer where the prompt
+    ends within some (`thinks`), else behind `opens`, if the answer begins with it. `closes` ends it, and each of
+    `ends`.
+    """
+
+    tokens: int
+    opens: str
+    closes: str
+    thinks: bool = False
+    ends: list[str] = []
+
+
 class Submit(msgspec.Struct, frozen=True, tag=True):
     """A request: token ids in, at most `max_tokens` out. `stop_ids` end it in addition to the model's own end.
     `logprobs`, `logprob_ids` and `prompt_logprobs` are what LogprobRequest calls `answer`, `answer_ids` and `prompt`.
@@ -91,6 +104,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """Set: the answer is no text but one vector; `max_tokens` is 1."""
     grammar: Grammar | None = None
     """None: the answer is any text."""
+    reasoning: ReasoningLimit | None = None
+    """None: as much as it likes."""
     traced: bool = False
     """Its events have `phases` and `decoded`."""
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphpod_operator.api.spec import Spec
+from graphpod_policy import SamplingSource
 
 
 def arguments(spec: Spec) -> Iterator[str]:
     """Of the engine's command line; nothing for a field at its default."""
     engine = spec.engine
+    if engine.sampling_defaults is not SamplingSource.Model:
+        yield from ("--sampling-defaults", engine.sampling_defaults.value)
     if engine.vllm_metric_names:
         yield "--vllm-metric-names"
     for origin in engine.cors.allow_origins if engine.cors is not None else ():

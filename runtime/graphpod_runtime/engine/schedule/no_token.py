@@ -13,6 +13,11 @@ def not_finite(sequence: Sequence) -> str:
 def nothing_left(sequence: Sequence) -> str:
     if sequence.grammar is not None and (problem := sequence.grammar.problem) is not None:
         return f"the answer's grammar gave up after {len(sequence.tokens)} tokens: {problem}; simplify the grammar"
+    if sequence.grammar is not None and sequence.grammar.forced is not None:
+        return (
+            f"after {len(sequence.tokens) - sequence.prompt_len} tokens the reasoning is to end, and allowed_token_ids "
+            "or bad_words of this request mask what ends it; leave it out of them, or send no thinking_token_budget"
+        )
     return (
         f"after {len(sequence.tokens) - sequence.prompt_len} tokens of the answer no token can be chosen: "
         "allowed_token_ids, bad_words, min_tokens and the grammar of this request mask all of them together"

@@ -77,7 +77,7 @@ class Sequence:
     salt: str = ""
     """Prefixes are shared among requests of one salt only."""
     grammar: AnswerGrammar | None = None
-    """As far as its known tokens have come; None: the answer is any text."""
+    """As far as its known tokens have come; None: the answer is any text, with as much reasoning as it likes."""
     marks: Marks | None = None
     """Of a traced request."""
     preemptions: int = 0

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.engine.forward.masks import masked
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
+from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.sampling.draw import drawer_for
@@ -34,7 +34,8 @@ def rehearsed(logits: Tensor, positions: Tensor, slot_tokens: Tensor, context: i
     device, at_once, chosen = logits.device, rows_at_once(vocab, context), greedy(logits)
     allowed = torch.full((rows, words_of(vocab)), -1, dtype=torch.int32, device=device)
     # The caller keeps the logits without masks, as a pass does that scores its answers.
-    logits, chosen = masked(masker_for(device), logits, chosen, torch.arange(rows, device=device), allowed)
+    each = torch.arange(rows, dtype=torch.int32, device=device)
+    logits, chosen = masker_for(device)(logits, chosen, each, allowed, NOTHING_LEFT)
     pages = [SCRATCH_PAGE] * -(-context // slot_tokens.shape[1])
     sampler, drawn = Sampler(drawer_for(device), device, (0,), at_once), []
     for way in WAYS:

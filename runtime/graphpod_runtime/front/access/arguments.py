@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from graphpod_runtime.base.arguments import number
+from graphpod_policy import SamplingSource
+from graphpod_runtime.base.arguments import number, one_of
 
 ORIGIN = r"\*|https?://(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?|\[[0-9a-f:]+\])(?::[0-9]{1,5})?"
 PREFIX = r"(/[A-Za-z0-9][-A-Za-z0-9_.]*)+"
@@ -40,6 +41,14 @@ def add_http_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="prefix that a proxy leaves before /v1",
     )
+    group.add_argument(
+        "--sampling-defaults",
+        type=one_of(SamplingSource),
+        default=SamplingSource.Model,
+        metavar="SOURCE",
+        help="where sampling parameters come from that a request leaves out: Model (its generation_config.json) or "
+        "OpenAI; default: %(default)s",
+    )
     group.add_argument("--vllm-metric-names", action="store_true", help="export metrics by vLLM's names, too")
     group.add_argument(
         "--otlp-endpoint",
@@ -62,6 +71,7 @@ def http_options(options: argparse.Namespace) -> dict[str, Any]:
         "tls_folder": options.tls_folder,
         "cors_origins": tuple(options.cors_origins),
         "root_path": options.root_path,
+        "sampling_defaults": options.sampling_defaults,
         "vllm_metric_names": options.vllm_metric_names,
         "otlp_endpoint": options.otlp_endpoint,
         "trace_sampling_per_million": options.trace_sampling_per_million,

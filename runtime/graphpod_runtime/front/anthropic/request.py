@@ -36,6 +36,8 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "prefill": (),
     "speed": ("standard",),
     "task_budget": (),
+    "thinking_token_budget": (-1,),
+    "thinking_budget": (-1,),
 }
 """Fields that would change an answer and are not built, with the values that mean "not used"."""
 NOT_HERE: dict[str, tuple[Any, ...]] = {"stop": (), "stream_options": ()} | NOT_BESIDES_CHATS
@@ -52,6 +54,7 @@ RENAMED: Words = (
     (r"response_format\.json_schema\b", "output_config.format"),
     (r"response_format\b", "output_config.format"),
     (r"reasoning_effort\b", "output_config.effort"),
+    (r"thinking_token_budget\b", "thinking.budget_tokens"),
 )
 """Fields of the chat request as those of a message, in paths."""
 
@@ -93,8 +96,9 @@ class Thinking(BaseModel):
 
     type: Literal["enabled", "disabled", "adaptive"]
     """`adaptive` is the model's own default."""
-    budget_tokens: int | None = None
-    """No effect."""
+    budget_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """With `type: enabled`: most tokens of thoughts, then the answer begins. No effect on a model that does not think
+    between tags."""
     display: Literal["summarized", "omitted"] | None = None
     """Only `summarized`: thoughts are sent in full."""
 
@@ -183,8 +187,6 @@ class PromptRequest(GenerationRequest):
             if self.thinking.display == "omitted":
                 message = 'thinking.display "omitted" is not built; thoughts are sent in full'
                 raise invalid(message, param="thinking.display", code="unsupported_parameter")
-            if self.thinking.budget_tokens is not None:
-                ignored["thinking.budget_tokens"] = None
         if self.output_config is not None:
             take_unknown(self.output_config, {}, "output_config.", "output_config.", ignored)
             if self.output_config.format is not None:
@@ -207,6 +209,7 @@ class PromptRequest(GenerationRequest):
             "continue_final_message": True if _is_prefill(turns[-1]) else None,
             "response_format": _response_format(form) if form else None,
             "reasoning_effort": self._effort(switch),
+            "thinking_token_budget": self._budget(switch),
             "chat_template_kwargs": self._variables(switch),
         }
         return body | {name: value for name, value in more.items() if value is not None}
@@ -218,6 +221,10 @@ class PromptRequest(GenerationRequest):
             return "none"
         return self.output_config.effort if self.output_config else None
 
+    def _budget(self, switch: ReasoningSwitch) -> int | None:
+        thinking = self.thinking
+        return thinking.budget_tokens if thinking and thinking.type == "enabled" and switch.limits else None
+
     def _variables(self, switch: ReasoningSwitch) -> dict[str, Any] | None:
         """What the request sets, and thinking that is enabled, for templates that leave it out by default."""
         enabled = self.thinking is not None and self.thinking.type == "enabled"
@@ -226,6 +233,9 @@ class PromptRequest(GenerationRequest):
 
     def take_without_effect(self, switch: ReasoningSwitch, ignored: Ignored) -> None:
         """Adds what has no effect on this model to `ignored`: all about thoughts, where its template has no switch."""
+        budget = self.thinking.budget_tokens if self.thinking is not None else None
+        if budget is not None and self._budget(switch) is None:
+            ignored["thinking.budget_tokens"] = None
         if not switch.has_effect:
             neutral = ("adaptive",) if switch.reasons else ("adaptive", "disabled")
             if self.thinking is not None and self.thinking.type not in neutral:

@@ -33,6 +33,7 @@ from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
 from graphpod_runtime.front.openai.turn.grammar import after_reasoning, grammar_of_calls
 from graphpod_runtime.front.openai.turn.reader import TurnPiece, TurnReader
 from graphpod_runtime.front.openai.turn.reasoning_fields import with_effort, without_idle_switches
+from graphpod_runtime.front.openai.turn.reasoning_limit import reasoning_limit
 from graphpod_runtime.front.openai.turn.tool_fields import Tool, ToolUse
 from graphpod_runtime.front.openai.turn.turn_form import TAIL, form_of, refuse_unreadable
 from graphpod_runtime.front.openai.unbuilt import header_of
@@ -137,12 +138,13 @@ async def chat_generation(service: Service, body: ChatRequest, received: float, 
     max_tokens = body.max_completion_tokens or body.max_tokens
     prompt = await answered_prompt(service, body, max_tokens)
     form = form_of(family, use, service.tokenizer.spelled_out(prompt[-TAIL:]))
+    reasoning = reasoning_limit(body.most_reasoning, form, body.allowed_token_ids, service.tokenizer)
     service.admit_tokens([prompt], until, body.choices)
     if (asked := body.prompt_logprobs) is not None:
         service.admit_prompt_logprobs([prompt], asked, until, param="prompt_logprobs")
     return service.generation(
         body, [prompt], max_tokens, param="messages", received=received, logprobs=body.alternatives, turn=form,
-        grammar=await _grammar(service, body, use, form),
+        grammar=await _grammar(service, body, use, form), reasoning=reasoning,
     )  # fmt: skip
 
 

@@ -76,6 +76,7 @@ Tokens = Annotated[list[int], Field(fail_fast=True)]
 # Bounded: the wire to the engine holds 64 bits, and messages write numbers out.
 StopTokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=MAX_STOPS, fail_fast=True)]
 MaxTokens = Annotated[int, Field(ge=1, lt=2**63)]
+ThinkingTokens = Annotated[int, Field(ge=-1, lt=2**31)]
 MetadataName = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)

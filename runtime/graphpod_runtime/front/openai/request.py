@@ -18,6 +18,7 @@ from graphpod_runtime.front.openai.fields import (
     StopString,
     StopTokens,
     Text,
+    ThinkingTokens,
     Tokens,
     whole_characters,
 )
@@ -165,12 +166,25 @@ class ChatRequest(Conversation, ToolChoiceFields, GenerationRequest):
     """Add the tokens that begin a text of this model to what the chat template writes."""
     include_reasoning: bool | None = True
     """false: leave the reasoning out of the answer. Its tokens count all the same."""
+    thinking_token_budget: ThinkingTokens | None = None
+    """[Most tokens of reasoning](../how-to/tools.md#thinking-budgets): then the reasoning is closed. -1: as many as it
+    likes."""
+    thinking_budget: ThinkingTokens | None = None
+    """Qwen's name of `thinking_token_budget`, which counts where both are sent."""
 
     def take_ignored(self) -> Ignored:
         """Those of the messages included."""
         ignored = super().take_ignored()
         self.take_ignored_of_messages(ignored)
         return ignored
+
+    @property
+    def most_reasoning(self) -> tuple[str, int] | None:
+        """The field that limits the tokens of reasoning, and their number; None: no limit."""
+        for name in ("thinking_token_budget", "thinking_budget"):
+            if (tokens := getattr(self, name)) is not None:
+                return None if tokens < 0 else (name, tokens)
+        return None
 
     @property
     def echoed(self) -> str:

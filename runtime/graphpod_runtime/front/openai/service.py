@@ -30,7 +30,7 @@ from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
 from graphpod_runtime.front.text.turn.family import Family
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.bounds import LEAST, outside
-from graphpod_runtime.wire.messages import FinishReason, Grammar
+from graphpod_runtime.wire.messages import FinishReason, Grammar, ReasoningLimit
 
 Result = TypeVar("Result")
 
@@ -104,7 +104,9 @@ class Service:
     @property
     def reasoning_switch(self) -> ReasoningSwitch:
         """What a request can do about the model's reasoning."""
-        return ReasoningSwitch.of(self.tokenizer.template, reasons=self.family.reasons)
+        return ReasoningSwitch.of(
+            self.tokenizer.template, reasons=self.family.reasons, limits=self.family.reasoning is not None
+        )
 
     def admit(self, request: Asking, prompts: int, until: ExitStack, answers: Callable[[], int] = lambda: 1) -> Ignored:
         """Takes room for so many prompts, and `answers` to each, before any tokenizing, given back with `until`;
@@ -229,6 +231,7 @@ class Service:
         echo_logprobs: int | None = None,
         grammar: Grammar | None = None,
         turn: TurnForm = TEXT,
+        reasoning: ReasoningLimit | None = None,
     ) -> Generation:
         """The request's work. `max_tokens` None means up to the model's limit, or `unasked` where that is less, 0 none;
         `received` is time.perf_counter() of the request's arrival; `turn` is what the answer's text may hold. ApiError
@@ -272,6 +275,7 @@ class Service:
             prompt_logprobs=request.prompt_logprobs,
             shown=self._shown(request, turn),
             grammar=grammar,
+            reasoning=reasoning,
         )
         generation = Generation(self.engine, self.tokenizer, self.metrics, prompts, options, received)
         generation.turn = turn

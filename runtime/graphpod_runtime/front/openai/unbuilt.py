@@ -25,7 +25,6 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "reasoning": (),
     "thinking": (),
-    "thinking_token_budget": (),
     "verbosity": (),
     "web_search_options": (),
     "store": (False,),
@@ -50,6 +49,8 @@ TEXT_NOT_BUILT = NOT_BUILT | {
     "parallel_tool_calls": (True, False),
     "reasoning_effort": (),
     "include_reasoning": (True,),
+    "thinking_token_budget": (-1,),
+    "thinking_budget": (-1,),
 }
 """Those of each endpoint: a field that the other one has would change the answer, too."""
 

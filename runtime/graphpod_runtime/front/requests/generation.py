@@ -15,7 +15,7 @@ from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, p
 from graphpod_runtime.front.text.tokenizer import Tokenizer
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.wire.logit_processing import NO_PROCESSING, LogitProcessing
-from graphpod_runtime.wire.messages import Finished, FinishReason, Grammar, Logprob, Submit
+from graphpod_runtime.wire.messages import Finished, FinishReason, Grammar, Logprob, ReasoningLimit, Submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Options:
     """Alternatives to each token of the prompts; None: no log-probabilities of them, but for an echo's."""
     grammar: Grammar | None = None
     """What every answer must be; None: any text."""
+    reasoning: ReasoningLimit | None = None
+    """Of every answer; None: as much as it likes."""
     shown: frozenset[int] = frozenset()
     """Special tokens whose names are part of the text."""
 
@@ -215,6 +217,7 @@ class Generation:
             salt=options.salt,
             priority=options.priority,
             grammar=options.grammar,
+            reasoning=options.reasoning,
         )
 
     def _echo(self, index: int, arrived: Arrived) -> Piece:

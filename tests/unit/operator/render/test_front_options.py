@@ -33,6 +33,8 @@ def command(engine: dict[str, Any]) -> list[str]:
     [
         ({}, []),
         ({"vllmMetricNames": True}, ["--vllm-metric-names"]),
+        ({"samplingDefaults": "Model"}, []),
+        ({"samplingDefaults": "OpenAI"}, ["--sampling-defaults", "OpenAI"]),
         (TLS, ["--tls-folder", "/etc/graphpod-tls"]),
         (
             {"cors": {"allowOrigins": ["https://a", "*"]}},

@@ -19,20 +19,21 @@ def test_a_start_masks_as_many_rows_as_a_step_has(
 ) -> None:
     masks: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def noting(logits: Tensor, rows: Tensor, bits: Tensor) -> Tensor:
-        masks.append((logits, rows, bits))
-        return mask_by_torch(logits, rows, bits)
+    def noting(logits: Tensor, chosen: Tensor, which: Tensor, bits: Tensor, nothing: int) -> tuple[Tensor, Tensor]:
+        masks.append((logits, which, bits))
+        return mask_by_torch(logits, chosen, which, bits, nothing)
 
     monkeypatch.setattr(rehearsed_sampling, "masker_for", lambda device: noting)
     runner = started(max_batch=6)
-    ((logits, rows, bits),) = masks
-    assert (logits.shape, rows.tolist()) == ((6, runner.vocabulary), [0, 1, 2, 3, 4, 5])
+    ((logits, which, bits),) = masks
+    assert (logits.shape, which.tolist()) == ((6, runner.vocabulary), [0, 1, 2, 3, 4, 5])
     assert (bits.shape, bits.dtype) == ((6, words_of(runner.vocabulary)), torch.int32)
 
 
 def test_tokens_are_drawn_from_the_logits_behind_the_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_five(logits: Tensor, rows: Tensor, bits: Tensor) -> Tensor:
-        return mask_by_torch(logits, rows, (bits & 0) + torch.tensor([1 << 5, 0, 0], dtype=torch.int32))
+    def only_five(logits: Tensor, chosen: Tensor, which: Tensor, bits: Tensor, nothing: int) -> tuple[Tensor, Tensor]:
+        five = (bits & 0) + torch.tensor([1 << 5, 0, 0], dtype=torch.int32)
+        return mask_by_torch(logits, chosen, which, five, nothing)
 
     monkeypatch.setattr(rehearsed_sampling, "masker_for", lambda device: only_five)
     logits, slot_tokens = torch.randn(3, 77), torch.zeros(SCRATCH_PAGE + 1, 4, dtype=torch.int32)

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy
 
@@ -34,6 +35,13 @@ SENT_SECONDS = 1.0
 
 SLOW_STEPS, SLOW_SECONDS = 16, 0.5
 """Of a capture that goes on: together more than its limit."""
+
+
+class Flight(NamedTuple):
+    """A pass, and the sequences of its rows that yield a token."""
+
+    yielded: Yielded
+    sequences: tuple[Sequence | None, ...]
 
 
 class ScriptedRunner:
@@ -82,7 +90,12 @@ class ScriptedRunner:
 
     ahead = True
 
-    def launch(self, batch: Batch) -> Yielded:
+    def launch(self, batch: Batch) -> Flight:
+        if isinstance(batch, DecodeBatch):
+            return Flight(self._pass(batch), batch.sequences)
+        return Flight(self._pass(batch), tuple(chunk.sequence if chunk.last else None for chunk in batch.chunks))
+
+    def _pass(self, batch: Batch) -> Yielded:
         if self._script == "raise":
             raise RuntimeError("the device fell off the bus")
         time.sleep(3600 if self._script == "stick" else PASS_SECONDS)
@@ -104,11 +117,14 @@ class ScriptedRunner:
             ),
         )
 
-    def choose(self, flight: Yielded) -> None:
-        """Nothing: `launch` has."""
+    def choose(self, flight: Flight) -> None:
+        """What `launch` has chosen, but for reasoning that is to end."""
+        for row, sequence in enumerate(flight.sequences):
+            if sequence is not None and sequence.grammar is not None and sequence.grammar.forced is not None:
+                flight.yielded.tokens[row] = sequence.grammar.forced
 
-    def land(self, flight: Yielded) -> Yielded:
-        return flight
+    def land(self, flight: Flight) -> Yielded:
+        return flight.yielded
 
 
 def next_token(sequence: Sequence, length: int) -> int:

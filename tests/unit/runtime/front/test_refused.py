@@ -45,7 +45,12 @@ def called(arguments: str) -> dict[str, Any]:
             "low",
             "reasoning_effort is not supported by this model: its chat template reads no such variable",
         ),
-        ("thinking_token_budget", 5, "thinking_token_budget 5 is not built; leave the field out"),
+        (
+            "thinking_token_budget",
+            5,
+            "thinking_token_budget is not supported by this model: it does not reason, or spec.engine.reasoningParser "
+            "is None; leave the field out",
+        ),
         ("store", True, "store true is not built; only false is"),
         ("service_tier", "flex", 'service_tier "flex" is not built; only "auto" or "default" is'),
     ],

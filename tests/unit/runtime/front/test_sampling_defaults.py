@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from graphpod_policy import SamplingSource
 from graphpod_runtime.front.openai.request import CompletionRequest
 from graphpod_runtime.front.openai.sampling.sampling_defaults import FILE, DefaultsInvalid, SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
@@ -52,6 +53,10 @@ def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_an_absent_one(tmp
     path.symlink_to(tmp_path / "blobs" / "gone")
     with pytest.raises(DefaultsInvalid, match=f"{FILE} is a link to a file that is not there"):
         SamplingDefaults.read(tmp_path)
+
+
+def test_openais_are_taken_where_the_service_says_so_whatever_the_file_holds(tmp_path: Path) -> None:
+    assert SamplingDefaults.read(written(tmp_path, "{"), SamplingSource.OpenAI) == SamplingDefaults(1.0, 1.0, 0)
 
 
 @pytest.mark.parametrize("asked", [{}, {"temperature": 1.5}, {"top_p": 0.5, "top_k": 0}])

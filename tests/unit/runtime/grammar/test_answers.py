@@ -21,7 +21,7 @@ from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Progress, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.grammar.compile import compiled
-from graphpod_runtime.grammar.matcher import AnswerGrammar
+from graphpod_runtime.grammar.matcher import AnswerGrammar, Pace
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 from graphpod_runtime.wire.messages import FinishReason, Grammar
 
@@ -70,7 +70,7 @@ def requests(vocabulary: LLTokenizer, count: int, tokens: int = 60, threads: Exe
         found.append(
             Sequence(
                 str(index), prompt, len(prompt), tokens, replace(sampling, seed=index),
-                grammar=None if matcher is None else AnswerGrammar(matcher.deep_copy(), threads, costly=True),
+                grammar=None if matcher is None else AnswerGrammar(matcher.deep_copy(), threads, Pace(slow=True)),
                 wants=LogprobRequest(answer=2 if index % 5 == 0 else None),
             )
         )  # fmt: skip

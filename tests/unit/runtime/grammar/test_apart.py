@@ -17,7 +17,7 @@ from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.grammar import matcher
 from graphpod_runtime.grammar.compile import compiled
-from graphpod_runtime.grammar.matcher import DOUBTED, AnswerGrammar, MaskWriter
+from graphpod_runtime.grammar.matcher import DOUBTED, AnswerGrammar, MaskWriter, Pace
 from graphpod_runtime.wire.messages import Grammar
 
 from .conftest import VOCABULARY
@@ -90,7 +90,7 @@ def test_a_mask_that_takes_long_holds_up_its_own_request_alone(runner: Runner, v
     held = Held()
 
     def all_of() -> list[Sequence]:
-        slow = AnswerGrammar(compiled(vocabulary, LETTERS), held, costly=True)
+        slow = AnswerGrammar(compiled(vocabulary, LETTERS), held, Pace(slow=True))
         return [
             Sequence("slow", [5, 6, 7], 3, 20, grammar=slow),
             Sequence("letters", [8, 9], 2, 20, grammar=AnswerGrammar(compiled(vocabulary, LETTERS))),
@@ -119,7 +119,7 @@ def test_an_abort_while_its_mask_is_written_leaves_no_page(runner: Runner, vocab
     held, free = Held(), runner.pages.free_pages
     scheduler = Scheduler(runner.pages, Limits.of(runner.config, 3), runner.eos_ids)
     run_ahead = RunAhead(scheduler, runner)
-    grammar = AnswerGrammar(compiled(vocabulary, LETTERS), held, costly=True)
+    grammar = AnswerGrammar(compiled(vocabulary, LETTERS), held, Pace(slow=True))
     scheduler.submit(Sequence("slow", [5, 6, 7], 3, 20, grammar=grammar))
     for _ in range(4):
         run_ahead.turn()
@@ -146,7 +146,7 @@ def test_a_loop_that_waits_for_masks_alone_sleeps_between_its_looks(
 
     held, link = Held(), Link()
     loop = Loop(runner, link, lambda: None)
-    grammar = AnswerGrammar(compiled(vocabulary, LETTERS), held, costly=True)
+    grammar = AnswerGrammar(compiled(vocabulary, LETTERS), held, Pace(slow=True))
     sequence = Sequence("slow", [5, 6, 7], 3, 20, grammar=grammar)
     loop.scheduler.submit(sequence)
     for _ in range(6):
@@ -163,7 +163,7 @@ def test_masks_that_were_prepared_are_those_that_are_written_for_a_pass(
     vocabulary: LLTokenizer, threads: Executor
 ) -> None:
     def answers(threads: Executor | None) -> list[AnswerGrammar]:
-        found = [AnswerGrammar(compiled(vocabulary, LETTERS), threads, costly=index % 2 == 0) for index in range(5)]
+        found = [AnswerGrammar(compiled(vocabulary, LETTERS), threads, Pace(slow=index % 2 == 0)) for index in range(5)]
         for index, one in enumerate(found):
             for token in vocabulary.tokenize_str("abcdefgh"[:index]):
                 one.advance(token)
@@ -208,3 +208,24 @@ def test_who_is_in_doubt_is_apart_until_its_masks_are_fast(
         assert second.apart
     next_mask(second, slow=False)
     assert not second.apart
+
+
+def test_answers_begin_apart_until_one_of_the_same_grammar_has_had_fast_masks(
+    vocabulary: LLTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, pace = Held(), Pace(slow=True)
+    held.goes_on = True
+    first = AnswerGrammar(compiled(vocabulary, LETTERS), held, pace)
+    assert AnswerGrammar(compiled(vocabulary, LETTERS), held, pace).apart
+    for _ in range(DOUBTED):
+        first.advance(vocabulary.tokenize_str("a")[0])
+        first.prepare()
+    second = AnswerGrammar(compiled(vocabulary, LETTERS), held, pace)
+    assert (first.apart, second.apart) == (False, False)
+    monkeypatch.setattr(matcher, "SLOW_SECONDS", -1)
+    second.doubt()
+    second.advance(vocabulary.tokenize_str("a")[0])
+    second.prepare()
+    assert second.apart
+    assert AnswerGrammar(compiled(vocabulary, LETTERS), held, pace).apart, "a mask of the grammar was slow"
+    assert not AnswerGrammar(compiled(vocabulary, LETTERS), held, Pace()).apart

@@ -63,7 +63,8 @@ def test_draws_have_the_filtered_softmax(sampling: Sampling) -> None:
     counts = torch.zeros(61)
     for first in range(0, TRIES, BATCH):
         by_seed = first < TRIES / 2
-        how = [replace(sampling, seed=first + index if by_seed else 77) for index in range(BATCH)]
+        seeds = range(first, first + BATCH) if by_seed else (77,)
+        how = [replace(sampling, seed=seed) for seed in seeds] * (1 if by_seed else BATCH)
         positions = [5] * BATCH if by_seed else list(range(first, first + BATCH))
         tokens = torch.tensor(sampled(logits, *how, positions=positions))
         counts += torch.bincount(tokens, minlength=61)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from graphpod_runtime.front.openai.fields import MAX_ALTERNATIVES, MAX_MESSAGES, STRICT, MaxTokens, Text
+from graphpod_runtime.front.openai.fields import MAX_ALTERNATIVES, MAX_MESSAGES, STRICT, MaxTokens, Text, ThinkingTokens
 from graphpod_runtime.front.openai.request import OF_GENERATION, GenerationRequest
 from graphpod_runtime.front.openai.responses.items import Item, Turn, take_ignored, turns_of
 from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
@@ -38,6 +38,7 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {name: CHAT_NOT_BUILT.get(name, ()) for 
     "image": (),
     "stop_sequences": ([],),
     "previous_input_messages": (),
+    "thinking_budget": (-1,),
 }
 """Fields that would change a response and are not built, with the values that mean "not used"."""
 
@@ -134,6 +135,8 @@ class ResponsesRequest(GenerationRequest):
     """The form of the answer's text."""
     reasoning: ReasoningConfig | None = None
     """How the model thinks."""
+    thinking_token_budget: ThinkingTokens | None = None
+    """As of a chat."""
     tools: list[dict[str, Any]] | None = None
     """Functions that the model may call: `type` is `function`, then `name`, `description`, `parameters`, `strict`."""
     tool_choice: str | dict[str, Any] | None = None
@@ -222,6 +225,7 @@ class ResponsesRequest(GenerationRequest):
             "parallel_tool_calls": self.parallel_tool_calls if tools else None,
             "response_format": _response_format(self.text.format) if self.text and self.text.format else None,
             "reasoning_effort": self.reasoning.effort if self.reasoning and switch.has_effect else None,
+            "thinking_token_budget": self.thinking_token_budget,
             "verbosity": self.text.verbosity if self.text and self.text.verbosity != "medium" else None,
         }
         return body | {name: value for name, value in more.items() if value is not None}

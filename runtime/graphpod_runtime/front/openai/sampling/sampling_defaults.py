@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphpod_policy import SamplingSource
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 
 FILE = "generation_config.json"
@@ -33,10 +34,12 @@ class SamplingDefaults:
     repetition_penalty: float = 1.0
 
     @classmethod
-    def read(cls, folder: Path) -> "SamplingDefaults":
-        """Those of a model folder. DefaultsInvalid for a file that cannot be read, and for a value that a request could
-        not have either.
+    def read(cls, folder: Path, source: SamplingSource = SamplingSource.Model) -> "SamplingDefaults":
+        """Those of a model folder, or OpenAI's, for which no file is read. DefaultsInvalid for a file that cannot be
+        read, and for a value that a request could not have either.
         """
+        if source is SamplingSource.OpenAI:
+            return cls()
         path = folder / FILE
         try:
             found = json_object(path) or {}

@@ -21,13 +21,15 @@ class ReasoningSwitch:
     variable: str | None
     keeps: bool
     """Whether prompts hold the reasoning of earlier turns."""
+    limits: bool = False
+    """Whether a budget can end the reasoning."""
 
     @classmethod
-    def of(cls, template: ChatTemplate | None, *, reasons: bool) -> "ReasoningSwitch":
+    def of(cls, template: ChatTemplate | None, *, reasons: bool, limits: bool = False) -> "ReasoningSwitch":
         """That of a model."""
         known = template.variables if template is not None else frozenset()
         variable = next((name for name in ("reasoning_effort", *SWITCHES) if name in known), None)
-        return cls(reasons, variable, template is not None and template.knows_reasoning)
+        return cls(reasons, variable, template is not None and template.knows_reasoning, limits)
 
     @property
     def has_effect(self) -> bool:

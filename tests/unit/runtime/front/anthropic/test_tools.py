@@ -158,6 +158,19 @@ def test_thoughts_are_a_block_of_their_own_and_are_counted(thinking_front: Front
     }  # fmt: skip
 
 
+def test_a_budget_of_thoughts_is_held_and_named_where_it_has_no_effect(thinking_front: Front, front: Front) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 3}
+    reply = thinking_front.post(URL, ask(THOUGHT, thinking=thinking))
+    thought, text = checked_message(reply.json()).content
+    assert (thought.type, text.type) == ("thinking", "text")
+    assert (thought.thinking, text.text) == ("1", "1é\n</think>\n\nTwo.")
+    assert "budget" not in reply.headers.get("x-ignored-fields", "")
+    adaptive = thinking_front.post(URL, ask(THOUGHT, thinking=thinking | {"type": "adaptive"}))
+    assert "thinking.budget_tokens" in adaptive.headers["x-ignored-fields"]
+    wrong = front.post(URL, ask("a", thinking=thinking | {"budget_tokens": -1}))
+    assert refused(wrong)[3] == "thinking.budget_tokens"
+
+
 def test_thinking_is_switched_where_the_template_can(
     own_front: Callable[..., Front], tmp_path: Path, front: Front
 ) -> None:

@@ -242,6 +242,40 @@ def test_reasoning_can_be_left_out(thinking_front: Front) -> None:
     assert error["param"] == "include_reasoning"
 
 
+@pytest.mark.parametrize("field", ["thinking_token_budget", "thinking_budget"])
+def test_after_its_budget_the_reasoning_is_closed_and_the_answer_goes_on(thinking_front: Front, field: str) -> None:
+    """The scripted model does not hear of it: it goes on with its text, which is the answer then."""
+    reply = thinking_front.post(CHAT, say(THOUGHT, **{field: 3})).json()
+    message = reply["choices"][0]["message"]
+    assert (message["reasoning"], message["content"]) == ("1", "1é\n</think>\n\nTwo.")
+    assert reply["usage"]["completion_tokens_details"]["reasoning_tokens"] == 3
+
+
+def test_a_budget_holds_for_each_choice_of_a_stream(thinking_front: Front) -> None:
+    stream = thinking_front.client().chat.completions.create(
+        **say(THOUGHT), n=2, stream=True, extra_body={"thinking_token_budget": 3}
+    )
+    thoughts = {0: "", 1: ""}
+    for chunk in stream:
+        for choice in chunk.choices:
+            thoughts[choice.index] += (choice.delta.model_extra or {}).get("reasoning") or ""
+    assert thoughts == {0: "1", 1: "1"}
+
+
+@pytest.mark.parametrize("budget", [-1, 9, 2**31 - 1])
+def test_a_budget_that_is_not_used_up_changes_nothing(thinking_front: Front, budget: int) -> None:
+    assert THOUGHT_TOKENS <= 9
+    reply = thinking_front.post(CHAT, say(THOUGHT, thinking_token_budget=budget)).json()
+    assert reply["choices"][0]["message"]["content"] == "Two."
+
+
+def test_a_budget_is_refused_where_its_end_is_not_allowed_or_it_is_no_number_of_tokens(thinking_front: Front) -> None:
+    body = say(THOUGHT, thinking_token_budget=3, allowed_token_ids=[1, 2])
+    assert error_of(thinking_front.post(CHAT, body))["param"] == "thinking_token_budget"
+    for wrong in (-2, 2**31, 1.5, "3", True):
+        assert thinking_front.post(CHAT, say(THOUGHT, thinking_token_budget=wrong)).status_code == 400
+
+
 def test_reasoning_of_earlier_turns_reaches_a_template_that_reads_it(
     own_front: Callable[..., Front], tmp_path: Path
 ) -> None:
