@@ -7,7 +7,7 @@ process survives (GraphError) makes the phase one policy weaker. When `onCapture
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -110,7 +110,7 @@ class DegradingCapture:
             report.capture_seconds = time.perf_counter() - began
             report.prepare_seconds, report.warm_seconds = captured.prepare_seconds, captured.warm_seconds
             width = self.plan.features.verify_width if phase is Phase.Decode else 1
-            report.costs = tuple(replace(cost, size=cost.size // width) for cost in captured.costs)
+            report.costs = tuple(cost._replace(size=cost.size // width) for cost in captured.costs)
             return
 
     def drop(self, phase: Phase) -> int:
