@@ -158,6 +158,11 @@ class Loop:
                     return [Finished(command.id, FinishReason.Error, message)]
                 if command.grammar is None and command.reasoning is None:
                     return self._submit(command, None, time.monotonic())
+                try:
+                    # A request that has no room is not worth a compilation.
+                    self.scheduler.refuse_full(self.grammars.waiting)
+                except QueueFull as error:
+                    return [Finished(command.id, FinishReason.Rejected, str(error))]
                 self.grammars.wait(command)
             case Abort():
                 if self.grammars.abort(command.id):

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from graphpod_runtime.front.access.api_key import ApiKey
 from graphpod_runtime.front.load_report import with_report
 from graphpod_runtime.front.metrics.exporter import FrontMetrics
+from graphpod_runtime.front.other_paths import served_path
 from graphpod_runtime.front.refusals import CODE, REFUSALS
 from graphpod_runtime.front.request_body import BODY_LIMIT, HeldBytes, Interrupted, RequestBody
 from graphpod_runtime.front.request_id import ANTHROPIC_HEADER, HEADER, IGNORED, request_id
@@ -35,7 +36,7 @@ class ApiMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = RequestBody(scope, receive, self._room)
         # A redirect would name this server's own address, which clients of a gateway cannot reach.
-        scope["path"] = scope["path"].rstrip("/") or "/"
+        scope["path"] = served_path(scope["path"])
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -182,13 +182,18 @@ class Scheduler:
         """Pages in use over all pages, 0 to 1. Prefixes without readers are not in use."""
         return 1 - self.kv.available / self.kv.capacity
 
+    def refuse_full(self, elsewhere: int = 0) -> None:
+        """QueueFull where no request more has room; so many wait `elsewhere`, before they are submitted."""
+        limits = self.limits
+        if len(self._open) + elsewhere >= limits.max_batch + limits.max_queue:
+            raise QueueFull(f"{limits.max_batch} requests run and {limits.max_queue} wait already")
+
     def submit(self, sequence: Sequence) -> None:
         """Queues a sequence. QueueFull and DoesNotFit leave the scheduler as it was; ValueError for an open id."""
         if sequence.id in self._open:
             raise ValueError(f"request {sequence.id} is open already")
         limits = self.limits
-        if len(self._open) >= limits.max_batch + limits.max_queue:
-            raise QueueFull(f"{limits.max_batch} requests run and {limits.max_queue} wait already")
+        self.refuse_full()
         if not 0 < sequence.prompt_len < limits.max_model_len or sequence.max_tokens < 1:
             raise DoesNotFit(
                 f"a prompt of {sequence.prompt_len} tokens for {sequence.max_tokens} more: the model takes 1 to "

@@ -17,6 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from graphpod_policy import Phase
 from graphpod_runtime.front.metrics.exporter import HANDLERS
+from graphpod_runtime.front.other_paths import served_path
 from graphpod_runtime.front.refusals import CODE, PATH_SHOWN
 from graphpod_runtime.front.request_id import ANSWER
 from graphpod_runtime.front.requests.request_trace import MOST_CHOICES, ChoiceTrace, RequestTrace
@@ -25,6 +26,7 @@ from graphpod_runtime.front.tracing.settings import MILLION, TracingSettings
 from graphpod_runtime.front.tracing.span_queue import Counted, SpanQueue
 from graphpod_runtime.wire.messages import FinishReason
 
+ROUTES = frozenset((*HANDLERS, "/openapi.json", "/invocations"))
 NAMES = ("traceparent", "tracestate")
 PROPAGATOR = TraceContextTextMapPropagator()
 Attributes = dict[str, str | int | list[str]]
@@ -61,7 +63,8 @@ class Tracer:
         """The span of a request, or None where it is not sampled. The request's headers name the trace afterwards."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path, method = scope["path"], scope["method"]
-        route = path if path in HANDLERS else None
+        served = served_path(path)
+        route = served if served in ROUTES else None
         span = self._tracer.start_span(
             f"{method} {route}" if route else method,
             PROPAGATOR.extract({name: headers[name] for name in NAMES if name in headers}),

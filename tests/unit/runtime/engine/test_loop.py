@@ -119,6 +119,14 @@ def test_what_the_scheduler_refuses_is_finished_with_its_reason() -> None:
     assert "50 tokens" in refused.message
 
 
+def test_a_full_queue_refuses_a_request_before_its_grammar_is_compiled() -> None:
+    """There is no model here whose vocabulary a compilation could read: it would be an error."""
+    submits: list[Command] = [Submit(id, [1], 2) for id in "abc"]
+    link, _, _ = run([*submits, Submit("d", [1], 2, grammar=Grammar("regex", "a")), Drain()])
+    (rejected,) = link.of("d")
+    assert (rejected.reason, rejected.message) == (FinishReason.Rejected, "2 requests run and 1 wait already")
+
+
 def test_a_drain_finishes_what_is_open() -> None:
     link, _, _ = run([Submit("a", [1], 5)], [Drain()])
     assert link.of("a")[-1] == Finished("a", FinishReason.Length)

@@ -169,6 +169,7 @@ def test_a_page_of_an_allowed_origin_uses_the_api_with_the_key_and_no_other_page
     assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, PAGE)
     assert "authorization" in allowed.headers["access-control-allow-headers"]
     assert "access-control-allow-credentials" not in allowed.headers
+    assert allowed.headers["x-request-id"].startswith("req-")
     other = preflight(paged, "https://evil.example.com")
     assert (other.status_code, other.headers.get("access-control-allow-origin")) == (400, None)
     assert preflight(paged, PAGE, "PUT").status_code == 400
@@ -179,7 +180,7 @@ def test_a_page_of_an_allowed_origin_uses_the_api_with_the_key_and_no_other_page
     answer = models(origin=PAGE, authorization="Bearer secret")
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PAGE)
     shown = answer.headers["access-control-expose-headers"].split(", ")
-    assert shown == ["x-request-id", "request-id", "x-ignored-fields", "retry-after"]
+    assert shown == ["x-request-id", "request-id", "x-ignored-fields", "retry-after", "endpoint-load-metrics"]
     assert models(origin=PAGE).headers["access-control-allow-origin"] == PAGE, "the page can read why it was refused"
     assert models(origin=PAGE).status_code == 401, "an origin is no key"
     assert "access-control-allow-origin" not in models(origin=PAGE + ".evil", authorization="Bearer secret").headers

@@ -191,6 +191,25 @@ def test_documents_come_in_the_order_of_their_scores(pod: Front) -> None:
     assert first["relevance_score"] >= second["relevance_score"]
 
 
+@pytest.mark.parametrize("path", ["/rerank", "/v2/rerank", "/rerank/"])
+def test_rankings_have_the_paths_and_forms_of_others(pod: Front, path: str) -> None:
+    body = {"model": "tiny", "query": TEXTS[0], "documents": TEXTS}
+    _, expected = post(pod, "/v1/rerank", body)
+    objects = body | {"documents": [{"text": text} for text in TEXTS], "return_documents": False}
+    status, answer = post(pod, path, objects)
+    assert status == 200
+    assert answer["results"] == [
+        {name: row[name] for name in ("index", "relevance_score")} for row in expected["results"]
+    ]
+    for wrong in ([{"text": 5}], [{"text": "a", "title": "b"}], [{}], [[]]):
+        assert post(pod, path, body | {"documents": wrong})[0] == 400
+
+
+def test_scores_have_vllms_path_too(pod: Front) -> None:
+    body = {"model": "tiny", "text_1": "a", "text_2": ["a", "b"]}
+    assert post(pod, "/score", body)[1]["data"] == post(pod, "/v1/score", body)[1]["data"]
+
+
 def test_requests_are_counted_by_what_asked_for_them(pod: Front) -> None:
     def counted(kind: str) -> float:
         return pod.metric("graphpod_pooled_prompts_total", kind=kind)

@@ -97,6 +97,14 @@ def test_a_request_is_a_span_of_the_clients_trace_with_its_phases_below_it(pair:
     assert f'trace_id="{TRACE}"' in text, "the exemplar names the same trace"
 
 
+@pytest.mark.parametrize(("path", "route"), [("/openapi.json", "/openapi.json"), ("/v1/models/", "/v1/models")])
+def test_a_span_is_named_by_its_route(pair: tuple[Front, Collector], path: str, route: str) -> None:
+    front, collector = pair
+    assert httpx2.get(front.http + path).status_code == 200
+    (span,) = arrived(front, collector, 1)
+    assert (span.name, span.attributes["http.route"]) == (f"GET {route}", route)
+
+
 def test_a_request_without_a_trace_begins_one_that_its_exemplar_names(pair: tuple[Front, Collector]) -> None:
     front, collector = pair
     assert ask(front).status_code == 200

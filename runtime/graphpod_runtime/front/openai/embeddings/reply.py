@@ -56,10 +56,10 @@ class RankedDocument(msgspec.Struct, frozen=True):
 
 
 class Rank(msgspec.Struct, frozen=True):
-    """One document; `index` is its place in the request."""
+    """One document; `index` is its place in the request. `document` is absent where it was not asked for."""
 
     index: int
-    document: RankedDocument
+    document: RankedDocument | msgspec.UnsetType
     relevance_score: float
 
 

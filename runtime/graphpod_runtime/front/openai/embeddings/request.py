@@ -43,6 +43,13 @@ def _few(value: Any) -> Any:
     return value
 
 
+def _plain(value: Any) -> Any:
+    """Documents as Jina and Cohere write them, `{"text": …}`, as their texts."""
+    if not isinstance(value, list):
+        return value
+    return [one["text"] if isinstance(one, dict) and one.keys() == {"text"} else one for one in _few(value)]
+
+
 SeveralTexts = Annotated[list[Text], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
 SeveralPrompts = Annotated[list[Tokens], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
 Texts = Annotated[Text | SeveralTexts, BeforeValidator(_few)]
@@ -151,10 +158,12 @@ class RerankRequest(VectorRequest):
 
     query: Text
     """What the documents are compared with."""
-    documents: Texts
-    """The texts to order."""
+    documents: Annotated[Texts, BeforeValidator(_plain)]
+    """The texts to order; each may also be an object with a `text`."""
     top_n: int | None = Field(None, ge=0, lt=2**31)
     """Send so many of the closest. Default: all."""
+    return_documents: bool | None = True
+    """false: the results have no `document`."""
 
     @property
     def listed(self) -> list[str]:

@@ -109,7 +109,9 @@ class Embeddings:
             def reply(vectors: list[bytes], work: Embedding) -> RerankReply:
                 scores = cosines([vectors[0]] * len(documents), vectors[1:])
                 order = sorted(range(len(documents)), key=lambda index: -scores[index])[: body.top_n or None]
-                ranks = [Rank(index, RankedDocument(documents[index]), scores[index]) for index in order]
+                shows = body.return_documents is not False
+                texts = [RankedDocument(documents[index]) if shows else msgspec.UNSET for index in order]
+                ranks = [Rank(index, text, scores[index]) for index, text in zip(order, texts, strict=True)]
                 return RerankReply(id, self._service.model, _usage(work), ranks)
 
             return await self._answer(request, body, prompts, "rerank", reply, received, until)
