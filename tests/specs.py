@@ -13,7 +13,7 @@ WHOLE: dict[str, Any] = {
     "spec": {"model": {"uri": "pvc://c"}},
     "spec.model": {"uri": "pvc://c"},
     "spec.model.cache": {"size": "1Gi"},
-    "spec.engine.speculative": {"method": "Eagle", "draftModel": "pvc://draft"},
+    "spec.engine.speculative": {"method": "Ngram"},
     "spec.engine.imagePullSecrets[]": {"name": "a"},
     "spec.engine.apiKeySecretRef": {"name": "a"},
     "spec.engine.tlsSecretRef": {"name": "a"},
@@ -36,6 +36,7 @@ WHOLE: dict[str, Any] = {
 """Valid objects to vary one field of, where the required fields alone are not one."""
 
 BESIDE: dict[str, Any] = {
+    "spec.engine.speculative.draftModel": {"method": "Eagle"},
     "spec.model.cache": {"uri": "hf://org/name"},
     "spec.monitoring.labels": {"enabled": True},
 }

@@ -18,6 +18,7 @@ from graphpod_policy import (
     OnCaptureFailure,
     Phase,
     Policy,
+    SpeculativeMethod,
     resolve,
 )
 from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
@@ -34,7 +35,7 @@ SIZES: dict[Phase, tuple[int, ...]] = {Phase.Prefill: (4, 8, 16, CHUNK), Phase.D
 KV_BYTES = 32 << 20
 
 
-def features_of(subject: Subject, device: Device) -> Features:
+def features_of(subject: Subject, device: Device, drafts: bool = False) -> Features:
     """What the rules see of an engine over `subject`."""
     return Features(
         device=device,
@@ -43,6 +44,8 @@ def features_of(subject: Subject, device: Device) -> Features:
         max_batch=MOST_REQUESTS,
         prefill_chunk=CHUNK,
         kv_cache_dtype=subject.kv_cache_dtype,
+        speculative=SpeculativeMethod.Ngram if drafts else None,
+        speculative_max_batch=MOST_REQUESTS if drafts else None,
     )
 
 
@@ -70,13 +73,14 @@ def start_engine(
     folder: Path,
     on_failure: OnCaptureFailure = OnCaptureFailure.Fail,
     load: LoadModel = models.load,
+    drafts: bool = False,
 ) -> Runner:
-    """A Ready runner over what `load` makes of the subject. StartFailure under Fail for whatever its start meets;
-    Degrade walks down."""
+    """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding. StartFailure under Fail
+    for whatever its start meets; Degrade walks down."""
     torch.backends.cuda.matmul.allow_tf32 = False
     # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
     torch._dynamo.reset()
-    features = features_of(subject, device)
+    features = features_of(subject, device, drafts)
     sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
     request = GraphRequest(
         variant.prefill,

@@ -32,11 +32,13 @@ from truth.axes import EAGER, Variant, refused_by
 from truth.cell import Cell, Outcome
 from truth.choice import rivals
 from truth.counts import Counts
+from truth.drafts import knows
 from truth.engines import compiled, features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
 from truth.recorded_schedule import Difference, RecordedSchedule, compare, distance
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
+from truth.texts import compare_texts
 
 NEAR_TIE = 1e-3
 """In fp32: a token this little behind eager's likeliest may take its place. Log-probabilities differ by less."""
@@ -147,6 +149,8 @@ class _Row:
     folder: Path
     reference: Reference
     runner: Runner | None = None
+    drafting: Runner | None = None
+    """With speculative decoding."""
 
     def cells(self) -> Iterator[Cell]:
         for scenario in self.matrix.scenarios:
@@ -154,7 +158,7 @@ class _Row:
             try:
                 found = self._judged(scenario)
             except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is reported)
-                self.runner = None
+                self.runner = self.drafting = None
                 found = Outcome.Failed, _words(error), Difference()
             outcome, because, difference = found
             yield Cell(
@@ -175,16 +179,21 @@ class _Row:
         record = self.reference.of(scenario)
         runner = self._engine(scenario)
         before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
-        recorded = scenario.recorded(runner, scenario.wants, record)
+        right = _right_drafts(runner)
+        if scenario.drafts:
+            knows(runner, (sequence.tokens for sequence in record.sequences.values()))
+        recorded = scenario.recorded(runner, scenario.wants, None if scenario.drafts else record)
         launches = launched(lambda: scenario.run(recorded)) if self._launches(scenario) else scenario.run(recorded)
         after = {phase: Counts.now(runner.counters, phase) for phase in Phase}
         near = self.reference.near_of(self.variant)
-        difference = compare(record, recorded, near)
+        difference = (compare_texts if scenario.drafts else compare)(record, recorded, near)
         if self.variant == EAGER and scenario.fault is None:
             difference += _alone(self.reference, scenario)
         outcome, because = _verdict(difference, near, self._degraded(runner, scenario))
         if outcome is Outcome.Failed:
             return outcome, because, difference
+        if scenario.drafts and _right_drafts(runner) == right:
+            return Outcome.Failed, "no draft was right, so nothing was shown", difference
         segments = sum((after[one] - before[one]).replays * runner.report.phases[one].segments for one in Phase)
         if launches not in (None, segments):
             return Outcome.Failed, f"{launches} graph launches, replays of {segments} segments counted", difference
@@ -215,14 +224,18 @@ class _Row:
             phases = [phase for phase in Phase if self.variant.policy(phase) is not Policy.Disabled]
             faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
             return self._start(OnCaptureFailure.Degrade, faults)
+        if scenario.drafts:
+            if self.drafting is None:
+                self.drafting = self._start(OnCaptureFailure.Fail, drafts=True)
+            return self.drafting
         if self.runner is None:
             # Eager's row, too, has an engine of its own: poison must not reach the records.
             self.runner = self._start(OnCaptureFailure.Fail)
         return self.runner
 
-    def _start(self, on_failure: OnCaptureFailure, faults: str = "") -> Runner:
+    def _start(self, on_failure: OnCaptureFailure, faults: str = "", *, drafts: bool = False) -> Runner:
         with switches(faults, Mode.Poison if self.matrix.poisoned else ""):
-            return start_engine(self.subject, self.variant, self.matrix.device, self.folder, on_failure)
+            return start_engine(self.subject, self.variant, self.matrix.device, self.folder, on_failure, drafts=drafts)
 
     def _degraded(self, runner: Runner, scenario: Scenario) -> str | None:
         """What is wrong with the policies that run after this start; None when they are right."""
@@ -241,10 +254,15 @@ class _Row:
         if policy is Policy.Disabled:
             return frozenset({FallbackReason.Disabled})
         scores = phase is Phase.Prefill and scenario.reads_all_rows
-        features = features_of(self.subject, self.matrix.device)
+        features = features_of(self.subject, self.matrix.device, scenario.drafts)
         plan = resolve(features, GraphRequest(self.variant.prefill, self.variant.decode))
         gate = refusing_gate(plan.gates, Batch(phase, policy, rows=1, padded=1, input_logprobs=scores))
         return frozenset() if gate is None else frozenset({gate})
+
+
+def _right_drafts(runner: Runner) -> float:
+    """So far."""
+    return runner.counters.value("graphpod_speculation_accepted_tokens_total")
 
 
 def _verdict(difference: Difference, near: float, wrong: str | None) -> tuple[Outcome, str]:

@@ -234,11 +234,11 @@ def _tokens(one: RecordedPass, record: RecordedSchedule, other: Yielded, near: f
             total += Difference(1, near_ties=1)
         else:
             where = f"{one.phase} of request {id} behind {end} tokens"
-            total += Difference(1, wrong=1, first=f"{where}: {got} is {_behind(scored, got)}, {near:.2g} allowed")
+            total += Difference(1, wrong=1, first=f"{where}: {got} is {behind(scored, got)}, {near:.2g} allowed")
     return total
 
 
-def _behind(scored: dict[int, float], token: int) -> str:
+def behind(scored: dict[int, float], token: int) -> str:
     """Where a record has `token`."""
     best = max(scored, key=scored.__getitem__)
     if token in scored:

@@ -39,9 +39,12 @@ def prompts(*lengths: int) -> list[list[int]]:
 
 
 def served(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_TOKENS) -> int:
-    """Each wave of requests at once, as a server would run them: a pass ahead of what is known, over one prefix cache.
-    The prompt tokens that were found there.
-    """
+    """As `scheduled`: the prompt tokens that were found in the prefix cache."""
+    return scheduled(recorded, *waves, new=new).kv.hit_tokens
+
+
+def scheduled(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_TOKENS) -> Scheduler:
+    """Each wave of requests at once, as a server runs them: a pass ahead of what is known, over one prefix cache."""
     limits = replace(Limits.of(recorded.config, max(map(len, waves))), prefix_cache=True)
     scheduler = Scheduler(recorded.pages, limits, recorded.eos_ids)
     run_ahead = RunAhead(scheduler, recorded)
@@ -51,7 +54,7 @@ def served(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_T
         while run_ahead.busy:
             run_ahead.turn()
     recorded.pages.free(scheduler.kv.tree.evict(recorded.pages.capacity))
-    return scheduler.kv.hit_tokens
+    return scheduler
 
 
 def several(recorded: RecordedSchedule) -> None:
@@ -82,6 +85,17 @@ def one_to_many(recorded: RecordedSchedule) -> None:
     served(recorded, *waves, new=FEW_TOKENS)
 
 
+def preempted(recorded: RecordedSchedule) -> None:
+    """Requests that have room at first and not for all of their answers."""
+    pages = recorded.pages
+    taken = pages.take(pages.available - 120 // recorded.config.page_size)
+    try:
+        scheduler = scheduled(recorded, prompts(9, 10, 11, 12, 13, 14), new=4 * NEW_TOKENS)
+    finally:
+        pages.free(taken)
+    assert scheduler.preemptions, "no request was set back"
+
+
 def embeddings(recorded: RecordedSchedule) -> None:
     """Prompts of one pass and of several, some of which begin like others; a third of them are for texts."""
     first = prompts(1, 5, 17, 32, 40, 61)
@@ -100,6 +114,15 @@ class Name(StrEnum):
     Processed = "bias, penalties"
     Grammars = "grammars"
     Embeddings = "embeddings"
+    Drafts = "drafts"
+    DraftsPrefixHit = "drafts: prefix hit"
+    DraftsChunkTail = "drafts: chunk tail"
+    DraftsRequests = "drafts: 1–32 requests"
+    DraftsSampled = "drafts: sampled"
+    DraftsProcessed = "drafts: bias, penalties"
+    DraftsGrammars = "drafts: grammars"
+    DraftsLogprobs = "drafts: output logprobs"
+    DraftsPreempted = "drafts: preempted"
     OutputLogprobs = "output logprobs"
     InputLogprobs = "input logprobs"
     CaptureFault = "fault: capture"
@@ -120,6 +143,8 @@ class Scenario(NamedTuple):
     """Some requests have grammars."""
     poolings: tuple[Pooling | None, ...] = (None,)
     """Of requests in turn."""
+    drafts: bool = False
+    """By an engine with speculative decoding, most of whose drafts are right. Eager, which has none, is the record."""
     fault: FaultKind | None = None
     degraded_by: frozenset[str] = frozenset()
 
@@ -153,6 +178,15 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(Name.Embeddings, embeddings, poolings=(Pooling.Last, Pooling.Mean, None)),
     Scenario(Name.OutputLogprobs, several, LogprobRequest(answer=ALTERNATIVES)),
     Scenario(Name.InputLogprobs, several, LogprobRequest(prompt=ALTERNATIVES)),
+    Scenario(Name.Drafts, several, drafts=True),
+    Scenario(Name.DraftsPrefixHit, prefix_hit, drafts=True),
+    Scenario(Name.DraftsChunkTail, chunk_tail, drafts=True),
+    Scenario(Name.DraftsRequests, one_to_many, drafts=True),
+    Scenario(Name.DraftsSampled, several, sampling=Sampling(TEMPERATURE), drafts=True),
+    Scenario(Name.DraftsProcessed, prefix_hit, sampling=Sampling(TEMPERATURE, processing=PROCESSED), drafts=True),
+    Scenario(Name.DraftsGrammars, prefix_hit, sampling=Sampling(TEMPERATURE), constrained=True, drafts=True),
+    Scenario(Name.DraftsLogprobs, several, LogprobRequest(answer=ALTERNATIVES), drafts=True),
+    Scenario(Name.DraftsPreempted, preempted, drafts=True),
     Scenario(Name.CaptureFault, several, fault=FaultKind.Capture, degraded_by=frozenset({"CaptureFailed"})),
     Scenario(
         Name.MemoryFault,

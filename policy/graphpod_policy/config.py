@@ -82,6 +82,7 @@ class FeatureConfig:
     speculative: SpeculativeMethod | None = None
     speculative_steps: int = 3
     speculative_topk: int = 1
+    speculative_max_batch: int | None = None
     host_cache_bytes: int | None = None
     cpu_offload_bytes: int | None = None
     cpu_offload_staging: bool = False
@@ -195,6 +196,11 @@ class EngineConfig:
     def phase(self, phase: Phase) -> PhasePlan:
         """The planned policy of `phase`."""
         return self.graph.prefill if phase is Phase.Prefill else self.graph.decode
+
+    def rows(self, phase: Phase) -> tuple[int, ...]:
+        """The planned sizes of `phase` as rows of a pass."""
+        width = self.feature_set().verify_width if phase is Phase.Decode else 1
+        return tuple(size * width for size in self.phase(phase).sizes)
 
     def feature_set(self) -> Features:
         """What the resolver sees of this configuration."""

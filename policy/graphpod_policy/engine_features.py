@@ -3,7 +3,16 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from graphpod_policy.enums import AttentionBackend, CompileMode, Device, KvCacheDtype, Phase, Policy, Role
+from graphpod_policy.enums import (
+    AttentionBackend,
+    CompileMode,
+    Device,
+    KvCacheDtype,
+    Phase,
+    Policy,
+    Role,
+    SpeculativeMethod,
+)
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.units import as_quantity
 
@@ -40,7 +49,21 @@ FEATURES: tuple[Feature, ...] = (
         lambda f: f.gpus > 1 and f.gpus,
         instead="ask for one",
     ),
-    Feature("speculative decoding", "spec.engine.speculative", False, lambda f: f.speculative),
+    Feature("speculative decoding", "spec.engine.speculative", True, lambda f: f.speculative),
+    Feature(
+        "draft models",
+        "spec.engine.speculative",
+        False,
+        lambda f: f.speculative is not SpeculativeMethod.Ngram and f.speculative,
+        instead="set method: Ngram",
+    ),
+    Feature(
+        "draft trees",
+        "spec.engine.speculative.topk",
+        False,
+        lambda f: f.speculative is not None and f.speculative_topk > 1 and f.speculative_topk,
+        instead="use 1, a chain",
+    ),
     Feature("host KV cache", "spec.engine.hostCache", False, lambda f: _bytes(f.host_cache_bytes)),
     Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: _bytes(f.cpu_offload_bytes)),
     Feature("LoRA adapters", "spec.engine.lora", False, lambda f: ", ".join(f.lora)),

@@ -52,6 +52,8 @@ class Features:
     """Draft tokens proposed in one pass."""
     speculative_topk: int = 1
     """Branches kept at each draft step."""
+    speculative_max_batch: int | None = None
+    """Sequences up to which a decode pass verifies drafts; None: Auto, measured by each pod."""
     host_cache_bytes: int | None = None
     cpu_offload_bytes: int | None = None
     cpu_offload_staging: bool = False

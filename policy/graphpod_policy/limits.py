@@ -48,6 +48,19 @@ def batch(features: Features, facts: Facts = NOTHING_KNOWN, sizes: Ladder = ()) 
     return features.max_batch or max(_default_batch(features, facts), *sizes[-1:], 1)
 
 
+def decode_sequences(features: Features) -> int:
+    """The largest decode graph that a pass can need, in sequences. With speculative decoding each sequence of a graph
+    has `verify_width` rows; a batch that is too large for drafts has one for each sequence and shares these graphs.
+    """
+    return -(-decode_rows(features, batch(features)) // features.verify_width)
+
+
+def decode_rows(features: Features, sequences: int) -> int:
+    """Rows of the largest decode pass of a batch of `sequences`."""
+    drafting = min(sequences, features.speculative_max_batch or sequences)
+    return max(sequences, drafting * features.verify_width)
+
+
 def _default_batch(features: Features, facts: Facts) -> int:
     if features.device is Device.Cpu:
         return CPU_BATCH

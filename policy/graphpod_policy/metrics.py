@@ -66,6 +66,7 @@ ITL_SECONDS = (
 )
 E2E_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240)
 FEW = (0, 1, 2, 3, 5, 10, 20)
+ACCEPTED = (*range(9), 12, 16)
 CHOICES = (1, 2, 5, 10, 20)
 LENGTH_TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
 GRAPH_ROWS = tuple(
@@ -137,6 +138,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_grammar_compile_duration_seconds", _H, _E, (), "Compilation of one answer grammar, those that were refused included.", GRAMMAR_SECONDS),
     Metric("graphpod_grammar_cache_hits_total", _C, _E, (), "Requests whose grammar had been compiled before."),
     Metric("graphpod_grammar_mask_duration_seconds", _H, _E, (), "The host's time to write the token masks of one pass.", GRAMMAR_SECONDS),
+    Metric("graphpod_speculation_passes_total", _C, _E, ("method",), "Decode passes that verified draft tokens. Without speculative decoding it has no series."),
+    Metric("graphpod_speculation_proposed_tokens_total", _C, _E, ("method",), "Draft tokens that were verified."),
+    Metric("graphpod_speculation_accepted_tokens_total", _C, _E, ("method",), "Draft tokens that were right. Behind the last token of an answer they count, too."),
+    Metric("graphpod_speculation_accepted_length", _H, _E, ("method",), "Draft tokens of a request that were right in one pass.", ACCEPTED),
+    Metric("graphpod_speculation_max_batch", _G, _E, ("method",), "Requests up to which a decode pass verifies drafts."),
+    Metric("graphpod_speculation_plain_rows_total", _C, _E, ("method", "reason"), "Requests that decoded a token without drafts, by reason: Batch (more of them than drafts pay for) or Grammar."),
     Metric("graphpod_nonfinite_logits_total", _C, _E, (), "Requests ended because the model's logits had a NaN or an infinity where a token was due."),
     Metric("graphpod_pooled_prompts_total", _C, _E, ("model_name", "kind"), "Prompts accepted for their vectors, by what asked for them: embedding, score, rerank."),
     Metric("graphpod_prompt_tokens_total", _C, _E, ("model_name",), "Prompt tokens accepted."),

@@ -70,3 +70,8 @@ class Plan:
     decisions: tuple[Decision, ...]
     refused: Decision | None
     resolver_revision: str
+
+    def rows(self, phase: Phase) -> tuple[int, ...]:
+        """The sizes of `phase` as rows of a pass: with speculative decoding a sequence has several in decode."""
+        width = self.features.verify_width if phase is Phase.Decode else 1
+        return tuple(size * width for size in self.phases[phase].sizes)

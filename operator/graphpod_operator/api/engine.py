@@ -82,6 +82,13 @@ class Speculative(ApiModel):
     )
     steps: Integer = Field(3, ge=1, le=16, description="Draft tokens proposed per pass. Default: 3.")
     topk: Integer = Field(1, ge=1, le=16, description="Branches kept at each draft step. Default: 1 (a chain).")
+    max_batch: Integer | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="Requests up to which a decode pass verifies drafts; larger batches decode without them. Default: "
+        "Auto, measured at the start of each pod.",
+    )
 
 
 class HostCache(ApiModel):

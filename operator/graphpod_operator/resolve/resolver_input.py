@@ -55,6 +55,7 @@ def features(spec: Spec) -> Features:
         speculative=draft.method if draft else None,
         speculative_steps=draft.steps if draft else unused.speculative_steps,
         speculative_topk=draft.topk if draft else unused.speculative_topk,
+        speculative_max_batch=draft.max_batch if draft else unused.speculative_max_batch,
         host_cache_bytes=quantity.whole(engine.host_cache.size) if engine.host_cache else None,
         cpu_offload_bytes=quantity.whole(offload.size) if offload else None,
         cpu_offload_staging=offload.staging if offload else False,

@@ -41,15 +41,15 @@ def default_ladder(phase: Phase, features: Features, chunk: int) -> Ladder:
     if phase is Phase.Prefill:
         return prefill_ladder(chunk)
     if features.device is Device.Cpu:
-        return cpu_decode_ladder(limits.batch(features))
-    most = min(limits.batch(features), memory_row(None).decode)
+        return cpu_decode_ladder(limits.decode_sequences(features))
+    most = min(limits.decode_sequences(features), memory_row(None).decode)
     return decode_ladder(most) if features.speculative is None else verify_ladder(most)
 
 
 def asked_ladder(case: Case, asked: Ladder | None, chunk: int) -> tuple[Ladder, Changes]:
     """The sizes of a phase that fit one pass, rounded as rules ask, and what was changed. None: the default ladder."""
     phase = case.phase
-    most = chunk if phase is Phase.Prefill else limits.batch(case.features)
+    most = chunk if phase is Phase.Prefill else limits.decode_sequences(case.features)
     sizes = default_ladder(phase, case.features, chunk) if asked is None else tuple(sorted(set(asked)))
     fitting, clamped = _clamped(sizes, phase, most)
     changes = list(clamped)

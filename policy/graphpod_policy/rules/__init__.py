@@ -49,8 +49,8 @@ POSSIBLE_FALLBACKS: tuple[FallbackReason, ...] = tuple(
 
 
 def is_about_built(rule: str) -> bool:
-    """Whether the rule of this id is about something that this version's engine has."""
-    return all(is_built(row.feature) for row in RULES if row.id == rule)
+    """Whether the rule of this id is about something that this version's engine has, by one of its rows at least."""
+    return any(is_built(row.feature) for row in RULES if row.id == rule)
 
 
 def speaking(case: Case, *severities: Severity) -> list[Rule]:

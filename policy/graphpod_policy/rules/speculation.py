@@ -5,6 +5,9 @@ from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule
 
 TITLE = "Speculative decoding"
 
+FEATURE, DRAFT_MODELS = "speculative decoding", "draft models"
+"""Rows of FEATURES."""
+
 READS_HIDDEN_STATES = (SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3, SpeculativeMethod.Mtp)
 """Methods whose draft model reads hidden states of the target model."""
 
@@ -18,7 +21,7 @@ ROWS: tuple[Rule, ...] = (
         because="a decode pass verifies all draft tokens of a sequence at once; graphs stay on",
         hint="nothing to do: decode graphs are captured for that many tokens, on the finer ladder",
         source="SGLang #22128 (rule 2 of #16331 had switched graphs off)",
-        feature="speculative decoding",
+        feature=FEATURE,
         detail=lambda case: f"{case.features.verify_width} tokens a sequence",
         duty=Duty.VerifyWidth,
     ),
@@ -31,7 +34,7 @@ ROWS: tuple[Rule, ...] = (
         because="the draft model reads the hidden state of every token, which a graph must keep",
         hint="nothing to do: graphs are captured with full hidden states",
         source="SGLang #28386, #28870, #25568: captured without them, every target prefill ran eager in silence",
-        feature="speculative decoding",
+        feature=DRAFT_MODELS,
         duty=Duty.HiddenStatesOut,
     ),
     Rule(
@@ -43,7 +46,7 @@ ROWS: tuple[Rule, ...] = (
         because="an EAGLE-3 draft also reads the hidden states of inner layers",
         hint="nothing to do: graphs are captured with auxiliary hidden states",
         source="contract: only auxiliary states need a gate",
-        feature="speculative decoding",
+        feature=DRAFT_MODELS,
         duty=Duty.AuxiliaryStatesOut,
     ),
     Rule(
@@ -55,7 +58,7 @@ ROWS: tuple[Rule, ...] = (
         because="a batch that verifies draft tokens belongs to the decode graph, not to a prefill graph",
         hint="nothing to do: the decode graphs serve such a batch",
         source="SGLang #22128: guard in can_run",
-        feature="speculative decoding",
+        feature=FEATURE,
         refuses=lambda batch: batch.verify,
     ),
     Rule(
@@ -67,7 +70,7 @@ ROWS: tuple[Rule, ...] = (
         because="the batch wants auxiliary hidden states that its graph was captured without",
         hint="use one speculative method for the whole service",
         source="SGLang #22128: captured hidden mode must be at least the one asked",
-        feature="speculative decoding",
+        feature=DRAFT_MODELS,
         refuses=lambda batch: batch.wants_auxiliary_states and not batch.has_auxiliary_states,
     ),
 )

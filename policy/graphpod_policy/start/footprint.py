@@ -82,7 +82,7 @@ def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) 
     if free is None:
         return batch * context * config.page_size if features.device is Device.Cpu else None
     captures = {phase: cost.bytes for phase, cost in plan.costs.items()}
-    rows = max(batch, *plan.phases[Phase.Decode].sizes[-1:], 1)
+    rows = max(batch, *plan.rows(Phase.Decode)[-1:], 1)
     buffers = decode_scratch_bytes(rows, model, known, features.device)
     left = free - weights_bytes(config, model) - buffers - captures[Phase.Prefill]
     reserve = activation_bytes(config, model) + captures[Phase.Decode]
@@ -114,8 +114,8 @@ def cache_room(
 
 
 def largest_sizes(plan: Plan) -> dict[Phase, int]:
-    """The largest graph of each phase that has any."""
-    return {phase: row.sizes[-1] for phase, row in plan.phases.items() if row.sizes}
+    """The rows of the largest graph of each phase that has any."""
+    return {phase: plan.rows(phase)[-1] for phase, row in plan.phases.items() if row.sizes}
 
 
 def check_bytes(config: EngineConfig, largest: Mapping[Phase, int], page: int) -> int:

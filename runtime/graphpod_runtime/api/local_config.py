@@ -17,12 +17,13 @@ from graphpod_policy import (
     ModelFacts,
     Policy,
     ServingConfig,
+    SpeculativeMethod,
     limits,
     not_built,
     resolve,
 )
 from graphpod_runtime.api.gpus import Gpus, usable_gpus
-from graphpod_runtime.base.arguments import POLICIES, one_of
+from graphpod_runtime.base.arguments import POLICIES, number, one_of
 
 AUTO = "auto"
 
@@ -49,6 +50,9 @@ class LocalOptions:
     max_batch: int | None = None
     prefill: Policy = Policy.Auto
     decode: Policy = Policy.Auto
+    speculative: SpeculativeMethod | None = None
+    draft_tokens: int | None = None
+    drafts_max_batch: int | None = None
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":
@@ -62,6 +66,9 @@ class LocalOptions:
             max_batch=options.max_batch,
             prefill=options.prefill,
             decode=options.decode,
+            speculative=options.speculative,
+            draft_tokens=options.draft_tokens,
+            drafts_max_batch=options.drafts_max_batch,
         )
 
 
@@ -92,6 +99,24 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
         ),
         parser.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
         parser.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
+        parser.add_argument(
+            "--speculative",
+            type=one_of(SpeculativeMethod),
+            metavar="METHOD",
+            help="speculative decoding: Ngram drafts what followed the same tokens before; default: off",
+        ),
+        parser.add_argument(
+            "--draft-tokens",
+            type=number(int, 1, 16),
+            metavar="TOKENS",
+            help="drafts of a request in a pass; default: 3",
+        ),
+        parser.add_argument(
+            "--drafts-max-batch",
+            type=number(int, 1, 4096),
+            metavar="SEQUENCES",
+            help="larger batches decode without drafts; default: measured at the start",
+        ),
     )
 
 
@@ -106,12 +131,18 @@ def local_config(
     has chosen, and why, goes to `say`: by default to standard error.
     """
     _look_at(options.model)
+    if options.speculative is None and (options.draft_tokens or options.drafts_max_batch):
+        message = "--draft-tokens and --drafts-max-batch are of speculative decoding; add --speculative Ngram"
+        raise LocalError(ExitCode.SettingInvalid, message)
     device = _device(options.device, find_gpus, say)
     features = Features(
         device=device,
         gpus=1 if device is Device.Cuda else 0,
         max_model_len=options.max_model_len,
         max_batch=options.max_batch,
+        speculative=options.speculative,
+        speculative_steps=options.draft_tokens or Features().speculative_steps,
+        speculative_max_batch=options.drafts_max_batch,
     )
     request = GraphRequest(prefill=options.prefill, decode=options.decode)
     if missing := not_built(features, request):

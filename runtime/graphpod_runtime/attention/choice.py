@@ -39,6 +39,8 @@ class Work:
     dtype: torch.dtype
     kv_dtype: torch.dtype
     device: torch.device
+    shared: bool = False
+    """Rows of a decode step may be of one sequence, as drafts are."""
 
 
 def attention_for(work: Work, asked: Asked) -> Chosen:
@@ -66,12 +68,14 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
                 return Chosen(TorchAttention(shape), choice.because, choice.reads_whole_tables)
             from graphpod_runtime.attention.paged_decode import PagedDecode
 
-            decode = PagedDecode(shape, work.dtype, work.device)
+            decode = PagedDecode(shape, work.dtype, work.device, shared=work.shared)
             return Chosen(TorchAttention(shape, decode), choice.because)
         case prefill:
             from graphpod_runtime.attention.flashinfer import FlashInferAttention
+            from graphpod_runtime.attention.paged_decode import PagedDecode
 
-            backend = FlashInferAttention(shape, work.dtype, work.kv_dtype, work.device, prefill.value)
+            decode = PagedDecode(shape, work.dtype, work.device, shared=work.shared)
+            backend = FlashInferAttention(shape, work.dtype, work.kv_dtype, work.device, prefill.value, decode)
             return Chosen(backend, choice.because)
 
 

@@ -4,7 +4,7 @@ No graph holds flashinfer's kernels: prefill attention is a break.
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.graphs.break_arena import Staging
 from graphpod_runtime.kernels.rows.row_copies import rows_for
+
+if TYPE_CHECKING:  # its kernels can be imported only where Triton is
+    from graphpod_runtime.attention.paged_decode import PagedDecode
 
 
 class _Layer(NamedTuple):
@@ -29,21 +32,25 @@ class _Layer(NamedTuple):
 
 class FlashInferAttention:
     """The Backend on flashinfer 0.6, for models whose layers attend to everything: prefill by `prefill` (fa2 or fa3),
-    decode by PagedDecode."""
+    decode by `decode`."""
 
     cache: KvCache
     reads_whole_tables = False
 
     def __init__(
-        self, shape: ModelShape, dtype: torch.dtype, kv_dtype: torch.dtype, device: torch.device, prefill: str
+        self,
+        shape: ModelShape,
+        dtype: torch.dtype,
+        kv_dtype: torch.dtype,
+        device: torch.device,
+        prefill: str,
+        decode: "PagedDecode",
     ) -> None:
-        from graphpod_runtime.attention.paged_decode import PagedDecode
-
         self.name = f"flashinfer/{prefill}"
         self._shape, self._device = shape, device
         self._rows = rows_for(device)
         self._prefill = FlashInferPrefill(prefill, shape, dtype, kv_dtype, device)
-        self._decode = PagedDecode(shape, dtype, device)
+        self._decode = decode
         self._decodes = False
         self._bases = torch.zeros(shape.layers, 2, dtype=torch.int64, device=device)
         """Where keys and values of each layer begin. Segments look there, because they are captured before the cache is

@@ -12,13 +12,15 @@ from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.graphs.buffers import Buffers, Slot
 from graphpod_runtime.kernels.paged_decode_triton import FEW_ROWS, Rows, Scratch, Step
+from graphpod_runtime.kernels.rows.row_copies import rows_for
 
 
 class PagedDecode:
-    """Attention of passes in which every sequence has one row, for any model; a part of a backend."""
+    """Attention of passes whose rows each have their own pages and length, for any model; a part of a backend."""
 
-    def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> None:
-        self._shape, self._dtype, self._device = shape, dtype, device
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device, *, shared: bool = False) -> None:
+        """`shared`: rows may be of one sequence, each of which attends to those before it."""
+        self._shape, self._dtype, self._device, self._shared = shape, dtype, device, shared
         self._scratch = self._scratch_of(0)
 
     def bind(self, cache: KvCache) -> None:
@@ -59,9 +61,13 @@ class PagedDecode:
         count = q.shape[0]
         scratch = self._scratch if count <= self._scratch.ended.shape[0] else self._scratch_of(count)
         step = Step(q, k, v, out, self._rows, scratch)
+        # Programs of a launch do not see what the others of it write.
+        write = rows_for(self._device).writer(k, v, self._rows.slots) if self._shared else None
 
         def run(layer: int) -> Tensor:
             keys, values, scale, window = self._layers[layer]
+            if write is not None:
+                write(keys.flatten(0, 1), values.flatten(0, 1), scale)
             step.run(keys, values, scale, self._shape.softmax_scale, window)
             return out
 

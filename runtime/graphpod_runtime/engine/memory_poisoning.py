@@ -3,7 +3,8 @@ break slots and in output buffers; what attention reads and masks (unwritten slo
 holds a large finite value, because attention gives NaN for NaN at masked positions, too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as List
 
 import torch
 from torch import Tensor
@@ -25,9 +26,16 @@ class Poison:
     are not free, so they are left alone."""
 
     def __init__(
-        self, attention: AttentionBackend, pages: PageAllocator, passes: Iterable[Pass], breaks: BreakArena
+        self,
+        attention: AttentionBackend,
+        pages: PageAllocator,
+        passes: Iterable[Pass],
+        breaks: BreakArena,
+        lengths: Callable[[List[Sequence]], list[int]] | None = None,
     ) -> None:
+        """`lengths`: the tokens of sequences where only the device knows them."""
         self._attention, self._pages, self._breaks = attention, pages, breaks
+        self._lengths = lengths
         self._spoilt: list[Tensor] = []
         for passing in passes:
             passing.buffers.pad_with_nan()
@@ -46,7 +54,8 @@ class Poison:
             for chunk in batch.chunks:
                 self._fill_unwritten(chunk.sequence, chunk.start)
         else:
-            for sequence, end in zip(batch.sequences, batch.ends, strict=True):
+            ends = batch.ends if self._lengths is None else self._lengths(batch.sequences)
+            for sequence, end in zip(batch.sequences, ends, strict=True):
                 self._fill_unwritten(sequence, end - 1)
 
     def _fill_unwritten(self, sequence: Sequence, written: int) -> None:

@@ -33,19 +33,24 @@ class _Replays(NamedTuple):
 
 
 class _Phase(NamedTuple):
-    """Of one phase. `requested`: rows before padding, of passes that a ladder of this length could run."""
+    """Of one phase. `requested`: rows before padding, of passes that a ladder of this length could run. Sizes and
+    requests count sequences of `width` rows, as the ladder of the spec does."""
 
     by_policy: dict[Policy, _Passes]
     by_size: dict[int, _Replays]
     requested: Observe
     ran_code: Add
+    width: int
 
 
 class PassMetrics:
     """Counts the passes of a started engine."""
 
-    def __init__(self, counters: Counters, ladders: Mapping[Phase, Ladder], backend: Backend) -> None:
-        self._counters, self._backend = counters, backend
+    def __init__(
+        self, counters: Counters, ladders: Mapping[Phase, Ladder], backend: Backend, verify_width: int = 1
+    ) -> None:
+        """`verify_width`: rows of a sequence on a decode graph."""
+        self._counters, self._backend, self._verify_width = counters, backend, verify_width
         self._phases = {phase: self._phase(phase, ladder) for phase, ladder in ladders.items()}
         self._fallbacks: dict[tuple[Phase, FallbackReason], Add] = {}
         """Of the reasons that were met."""
@@ -61,13 +66,13 @@ class PassMetrics:
             phase.ran_code(ran.code_runs)
         # the one reason of passes that another ladder with the same largest size could replay
         if not isinstance(ran.choice, FallbackReason) or ran.choice is FallbackReason.PaddingGate:
-            phase.requested(ran.rows)
+            phase.requested(-(-ran.rows // phase.width))
         if isinstance(ran.choice, FallbackReason):
             self._fell_back(ran.phase, FallbackReason.Recompiled if ran.recompiled else ran.choice)
             return
         series, padding = phase.by_size[ran.choice], ran.choice - ran.rows
         series.of_size()
-        series.padding_of_size(padding)
+        series.padding_of_size(padding // phase.width)
         series.replays()
         series.real(ran.rows)
         series.padding(padding)
@@ -80,11 +85,13 @@ class PassMetrics:
         add()
 
     def _phase(self, phase: Phase, ladder: Ladder) -> _Phase:
+        width = self._verify_width if phase is Phase.Decode else 1
         return _Phase(
             by_policy={policy: self._passes(phase, policy) for policy in {ladder.policy, Policy.Disabled}},
-            by_size={size: self._replays(phase, ladder.policy, size) for size in ladder.captured},
+            by_size={size: self._replays(phase, ladder.policy, size // width) for size in ladder.captured},
             requested=self._counters.observer("graphpod_graph_requested_rows", phase=phase, backend=self._backend),
             ran_code=self._counters.adder("graphpod_eager_passes_total", phase=phase),
+            width=width,
         )
 
     def _replays(self, phase: Phase, policy: Policy, size: int) -> _Replays:

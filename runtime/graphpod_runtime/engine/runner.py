@@ -18,6 +18,7 @@ from graphpod_policy import Backend, EngineConfig, FallbackReason, Policy
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.capture.debug import Mode
+from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices, dispatch
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.launched_pass import Chosen, Forwarded, LaunchedPass, Moment, Ran
@@ -26,9 +27,13 @@ from graphpod_runtime.engine.forward.masks import Masks
 from graphpod_runtime.engine.forward.pooled_rows import of_chunks
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
+from graphpod_runtime.engine.forward.seats import Seated
+from graphpod_runtime.engine.forward.verification import Verification
 from graphpod_runtime.engine.memory_poisoning import Poison
 from graphpod_runtime.engine.pass_metrics import PassMetrics
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.drafting import DraftsYielded
+from graphpod_runtime.engine.speculation_metrics import SpeculationMetrics
 from graphpod_runtime.engine.start.device_state import LoadModel
 from graphpod_runtime.engine.start.starter import Started, Starter
 from graphpod_runtime.kernels.sampling.draw import drawer_for
@@ -76,7 +81,8 @@ class Runner:
         """Load, capture, check, size; returns when Ready. StartFailure says why it cannot be."""
         self._engine: Started = self._starter.run()
         self.config = self._starter.config
-        self._metrics = PassMetrics(self.counters, self._engine.ladders, self._backend)
+        width = self.config.feature_set().verify_width
+        self._metrics = PassMetrics(self.counters, self._engine.ladders, self._backend, width)
         self._choices = {phase: choices(ladder) for phase, ladder in self._engine.ladders.items()}
         self.pages = PageAllocator(self._engine.attention.cache.pages)
         self.eos_ids, self.vocabulary = self._engine.model.shape.eos_ids, self._engine.model.shape.vocab
@@ -87,10 +93,15 @@ class Runner:
         self._sampler = Sampler(draw, self._engine.device, self.eos_ids, at_once)
         assert self.config.max_batch is not None, "a start has derived it"
         self._masks = Masks(self.config.max_batch, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
+        self._step = self._decode
+        if isinstance(self._engine.seats, DraftingSeats):
+            self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, self._run).step
+            self._speculation = SpeculationMetrics(self.counters, self.config.features)
         self._engine.model.body.register_forward_pre_hook(self._count_code_run)
         if Mode.Poison in self._engine.modes:
             engine = self._engine
-            self._poison = Poison(engine.attention, self.pages, engine.passes.values(), engine.capturer.breaks)
+            lengths = engine.seats.lengths if isinstance(engine.seats, DraftingSeats) else None
+            self._poison = Poison(engine.attention, self.pages, engine.passes.values(), engine.capturer.breaks, lengths)
 
     @property
     def ahead(self) -> bool:
@@ -107,7 +118,7 @@ class Runner:
             self._clean_pages()
         if self._poison is not None:
             self._poison.spoil(batch)
-        flight = LaunchedPass(*(self._decode if isinstance(batch, DecodeBatch) else self._prefill)(batch, given))
+        flight = LaunchedPass(*(self._step if isinstance(batch, DecodeBatch) else self._prefill)(batch, given))
         if not flight.undecided.members.masked:
             flight.choose(self._chosen(flight.undecided))
         return flight
@@ -138,7 +149,9 @@ class Runner:
         """What the pass yields; waits for the device."""
         yielded = flight.land()
         self._metrics.landed(flight.ran, flight.device_seconds)
-        if flight.seated is not None:
+        if isinstance(yielded, DraftsYielded):
+            self._speculation.landed(yielded)
+        elif isinstance(flight.seated, Seated):
             self._engine.seats.landed(flight.seated, flight.tokens)
         if Mode.Seats in self._engine.modes:
             self._engine.seats.verify()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Marks, Sequence
+from graphpod_runtime.engine.speculation_metrics import PlainRows
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import FinishReason, Phases
 from graphpod_runtime.wire.series import Observe
@@ -62,6 +63,9 @@ class ServingMetrics:
         )
         self._adders = [counters.adder(name) for name in names]
         self._totals = [0] * len(names)
+        self._plain: PlainRows | None = None
+        if (speculation := scheduler.limits.speculation) is not None:
+            self._plain = PlainRows(counters, speculation.method)
 
     def arrived(self, sequence: Sequence, at: float) -> None:
         """The scheduler has taken a request that came `at` a time of time.monotonic()."""
@@ -155,3 +159,5 @@ class ServingMetrics:
             if total != before:
                 add(total - before)
         self._totals = totals
+        if self._plain is not None and scheduler.drafting is not None:
+            self._plain.update(scheduler.drafting.plain)

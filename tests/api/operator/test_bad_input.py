@@ -158,7 +158,7 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
     ("spec", "words"),
     [
         ({"engine": {"quantization": "Fp8"}}, "spec.engine.quantization"),
-        ({"engine": {"speculative": {"method": "Ngram"}}}, "spec.engine.speculative"),
+        ({"engine": {"speculative": {"method": "Mtp"}}}, "spec.engine.speculative"),
         ({"engine": {"hostCache": {"size": "1Gi"}}}, "spec.engine.hostCache"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
         ({"parallelism": {"tensor": 2}}, "spec.parallelism.tensor"),

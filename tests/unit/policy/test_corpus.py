@@ -44,6 +44,7 @@ USED: dict[str, dict[str, Any]] = {
     "two-batch overlap": {"two_batch_overlap": True},
     "expert rebalancing": {"expert_rebalancing": True},
     "symmetric memory": {"symmetric_memory": True},
+    "draft tree": {"speculative": SpeculativeMethod.Ngram, "speculative_topk": 2},
     **{f"speculative {method}": {"speculative": method} for method in SpeculativeMethod},
     "host cache": {"host_cache_bytes": GIB},
     "offload": {"cpu_offload_bytes": GIB},

@@ -197,6 +197,7 @@ def test_a_model_whose_layers_are_not_all_found_runs_eagerly():
     ("features", "field"),
     [
         (Features(speculative=SpeculativeMethod.Eagle), "spec.engine.speculative"),
+        (Features(speculative=SpeculativeMethod.Ngram, speculative_topk=2), "spec.engine.speculative.topk"),
         (Features(host_cache_bytes=1), "spec.engine.hostCache"),
         (Features(tensor=2), "spec.parallelism.tensor"),
         (Features(sleep=True), "spec.engine.sleep"),

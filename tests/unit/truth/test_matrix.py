@@ -46,7 +46,7 @@ def test_graphs_pass_every_scenario() -> None:
     assert len(found) == 2 * len(Name)
     assert all(cell.tokens > 10 for cell in found)
     scored = {cell.scenario for cell in found if cell.variant == GRAPHS and cell.scored}
-    assert scored == {Name.Embeddings, Name.OutputLogprobs, Name.InputLogprobs}
+    assert scored == {Name.Embeddings, Name.OutputLogprobs, Name.InputLogprobs, Name.DraftsLogprobs}
 
 
 def test_graphs_pass_when_dead_memory_is_poisoned() -> None:

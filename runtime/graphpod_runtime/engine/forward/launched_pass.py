@@ -18,6 +18,7 @@ from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.logprobs import Scores
 from graphpod_runtime.engine.forward.pooled_rows import PooledRows
 from graphpod_runtime.engine.forward.processors import History
+from graphpod_runtime.engine.forward.runs import Runs
 from graphpod_runtime.engine.forward.sampler import SamplingBatch
 from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.schedule.batch import Yielded
@@ -97,7 +98,7 @@ class Chosen:
 
     tokens: Tensor
     """NOT_FINITE or NOTHING_LEFT where there is none."""
-    seated: Seated | None
+    seated: Seated | Runs | None
     """Where the device keeps the tokens."""
     answers: Scores | None
 
@@ -116,6 +117,7 @@ class LaunchedPass:
         assert self.undecided is not None, "tokens are chosen once"
         forwarded, self.undecided = self.undecided, None
         self.seated = chosen.seated
+        self.runs = chosen.seated.copied() if isinstance(chosen.seated, Runs) else None
         self._ends_text = forwarded.ends_text
         self.tokens = chosen.tokens.to(HOST, non_blocking=True, copy=True)
         """From a GPU in pinned memory; the host does not wait."""
@@ -142,6 +144,8 @@ class LaunchedPass:
             answers = [None] * len(tokens)
             for entry, answer in self._answers.owned():
                 answers[entry] = answer if tokens[entry] >= 0 else None
+        if self.runs is not None:
+            return self.runs.landed(answers)
         prompts: list[list[Logprob]] = []
         if self._prompts is not None:
             prompts = [[] for _ in tokens]

@@ -38,7 +38,8 @@ class _Holding:
 class KvSpace:
     """Pages of `page_size` tokens out of `pages`. Without `caching` nothing enters the tree."""
 
-    def __init__(self, pages: Allocator, page_size: int, caching: bool) -> None:
+    def __init__(self, pages: Allocator, page_size: int, caching: bool, drafting: bool = False) -> None:
+        """`drafting`: pages of a sequence may hold rows that were not looked at, of drafts that were wrong."""
         self.tree = RadixTree(page_size)
         self.asked_tokens = 0
         """Tokens of the sequences that were admitted for the first time."""
@@ -47,6 +48,7 @@ class KvSpace:
         self._pages = pages
         self._page_size = page_size
         self._caching = caching
+        self._drafting = drafting
         self._held: dict[Sequence, _Holding] = {}
         self._bookmarks: dict[Sequence, Bookmark] = {}
         """Of sequences that wait: where their prefixes end in the tree."""
@@ -110,6 +112,17 @@ class KvSpace:
         sequence.pages += new
         self._held[sequence].own += new
 
+    def take_back(self, sequence: Sequence, tokens: int) -> bool:
+        """Takes the pages of `sequence` back that lie behind so many tokens; whether there are any."""
+        behind = sequence.pages[self._pages_for(tokens) :]
+        if behind:
+            gone, holding = set(behind), self._held[sequence]
+            sequence.pages = sequence.pages[: -len(behind)]
+            sequence.page_losses += 1
+            holding.own = [page for page in holding.own if page not in gone]
+            self._pages.free(behind, clean=False)
+        return bool(behind)
+
     def publish(self, sequence: Sequence) -> None:
         """The whole pages of what `sequence` has computed enter the tree; it goes on reading them. Where another one
         was first, they stay its own until it ends: locked next to the other's they would take memory twice.
@@ -144,7 +157,7 @@ class KvSpace:
         sequence.pages = []
         self._bookmarks.pop(sequence, None)
         if (holding := self._held.pop(sequence, None)) is not None:
-            self._pages.free(holding.own, clean=clean)
+            self._pages.free(holding.own, clean=clean and not self._drafting)
             self._pages.free(self.tree.unlock(holding.node), clean=False)
 
     def _take(self, count: int) -> list[int]:

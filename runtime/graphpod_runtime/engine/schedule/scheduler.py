@@ -33,6 +33,7 @@ pages are given back as not clean, and so are those of a prompt that goes before
 """
 
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as List
 from dataclasses import dataclass, replace
 
 from graphpod_policy import EngineConfig, PrefixCache
@@ -44,6 +45,14 @@ from graphpod_runtime.engine.schedule.batch import (
     DecodeBatch,
     PrefillBatch,
     Yielded,
+)
+from graphpod_runtime.engine.schedule.drafting import (
+    DraftBatch,
+    Drafting,
+    DraftsYielded,
+    Speculation,
+    landed,
+    launched,
 )
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
 from graphpod_runtime.engine.schedule.no_token import not_finite, nothing_left
@@ -73,6 +82,7 @@ class Limits:
     max_queue: int
     prefix_cache: bool = False
     prefill_budget: int | None = None
+    speculation: Speculation | None = None
 
     @property
     def budget_while_decoding(self) -> int:
@@ -85,7 +95,11 @@ class Limits:
         context, batch = config.max_model_len, config.max_batch
         assert context is not None, "a start has derived it"
         assert batch is not None, "a start has derived it"
-        return cls(context, batch, config.prefill_chunk, config.page_size, max_queue)
+        speculation, asked = None, config.features
+        if asked.speculative is not None:
+            width = config.feature_set().verify_width
+            speculation = Speculation(asked.speculative, width, asked.speculative_max_batch or batch)
+        return cls(context, batch, config.prefill_chunk, config.page_size, max_queue, speculation=speculation)
 
     @classmethod
     def serving(cls, config: EngineConfig) -> "Limits":
@@ -128,7 +142,10 @@ class Scheduler:
         self.preemptions = 0
         self.nonfinite = 0
         """Sequences that ended because their logits were not finite."""
-        self.kv = KvSpace(pages, limits.page_size, caching=limits.prefix_cache)
+        self.drafting: Drafting | None = None
+        if limits.speculation is not None:
+            self.drafting = Drafting(limits.speculation, limits.page_size, limits.max_model_len)
+        self.kv = KvSpace(pages, limits.page_size, caching=limits.prefix_cache, drafting=self.drafting is not None)
         self._eos_ids = frozenset(eos_ids)
         self._open: dict[str, Sequence] = {}
         self._waiting = WaitingQueue()
@@ -222,6 +239,9 @@ class Scheduler:
     def _launch(self, batch: Batch) -> None:
         """From now on `batch` is in flight."""
         if isinstance(batch, DecodeBatch):
+            if isinstance(batch, DraftBatch):
+                launched(batch)
+                return
             for sequence, end in zip(batch.sequences, batch.ends, strict=True):
                 sequence.launched = end
             return
@@ -239,7 +259,10 @@ class Scheduler:
         tokens = yielded.tokens
         logprobs = yielded.answers or (None,) * len(tokens)
         if isinstance(batch, DecodeBatch):
-            rows = [(sequence, end, True) for sequence, end in zip(batch.sequences, batch.ends, strict=True)]
+            ends: List[int] = batch.ends
+            if isinstance(batch, DraftBatch) and isinstance(yielded, DraftsYielded):
+                ends = landed(batch, yielded)
+            rows = [(sequence, end, True) for sequence, end in zip(batch.sequences, ends, strict=True)]
         else:
             for chunk, scored in zip(batch.chunks, yielded.prompts, strict=False):
                 chunk.sequence.prompt_logprobs += scored
@@ -248,12 +271,16 @@ class Scheduler:
                     pool.add(count, total, batch.chunks[entry].end)
             rows = [(chunk.sequence, chunk.end, chunk.last) for chunk in batch.chunks]
         progress: list[Progress] = []
-        for (sequence, end, ends_prompt), token, logprob in zip(rows, tokens, logprobs, strict=True):
+        entries = enumerate(zip(rows, tokens, logprobs, strict=True))
+        for index, ((sequence, end, ends_prompt), token, logprob) in entries:
             sequence.computed = end
             if sequence in self._leaving:
                 self._left(sequence, finite=not ends_prompt or token != NOT_FINITE)
             elif ends_prompt:
                 progress.append(self._append(sequence, token, logprob))
+                for further, its_logprob in yielded.behind(index) if isinstance(yielded, DraftsYielded) else ():
+                    if progress[-1].finish is None:
+                        progress.append(self._append(sequence, further, its_logprob))
                 if isinstance(batch, PrefillBatch) and progress[-1].finish is None:
                     self._unread.remove(sequence)
                     self.kv.publish(sequence)
@@ -348,12 +375,17 @@ class Scheduler:
                 if not self.kv.available:
                     if self._flights:
                         return None
-                    self._preempt()
+                    if self.drafting is None or not self.drafting.take_back(self._decoding, self.kv):
+                        self._preempt()
                     continue
                 self.kv.grow(sequence)
             index += 1
         going_on = tuple(one for one in self._decoding if self._goes_on(one) and not one.waits_for_mask)
-        return DecodeBatch(going_on) if going_on else None
+        if not going_on:
+            return None
+        if self.drafting is None:
+            return DecodeBatch(going_on)
+        return self.drafting.batch(going_on, self.kv, spare=self.running)
 
     def _waits_for_pages(self) -> bool:
         """Whether a sequence cannot decode before the flight has landed."""
@@ -366,7 +398,7 @@ class Scheduler:
 
     def _goes_on(self, sequence: Sequence) -> bool:
         """Whether it decodes after the token that is in flight, as far as its length shows."""
-        length = sequence.length
+        length = sequence.least_length
         return length - sequence.prompt_len < sequence.max_tokens and length < self.limits.max_model_len
 
     def _preempt(self) -> None:

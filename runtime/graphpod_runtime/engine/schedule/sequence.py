@@ -1,6 +1,7 @@
 """One request's state."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
@@ -38,6 +39,18 @@ class Marks:
     decode: tuple[int, int] = (0, 0)
 
 
+class Flight(NamedTuple):
+    """A launched pass over `width` rows of a sequence, its latest token and drafts, that has not landed. No token
+    beyond `room` gets keys and values by a draft."""
+
+    width: int
+    room: int
+
+    def most(self, written: int) -> int:
+        """Tokens that may have keys and values once it has landed, of a sequence that had `written` before."""
+        return max(written + 1, min(written + self.width, self.room))
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A request in the engine, equal to itself only: an id may be open again while its former sequence leaves. The loop
@@ -70,11 +83,15 @@ class Sequence:
     preemptions: int = 0
     """How often it was set back to the queue because pages ran out."""
     launched: int = 0
-    """Tokens whose keys and values are written once every launched pass has run."""
+    """Tokens whose keys and values are written once every launched pass has run; with drafts in flight, at most."""
     computed: int = 0
     """Those that are written: their passes have landed."""
     pages: list[int] = field(default_factory=list)
     """KV pages in order: token i lives in page i // page_size. Others may read those of a prefix."""
+    page_losses: int = 0
+    """How often pages were taken from it while it goes on."""
+    flights: list[Flight] = field(default_factory=list)
+    """Its passes in flight, of an engine with speculative decoding."""
     cached: int | None = None
     """Tokens that the prefix cache had when the sequence was first admitted; None before."""
     prompt_logprobs: list[Logprob] = field(default_factory=list)
@@ -95,8 +112,13 @@ class Sequence:
 
     @property
     def length(self) -> int:
-        """Its tokens, one that is on its way from the device included."""
+        """Its tokens, one that is on its way from the device included; with drafts in flight, at most."""
         return max(len(self.tokens), self.launched + 1)
+
+    @property
+    def least_length(self) -> int:
+        """The same, at least."""
+        return len(self.tokens) + len(self.flights) if self.flights else self.length
 
     @property
     def in_flight(self) -> bool:

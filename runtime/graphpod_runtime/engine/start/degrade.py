@@ -92,7 +92,7 @@ class DegradingCapture:
             report.captured = report.failed = 0
             try:
                 captured = self._capturer.capture(
-                    self._device_state.passes[phase], planned.planned, planned.sizes, progress
+                    self._device_state.passes[phase], planned.planned, self.plan.rows(phase), progress
                 )
             except GraphError as error:
                 self._device_state.fill_scratch()
@@ -109,7 +109,8 @@ class DegradingCapture:
             report.driver_bytes = self._driver_bytes[phase]
             report.capture_seconds = time.perf_counter() - began
             report.prepare_seconds, report.warm_seconds = captured.prepare_seconds, captured.warm_seconds
-            report.costs = tuple(captured.costs)
+            width = self.plan.features.verify_width if phase is Phase.Decode else 1
+            report.costs = tuple(cost._replace(size=cost.size // width) for cost in captured.costs)
             return
 
     def drop(self, phase: Phase) -> int:

@@ -25,7 +25,9 @@ def rows(config: EngineConfig, plan: Plan) -> dict[Phase, int]:
     or a graph of `plan`. The ladders that `config` was written with are those of the largest GPUs.
     """
     most = {Phase.Prefill: config.prefill_chunk, Phase.Decode: config.max_batch or 1}
-    return {phase: max(count, *plan.phases[phase].sizes[-1:], 1) for phase, count in most.items()}
+    if config.features.speculative is not None:
+        most[Phase.Decode] = limits.decode_rows(plan.features, most[Phase.Decode])
+    return {phase: max(count, *plan.rows(phase)[-1:], 1) for phase, count in most.items()}
 
 
 def batch(config: EngineConfig, known: Facts, plan: Plan) -> int:

@@ -20,8 +20,10 @@ from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
+from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.passes import DecodePass, Pass, PrefillPass
+from graphpod_runtime.engine.forward.proposer import Ngram
 from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.break_arena import BreakArena
@@ -55,7 +57,7 @@ class DeviceState:
     addresses: Addresses
     passes: dict[Phase, Pass]
     breaks: BreakArena
-    seats: Seats
+    seats: Seats | DraftingSeats
     """Of the sequences that decode."""
     attention_layers: int
     """Layers that call attention, counted in the rehearsal."""
@@ -99,7 +101,7 @@ class DeviceState:
             addresses=addresses,
             passes=passes,
             breaks=breaks,
-            seats=Seats(config.page_size, into, whole_tables=attention.reads_whole_tables),
+            seats=_seats_of(config, into, attention),
             attention_layers=layers,
         )
         device_state.bind(attention.cache)
@@ -153,6 +155,16 @@ def new_cache(config: EngineConfig, model: Model, device: torch.device, pages: i
     return KvCache.allocate(model.shape, pages, config.page_size, cache_dtype(config), device, model.kv_scales)
 
 
+def _seats_of(config: EngineConfig, into: StepRows, attention: AttentionBackend) -> Seats | DraftingSeats:
+    """Those of an engine whose steps read their rows `into` static buffers."""
+    width = config.feature_set().verify_width
+    if width == 1:
+        return Seats(config.page_size, into, whole_tables=attention.reads_whole_tables)
+    assert config.max_batch is not None, "a start has derived it"
+    proposer = Ngram(width - 1)
+    return DraftingSeats(config.page_size, into, config.max_batch, lambda: attention.cache.slot_tokens, proposer)
+
+
 def _whole(passing: Pass, attention: AttentionBackend) -> Callable[..., tuple[Tensor, ...]]:
     return lambda layer, *rows: passing.compute(attention.run, *rows)
 
@@ -178,7 +190,8 @@ def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, de
 
 def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
     """The attention that `config` asks for. StartFailure when it cannot be had."""
-    work = Work(model.shape, dtype_of(config.element), cache_dtype(config), place.device)
+    width = config.feature_set().verify_width
+    work = Work(model.shape, dtype_of(config.element), cache_dtype(config), place.device, shared=width > 1)
     try:
         return attention_for(work, config.features.attention)
     except AttentionUnavailable as error:

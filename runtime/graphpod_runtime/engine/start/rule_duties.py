@@ -5,6 +5,7 @@ from graphpod_runtime.base.failure import StartFailure
 
 DONE: dict[Duty, str] = {
     Duty.FinalScales: "KV scales come with the weights, which are loaded before anything is captured",
+    Duty.VerifyWidth: "a decode graph of n sequences is captured for n times the rows of one (`Plan.rows`)",
     Duty.ModelDtypeOutput: "the break arena's output slot has the model's element type",
 }
 """Duties that this engine does, each with where."""

@@ -46,6 +46,7 @@ from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
+from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import Ladder, gates_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.logprobs import of_hidden, rows_at_once
@@ -56,6 +57,7 @@ from graphpod_runtime.engine.start import derived_limits, kv_sizing, rule_duties
 from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, weights_bytes
+from graphpod_runtime.engine.start.draft_limit import draft_limit
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
@@ -81,7 +83,7 @@ class Started:
     attention: AttentionBackend
     capturer: Capturer
     passes: dict[Phase, Pass]
-    seats: Seats
+    seats: Seats | DraftingSeats
     graphs: dict[Phase, PhaseGraphs]
     captured: dict[Phase, PhaseCapture]
     """What they were captured from."""
@@ -220,6 +222,10 @@ class Starter:
                 captures.check(phase)
         if self.config.prefill_budget is None:
             self.config = replace(self.config, prefill_budget=self._budget(captures, device_state))
+        if asked.features.speculative is not None and asked.features.speculative_max_batch is None:
+            limit = self._draft_limit(captures, device_state)
+            self.config = replace(self.config, features=replace(asked.features, speculative_max_batch=limit))
+            logger.info("batches of up to %d requests are decoded with drafts", limit)
         device_state.fill_scratch()
         capturer.closed = True
         if cache is not None:
@@ -298,26 +304,38 @@ class Starter:
 
     def _budget(self, captures: DegradingCapture, device_state: DeviceState) -> int:
         """Tokens of a prefill pass between two decode passes, by the clock; the chunk where a phase has no graphs."""
-        config, device = self.config, device_state.device
+        config = self.config
         graphs = {phase: captured.graphs for phase, captured in captures.captured.items()}
         if any(phase not in graphs or not graphs[phase].sizes for phase in Phase):
             return config.prefill_chunk
-
-        def seconds(phase: Phase, size: int) -> float:
-            inputs = dummy_inputs(phase, size, config.page_size, device)
-            return seconds_of(lambda: graphs[phase].replay(inputs, size), device_state.place.wait)
-
+        seconds = partial(self._seconds, captures, device_state)
         decode = seconds(Phase.Decode, max(graphs[Phase.Decode].sizes))
         sizes = sorted(graphs[Phase.Prefill].sizes)
         prefill = ((size, seconds(Phase.Prefill, size)) for size in sizes if size >= min(LEAST_BUDGET, sizes[-1]))
         return prefill_budget(decode, prefill, config.prefill_chunk)
+
+    def _draft_limit(self, captures: DegradingCapture, device_state: DeviceState) -> int:
+        """Sequences of the largest batch with drafts, by the clock; every batch where decode has no graphs."""
+        config, captured = self.config, captures.captured.get(Phase.Decode)
+        assert config.max_batch is not None, "a start has derived it"
+        if captured is None or not captured.graphs.sizes:
+            return config.max_batch
+        seconds = partial(self._seconds, captures, device_state, Phase.Decode)
+        limit = draft_limit(captured.graphs.sizes, config.feature_set().verify_width, seconds)
+        return min(limit, config.max_batch)
+
+    def _seconds(self, captures: DegradingCapture, device_state: DeviceState, phase: Phase, size: int) -> float:
+        """Of the graph of `size` rows."""
+        inputs = dummy_inputs(phase, size, self.config.page_size, device_state.device)
+        graphs = captures.captured[phase].graphs
+        return seconds_of(lambda: graphs.replay(inputs, size), device_state.place.wait)
 
     def _ladders(self, captures: DegradingCapture, switches: Switches) -> dict[Phase, Ladder]:
         return {
             phase: Ladder(
                 phase=phase,
                 policy=policy,
-                planned=self.config.phase(phase).sizes,
+                planned=self.config.rows(phase),
                 captured=captures.captured[phase].graphs.sizes if phase in captures.captured else (),
                 gates=gates_of(captures.plan.gates, phase, policy),
                 ready=True,

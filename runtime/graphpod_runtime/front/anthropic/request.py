@@ -146,7 +146,7 @@ class PromptRequest(GenerationRequest):
     chat_template_kwargs: dict[Text, Any] | None = None
     """As of a chat: variables of the model's chat template. One that is set here counts before `thinking`."""
     service_tier: Literal["auto", "standard_only"] | None = None
-    """No effect."""
+    """There is one tier, `standard`, which is what both ask for."""
     metadata: dict[str, Any] | None = None
     """No effect."""
 

@@ -1,0 +1,45 @@
+"""What a step over drafts gave: a run of one or more tokens for each sequence."""
+
+from collections.abc import Sequence as List
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.engine.schedule.drafting import DraftsYielded
+from graphpod_runtime.wire.messages import Logprob
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs of the entries of one batch."""
+
+    widths: tuple[int, ...]
+    """Rows of each entry."""
+    taken: Tensor
+    """int64 [entries, width + 1]: the tokens behind each row, and how many drafts were right."""
+    proposed: Tensor | None
+    """bool [entries]: whether there were drafts to speak of; None: for no entry."""
+
+    def copied(self) -> "Runs":
+        """On its way to the host."""
+        proposed = None if self.proposed is None else self.proposed.to(HOST, non_blocking=True, copy=True)
+        return replace(self, taken=self.taken.to(HOST, non_blocking=True, copy=True), proposed=proposed)
+
+    def landed(self, answers: List[Logprob | None]) -> DraftsYielded:
+        """From the host. `answers`: of every row, or of none."""
+        runs = [tuple(row[: row[-1] + 1]) for row in self.taken.tolist()]
+        tokens, more = [run[0] for run in runs], tuple(run[1:] for run in runs)
+        found = [False] * len(runs) if self.proposed is None else self.proposed.tolist()
+        drafted = tuple(width - 1 if any else 0 for width, any in zip(self.widths, found, strict=True))
+        if not answers:
+            return DraftsYielded(tokens, more=more, drafted=drafted)
+        firsts = [sum(self.widths[:entry]) for entry in range(len(runs))]
+        scored = [answers[first : first + len(run)] for first, run in zip(firsts, runs, strict=True)]
+        return DraftsYielded(
+            tokens,
+            tuple(one[0] for one in scored),
+            more=more,
+            more_answers=tuple(tuple(one[1:]) for one in scored),
+            drafted=drafted,
+        )

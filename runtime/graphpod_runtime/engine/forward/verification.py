@@ -1,0 +1,42 @@
+"""A decode step over drafts, from its batch to its logits."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as List
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from graphpod_runtime.base.inputs import Inputs
+from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.launched_pass import Forwarded, Ran
+from graphpod_runtime.engine.forward.processors import History
+from graphpod_runtime.engine.forward.sampler import Sampler
+from graphpod_runtime.engine.schedule.batch import DecodeBatch
+from graphpod_runtime.engine.schedule.drafting import DraftBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Of one engine. Rows of a sequence choose as if each were alone: at every place the model draws its own token with
+    that place's noise, so a text does not depend on its drafts."""
+
+    seats: DraftingSeats
+    sampler: Sampler
+    slot_tokens: Tensor
+    run: Callable[[Inputs], tuple[tuple[Any, ...], Ran]]
+    """One pass over rows."""
+
+    def step(self, batch: DecodeBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
+        """ValueError for tokens that are `given`: which drafts are right depends on the step's own."""
+        if given is not None:
+            raise ValueError("a step over drafts goes on from its own tokens, and others were given")
+        assert isinstance(batch, DraftBatch), "an engine with drafts plans no other"
+        inputs = self.seats.step(batch)
+        (logits, chosen, *_), ran = self.run(inputs)
+        members, history = self.sampler.batch(batch.by_row(batch.sequences)), None
+        if members.reading:
+            ends = [end + width for end, width in zip(batch.ends, batch.widths, strict=True)]
+            history = History.of_step(self.slot_tokens, inputs, batch.by_row(ends), members.reading)
+        ends_text, entries = (True,) * inputs.count, inputs.yields
+        return ran, Forwarded(ends_text, entries, members, logits, chosen, inputs.positions, history, None)

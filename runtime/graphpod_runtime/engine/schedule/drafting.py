@@ -1,0 +1,126 @@
+"""Which sequences of a decode pass have drafts, and how far a sequence may have come while a pass over drafts flies.
+
+A pass over a sequence's latest token and n drafts gives it 1 to n + 1 tokens. How many is known when the pass lands.
+Until then the host takes pages for the most, and lets a sequence run on while the least leaves it room. Drafts never
+take a page that another sequence needs: where pages are short, there are fewer.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from collections.abc import Sequence as List
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+from graphpod_policy import SpeculativeMethod
+from graphpod_runtime.engine.schedule.batch import DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.kv_space import KvSpace
+from graphpod_runtime.engine.schedule.sequence import Flight, Sequence
+from graphpod_runtime.wire.messages import Logprob
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBatch(DecodeBatch):
+    """A pass over drafts: `widths` rows of each sequence, its last token first, of which none beyond `rooms` tokens
+    counts. `ends` are the most tokens that a sequence can have."""
+
+    widths: tuple[int, ...] = ()
+    rooms: tuple[int, ...] = ()
+
+    def by_row(self, entries: List[Entry]) -> tuple[Entry, ...]:
+        """What is said of each sequence, once for each of its rows."""
+        return tuple(entry for entry, width in zip(entries, self.widths, strict=True) for _ in range(width))
+
+
+@dataclass(frozen=True, slots=True)
+class DraftsYielded(Yielded):
+    """What a DraftBatch gave: `more` tokens of each sequence behind its first one, which drafts have brought."""
+
+    more: tuple[tuple[int, ...], ...] = ()
+    more_answers: tuple[tuple[Logprob | None, ...], ...] = ()
+    """Of `more`."""
+    drafted: tuple[int, ...] = ()
+    """Drafts of each sequence."""
+
+    def behind(self, index: int) -> Iterator[tuple[int, Logprob | None]]:
+        """The tokens that drafts brought to a sequence, and what was asked of each."""
+        more = self.more[index]
+        return zip(more, self.more_answers[index] if self.more_answers else (None,) * len(more), strict=True)
+
+
+class PlainReason(StrEnum):
+    """Why a sequence decoded without drafts in a pass."""
+
+    Batch = "Batch"
+    """More sequences decode than drafts pay for."""
+    Grammar = "Grammar"
+    """Its mask needs the token before on the host."""
+
+
+class Speculation(NamedTuple):
+    """`width` rows of a sequence, the latest token among them, in passes of at most `max_batch` sequences."""
+
+    method: SpeculativeMethod
+    width: int
+    max_batch: int
+
+
+@dataclass(slots=True)
+class Drafting:
+    """Of one scheduler."""
+
+    speculation: Speculation
+    page_size: int
+    max_model_len: int
+    plain: Counter[PlainReason] = field(default_factory=Counter)
+    """Rows of decode passes without drafts, by reason."""
+
+    def batch(self, sequences: tuple[Sequence, ...], kv: KvSpace, spare: int) -> DraftBatch:
+        """A pass over `sequences`, which have pages for their latest tokens at least. Those for drafts are taken from
+        `kv` as long as more than `spare` are left."""
+        reasons = [self._why_plain(one, len(sequences)) for one in sequences]
+        self.plain.update(reason for reason in reasons if reason is not None)
+        widths = tuple(1 if reason else self.speculation.width for reason in reasons)
+        for one, width in zip(sequences, widths, strict=True):
+            last = min(one.length + width - 1, self._limit(one))
+            while last > len(one.pages) * self.page_size and kv.available > spare:
+                kv.grow(one)
+        rooms = tuple(min(self._limit(one), len(one.pages) * self.page_size) for one in sequences)
+        return DraftBatch(sequences, tuple(one.length for one in sequences), widths, rooms)
+
+    def take_back(self, sequences: List[Sequence], kv: KvSpace) -> bool:
+        """Takes pages back that only drafts would use, while nothing is in flight; whether there were any."""
+        gave = [kv.take_back(one, one.length) for one in sequences]
+        return any(gave)
+
+    def _why_plain(self, sequence: Sequence, sequences: int) -> PlainReason | None:
+        if sequences > self.speculation.max_batch:
+            return PlainReason.Batch
+        return PlainReason.Grammar if sequence.grammar is not None else None
+
+    def _limit(self, sequence: Sequence) -> int:
+        """Tokens that are computed at most: behind the last one nothing follows."""
+        return min(sequence.prompt_len + sequence.max_tokens, self.max_model_len) - 1
+
+
+def launched(batch: DraftBatch) -> None:
+    """`batch` is in flight."""
+    for sequence, width, room in zip(batch.sequences, batch.widths, batch.rooms, strict=True):
+        flight = Flight(width, room)
+        sequence.launched = flight.most(sequence.launched)
+        sequence.flights.append(flight)
+
+
+def landed(batch: DraftBatch, yielded: DraftsYielded) -> list[int]:
+    """`batch` has landed: the tokens of each sequence that have keys and values now. What is in
+    flight behind it goes on from there."""
+    ends = []
+    for sequence, more in zip(batch.sequences, yielded.more, strict=True):
+        sequence.flights.pop(0)
+        end = sequence.launched = sequence.computed + 1 + len(more)
+        for flight in sequence.flights:
+            sequence.launched = flight.most(sequence.launched)
+        ends.append(end)
+    return ends
