@@ -213,6 +213,7 @@ def test_who_is_in_doubt_is_apart_until_its_masks_are_fast(
 def test_answers_begin_apart_until_one_of_the_same_grammar_has_had_fast_masks(
     vocabulary: LLTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(matcher, "SLOW_SECONDS", 3600)
     held, pace = Held(), Pace(slow=True)
     held.goes_on = True
     first = AnswerGrammar(compiled(vocabulary, LETTERS), held, pace)
