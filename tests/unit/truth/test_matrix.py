@@ -110,9 +110,9 @@ def spoilt(monkeypatch: pytest.MonkeyPatch, phase: Phase, spoil: Callable[[tuple
     serving: list[bool] = []
     start = matrix.start_engine
 
-    def started(*arguments: Any) -> Any:
+    def started(*arguments: Any, **options: Any) -> Any:
         serving.clear()
-        runner = start(*arguments)
+        runner = start(*arguments, **options)
         serving.append(True)
         return runner
 
