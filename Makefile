@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test check lint truth schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: help demo demo-down test check lint truth schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -145,6 +145,11 @@ monitoring: export GRAPHPOD_BOARDS := docs/how-to/boards
 monitoring: venv ## test alerts and dashboards with a real Prometheus; pictures in docs/how-to/boards
 	@$(RUN) -m testbed build promtool prometheus dashboard-linter alertmanager kube-state-metrics prometheusconfig
 	@$(RUN) -m pytest -q tests/monitoring tests/e2e/monitoring/test_scrape.py
+
+boards: export GRAPHPOD_FILLED := benchmarks/results/boards.json
+boards: venv tools images ## the chart with monitoring on real nodes, an example and a load: which panels have data; benchmarks/results/boards.json
+	@$(RUN) -m testbed build prometheus prometheusconfig
+	@$(RUN) -m pytest -q -s tests/e2e/monitoring/test_filled_boards.py
 
 alerts: export GRAPHPOD_ALERTS := benchmarks/results/alerts.json
 alerts: venv ## every fault fires its alert in a real Alertmanager and a healthy hour fires none; benchmarks/results/alerts.json

@@ -1,4 +1,4 @@
-"""The board of requests: what clients ask for, and what that costs passes, grammars and traces."""
+"""The board of requests: what clients ask for, and what that costs passes, grammars, drafts and traces."""
 
 from monitoring.boards.row import (
     OF_SERVICES,
@@ -16,6 +16,7 @@ from monitoring.boards.row import (
 
 _IDLE = "Empty while no request is answered."
 _NO_GRAMMAR = "Empty while no request has a grammar (response_format, tools with strict, or guided decoding)."
+_NO_DRAFTS = "Empty if spec.engine.speculative is not set, or while batches are larger than drafts pay for."
 _COMPILED, _FOUND = "graphpod_grammar_compile_duration_seconds", "graphpod_grammar_cache_hits_total"
 _MASKS = "graphpod_grammar_mask_duration_seconds"
 
@@ -182,10 +183,62 @@ GRAMMARS = Section(
     ),
 )
 
+DRAFTS = Section(
+    "Drafts",
+    (
+        Panel(
+            "Share of drafts that were right",
+            "Of the draft tokens that decode passes verified. Below 10 %: remove spec.engine.speculative.",
+            Kind.Lines,
+            Unit.Share,
+            (
+                Query(
+                    f"sum by (namespace, inferenceservice) ({rate('graphpod_speculation_accepted_tokens_total')})"
+                    f" / sum by (namespace, inferenceservice) ({rate('graphpod_speculation_proposed_tokens_total')})",
+                    "{{namespace}}/{{inferenceservice}}",
+                ),
+            ),
+            _NO_DRAFTS,
+            steps=((0.1, Tone.Good),),
+        ),
+        Panel(
+            "Right drafts of a request in a pass",
+            "Mean. A request gets so many tokens from a pass in addition to the one of plain decoding.",
+            Kind.Lines,
+            Unit.Count,
+            (_mean("graphpod_speculation_accepted_length"),),
+            _NO_DRAFTS,
+        ),
+        Panel(
+            "Passes with drafts, and tokens without",
+            "Decode passes a second that verified drafts, and tokens a second decoded without them. Batch: more "
+            "requests ran than drafts pay for. Grammar: the mask needs the token before.",
+            Kind.Lines,
+            Unit.PerSecond,
+            (
+                Query(f"sum by (method) ({rate('graphpod_speculation_passes_total')})", "{{method}} passes"),
+                Query(
+                    f"sum by (reason) ({rate('graphpod_speculation_plain_rows_total')})", "tokens without: {{reason}}"
+                ),
+            ),
+            _NO_DRAFTS,
+        ),
+        Panel(
+            "Largest batch with drafts",
+            "Up to so many requests a decode pass verifies drafts.",
+            Kind.Bars,
+            Unit.Count,
+            (Query(f"max by (namespace, pod) ({selected('graphpod_speculation_max_batch')})", "{{pod}}"),),
+            _NO_DRAFTS,
+            width=24,
+        ),
+    ),
+)
+
 BOARD = Board(
     "requests",
     "graphpod / Requests",
-    "What clients ask for, and what that costs passes, grammars and traces.",
+    "What clients ask for, and what that costs passes, grammars, drafts and traces.",
     OF_SERVICES,
-    (ASKED, PASSES, GRAMMARS),
+    (ASKED, PASSES, GRAMMARS, DRAFTS),
 )

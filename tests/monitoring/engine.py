@@ -36,14 +36,14 @@ class Engine:
 
 @contextmanager
 def serving(model: Path, folder: Path, traces: str) -> Iterator[Engine]:
-    """`graphpod-engine serve`, Ready. `traces`: URL of a collector."""
+    """`graphpod-engine serve` with drafts, Ready. `traces`: URL of a collector."""
     log = folder / "engine.log"
     words = ("serve", "--model", str(model), "--name", NAME, "--host", "127.0.0.1", "--max-model-len", "512")
     ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
-    traced = ("--otlp-endpoint", traces)
+    more = ("--otlp-endpoint", traces, "--speculative", "Ngram", "--drafts-max-batch", "8")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports, *traced], stdout=output, stderr=output
+            [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports, *more], stdout=output, stderr=output
         )
 
     def ready() -> re.Match[str] | None:

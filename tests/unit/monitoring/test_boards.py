@@ -19,17 +19,6 @@ MAX_BYTES = 1 << 20
 """Of a ConfigMap."""
 ELSEWHERE = {
     "workqueue_work_duration_seconds": "the seconds of controller_runtime_reconcile_time_seconds, for boards of others",
-    **{
-        f"graphpod_speculation_{name}": "only with spec.engine.speculative; has no board yet"
-        for name in (
-            "passes_total",
-            "proposed_tokens_total",
-            "accepted_tokens_total",
-            "accepted_length",
-            "max_batch",
-            "plain_rows_total",
-        )
-    },
 }
 """Metrics that no board and no rule reads, and why."""
 SPAN = Span(end=1000.0, length=600.0, scrape=15.0)
