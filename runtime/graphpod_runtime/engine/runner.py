@@ -92,7 +92,8 @@ class Runner:
         at_once = rows_at_once(self.vocabulary, context)
         self._sampler = Sampler(draw, self._engine.device, self.eos_ids, at_once)
         assert self.config.max_batch is not None, "a start has derived it"
-        self._masks = Masks(self.config.max_batch, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
+        answers = self.config.max_batch
+        self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
         self._step = self._decode
         if isinstance(self._engine.seats, DraftingSeats):
             self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, self._run).step

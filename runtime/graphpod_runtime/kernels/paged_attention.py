@@ -92,6 +92,10 @@ def _decode(
         if window is not None:
             mask &= positions >= lengths[:, None] - window
         mask = mask[:, None, None]
+        if q.is_cuda or bool(((tables[1:, 0] == tables[:-1, 0]) & (lengths[1:] > 1)).any()):
+            # Rows of one sequence: NaN of a wrong draft must not reach those in front, where its weight is 0.
+            hidden = mask.mT.logical_not()
+            own_keys, own_values = own_keys.masked_fill(hidden, 0), own_values.masked_fill(hidden, 0)
     result = functional.scaled_dot_product_attention(
         q.view(rows, kv_heads, heads // kv_heads, width), own_keys, own_values, attn_mask=mask, scale=scale
     )

@@ -28,10 +28,18 @@ class Masks:
     """Those of one engine."""
 
     def __init__(
-        self, rows: int, vocabulary: int, eos_ids: tuple[int, ...], device: torch.device, counters: Counters
+        self,
+        answers: int,
+        rows: int,
+        vocabulary: int,
+        eos_ids: tuple[int, ...],
+        device: torch.device,
+        counters: Counters,
     ) -> None:
-        """For passes of at most so many `rows` and logits of so many tokens."""
-        self._rows, self._words, self._device = rows, words_of(vocabulary), device
+        """For passes of at most so many `answers`, whose logits have at most so many `rows`, of so many tokens each."""
+        self._answers, self._words, self._device = answers, words_of(vocabulary), device
+        self._first = -(-rows // ALIGNED) * ALIGNED
+        """Words in front of the masks."""
         self._eos = [(id // BITS, ~(1 << id % BITS)) for id in eos_ids]
         self._mask = masker_for(device)
         self._writer = MaskWriter(min(MOST_THREADS, len(os.sched_getaffinity(0))))
@@ -40,7 +48,7 @@ class Masks:
     def applied(self, members: SamplingBatch, logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """As a MaskRows: NOTHING_LEFT is chosen for a row whose grammar allows no token. `logits` stay as they are."""
         host, there = self._rooms
-        count, first = len(members.masked), -(-self._rows // ALIGNED) * ALIGNED
+        count, first = len(members.masked), self._first
         host[: logits.shape[0]] = NO_MASK
         host[list(members.masked)] = torch.arange(count, dtype=host.dtype)
         end = first + count * self._words
@@ -69,7 +77,7 @@ class Masks:
     def _rooms(self) -> tuple[Tensor, Tensor]:
         """Room for the masks of a pass, on the host and on the device: which of them each row has, then they. They are
         one tensor on a CPU; on the host of a device they are pinned."""
-        words = -(-self._rows // ALIGNED) * ALIGNED + self._rows * self._words
+        words = self._first + self._answers * self._words
         if self._device.type == HOST.type:
             room = torch.zeros(words, dtype=torch.int32)
             return room, room

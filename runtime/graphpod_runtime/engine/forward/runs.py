@@ -17,7 +17,7 @@ class Runs:
     widths: tuple[int, ...]
     """Rows of each entry."""
     taken: Tensor
-    """int64 [entries, width + 1]: the tokens behind each row, and how many drafts were right."""
+    """int64 [entries, width + 2]: as `advance` gives it."""
     proposed: Tensor | None
     """bool [entries]: whether there were drafts to speak of; None: for no entry."""
 
@@ -28,10 +28,11 @@ class Runs:
 
     def landed(self, answers: List[Logprob | None]) -> DraftsYielded:
         """From the host. `answers`: of every row, or of none."""
-        runs = [tuple(row[: row[-1] + 1]) for row in self.taken.tolist()]
+        taken = self.taken.tolist()
+        runs = [tuple(row[: row[-1] + 1]) for row in taken]
         tokens, more = [run[0] for run in runs], tuple(run[1:] for run in runs)
         found = [False] * len(runs) if self.proposed is None else self.proposed.tolist()
-        drafted = tuple(width - 1 if any else 0 for width, any in zip(self.widths, found, strict=True))
+        drafted = tuple(row[-2] if any else 0 for row, any in zip(taken, found, strict=True))
         if not answers:
             return DraftsYielded(tokens, more=more, drafted=drafted)
         firsts = [sum(self.widths[:entry]) for entry in range(len(runs))]

@@ -414,6 +414,7 @@ class Scheduler:
             sequence = self._decoding.pop()
             self.kv.finish(sequence)
         sequence.launched = sequence.computed = 0
+        sequence.page_losses += 1
         sequence.preemptions += 1
         self._waiting.set_back(sequence)
 

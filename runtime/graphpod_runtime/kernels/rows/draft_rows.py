@@ -57,6 +57,7 @@ def read(
     slots = tables.gather(1, (positions // page_size)[:, None])[:, 0] * page_size + positions % page_size
     latest = own[:, TOKEN, None]
     tokens = (latest if drafts is None else torch.cat((latest, drafts), 1))[places.entries, places.offsets]
+    tokens = tokens.where(real, 0)
     for target, source in zip(into, (tokens, positions, slots, lengths, tables), strict=True):
         target[:count] = source
     for target, padding in zip(into, (0, 0, SCRATCH_PAGE, 1, SCRATCH_PAGE), strict=True):
@@ -70,12 +71,14 @@ def advance(state: Tensor, seats: Tensor, places: Places, read: Tensor, real: Te
     is right when it is the token that follows the one before it; then the row of the draft counts, too. The token
     behind the last right draft is the seat's latest now; one below 0, which is none, is kept as 0.
 
-    int64 [entries, width + 1]: the tokens behind each row of an entry, and how many drafts were right.
+    int64 [entries, width + 2]: the tokens behind each row of an entry, how many of its drafts had room, and how many of
+    those were right.
     """
     following, drafted = tokens[places.rows], read[places.rows][:, 1:]
     at = torch.arange(1, following.shape[1], device=tokens.device)
-    right = (following[:, :-1] == drafted) & real[places.rows][:, 1:] & (at <= places.drafts[:, None])
+    verified = real[places.rows][:, 1:] & (at <= places.drafts[:, None])
+    right = (following[:, :-1] == drafted) & verified
     accepted = right.long().cumprod(1).sum(1)
     state[seats, TOKEN] = following.gather(1, accepted[:, None])[:, 0].clamp(min=0)
     state[seats, LENGTH] += accepted + 1
-    return torch.cat((following, accepted[:, None]), 1)
+    return torch.cat((following, verified.sum(1, keepdim=True), accepted[:, None]), 1)

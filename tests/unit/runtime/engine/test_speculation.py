@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from graphpod_policy import Phase, Policy, SpeculativeMethod
+from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.offline import Answer, answers
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
@@ -14,9 +18,11 @@ from graphpod_runtime.engine.schedule.drafting import PlainReason
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.kernels.rows.prompt_lookup import Found
+from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 from graphpod_runtime.wire.messages import FinishReason
-from tests.unit.runtime.conftest import random_prompts
+from tests.unit.runtime.conftest import random_prompts, write_llama
 from truth.drafts import knows
 
 NGRAM = {"speculative": SpeculativeMethod.Ngram, "speculative_max_batch": 8}
@@ -136,6 +142,55 @@ def waves(served: Served, sampling: Sampling, **more: Any) -> None:
     for index, prompt in enumerate(first):
         served.submit(f"b{index}", [*prompt, *served.got[f"a{index}"][:9], 3 + index], 20, sampling, **more)
     served.drain()
+
+
+def test_the_device_knows_what_the_host_does_whoever_is_preempted(
+    started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "seats")
+    served = Served(started(kv_cache_bytes=400 << 10, **NGRAM))
+    waves(served, Sampling(), ignore_eos=True)
+    assert served.scheduler.preemptions > 0
+
+
+class Always:
+    """Drafts the same tokens, whatever was written."""
+
+    def __init__(self, drafts: list[int]) -> None:
+        self._drafts = torch.tensor(drafts)
+
+    def propose(self, state: Tensor, seats: Tensor, slot_tokens: Tensor, pages: int) -> Found:
+        return Found(self._drafts.expand(len(seats), -1), torch.ones(len(seats), dtype=torch.bool))
+
+
+def test_a_wrong_draft_that_is_not_finite_stays_alone(started: Start, tmp_path: Path) -> None:
+    def load(*arguments: Any) -> Any:
+        model = load_model(*arguments)
+        for name, parameter in model.module().named_parameters():
+            if "embed" in name:
+                parameter.data[77] = torch.nan
+        return model
+
+    def ends(runner: Runner) -> set[FinishReason]:
+        served = Served(runner)
+        if isinstance(runner.engine.seats, DraftingSeats):
+            runner.engine.seats.proposer = Always([77, 77, 77])
+        for index, prompt in enumerate(random_prompts(4, seed=5, shortest=3, longest=9)):
+            served.submit(str(index), [token for token in prompt if token != 77], 12, ignore_eos=True)
+        served.drain()
+        return set(served.ends.values())
+
+    settings = {"folder": write_llama(tmp_path, tied=False), "load": load}
+    assert ends(started(**settings)) == ends(started(**settings, **NGRAM)) == {FinishReason.Length}
+
+
+def test_only_drafts_that_have_room_are_proposed(started: Start) -> None:
+    prompts = random_prompts(4)
+    plain = answers(started(), prompts, 2, ignore_eos=True)
+    runner = started(**NGRAM, speculative_steps=5)
+    knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)), wrong=10**6)
+    assert texts(answers(runner, prompts, 2, ignore_eos=True)) == texts(plain)
+    assert runner.counters.value("graphpod_speculation_proposed_tokens_total", method="Ngram") == 0
 
 
 @pytest.mark.parametrize("kind", ["greedy", "drawn"])
