@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from graphpod_policy import EngineConfig, Policy
+from graphpod_policy import EngineConfig, Policy, SpeculativeMethod
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
 from graphpod_runtime.api.embeddings import check, embedded
 from graphpod_runtime.api.errors import EngineClosed, in_our_words
@@ -47,11 +47,15 @@ class AsyncEngine:
         max_batch: int | None = None,
         prefill: Policy | str = Policy.Auto,
         decode: Policy | str = Policy.Auto,
+        speculative: SpeculativeMethod | str | None = None,
+        draft_tokens: int | None = None,
+        drafts_max_batch: int | None = None,
     ) -> None:
         """Reads the folder; `start` does the rest. Arguments and errors are those of Engine."""
         self._settings = Settings.of(
             model, config, name=name, device=device, dtype=dtype, max_model_len=max_model_len, max_batch=max_batch,
-            prefill=prefill, decode=decode,
+            prefill=prefill, decode=decode, speculative=speculative, draft_tokens=draft_tokens,
+            drafts_max_batch=drafts_max_batch,
         )  # fmt: skip
         self._requests: ThreadEngine | None = None
         self._ownership: Ownership | None = None

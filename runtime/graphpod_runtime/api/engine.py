@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from graphpod_policy import EngineConfig, Policy
+from graphpod_policy import EngineConfig, Policy, SpeculativeMethod
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
 from graphpod_runtime.api.callers_thread import TURNS, TurnedEngine
 from graphpod_runtime.api.embeddings import check, embedded
@@ -47,10 +47,14 @@ class Engine:
         max_batch: int | None = None,
         prefill: Policy | str = Policy.Auto,
         decode: Policy | str = Policy.Auto,
+        speculative: SpeculativeMethod | str | None = None,
+        draft_tokens: int | None = None,
+        drafts_max_batch: int | None = None,
         report: Callable[[Report], None] | None = None,
     ) -> None:
         """Loads, captures and checks; returns when Ready. `model` is a folder, `max_model_len` tokens, `max_batch`
-        sequences; or `config` sets all of it. `report` is called as the start goes on (default: the log).
+        sequences; with `speculative`, `draft_tokens` follow each token in batches of up to `drafts_max_batch`. Or
+        `config` sets all of it. `report` is called as the start goes on (default: the log).
 
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
         wrong with the folder, StartFailure for a start that fails.
@@ -60,7 +64,8 @@ class Engine:
 
         self._settings = Settings.of(
             model, config, name=name, device=device, dtype=dtype, max_model_len=max_model_len, max_batch=max_batch,
-            prefill=prefill, decode=decode,
+            prefill=prefill, decode=decode, speculative=speculative, draft_tokens=draft_tokens,
+            drafts_max_batch=drafts_max_batch,
         )  # fmt: skip
         self._closed = False
         self._ownership = Ownership.of_callers_thread()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphpod_policy import EngineConfig, Policy
-from graphpod_runtime.api.local_config import AUTO, LocalOptions, local_config
+from graphpod_policy import EngineConfig, Policy, SpeculativeMethod
+from graphpod_runtime.api.local_config import LocalOptions, local_config
 from graphpod_runtime.base.openmp import bound_spinning
 from graphpod_runtime.front.metrics.exporter import FrontMetrics
 from graphpod_runtime.front.openai.embeddings.pooler import Pooler
@@ -43,30 +43,27 @@ class Settings:
         model: str | Path | None,
         config: EngineConfig | None,
         *,
-        name: str | None = None,
-        device: str = AUTO,
-        dtype: str = AUTO,
-        max_model_len: int | None = None,
-        max_batch: int | None = None,
-        prefill: Policy | str = Policy.Auto,
-        decode: Policy | str = Policy.Auto,
+        prefill: Policy | str,
+        decode: Policy | str,
+        speculative: SpeculativeMethod | str | None,
+        **options: Any,
     ) -> "Settings":
-        """ValueError unless exactly one of model and config is given, and for a setting that the config has already.
+        """`options` and the others are fields of LocalOptions.
+
+        ValueError unless exactly one of model and config is given, and for a setting that the config has already.
         LocalError, TokenizerInvalid and DefaultsInvalid say what is wrong with the folder.
         """
         if "torch" not in sys.modules:
             bound_spinning(os.environ)
         if (model is None) == (config is None):
             raise ValueError("give either model, the folder of a model, or config, an EngineConfig")
+        method = None if speculative is None else SpeculativeMethod(speculative)
+        given = LocalOptions(Path(), prefill=Policy(prefill), decode=Policy(decode), speculative=method, **options)
         if config is None:
             assert model is not None
-            options = LocalOptions(
-                Path(model), name, device, dtype, max_model_len, max_batch, Policy(prefill), Policy(decode)
-            )
-            config = local_config(options, say=log.info)
+            config = local_config(replace(given, model=Path(model)), say=log.info)
         else:
-            given = (name, device, dtype, max_model_len, max_batch, Policy(prefill), Policy(decode))
-            if given != (None, AUTO, AUTO, None, None, Policy.Auto, Policy.Auto):
+            if given != LocalOptions(Path()):
                 raise ValueError("config sets all of the engine; change it by dataclasses.replace, not by arguments")
         folder = Path(config.model.path)
         config = replace(config, serving=replace(config.serving, max_queue=MOST_WAITING))

@@ -1,0 +1,1 @@
+"""A package, so that the map of what a change touches knows its modules."""
