@@ -27,6 +27,7 @@ how layers are compiled.
 - `Rule`: refused by that rule of [the table](rules.md). A gate's name says that these passes ran eagerly and were
   counted so; their tokens were compared all the same. `FeatureNotBuilt`: this version has no such thing.
 - **✗**: wrong. `make truth` then ends with 1.
+- –: not run.
 
 Requests are served as a server would, a pass ahead of what is known. *Prefix hit*: their first pages lie in the prefix
 cache. *Sampled*: at temperature 0.8, each with a seed; how near a token is counts by its score, noise included.
@@ -77,11 +78,13 @@ def _table(cells: list[Cell]) -> list[str]:
     return [
         f"| policy | {' | '.join(names)} |",
         f"|---|{'---|' * len(names)}",
-        *(f"| {variant} | {' | '.join(_shown(row[name]) for name in names)} |" for variant, row in rows.items()),
+        *(f"| {variant} | {' | '.join(_shown(row.get(name)) for name in names)} |" for variant, row in rows.items()),
     ]
 
 
-def _shown(cell: Cell) -> str:
+def _shown(cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
     match cell.outcome:
         case Outcome.Passed:
             return f"✓ {cell.tokens}" + (f" ({cell.near_ties} ~)" if cell.near_ties else "")
