@@ -22,17 +22,19 @@ MASK_THREADS = 2
 
 
 class Waiting(NamedTuple):
-    """A request that waits for the vocabulary and for its grammar, if it has one, since a time of time.monotonic()."""
+    """A request that waits, since a time of time.monotonic()."""
 
     command: Submit
-    vocabulary: Future[LLTokenizer]
+    vocabulary: Future[LLTokenizer] | None
+    """For a limit of its reasoning; None: it has none."""
     compiling: Compiling | None
+    """None: it has no grammar."""
     since: float
 
     @property
     def over(self) -> bool:
         """Whether nothing is to be waited for."""
-        return self.vocabulary.done() and (self.compiling is None or self.compiling.done())
+        return all(future is None or future.done() for future in (self.vocabulary, self.compiling))
 
 
 class Grammars:
@@ -54,9 +56,10 @@ class Grammars:
         return len(self._waiting)
 
     def wait(self, command: Submit) -> None:
-        """The request waits for its grammar, and for the vocabulary."""
+        """The request waits for its grammar, and for the vocabulary if its reasoning has a limit."""
+        vocabulary = None if command.reasoning is None else self.compiler.vocabulary()
         compiling = None if command.grammar is None else self.compiler.start(command.grammar)
-        self._waiting[command.id] = Waiting(command, self.compiler.vocabulary(), compiling, time.monotonic())
+        self._waiting[command.id] = Waiting(command, vocabulary, compiling, time.monotonic())
 
     def abort(self, id: str) -> bool:
         """Forgets a request. False when it does not wait."""
@@ -78,10 +81,10 @@ class Grammars:
     def _answer(self, waiting: Waiting) -> AnswerGrammar:
         """GrammarInvalid for a grammar that cannot be used."""
         compiled = None if waiting.compiling is None else waiting.compiling.result()
-        limit = waiting.command.reasoning
+        limit, vocabulary = waiting.command.reasoning, waiting.vocabulary
         return AnswerGrammar(
             None if compiled is None else compiled.copy(),
             self._threads,
             None if compiled is None else compiled.pace,
-            None if limit is None else ReasoningCount(limit, waiting.vocabulary.result()),
+            None if limit is None or vocabulary is None else ReasoningCount(limit, vocabulary.result()),
         )
