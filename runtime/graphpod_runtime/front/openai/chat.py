@@ -29,7 +29,7 @@ from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.openai.structured.check import in_words
 from graphpod_runtime.front.openai.structured.grammar import grammar_of
-from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
+from graphpod_runtime.front.openai.turn.chat_shape import deltas_of, message_of
 from graphpod_runtime.front.openai.turn.grammar import after_reasoning, grammar_of_calls
 from graphpod_runtime.front.openai.turn.reader import TurnPiece, TurnReader
 from graphpod_runtime.front.openai.turn.reasoning_fields import with_effort, without_idle_switches
@@ -106,12 +106,15 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
 
     so_far = usage_so_far(body, generation)
 
-    def encode(piece: Piece) -> ChatChunk | None:
+    def encode(piece: Piece) -> list[ChatChunk]:
         turn = turn_of(piece)
         if not (turn.parts or turn.finish or turn.said or (turn.ids and body.return_token_ids)):
-            return None
-        choice = ChatChunkChoice(piece.index, delta_of(turn.parts), turn.finish, logprobs(piece), token_ids(piece))
-        return ChatChunk(id, created, service.model, [choice], so_far())
+            return []
+        *before, last = deltas_of(turn.parts)
+        choices = [ChatChunkChoice(piece.index, delta, None, None, token_ids()) for delta in before]
+        # Whoever has read the tokens of an event has had all of its text.
+        choices.append(ChatChunkChoice(piece.index, last, turn.finish, logprobs(piece), token_ids(piece)))
+        return [ChatChunk(id, created, service.model, [choice], so_far()) for choice in choices]
 
     def tail() -> list[ChatChunk]:
         return [ChatChunk(id, created, service.model, [], usage(generation))] if body.include_usage else []

@@ -2,7 +2,7 @@
 completions.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -10,8 +10,8 @@ import msgspec
 from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.front.requests.generation import Piece
 
-Encode = Callable[[Piece], msgspec.Struct | None]
-"""The event of a piece; None for a piece that brings nothing yet."""
+Encode = Callable[[Piece], Sequence[msgspec.Struct]]
+"""The events of a piece; none for a piece that brings nothing yet. A piece of mere text has one."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -40,7 +40,7 @@ class Events(Protocol):
 
 
 class Chunks:
-    """`head` with the first piece, one event a piece, `tail` (made when all has ended), `[DONE]`. `varies`: events of
+    """`head` with the first piece, the events of each piece, `tail` (made when all has ended), `[DONE]`. `varies`: events of
     one choice differ in more than their text.
     """
 
@@ -56,7 +56,7 @@ class Chunks:
         return b""
 
     def pieces(self, together: list[Piece]) -> bytes:
-        """One event a piece."""
+        """The events of each piece."""
         head, self._head = _events(self._head), []
         return head + b"".join(map(self._event_of, together))
 
@@ -70,11 +70,10 @@ class Chunks:
 
     def _event_of(self, piece: Piece) -> bytes:
         if piece.finish is not None or piece.said or self._varies:
-            made = self._encode(piece)
-            return b"" if made is None else event(_encoder.encode(made))
+            return _events(self._encode(piece))
         around = self._around.get(piece.index)
         if around is None:
-            head, _, tail = event(_encoder.encode(self._encode(Piece(piece.index, MARK)))).partition(_MARK)
+            head, _, tail = _events(self._encode(Piece(piece.index, MARK))).partition(_MARK)
             around = self._around[piece.index] = head, tail
         return around[0] + _encoder.encode(piece.text) + around[1]
 

@@ -123,12 +123,12 @@ async def _answer(
     so_far = usage_so_far(body, generation)
     begun = set[int]()
 
-    def encode(piece: Piece) -> TextReply:
+    def encode(piece: Piece) -> list[TextReply]:
         first = piece.index not in begun
         begun.add(piece.index)
         own = (prompt_ids(piece.index) if first else None) or UNSET
         choice = TextChoice(piece.index, piece.text, piece.finish, logprobs(piece), token_ids(piece), own)
-        return TextReply(id, created, service.model, [choice], so_far())
+        return [TextReply(id, created, service.model, [choice], so_far())]
 
     def tail() -> list[TextReply]:
         return [TextReply(id, created, service.model, [], usage(generation))] if body.include_usage else []

@@ -104,8 +104,8 @@ class Wired:
         self.until = ExitStack()
         self.until.callback(lambda: self.sent.append(b"<until>"))
 
-        def encode(piece: Piece) -> TextReply:
-            return TextReply("id", 0, "echo", [TextChoice(piece.index, piece.text, piece.finish)])
+        def encode(piece: Piece) -> list[TextReply]:
+            return [TextReply("id", 0, "echo", [TextChoice(piece.index, piece.text, piece.finish)])]
 
         self._stream = EventStream(generation, Chunks(encode, [], list), self.until)
 
@@ -363,10 +363,10 @@ def test_the_loop_writes_small_answers_only(tmp_path: Path, options: Options, to
 
 
 def test_an_event_is_the_same_whether_its_constant_parts_are_encoded_again_or_not() -> None:
-    def encode(piece: Piece) -> TextReply:
-        return TextReply("id", 7, 'a "model"', [TextChoice(piece.index, piece.text, piece.finish)], None)
+    def encode(piece: Piece) -> list[TextReply]:
+        return [TextReply("id", 7, 'a "model"', [TextChoice(piece.index, piece.text, piece.finish)], None)]
 
     subject = Chunks(encode, [], list)
     for text in ("", "a", 'quo"te\\', "line\nbreak", "😀\u2028", "\x00", "\ue000"):
-        whole = b"data: " + chunks._encoder.encode(encode(Piece(3, text))) + b"\n\n"
+        whole = b"data: " + chunks._encoder.encode(encode(Piece(3, text))[0]) + b"\n\n"
         assert subject.pieces([Piece(3, text)]) == whole

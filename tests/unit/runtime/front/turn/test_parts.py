@@ -2,7 +2,7 @@
 
 import msgspec
 
-from graphpod_runtime.front.openai.turn.chat_shape import delta_of, message_of
+from graphpod_runtime.front.openai.turn.chat_shape import deltas_of, message_of
 from graphpod_runtime.front.text.turn.parts import (
     Call,
     CallArguments,
@@ -46,16 +46,22 @@ def test_a_message_has_the_fields_that_its_turn_has() -> None:
     assert thought == {"role": "assistant", "content": None, "reasoning": "hm", "reasoning_content": "hm"}
 
 
-def test_a_delta_names_a_call_once_and_then_brings_arguments() -> None:
-    assert msgspec.to_builtins(delta_of(PARTS[3:5])) == {
-        "tool_calls": [
-            {"index": 0, "id": "call_a", "type": "function", "function": {"name": "weather", "arguments": ""}},
-            {"index": 0, "function": {"arguments": '{"city": '}},
-        ]
-    }
-    assert msgspec.to_builtins(delta_of(PARTS[:3])) == {
-        "content": "Let me look.",
-        "reasoning": "I need both.",
-        "reasoning_content": "I need both.",
-    }
-    assert msgspec.to_builtins(delta_of([])) == {"content": ""}
+def test_a_delta_names_a_call_once_and_the_next_brings_arguments() -> None:
+    assert msgspec.to_builtins(deltas_of(PARTS[2:5])) == [
+        {
+            "content": "Let me look.",
+            "tool_calls": [
+                {"index": 0, "id": "call_a", "type": "function", "function": {"name": "weather", "arguments": ""}}
+            ],
+        },
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"city": '}}]},
+    ]
+    reasoned = {"content": "Let me look.", "reasoning": "I need both.", "reasoning_content": "I need both."}
+    assert msgspec.to_builtins(deltas_of(PARTS[:3])) == [reasoned]
+    assert msgspec.to_builtins(deltas_of([])) == [{"content": ""}]
+
+
+def test_no_delta_has_two_entries_of_calls() -> None:
+    deltas = deltas_of((*PARTS, Content("Both.")))
+    assert [len(delta.tool_calls or ()) for delta in deltas] == [1] * 5
+    assert [delta.content for delta in deltas] == ["Let me look.", None, None, None, "Both."]

@@ -76,6 +76,27 @@ def test_calls_are_streamed_name_first_then_arguments(tool_front: Front) -> None
     assert sum(not delta.id and delta.index == 0 for delta in deltas) > 1, "arguments come in pieces"
 
 
+def test_a_call_whose_name_and_arguments_come_together_has_two_events(tool_front: Front) -> None:
+    late = '<tool_call>{"arguments": {"city": "Kyiv"}, "name": "get_weather"}</tool_call>'
+    body = say(late + late, tools=TOOLS)
+    entries = [
+        entry
+        for chunk in tool_front.client().chat.completions.create(**body, stream=True)
+        for choice in chunk.choices
+        if (entry := choice.delta.tool_calls)
+    ]
+    assert [[(one.index, one.function.arguments) for one in entry] for entry in entries] == [  # type: ignore[union-attr]
+        [(0, "")],
+        [(0, '{"city": "Kyiv"}')],
+        [(1, "")],
+        [(1, '{"city": "Kyiv"}')],
+    ]
+    with tool_front.client().chat.completions.stream(**body) as helper:
+        [choice] = helper.get_final_completion().choices
+    calls = choice.message.tool_calls or []
+    assert [(call.function.name, call.function.arguments) for call in calls] == [("get_weather", '{"city": "Kyiv"}')] * 2
+
+
 def test_without_tools_or_with_choice_none_calls_are_text(tool_front: Front) -> None:
     for more in ({}, {"tools": TOOLS, "tool_choice": "none"}):
         (choice,) = tool_front.post(CHAT, say(CALLS, **more)).json()["choices"]
