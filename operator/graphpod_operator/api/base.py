@@ -240,25 +240,29 @@ LEAST_BYTES, MOST_BYTES = "1Mi", "64Ti"
 """Of memory: 500m, half a byte, and 1P, a thousand machines of it, are slips."""
 
 
-def bytes_cel(name: str) -> str:
+def bytes_cel(name: str, least: str = LEAST_BYTES, most: str = MOST_BYTES) -> str:
     """CEL: whether a quantity is a number of bytes between the bounds."""
     number = f"quantity(string({name}))"
-    return f"{number}.compareTo(quantity('{LEAST_BYTES}')) >= 0 && {number}.compareTo(quantity('{MOST_BYTES}')) <= 0"
+    return f"{number}.compareTo(quantity('{least}')) >= 0 && {number}.compareTo(quantity('{most}')) <= 0"
 
 
-def is_bytes(text: str) -> bool:
+def is_bytes(text: str, least: str = LEAST_BYTES, most: str = MOST_BYTES) -> bool:
     """The same of a quantity as text."""
-    return quantity.value(LEAST_BYTES) <= quantity.value(text) <= quantity.value(MOST_BYTES)
+    return quantity.value(least) <= quantity.value(text) <= quantity.value(most)
 
 
-Bytes = Annotated[
-    Quantity,
-    Ruled(
+def sized(least: str, most: str) -> Ruled:
+    """A rule that a Quantity is a number of bytes between two others."""
+    return Ruled(
         ValidationRule(
-            bytes_cel("self"), f"must be from {LEAST_BYTES} to {MOST_BYTES} (bytes; m is a thousandth)", is_bytes
+            bytes_cel("self", least, most),
+            f"must be from {least} to {most} (bytes; m is a thousandth)",
+            lambda text: is_bytes(text, least, most),
         )
-    ),
-]
+    )
+
+
+Bytes = Annotated[Quantity, sized(LEAST_BYTES, MOST_BYTES)]
 """Memory or storage."""
 
 SOURCES = 8

@@ -16,8 +16,10 @@ from graphpod_operator.api.base import (
     Integer,
     Keyed,
     ObjectName,
+    Quantity,
     ValidationRule,
     lasting,
+    sized,
 )
 from graphpod_policy import (
     AllToAll,
@@ -184,6 +186,31 @@ class Tracing(ApiModel):
     )
 
 
+Waiting = Annotated[Duration, lasting("1s", "1h")]
+"""How long a server waits for a client."""
+
+
+class HttpLimits(ApiModel):
+    """What one request may take of a pod."""
+
+    body_size: Annotated[Quantity, sized("64Ki", "64Mi")] = Field(
+        "4Mi",
+        description="Largest body of a request (413 above it), in bytes (a quantity). A pod holds up to 16 bodies of "
+        "this size (503 above it), in memory of its own. Default: 4Mi.",
+    )
+    header_timeout: Waiting = Field(
+        "30s", description="Time for a request's header; the connection is closed then. Default: 30s."
+    )
+    body_timeout: Waiting = Field(
+        "30s", description="Time between two pieces of a request's body (408 after it). Default: 30s."
+    )
+    read_timeout: Waiting = Field(
+        "60s",
+        description="Time in which a client must read of its stream; it is given up then. Clients of other answers "
+        "have three times as long. Default: 60s.",
+    )
+
+
 class Engine(ApiModel):
     """How the engine runs."""
 
@@ -281,6 +308,9 @@ class Engine(ApiModel):
         description="Where temperature, top_p, top_k, min_p and repetition_penalty come from if a request leaves them "
         "out: Model (generation_config.json of the model's folder) or OpenAI (temperature 1, nothing cut). End tokens "
         "are the model's either way. Default: Model.",
+    )
+    http_limits: HttpLimits | None = Field(
+        None, description="Size and time of one request. Default: each field at its default."
     )
     vllm_metric_names: Boolean = Field(
         False,

@@ -104,7 +104,7 @@ class Front:
         self._metrics = FrontMetrics(status.config.model.name)
         self._exporter = Exporter(self._metrics, status, options.vllm_metric_names)
         self._info = ServerInfo(status, self._exporter)
-        self._middleware = ApiMiddleware(status, self._metrics, self._info, key)
+        self._middleware = ApiMiddleware(status, self._metrics, self._info, key, options.limits)
         self._tracing = TracingSettings.of(options.otlp_endpoint, options.trace_sampling_per_million, os.environ)
         self._traced = TracedApp(self._middleware)
         plan = status.config.resolved()
@@ -124,7 +124,7 @@ class Front:
             loop.add_signal_handler(number, self._on_signal, number)
         probes = ServerThread("probes", admin_app(self._status, self._watchdog, self._exporter), admin)
         probes.start()
-        self._http = server(self._door(), self._certificate)
+        self._http = server(self._door(), self._certificate, self._options.limits)
         self._serving = asyncio.create_task(self._http.serve([http]))
         try:
             return await self._first_end()

@@ -6,12 +6,13 @@ answers, and a log line for each refusal. The API behind it gets whole bodies of
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from graphpod_policy.http_limits import HttpLimits
 from graphpod_runtime.front.access.api_key import ApiKey
 from graphpod_runtime.front.load_report import with_report
 from graphpod_runtime.front.metrics.exporter import FrontMetrics
 from graphpod_runtime.front.other_paths import served_path
 from graphpod_runtime.front.refusals import CODE, REFUSALS
-from graphpod_runtime.front.request_body import BODY_LIMIT, HeldBytes, Interrupted, RequestBody
+from graphpod_runtime.front.request_body import BodyRoom, Interrupted, RequestBody
 from graphpod_runtime.front.request_id import ANTHROPIC_HEADER, HEADER, IGNORED, request_id
 from graphpod_runtime.front.requests.error_shapes import encoded_for, is_anthropic
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, too_large, unauthorized, unavailable
@@ -25,13 +26,15 @@ CLOSE = (b"connection", b"close")
 class ApiMiddleware:
     """An ASGI application in front of the API; `app` is set once it has been imported."""
 
-    def __init__(self, status: Status, metrics: FrontMetrics, info: ServerInfo, key: ApiKey | None = None) -> None:
+    def __init__(
+        self, status: Status, metrics: FrontMetrics, info: ServerInfo, key: ApiKey | None, limits: HttpLimits
+    ) -> None:
         self.app: ASGIApp | None = None
         self._key = key
         self._status = status
         self._metrics = metrics
         self._info = info
-        self._room = HeldBytes()
+        self._room = BodyRoom(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = RequestBody(scope, receive, self._room)
@@ -62,7 +65,7 @@ class ApiMiddleware:
                 else:
                     await _refuse(said, scope, counted)
                 return
-            refusal = refusal or self._refusal() or _declared_too_large(scope)
+            refusal = refusal or self._refusal() or _declared_too_large(scope, self._room.limits)
             if refusal is None and (refusal := await incoming.read()) is None and self.app is not None:
                 await self._call(self.app, scope, incoming.receive, counted)
             else:
@@ -98,10 +101,10 @@ class ApiMiddleware:
         return None
 
 
-def _declared_too_large(scope: Scope) -> ApiError | None:
+def _declared_too_large(scope: Scope, limits: HttpLimits) -> ApiError | None:
     """413 for a content-length beyond the limit, before anything of the body is kept."""
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    return too_large(BODY_LIMIT) if int(declared) > BODY_LIMIT else None
+    return too_large(limits.body_bytes) if int(declared) > limits.body_bytes else None
 
 
 def _not_ready(status: Status) -> ApiError:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphpod_policy import SamplingSource
+from graphpod_policy.http_limits import DEFAULT_LIMITS, HttpLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,4 @@ class ServeOptions:
     root_path: str | None = None
     otlp_endpoint: str | None = None
     trace_sampling_per_million: int | None = None
+    limits: HttpLimits = DEFAULT_LIMITS

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_policy.config import ServingConfig
-from graphpod_runtime.front import request_body
+from graphpod_policy.http_limits import DEFAULT_LIMITS as HTTP
 from graphpod_runtime.front.anthropic import blocks
 from graphpod_runtime.front.anthropic import request as anthropic
-from graphpod_runtime.front.openai import fields, parse, service, stream, unbuilt
+from graphpod_runtime.front.openai import fields, parse, service, unbuilt
 from graphpod_runtime.front.openai.embeddings import request as vectors
 from graphpod_runtime.front.openai.embeddings import routes as vector_routes
 from graphpod_runtime.front.openai.request import (
@@ -77,8 +77,11 @@ CODES: dict[Code, tuple[int, str]] = {
 """Status, and what to do."""
 
 LIMITS: tuple[tuple[str, str], ...] = (
-    ("body", f"{request_body.BODY_LIMIT >> 20} MiB, and {request_body.BODY_SECONDS:.0f} s between two pieces of it"),
-    ("bodies that one pod reads at a time", f"{request_body.BODIES_LIMIT >> 20} MiB together"),
+    (
+        "body",
+        f"{HTTP.body_bytes >> 20} MiB (`bodySize`), and {HTTP.body_seconds} s between two pieces of it (`bodyTimeout`)",
+    ),
+    ("bodies that one pod reads at a time", f"{HTTP.bodies_bytes >> 20} MiB together: 16 times `bodySize`"),
     ("strings, lists and objects of one body", f"{parse.MAX_NODES}"),
     ("items and fields of one body", f"{parse.MAX_ITEMS}"),
     ("messages of a conversation, prompts of a completion", f"{fields.MAX_MESSAGES}"),
@@ -127,14 +130,14 @@ LIMITS: tuple[tuple[str, str], ...] = (
         "stored responses of one pod",
         f"{store.MAX_RESPONSES}, {store.MAX_BYTES >> 20} MiB together, for {store.MAX_AGE_SECONDS / 60:.0f} minutes",
     ),
-    ("address and header", f"{connection.HEADER_BYTES >> 10} KiB, within {connection.HEADER_SECONDS:.0f} s"),
+    ("address and header", f"{connection.HEADER_BYTES >> 10} KiB, within {HTTP.header_seconds} s (`headerTimeout`)"),
     ("`x-request-id`", f"{MAX_LENGTH} characters"),
     ("names in `x-ignored-fields`", f"{unbuilt.MAX_IGNORED}, each of {SHOWN} characters; more are counted"),
     ("tokens of `/detokenize`", "the model's context"),
     ("connections of one pod", f"{connection.MAX_CONNECTIONS}, fewer where the limit of open files is low"),
     ("requests sent ahead on one connection", f"{connection.MAX_AHEAD}"),
-    ("a stream's client reads nothing", f"{stream.STALLED_SECONDS:.0f} s, or {MOST_WAITING} tokens that wait"),
-    ("the client of another answer reads nothing", f"{connection.UNREAD_SECONDS:.0f} s"),
+    ("a stream's client reads nothing", f"{HTTP.read_seconds} s (`readTimeout`), or {MOST_WAITING} tokens that wait"),
+    ("the client of another answer reads nothing", f"{HTTP.unread_seconds} s: three times `readTimeout`"),
 )
 
 

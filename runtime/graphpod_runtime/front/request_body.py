@@ -4,29 +4,23 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope
 
+from graphpod_policy.http_limits import HttpLimits
 from graphpod_runtime.front.requests.errors import ApiError, too_large, unavailable
 
-BODY_LIMIT = 4 << 20
-"""Bytes. A prompt of 128k tokens takes 0.6 MB."""
-BODIES_LIMIT = 16 * BODY_LIMIT
-"""Bytes of all bodies that are being read or parsed; who comes beyond that gets 503."""
-BODIES_FULL = f"Open requests hold {BODIES_LIMIT >> 20} MiB of prompts. Send the request again."
-BODY_SECONDS = 30.0
-"""A body that stops coming for so long is given up: its bytes count for the others."""
-DISCARD_LIMIT, DISCARD_SECONDS = 4 * BODY_LIMIT, 10.0
-"""What is read of the body of a request that is refused. Most clients read no answer before they have sent all; one
-that sends more than this finds its connection closed.
-"""
+DISCARD_SECONDS = 10.0
+"""In which the body of a request that is refused is read past."""
 
 
 class Interrupted(Exception):
     """The client closed the connection before its body was complete."""
 
 
-class HeldBytes:
-    """The bytes of bodies that are held, of all requests together."""
+class BodyRoom:
+    """The bytes of bodies that are held, of all requests together, and the limits of each."""
 
-    held = 0
+    def __init__(self, limits: HttpLimits) -> None:
+        self.limits = limits
+        self.held = 0
 
 
 class RequestBody:
@@ -34,7 +28,7 @@ class RequestBody:
     it.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, room: HeldBytes) -> None:
+    def __init__(self, scope: Scope, receive: Receive, room: BodyRoom) -> None:
         headers = {name for name, _ in scope["headers"]}
         self.complete = headers.isdisjoint((b"content-length", b"transfer-encoding"))
         """Whether the client has sent all of it."""
@@ -47,18 +41,20 @@ class RequestBody:
 
     async def read(self) -> ApiError | None:
         """Reads all of it; 408, 413 or 503 where that would take too much time or memory. Raises Interrupted."""
+        limits = self._room.limits
         while not self.complete:
             try:
-                part = await asyncio.wait_for(self._next(), BODY_SECONDS)
+                part = await asyncio.wait_for(self._next(), limits.body_seconds)
             except TimeoutError:
-                message = f"The body did not continue for {BODY_SECONDS:.0f} s; send the request again."
+                message = f"The body did not continue for {limits.body_seconds:g} s; send the request again."
                 return ApiError(408, message, code="request_timeout")
             self._held += len(part)
             self._room.held += len(part)
-            if self._held > BODY_LIMIT:
-                return too_large(BODY_LIMIT)
-            if self._room.held > BODIES_LIMIT:
-                return unavailable(BODIES_FULL, "bodies_full")
+            if self._held > limits.body_bytes:
+                return too_large(limits.body_bytes)
+            if self._room.held > limits.bodies_bytes:
+                message = f"Open requests hold {limits.bodies_bytes} bytes of prompts. Send the request again."
+                return unavailable(message, "bodies_full")
             self._parts.append(part)
         return None
 
@@ -70,7 +66,7 @@ class RequestBody:
         read = 0
         try:
             async with asyncio.timeout(DISCARD_SECONDS):
-                while not self.complete and read < DISCARD_LIMIT:
+                while not self.complete and read < self._room.limits.discard_bytes:
                     read += len(await self._next())
         except TimeoutError:
             return

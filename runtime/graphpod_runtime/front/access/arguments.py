@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from graphpod_policy import SamplingSource
+from graphpod_policy import SamplingSource, http_limits
+from graphpod_policy.http_limits import HttpLimits, Setting
 from graphpod_runtime.base.arguments import number, one_of
 
 ORIGIN = r"\*|https?://(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?|\[[0-9a-f:]+\])(?::[0-9]{1,5})?"
@@ -62,6 +63,24 @@ def add_http_options(parser: argparse.ArgumentParser) -> None:
         metavar="REQUESTS",
         help="trace so many of a million requests, and those whose client asks; default: all",
     )
+    for option, metavar, setting, what in (
+        ("--max-body-size", "BYTES", http_limits.BODY_BYTES, "largest body of a request; the server holds up to 16"),
+        ("--header-timeout", "SECONDS", http_limits.HEADER_SECONDS, "time for a request's header"),
+        ("--body-timeout", "SECONDS", http_limits.BODY_SECONDS, "time between two pieces of a request's body"),
+        (
+            "--read-timeout",
+            "SECONDS",
+            http_limits.READ_SECONDS,
+            "time in which a stream's client must read; other answers have three times as long",
+        ),
+    ):
+        group.add_argument(
+            option,
+            type=_within(setting, int if metavar == "BYTES" else float),
+            default=setting.default,
+            metavar=metavar,
+            help=f"{what}; {setting.least} to {setting.most}, default: %(default)s",
+        )
 
 
 def http_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -75,7 +94,12 @@ def http_options(options: argparse.Namespace) -> dict[str, Any]:
         "vllm_metric_names": options.vllm_metric_names,
         "otlp_endpoint": options.otlp_endpoint,
         "trace_sampling_per_million": options.trace_sampling_per_million,
+        "limits": HttpLimits(options.max_body_size, options.header_timeout, options.body_timeout, options.read_timeout),
     }
+
+
+def _within(setting: Setting, kind: type[int] | type[float]) -> Any:
+    return number(kind, setting.least, setting.most)
 
 
 def _matching(pattern: str, what: str) -> Any:

@@ -40,8 +40,8 @@ class Events(Protocol):
 
 
 class Chunks:
-    """`head` with the first piece, the events of each piece, `tail` (made when all has ended), `[DONE]`. `varies`: events of
-    one choice differ in more than their text.
+    """`head` with the first piece, the events of each piece, `tail` (made when all has ended), `[DONE]`. `varies`:
+    events of one choice differ in more than their text.
     """
 
     def __init__(

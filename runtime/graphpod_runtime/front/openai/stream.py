@@ -25,7 +25,7 @@ from graphpod_runtime.front.request_id import request_id
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, our_mistake, slow_reader
 from graphpod_runtime.front.requests.generation import Generation, Piece
-from graphpod_runtime.front.server.connection import ABORT
+from graphpod_runtime.front.server.connection import ABORT, READ
 from graphpod_runtime.wire.messages import FinishReason
 
 log = logging.getLogger("graphpod.front")
@@ -39,8 +39,6 @@ IDLE_SECONDS = 15.0
 COMMENT = b": waiting for tokens\n\n"
 SMALL_TOKENS = 512
 """Of an answer, and of what it repeats of its prompt. One takes some microseconds to read and to write."""
-STALLED_SECONDS = 60.0
-"""A client that reads nothing for so long, while there is something to read, is given up."""
 FAREWELL_SECONDS = 30.0
 """In which a client that was given up may read the error event; then its connection is dropped."""
 
@@ -97,11 +95,14 @@ class EventStream(Response):
         self._begun = self._ended = False
         self._opened: set[int] = set()
         """The choices that have had an event, of an answer that repeats its prompt."""
+        self._stalled_seconds: float
+        """A client that reads nothing for so long, while there is something to read, is given up."""
         self._id = ""
         """The request's, for the log."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._id = request_id(scope)
+        self._stalled_seconds = scope["extensions"][READ]["seconds"]
         try:
             with self._until:
                 await self._answer(receive, send)
@@ -180,12 +181,13 @@ class EventStream(Response):
         try:
             while True:
                 quiet = loop.time() - self._spoke
-                if self._sending and quiet >= STALLED_SECONDS:
-                    return give_up(f"nothing of it was read for {STALLED_SECONDS:.0f} s")
+                if self._sending and quiet >= self._stalled_seconds:
+                    return give_up(f"nothing of it was read for {self._stalled_seconds:g} s")
                 if not self._sending and quiet >= IDLE_SECONDS:
                     comment = asyncio.create_task(self._comment(send))
                     quiet = 0.0
-                await asyncio.sleep(min(IDLE_SECONDS, (STALLED_SECONDS if self._sending else IDLE_SECONDS) - quiet))
+                wait = self._stalled_seconds if self._sending else IDLE_SECONDS
+                await asyncio.sleep(min(IDLE_SECONDS, wait - quiet))
         finally:
             await _cancelled(comment)
 

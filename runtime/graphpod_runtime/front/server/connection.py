@@ -12,19 +12,14 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from graphpod_policy.http_limits import DEFAULT_LIMITS
 from graphpod_runtime.front.refusals import REFUSALS
 from graphpod_runtime.front.request_id import HEADER, new_id
 
-HEADER_SECONDS = 30.0
-"""A connection without a request: from its beginning, or from a request's first byte, to the end of the header."""
 HEADER_BYTES = 16 << 10
 """Of one request's address and header, and of anything else between two pieces of a body (extensions, trailers)."""
 FRAMING_BYTES = 32
 """At most, around one field of a header or one piece of a body that has no extensions."""
-UNREAD_SECONDS = 180.0
-"""A client that reads nothing of what waits for it for so long loses its connection. A stream gives its client up
-earlier, and says why (openai/stream.py); an answer in one piece waits here as a whole, whatever its size.
-"""
 MAX_AHEAD = 16
 """Requests that a client sends before it has the answer to an earlier one."""
 MAX_CONNECTIONS = 4096
@@ -35,6 +30,8 @@ HOP = (b"connection", b"upgrade", b"http2-settings")
 """Fields of a header that asks for another protocol."""
 ABORT = "graphpod.abort"
 """The extension of a request's scope that drops its connection at once, with what was not sent yet."""
+READ = "graphpod.read"
+"""That of how long a stream's client may read nothing."""
 
 
 def room_for_connections(files: int | None = None) -> int:
@@ -63,8 +60,9 @@ def _header_too_large() -> _Refused:
 
 
 class Connection(HttpToolsProtocol):
-    """One client's connection."""
+    """One client's connection. A server has a class of its own with its limits: uvicorn makes the connections."""
 
+    LIMITS = DEFAULT_LIMITS
     _waits: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None
@@ -134,7 +132,10 @@ class Connection(HttpToolsProtocol):
         self._header_read = False
         self._header = self._pieces = self._bytes = 0
         self._silent -= FRAMING_BYTES
-        self.scope["extensions"] = {ABORT: {"now": self.transport.abort}}
+        self.scope["extensions"] = {
+            ABORT: {"now": self.transport.abort},
+            READ: {"seconds": self.LIMITS.read_seconds},
+        }
 
     def on_url(self, url: bytes) -> None:
         """A part of its address."""
@@ -209,7 +210,7 @@ class Connection(HttpToolsProtocol):
 
     def _wait_for_a_header(self) -> None:
         if self._waits is None:
-            self._waits = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+            self._waits = self.loop.call_later(self.LIMITS.header_seconds, self.transport.close)
 
     def _stop_waiting(self) -> None:
         if self._waits is not None:
@@ -217,7 +218,8 @@ class Connection(HttpToolsProtocol):
             self._waits = None
 
     def _look_again_at(self, waiting: int) -> None:
-        self._unread = self.loop.call_later(UNREAD_SECONDS, self._look, waiting)
+        # A stream gives its client up earlier, and says why (openai/stream.py).
+        self._unread = self.loop.call_later(self.LIMITS.unread_seconds, self._look, waiting)
 
     def _look(self, before: int) -> None:
         """Drops the connection when as many bytes wait as `before`."""

@@ -1,7 +1,8 @@
 """The two listening sockets, and the servers that run on them.
 
 Sockets are bound and listening before anything heavy is imported: a probe that comes early waits in the kernel's
-queue for a moment instead of being refused. So this module imports the standard library only at its top.
+queue for a moment instead of being refused. So this module imports the standard library and the policy's words only
+at its top.
 """
 
 import contextlib
@@ -9,6 +10,8 @@ import errno
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from graphpod_policy.http_limits import DEFAULT_LIMITS, HttpLimits
 
 if TYPE_CHECKING:
     import uvicorn
@@ -58,7 +61,7 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def server(app: Any, certificate: "Certificate | None" = None) -> "uvicorn.Server":
+def server(app: Any, certificate: "Certificate | None" = None, limits: HttpLimits = DEFAULT_LIMITS) -> "uvicorn.Server":
     """A uvicorn server for `app` that leaves signals alone: the front decides what SIGTERM means. HTTPS with a
     `certificate`.
     """
@@ -74,8 +77,11 @@ def server(app: Any, certificate: "Certificate | None" = None) -> "uvicorn.Serve
         def capture_signals(self) -> Iterator[None]:
             yield
 
+    class Limited(Connection):
+        LIMITS = limits
+
     config = uvicorn.Config(
-        app, http=Connection, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none"
+        app, http=Limited, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none"
     )
     if certificate is None:
         return Server(config)
@@ -88,7 +94,7 @@ def server(app: Any, certificate: "Certificate | None" = None) -> "uvicorn.Serve
             await super().startup(sockets=[])
 
             def connection() -> asyncio.Protocol:
-                return Connection(config, self.server_state, self.lifespan.state)
+                return Limited(config, self.server_state, self.lifespan.state)
 
             for bound in sockets or ():
                 self.servers.append(

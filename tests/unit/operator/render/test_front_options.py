@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.api import duration, quantity
+from graphpod_operator.api.engine import HttpLimits
 from graphpod_operator.cache.service import Service
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.install.network_access import Access
@@ -11,7 +13,8 @@ from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
-from tests.unit.operator.objects import IMAGES, inference_service, planned
+from graphpod_policy import http_limits
+from tests.unit.operator.objects import IMAGES, INSTALLED, inference_service, planned
 from tests.unit.operator.render.test_network_policy import GIVEN
 
 TLS = {"tlsSecretRef": {"name": "cert"}}
@@ -44,10 +47,46 @@ def command(engine: dict[str, Any]) -> list[str]:
             {"tracing": {"endpoint": "http://c:4318", "samplingRatePerMillion": 0}},
             ["--otlp-endpoint", "http://c:4318", "--trace-sampling-per-million", "0"],
         ),
+        ({"httpLimits": {"bodySize": "4096Ki", "readTimeout": "1m"}}, []),
+        (
+            {"httpLimits": {"bodySize": "64Mi", "headerTimeout": "1500ms", "bodyTimeout": "1m", "readTimeout": "1h"}},
+            [
+                "--max-body-size",
+                "67108864",
+                "--header-timeout",
+                "1.5",
+                "--body-timeout",
+                "60",
+                "--read-timeout",
+                "3600",
+            ],
+        ),
     ],
 )
 def test_each_field_is_an_option_of_the_engine(engine: dict[str, Any], arguments: list[str]) -> None:
     assert command(engine) == arguments
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"bodySize": "64Ki"}, {"bodySize": "1"}, {"bodySize": "65Mi"}, {"headerTimeout": "999ms"}, {"readTimeout": "61m"}],
+)
+def test_limits_of_requests_have_bounds(limits: dict[str, str]) -> None:
+    outcome = desire(PlanInput(Service.of(inference_service(engine={"httpLimits": limits})), INSTALLED))
+    assert isinstance(outcome, Desired) == (limits == {"bodySize": "64Ki"})
+
+
+def test_the_api_has_the_bounds_and_defaults_of_the_command_line() -> None:
+    (body, *times), fields = (
+        (http_limits.BODY_BYTES, http_limits.HEADER_SECONDS, http_limits.BODY_SECONDS, http_limits.READ_SECONDS),
+        HttpLimits.model_fields,
+    )
+    made = HttpLimits()
+    assert [
+        quantity.whole(made.body_size),
+        *map(duration.seconds, (made.header_timeout, made.body_timeout, made.read_timeout)),
+    ] == [body.default, *(time.default for time in times)]
+    assert len(fields) == 1 + len(times)
 
 
 def test_with_tls_the_port_has_another_name_everywhere_so_that_no_pod_gets_the_others_traffic() -> None:

@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from graphpod_runtime.front.request_body import BODIES_LIMIT, BODY_LIMIT
+from graphpod_policy.http_limits import HttpLimits
 
 from .conftest import Front
 from .test_openai import CHAT, TEXT, say
 
 AT_ONCE = 50
-MEGABYTES = (BODY_LIMIT - 1000) // 2
+LIMITS = HttpLimits()
+MEGABYTES = (LIMITS.body_bytes - 1000) // 2
 
 
 def peak(front: Front) -> int:
@@ -81,7 +82,7 @@ def test_fifty_prompts_of_four_megabytes(own_front: Callable[..., Front]) -> Non
     assert codes["context_length_exceeded"] > 0
     assert (set(prober.answers), prober.answers[200] > 0) == ({200}, True)
     # A body exists as bytes, as JSON and as text.
-    assert peak(front) - before < 4 * BODIES_LIMIT
+    assert peak(front) - before < 4 * LIMITS.bodies_bytes
     nothing_is_left(front)
 
 

@@ -1,5 +1,6 @@
 """The command line of `serve`: what is refused before anything starts."""
 
+import argparse
 import json
 import socket
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import ExitCode
+from graphpod_policy.http_limits import HttpLimits
 from graphpod_runtime.cli import main
+from graphpod_runtime.front.access.arguments import add_http_options, http_options
 from tests.unit.runtime.api.test_local_config import SHAPE
 
 from .conftest import engine_json, write_model
@@ -24,6 +27,19 @@ def test_a_port_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         main(["serve", "--config", "engine.json", "--http-port", "65536"])
     assert "argument --http-port: 65536 is not 0 to 65535" in capsys.readouterr().err
+
+
+def test_the_limits_of_requests_are_options_with_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--max-body-size", "65536", "--header-timeout", "1.5", "--body-timeout", "2", "--read-timeout", "3600"]
+    for given, limits in ((words, HttpLimits(65536, 1.5, 2, 3600)), ([], HttpLimits())):
+        parser = argparse.ArgumentParser()
+        add_http_options(parser)
+        assert http_options(parser.parse_args(given))["limits"] == limits
+    for option, least in zip(words[::2], ("65536 to 67108864", *["1 to 3600"] * 3), strict=True):
+        with pytest.raises(SystemExit):
+            parser.parse_args([option, "0.5" if least[0] == "1" else "65535"])
+        assert f"argument {option}: " in (said := capsys.readouterr().err)
+        assert f"is not {least}" in said
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 
-from graphpod_runtime.front.request_body import BODY_LIMIT, DISCARD_LIMIT
+from graphpod_policy.http_limits import HttpLimits
 from graphpod_runtime.front.server import connection
 from graphpod_runtime.front.server.connection import (
     FREE_PIECES,
@@ -25,6 +25,7 @@ from .conftest import Front
 
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
+LIMITS = HttpLimits()
 TINY, LARGE = b"1\r\nx\r\n", b"10000\r\n" + b" " * 65536 + b"\r\n"
 
 
@@ -77,7 +78,11 @@ def told(answer: bytes) -> tuple[int, str]:
         (POST + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400, "not HTTP/1.1"),
         (b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n", 400, "no proxy"),
         (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * (2 + MAX_AHEAD), 400, "More than 16 requests were sent ahead"),
-        (POST + f"content-length: {BODY_LIMIT + 1}\r\nexpect: 100-continue\r\n\r\n".encode(), 413, "larger than"),
+        (
+            POST + f"content-length: {LIMITS.body_bytes + 1}\r\nexpect: 100-continue\r\n\r\n".encode(),
+            413,
+            "larger than",
+        ),
     ],
 )
 def test_what_is_no_request_is_told_why(front: Front, request_bytes: bytes, status: int, words: str) -> None:
@@ -88,7 +93,7 @@ def test_what_is_no_request_is_told_why(front: Front, request_bytes: bytes, stat
 
 @pytest.mark.parametrize("head", [CHUNKED, POST + b"content-length: 99999999999\r\n\r\n"])
 def test_a_body_without_end_is_cut_off(front: Front, head: bytes) -> None:
-    parts = 2 * (BODY_LIMIT + DISCARD_LIMIT) // len(LARGE) + 200
+    parts = 2 * (LIMITS.body_bytes + LIMITS.discard_bytes) // len(LARGE) + 200
     sent, _ = send(front, head, *[LARGE] * parts)
     assert sent < parts * len(LARGE)
     assert "Traceback" not in front.log.read_text()
@@ -114,12 +119,12 @@ async def answers_once(scope: Any, receive: Any, send: Any) -> None:
 class Serving:
     """A server in this process, and clients of it."""
 
-    def __init__(self, app: Any = answers_once) -> None:
-        self._app = app
+    def __init__(self, app: Any = answers_once, limits: HttpLimits = LIMITS) -> None:
+        self._app, self._limits = app, limits
 
     async def __aenter__(self) -> "Serving":
         self._bound = listen("127.0.0.1", 0)
-        self._server: uvicorn.Server = server(self._app)
+        self._server: uvicorn.Server = server(self._app, limits=self._limits)
         self._task = asyncio.create_task(self._server.serve([self._bound]))
         return self
 
@@ -143,11 +148,9 @@ class Serving:
         return await asyncio.open_connection(*self._bound.getsockname()[:2])
 
 
-def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEADER_SECONDS", 0.05)
-
+def test_a_connection_that_sends_no_request_is_closed() -> None:
     async def run() -> None:
-        async with Serving() as serving:
+        async with Serving(limits=HttpLimits(header_seconds=0.05)) as serving:
             for beginning in (b"", b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\nhost: x\r\n\r\nG"):
                 reader, writer = await serving.connect()
                 writer.write(beginning)
@@ -237,9 +240,7 @@ def test_a_client_that_goes_ends_the_request_that_is_answered_whatever_it_sent_a
     asyncio.run(run())
 
 
-def test_a_slow_header_does_not_cut_the_answer_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEADER_SECONDS", 0.05)
-
+def test_a_slow_header_does_not_cut_the_answer_before_it() -> None:
     async def run() -> None:
         finish = asyncio.Event()
 
@@ -247,7 +248,7 @@ def test_a_slow_header_does_not_cut_the_answer_before_it(monkeypatch: pytest.Mon
             await finish.wait()
             await answers_once(scope, receive, send)
 
-        async with Serving(slow) as serving:
+        async with Serving(slow, HttpLimits(header_seconds=0.05)) as serving:
             reader, writer = await serving.connect()
             writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\nGET / HT")
             await asyncio.sleep(0.2)
@@ -267,11 +268,9 @@ def large_answer(size: int) -> Any:
     return answers
 
 
-def test_a_client_that_reads_nothing_of_a_long_answer_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "UNREAD_SECONDS", 0.05)
-
+def test_a_client_that_reads_nothing_of_a_long_answer_loses_its_connection() -> None:
     async def run() -> None:
-        async with Serving(large_answer(32 << 20)) as serving:
+        async with Serving(large_answer(32 << 20), HttpLimits(read_seconds=0.02)) as serving:
             reader, writer = await serving.connect()
             writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 import uvicorn
 
+from graphpod_policy.http_limits import HttpLimits
 from graphpod_runtime.front.drain import drain
 from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
 from graphpod_runtime.front.middleware import ApiMiddleware
@@ -24,7 +25,7 @@ from .conftest import ServingConfig, engine_json
 
 def gate_of(status: Status) -> ApiMiddleware:
     metrics = FrontMetrics("echo")
-    return ApiMiddleware(status, metrics, ServerInfo(status, Exporter(metrics, status)))
+    return ApiMiddleware(status, metrics, ServerInfo(status, Exporter(metrics, status)), None, HttpLimits())
 
 
 async def asked(gate: ApiMiddleware) -> list[dict[str, Any]]:

@@ -13,12 +13,12 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from starlette.routing import Route
 
+from graphpod_policy.http_limits import BODY_BYTES
 from graphpod_runtime.front.anthropic.request import CountRequest, MessagesRequest
 from graphpod_runtime.front.openai.api import ENDPOINTS, openai_app
 from graphpod_runtime.front.openai.parse import Parser
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
-from graphpod_runtime.front.request_body import BODY_LIMIT
 from graphpod_runtime.front.requests.errors import Code
 
 from .conftest import Front, write_model
@@ -344,13 +344,13 @@ def test_a_refusal_repeats_no_more_than_the_beginning_of_what_was_sent(front: Fr
 
 
 def test_a_body_beyond_the_limit_is_refused_whether_it_says_its_length_or_not(front: Front) -> None:
-    body = json.dumps(say("x" * BODY_LIMIT)).encode()
+    body = json.dumps(say("x" * BODY_BYTES.default)).encode()
     declared = front.post(CHAT, body)
     assert (declared.status_code, error_of(declared)["code"]) == (413, "request_too_large")
     pieces = (body[at : at + 65536] for at in range(0, len(body), 65536))
     chunked = httpx2.post(front.http + CHAT, content=pieces, headers={"content-type": "application/json"})
     assert chunked.status_code == 413
-    assert f"larger than {BODY_LIMIT} bytes" in error_of(chunked)["message"]
+    assert f"larger than {BODY_BYTES.default} bytes" in error_of(chunked)["message"]
     assert front.post(CHAT, say("x")).status_code == 200
 
 

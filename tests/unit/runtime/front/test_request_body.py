@@ -7,16 +7,10 @@ from typing import Any
 
 import pytest
 
-from graphpod_runtime.front import request_body as limits
-from graphpod_runtime.front.request_body import (
-    BODIES_LIMIT,
-    BODY_LIMIT,
-    DISCARD_LIMIT,
-    HeldBytes,
-    Interrupted,
-    RequestBody,
-)
+from graphpod_policy.http_limits import HttpLimits
+from graphpod_runtime.front.request_body import BodyRoom, Interrupted, RequestBody
 
+LIMITS = HttpLimits(body_bytes=1 << 20, body_seconds=0.01)
 PIECE = b"x" * 65536
 GONE = {"type": "http.disconnect"}
 
@@ -38,13 +32,13 @@ def piece(body: bytes, more: bool = True) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-def body_of(client: Client, room: HeldBytes | None = None, *headers: tuple[bytes, bytes]) -> RequestBody:
-    return RequestBody({"headers": [(b"transfer-encoding", b"chunked"), *headers]}, client, room or HeldBytes())
+def body_of(client: Client, room: BodyRoom | None = None, *headers: tuple[bytes, bytes]) -> RequestBody:
+    return RequestBody({"headers": [(b"transfer-encoding", b"chunked"), *headers]}, client, room or BodyRoom(LIMITS))
 
 
 def test_a_body_comes_whole_and_its_room_is_given_back_once_it_has_been_read() -> None:
     async def run() -> None:
-        room = HeldBytes()
+        room = BodyRoom(LIMITS)
         incoming = body_of(Client(piece(b"ab"), piece(b"c", more=False)), room)
         assert await incoming.read() is None
         assert await incoming.receive() == piece(b"abc", more=False)
@@ -59,14 +53,14 @@ def test_a_body_comes_whole_and_its_room_is_given_back_once_it_has_been_read() -
 
 def test_a_body_beyond_a_limit_is_refused_and_given_back() -> None:
     async def run() -> None:
-        room = HeldBytes()
+        room = BodyRoom(LIMITS)
         endless = body_of(Client(then=piece(PIECE)), room)
         refusal = await endless.read()
         assert refusal is not None
         assert (refusal.status, refusal.code) == (413, "request_too_large")
-        assert room.held <= BODY_LIMIT + len(PIECE)
+        assert room.held <= LIMITS.body_bytes + len(PIECE)
         endless.release()
-        room.held = BODIES_LIMIT
+        room.held = LIMITS.bodies_bytes
         refusal = await body_of(Client(piece(b"x")), room).read()
         assert refusal is not None
         assert (refusal.status, refusal.code) == (503, "bodies_full")
@@ -76,11 +70,11 @@ def test_a_body_beyond_a_limit_is_refused_and_given_back() -> None:
 
 def test_of_a_refused_body_a_bounded_part_is_read_and_nothing_kept() -> None:
     async def run() -> None:
-        client, room = Client(then=piece(PIECE)), HeldBytes()
+        client, room = Client(then=piece(PIECE)), BodyRoom(LIMITS)
         endless = body_of(client, room)
         await endless.discard()
         assert (endless.complete, room.held) == (False, 0)
-        assert DISCARD_LIMIT <= client.bytes <= DISCARD_LIMIT + len(PIECE)
+        assert LIMITS.discard_bytes <= client.bytes <= LIMITS.discard_bytes + len(PIECE)
         short = body_of(Client(piece(PIECE), piece(PIECE, more=False)))
         await short.discard()
         assert short.complete
@@ -95,14 +89,16 @@ def test_a_client_that_waits_for_a_word_is_not_asked_for_a_body_that_is_refused(
     assert (client.bytes, incoming.complete) == (0, False)
 
 
-def test_a_body_that_stops_coming_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_stops_coming_is_given_up() -> None:
     async def never() -> Any:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(limits, "BODY_SECONDS", 0.01)
-    refusal = asyncio.run(RequestBody({"headers": [(b"content-length", b"5")]}, never, HeldBytes()).read())
+    refusal = asyncio.run(RequestBody({"headers": [(b"content-length", b"5")]}, never, BodyRoom(LIMITS)).read())
     assert refusal is not None
-    assert refusal.status == 408
+    assert (refusal.status, refusal.message) == (
+        408,
+        "The body did not continue for 0.01 s; send the request again.",
+    )
 
 
 def test_a_client_that_goes_is_noticed() -> None:

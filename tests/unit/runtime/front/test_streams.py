@@ -24,7 +24,7 @@ from graphpod_runtime.front.requests import engine_stream
 from graphpod_runtime.front.requests.engine_client import EngineClient
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.generation import Generation, Options, Piece
-from graphpod_runtime.front.server.connection import ABORT
+from graphpod_runtime.front.server.connection import ABORT, READ
 from graphpod_runtime.front.text.tokenizer import Tokenizer
 from graphpod_runtime.wire.messages import Event, Finished, FinishReason, Heartbeat, Logprob, Tokens
 from graphpod_runtime.wire.socket import WIRE, EngineEnd
@@ -42,7 +42,6 @@ OPTIONS = Options((100, 100), 0.0, 1.0, 0, 0.0, (), (), False)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads nothing is given up within a tenth of a second."""
     monkeypatch.setattr(stream, "IDLE_SECONDS", 0.02)
-    monkeypatch.setattr(stream, "STALLED_SECONDS", 0.1)
     monkeypatch.setattr(stream, "FAREWELL_SECONDS", 0.05)
 
 
@@ -89,7 +88,8 @@ def test_what_waits_is_bounded_with_the_alternatives_that_it_names(
 class Wired:
     """A generation whose engine is the test, and what its stream sends."""
 
-    def __init__(self, folder: Path, prompts: int = 1) -> None:
+    def __init__(self, folder: Path, prompts: int = 1, read_seconds: float = 60) -> None:
+        self._read_seconds = read_seconds
         tokenizer = Tokenizer(write_model(folder / "model"))
         self.metrics = FrontMetrics("echo")
         self.client = EngineClient(lambda event: None, NO_ENGINE)
@@ -110,7 +110,7 @@ class Wired:
         self._stream = EventStream(generation, Chunks(encode, [], list), self.until)
 
     async def __aenter__(self) -> "Wired":
-        scope = {"headers": [], "extensions": {ABORT: {"now": self.dropped.set}}}
+        scope = {"headers": [], "extensions": {ABORT: {"now": self.dropped.set}, READ: {"seconds": self._read_seconds}}}
         self._answering = asyncio.create_task(self._stream(scope, self._receive, self._send))
         await self.eventually(lambda: self.client.open > 0)
         return self
@@ -172,9 +172,11 @@ class Wired:
         self.sent.append(message.get("body", b""))
 
 
-def wired(folder: Path, test: Callable[[Wired], Coroutine[Any, Any, None]], prompts: int = 1) -> None:
+def wired(
+    folder: Path, test: Callable[[Wired], Coroutine[Any, Any, None]], prompts: int = 1, read_seconds: float = 60
+) -> None:
     async def run() -> None:
-        async with Wired(folder, prompts) as subject:
+        async with Wired(folder, prompts, read_seconds) as subject:
             await test(subject)
 
     asyncio.run(run())
@@ -264,7 +266,7 @@ def test_a_client_that_reads_nothing_of_a_finished_answer_is_given_up(tmp_path: 
         await subject.ended()
         assert (subject.sent[-1], subject.dropped.is_set()) == (b"<until>", True)
 
-    wired(tmp_path, test)
+    wired(tmp_path, test, read_seconds=0.1)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -274,7 +276,7 @@ def test_a_client_that_does_not_read_while_nothing_comes_is_given_up_with_a_reas
         await subject.ended()
         assert subject.reasons == [FinishReason.SlowReader]
 
-    wired(tmp_path, test)
+    wired(tmp_path, test, read_seconds=0.1)
 
 
 def test_a_reader_that_stops_harms_no_other_stream(own_front: Callable[..., Front]) -> None:

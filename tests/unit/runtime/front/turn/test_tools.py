@@ -94,7 +94,9 @@ def test_a_call_whose_name_and_arguments_come_together_has_two_events(tool_front
     with tool_front.client().chat.completions.stream(**body) as helper:
         [choice] = helper.get_final_completion().choices
     calls = choice.message.tool_calls or []
-    assert [(call.function.name, call.function.arguments) for call in calls] == [("get_weather", '{"city": "Kyiv"}')] * 2
+    assert [(call.function.name, call.function.arguments) for call in calls] == [
+        ("get_weather", '{"city": "Kyiv"}')
+    ] * 2
 
 
 def test_without_tools_or_with_choice_none_calls_are_text(tool_front: Front) -> None:
