@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.models.layer_functions import LayerFunctions
+from graphpod_runtime.models.layer_functions import Forms, LayerFunctions
 from graphpod_runtime.models.norm import RmsNorm
 from graphpod_runtime.models.rope import rope_tables
-from graphpod_runtime.models.tensor_destination import Target
+from graphpod_runtime.models.tensor_destination import Destination, Target
+from graphpod_runtime.models.weights.weight import PlainWeight, Weight
 
 
 class Linear(nn.Module):
@@ -23,7 +24,7 @@ class Linear(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, dtype: torch.dtype, *, bias: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(outputs, inputs, dtype=dtype), requires_grad=False)
+        self.weight: Weight = PlainWeight(inputs, outputs, dtype)
         self.bias = nn.Parameter(torch.empty(outputs, dtype=dtype), requires_grad=False) if bias else None
 
 
@@ -34,9 +35,12 @@ def _norm(shape: ModelShape, width: int, dtype: torch.dtype) -> RmsNorm:
 class DecoderLayer(nn.Module):
     """One layer. q, k and v are one matrix, gate and up are another: two reads of the input instead of five."""
 
-    def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype, functions: LayerFunctions) -> None:
+    functions: LayerFunctions
+    """Set by the body, which shares them among layers."""
+
+    def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.index, self.functions = index, functions
+        self.index = index
         hidden, attention = shape.hidden, shape.heads * shape.head_dim
         self.norm_before_attention = _norm(shape, hidden, dtype)
         heads = attention + 2 * shape.kv_heads * shape.head_dim
@@ -50,19 +54,23 @@ class DecoderLayer(nn.Module):
         self.down = Linear(shape.intermediate, hidden, dtype, bias=shape.mlp_bias)
         self.norm_result = _norm(shape, hidden, dtype) if shape.norm_results else None
 
+    @property
+    def forms(self) -> Forms:
+        return Forms(*(linear.weight.form for linear in (self.qkv, self.out, self.gate_up, self.down)))
+
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
         """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
         attended = self._attended(x, cosines, sines, attend)
         result: Tensor = self.functions.after(
             attended,
             x,
-            self.out.weight,
+            self.out.weight.tensors(),
             self.out.bias,
             _weight(self.norm_attended),
             self.norm_before_mlp.weight,
-            self.gate_up.weight,
+            self.gate_up.weight.tensors(),
             self.gate_up.bias,
-            self.down.weight,
+            self.down.weight.tensors(),
             self.down.bias,
             _weight(self.norm_result),
         )
@@ -76,7 +84,7 @@ class DecoderLayer(nn.Module):
             cosines,
             sines,
             self.norm_before_attention.weight,
-            self.qkv.weight,
+            self.qkv.weight.tensors(),
             self.qkv.bias,
             _weight(self.norm_q),
             _weight(self.norm_k),
@@ -99,8 +107,12 @@ class DecoderBody(nn.Module):
     def __init__(self, shape: ModelShape, dtype: torch.dtype, max_model_len: int) -> None:
         super().__init__()
         self.shape = shape
-        self.functions = LayerFunctions(shape)
-        self.layers = nn.ModuleList(DecoderLayer(shape, index, dtype, self.functions) for index in range(shape.layers))
+        layers = [DecoderLayer(shape, index, dtype) for index in range(shape.layers)]
+        self.functions = {forms: LayerFunctions(shape, forms) for forms in dict.fromkeys(one.forms for one in layers)}
+        """Of layers by the forms of their weights."""
+        for layer in layers:
+            layer.functions = self.functions[layer.forms]
+        self.layers = nn.ModuleList(layers)
         # The tables are computed, never loaded: they must be real even while the weights are on the meta device.
         with torch.device("cpu"):
             tables = rope_tables(max_model_len, shape.head_dim, shape.rope_theta, dtype, shape.stretch)
@@ -152,13 +164,14 @@ class Decoder(nn.Module):
         return normed
 
     def compile_halves(self, cache: CompileCache | None) -> None:
-        self.body.functions.compile(cache)
+        for functions in self.body.functions.values():
+            functions.compile(cache)
 
     def module(self) -> nn.Module:
         return self
 
-    def targets(self) -> dict[str, Target]:
-        targets = {
+    def targets(self) -> dict[str, Destination]:
+        targets: dict[str, Destination] = {
             "model.embed_tokens.weight": _whole(self.embedding),
             "model.norm.weight": self._normed(self.norm),
         }
@@ -169,8 +182,8 @@ class Decoder(nn.Module):
             targets |= {f"model.layers.{index}.{name}": target for name, target in self._of_layer(layer).items()}
         return targets
 
-    def _of_layer(self, layer: DecoderLayer) -> dict[str, Target]:
-        shape, targets = self.shape, dict[str, Target]()
+    def _of_layer(self, layer: DecoderLayer) -> dict[str, Destination]:
+        shape, targets = self.shape, dict[str, Destination]()
         q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         for name, linear, first, rows in (
             ("self_attn.q_proj", layer.qkv, 0, q_rows),
@@ -181,7 +194,8 @@ class Decoder(nn.Module):
             ("mlp.up_proj", layer.gate_up, shape.intermediate, shape.intermediate),
             ("mlp.down_proj", layer.down, 0, shape.hidden),
         ):
-            targets[f"{name}.weight"] = Target(linear.weight, first, rows)
+            for suffix, destination in linear.weight.destinations(first, rows).items():
+                targets[f"{name}.{suffix}"] = destination
             if linear.bias is not None:
                 targets[f"{name}.bias"] = Target(linear.bias, first, rows)
         for name, norm in (

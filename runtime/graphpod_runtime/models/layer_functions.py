@@ -1,11 +1,12 @@
 """The two halves of a layer, before and after attention, as functions whose weights are arguments.
 
-All layers share them, so each is compiled once for the whole model, for any number of rows.
+All layers whose weights have the same forms share them, so each is compiled once for the whole model, for any number of
+rows.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.nn.functional as functional
 from torch import Tensor
@@ -13,11 +14,23 @@ from torch import Tensor
 from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.base.shapes import Activation, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
-from graphpod_runtime.kernels.matrix_product import TRITON, add_product, product
+from graphpod_runtime.kernels.matrix_product import TRITON, add_product
 from graphpod_runtime.models.norm import rms_norm
 from graphpod_runtime.models.rope import apply_rope
+from graphpod_runtime.models.weights.product import Form, Tensors, matmul
 
 Function = Callable[..., Any]
+Nested = Tensor | None | Tensors
+"""An argument of a half."""
+
+
+class Forms(NamedTuple):
+    """Of the weights of a layer."""
+
+    qkv: Form = Form.Plain
+    out: Form = Form.Plain
+    gate_up: Form = Form.Plain
+    down: Form = Form.Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,7 @@ class Before:
     kv_heads: int
     head_dim: int
     eps: float
+    form: Form = Form.Plain
 
     def __call__(
         self,
@@ -35,16 +49,16 @@ class Before:
         cosines: Tensor,
         sines: Tensor,
         norm: Tensor,
-        qkv: Tensor,
+        qkv: Tensors,
         bias: Tensor | None,
         norm_q: Tensor | None,
         norm_k: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         return self.rotated(self.projected(x, norm, qkv, bias), cosines, sines, norm_q, norm_k)
 
-    def projected(self, x: Tensor, norm: Tensor, qkv: Tensor, bias: Tensor | None) -> Tensor:
+    def projected(self, x: Tensor, norm: Tensor, qkv: Tensors, bias: Tensor | None) -> Tensor:
         """[tokens, heads + 2 · kv_heads, d], not rotated."""
-        heads = product(rms_norm(x, norm, self.eps), qkv, bias)
+        heads = matmul(self.form, rms_norm(x, norm, self.eps), qkv, bias)
         # Their number is named, not left to be inferred: a compiler may know no division of symbols.
         return heads.view(x.shape[0], self.heads + 2 * self.kv_heads, self.head_dim)
 
@@ -75,43 +89,44 @@ class After:
 
     eps: float
     activation: Activation
+    forms: Forms = Forms()  # noqa: RUF009 (a tuple of enums)
 
     def __call__(
         self,
         attended: Tensor,
         x: Tensor,
-        out: Tensor,
+        out: Tensors,
         out_bias: Tensor | None,
         norm_attended: Tensor | None,
         norm: Tensor,
-        gate_up: Tensor,
+        gate_up: Tensors,
         gate_up_bias: Tensor | None,
-        down: Tensor,
+        down: Tensors,
         down_bias: Tensor | None,
         norm_result: Tensor | None,
     ) -> Tensor:
-        x = x + self._normed(product(attended, out, out_bias), norm_attended)
+        x = x + self._normed(matmul(self.forms.out, attended, out, out_bias), norm_attended)
         gated = self.gated(x, norm, gate_up, gate_up_bias)
-        return x + self._normed(product(gated, down, down_bias), norm_result)
+        return x + self._normed(matmul(self.forms.down, gated, down, down_bias), norm_result)
 
     def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return x if weight is None else rms_norm(x, weight, self.eps)
 
-    def gated(self, x: Tensor, norm: Tensor, gate_up: Tensor, bias: Tensor | None) -> Tensor:
+    def gated(self, x: Tensor, norm: Tensor, gate_up: Tensors, bias: Tensor | None) -> Tensor:
         """[tokens, intermediate]. The widest tensors of a model are here, and size the graph pool: none is kept for
         longer than it is read, and the product takes no third one."""
-        gate, up = product(rms_norm(x, norm, self.eps), gate_up, bias).chunk(2, dim=-1)
+        gate, up = matmul(self.forms.gate_up, rms_norm(x, norm, self.eps), gate_up, bias).chunk(2, dim=-1)
         if self.activation is Activation.GeluTanh:
             return functional.gelu(gate, approximate="tanh").mul_(up)
         return functional.silu(gate).mul_(up)
 
 
 class LayerFunctions:
-    """Both, plain until `compile`."""
+    """Both, as written until `compile`."""
 
-    def __init__(self, shape: ModelShape) -> None:
-        self._before = Before(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps)
-        self._after = After(shape.norm_eps, shape.activation)
+    def __init__(self, shape: ModelShape, forms: Forms) -> None:
+        self._before = Before(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps, forms.qkv)
+        self._after = After(shape.norm_eps, shape.activation, forms)
         self.before: Function = self._before
         self.after: Function = self._after
 
@@ -139,7 +154,7 @@ class CompiledBefore:
         cosines: Tensor,
         sines: Tensor,
         norm: Tensor,
-        qkv: Tensor,
+        qkv: Tensors,
         bias: Tensor | None,
         norm_q: Tensor | None,
         norm_k: Tensor | None,
@@ -155,27 +170,27 @@ class CompiledBefore:
             rotate_into(heads, cosines, sines, norms, before.eps, (q, k, v))
         else:
             arguments = (x, cosines, sines, norm, qkv, bias, norm_q, norm_k, q, k, v)
-            last = len(arguments)
+            last = len(_flat(arguments))
             self._coded(self._into, arguments, (0, 1, 2, last - 3, last - 2, last - 1))
         return q, k, v
 
-    def _coded(
-        self, function: Function, arguments: tuple[Tensor | None, ...], rows: tuple[int, ...]
-    ) -> tuple[Tensor, ...]:
+    def _coded(self, function: Function, arguments: tuple[Nested, ...], rows: tuple[int, ...]) -> tuple[Tensor, ...]:
+        flat = _flat(arguments)
         if self._code is None:
-            self._code = self._cache.code(Compiled.Before, repr(self._before), function, arguments, rows)
-        return self._code(*arguments)
+            taking = _taking_flat(function, arguments)
+            self._code = self._cache.code(Compiled.Before, repr(self._before), taking, flat, rows)
+        return self._code(*flat)
 
-    def _into(self, *arguments: Tensor | None) -> None:
+    def _into(self, *arguments: Any) -> None:
         *given, q, k, v = arguments
-        for place, result in zip((q, k, v), self._before(*given), strict=True):  # type: ignore[arg-type]
-            place.copy_(result)  # type: ignore[union-attr]
+        for place, result in zip((q, k, v), self._before(*given), strict=True):
+            place.copy_(result)
 
 
 class CompiledAfter:
     """After, compiled between its two residual sums where it can be: a matrix product adds to `x` in place and at no
-    cost, where the compiler would copy `x` first. Then `x` is overwritten. With norms or biases of the products the
-    whole function is compiled.
+    cost, where the compiler would copy `x` first. Then `x` is overwritten. With norms or biases of the products, or
+    weights of another form, the whole function is compiled.
     """
 
     def __init__(self, after: After, cache: CompileCache) -> None:
@@ -186,29 +201,50 @@ class CompiledAfter:
         self,
         attended: Tensor,
         x: Tensor,
-        out: Tensor,
+        out: Tensors,
         out_bias: Tensor | None,
         norm_attended: Tensor | None,
         norm: Tensor,
-        gate_up: Tensor,
+        gate_up: Tensors,
         gate_up_bias: Tensor | None,
-        down: Tensor,
+        down: Tensors,
         down_bias: Tensor | None,
         norm_result: Tensor | None,
     ) -> Tensor:
         after = self._after
-        if not (out_bias is norm_attended is down_bias is norm_result is None):
+        plain = after.forms.out is after.forms.down is Form.Plain
+        if not (plain and out_bias is norm_attended is down_bias is norm_result is None):
             whole = (attended, x, out, out_bias, norm_attended, norm)
             rest = (gate_up, gate_up_bias, down, down_bias, norm_result)
             (result,) = self._coded(Compiled.After, after, (*whole, *rest), (0, 1))
             return result
-        add_product(x, attended, out)
+        add_product(x, attended, *out)  # type: ignore[arg-type]
         (gated,) = self._coded(Compiled.Mlp, after.gated, (x, norm, gate_up, gate_up_bias), (0,))
-        return add_product(x, gated, down)
+        return add_product(x, gated, *down)  # type: ignore[arg-type]
 
     def _coded(
-        self, name: str, function: Function, arguments: tuple[Tensor | None, ...], rows: tuple[int, ...]
+        self, name: str, function: Function, arguments: tuple[Nested, ...], rows: tuple[int, ...]
     ) -> tuple[Tensor, ...]:
+        flat = _flat(arguments)
         if self._code is None:
-            self._code = self._cache.code(name, repr(self._after), function, arguments, rows)
-        return self._code(*arguments)
+            self._code = self._cache.code(name, repr(self._after), _taking_flat(function, arguments), flat, rows)
+        return self._code(*flat)
+
+
+def _flat(arguments: tuple[Nested, ...]) -> Tensors:
+    """`arguments`, a weight taken apart into its tensors: compiled code takes no tuples."""
+    return tuple(leaf for each in arguments for leaf in (each if isinstance(each, tuple) else (each,)))
+
+
+def _taking_flat(function: Function, arguments: tuple[Nested, ...]) -> Function:
+    """`function`, taking what `_flat` makes of arguments like these."""
+    spans, at = [], 0
+    for each in arguments:
+        width = len(each) if isinstance(each, tuple) else None
+        spans.append((at, width))
+        at += 1 if width is None else width
+
+    def taking(*flat: Tensor | None) -> Any:
+        return function(*[flat[at] if width is None else flat[at : at + width] for at, width in spans])
+
+    return taking

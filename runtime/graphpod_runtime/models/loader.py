@@ -16,6 +16,7 @@ from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.kv_scales import KvScales
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.registry import build
+from graphpod_runtime.models.tensor_destination import TensorInvalid
 
 IGNORED = ("rotary_emb.inv_freq",)
 """Suffixes of tensors that old checkpoints carry and that are computed here."""
@@ -51,13 +52,16 @@ def load_model(
             raise ModelInvalid(
                 f"{file}: tensor {stored_name} has no place in {shape.architecture}; use the config.json of this model"
             )
-        view = targets[name].view
-        if tensor.shape != view.shape:
+        target = targets[name]
+        if tensor.shape != target.shape:
             raise ModelInvalid(
-                f"{file}: {stored_name} has shape {list(tensor.shape)}, config.json says {list(view.shape)}; "
+                f"{file}: {stored_name} has shape {list(tensor.shape)}, config.json says {list(target.shape)}; "
                 "the two are of different models"
             )
-        targets[name].fill(tensor, read)
+        try:
+            target.fill(tensor, read)
+        except TensorInvalid as error:
+            raise ModelInvalid(f"{file}: {stored_name} {error}") from error
         missing.discard(name)
     if missing:
         raise ModelInvalid(

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.models.tensor_destination import Target
+from graphpod_runtime.models.tensor_destination import Destination
 
 
 class Model(Protocol):
@@ -33,7 +33,7 @@ class Model(Protocol):
     def final(self, hidden: Tensor) -> Tensor:
         """[rows, hidden] -> [rows, hidden], by the final norm: what `head` makes logits of."""
 
-    def targets(self) -> "dict[str, Target]":
+    def targets(self) -> dict[str, Destination]:
         """For each tensor name of a Hugging Face checkpoint: where it goes."""
 
     def compile_halves(self, cache: CompileCache | None) -> None:

@@ -1,6 +1,8 @@
 """Where a tensor of a checkpoint goes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor, nn
 
@@ -8,6 +10,23 @@ from graphpod_runtime.base.progress import OnProgress, ignore_progress
 
 PIECE_BYTES = 64 << 20
 """Weights are taken in pieces of this size at most: at 1 MB/s, a piece a minute, reading is seen to go on."""
+
+
+class Destination(Protocol):
+    """What takes one tensor of a checkpoint."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Of the tensor."""
+
+    def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
+        """Takes `tensor`, which has `shape`, piece by piece; `read` is called after each: a mapped tensor is read from
+        storage as it is copied. TensorInvalid for one whose values cannot be what it is for.
+        """
+
+
+class TensorInvalid(ValueError):
+    """What is wrong with a tensor of a checkpoint; the message goes on from its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +44,11 @@ class Target:
         """The rows to fill."""
         return self.parameter.data[self.first : self.first + self.rows]
 
+    @property
+    def shape(self) -> Sequence[int]:
+        return self.view.shape
+
     def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
-        """Takes `tensor`, which has the shape of `view`, piece by piece; `read` is called after each: a mapped tensor
-        is read from storage as it is copied.
-        """
         rows = max(1, PIECE_BYTES * self.rows // max(1, tensor.nbytes))
         for piece, into in zip(tensor.split(rows), self.view.split(rows), strict=True):
             into.copy_(piece)

@@ -1,0 +1,1 @@
+"""Matrices of layers, in every form that checkpoints store them in."""

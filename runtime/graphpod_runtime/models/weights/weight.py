@@ -1,0 +1,52 @@
+"""One matrix of a layer."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from graphpod_runtime.models.tensor_destination import Destination, Target
+from graphpod_runtime.models.weights.product import Form, Tensors, matmul
+
+
+class Weight(Protocol):
+    """A matrix [out, in] in some form. A model asks for its product and for nothing else."""
+
+    @property
+    def form(self) -> Form: ...
+
+    def tensors(self) -> Tensors:
+        """As `product.matmul` takes them; their addresses never change."""
+
+    def matmul(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x [rows, in] -> [rows, out]"""
+
+    def destinations(self, first: int, rows: int) -> Mapping[str, Destination]:
+        """Where the tensors of a checkpoint go that make up rows [first, first + rows): by what their names have
+        behind the module's."""
+
+    def fill(self, matrix: Tensor) -> None:
+        """Takes `matrix` [out, in], of any element type, stored as its form stores it."""
+
+
+class PlainWeight(nn.Module):
+    """A matrix of the activations' type; may hold several fused projections."""
+
+    form = Form.Plain
+
+    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.empty(outputs, inputs, dtype=dtype), requires_grad=False)
+
+    def tensors(self) -> Tensors:
+        return (self.matrix,)
+
+    def matmul(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        return matmul(self.form, x, self.tensors(), bias)
+
+    def destinations(self, first: int, rows: int) -> Mapping[str, Destination]:
+        return {"weight": Target(self.matrix, first, rows)}
+
+    def fill(self, matrix: Tensor) -> None:
+        self.matrix.data.copy_(matrix)
