@@ -14,8 +14,8 @@ from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.engine.forward.graph_policies import Eager, GraphPolicy
-from graphpod_runtime.engine.forward.inputs import dummy_inputs
-from graphpod_runtime.engine.forward.passes import Code, Pass
+from graphpod_runtime.engine.forward.inputs import dummy_inputs, padded_step
+from graphpod_runtime.engine.forward.passes import Code, Pass, first_rows
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.graphs.break_arena import narrowed
 from graphpod_runtime.graphs.breaks import Narrowed, surrounded
@@ -65,7 +65,8 @@ class PhaseCapture:
         return self._policy.compiled_trace() is not None
 
     def traced(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
-        """The code of graphs on fresh tensors padded to `size` rows, no static buffer involved."""
+        """The code of graphs on fresh tensors padded to `size` rows, no static buffer involved. Attention sees the
+        padded rows where graphs hold it: kernels may round by the number of all rows."""
         return self._fresh(self._policy.compiled_trace() or self._passing.eager, inputs, size)
 
     def eager(self, inputs: Inputs, size: int) -> tuple[Any, ...]:
@@ -74,6 +75,10 @@ class PhaseCapture:
 
     def _fresh(self, run: Eager, inputs: Inputs, size: int) -> tuple[Any, ...]:
         self._passed()
+        if self._policy.holds_attention and size > inputs.count:
+            whole = padded_step(inputs, size)
+            self._attention.plan(whole)
+            return first_rows(run(whole, self._attention.run, size), inputs.count)
         self._attention.plan(inputs)
         with surrounded(Narrowed(size, inputs.count)):
             return run(inputs, narrowed(self._attention.over, size, inputs.count), size)

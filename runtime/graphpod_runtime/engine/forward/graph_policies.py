@@ -30,6 +30,10 @@ Load = Callable[[Inputs, int], None]
 class GraphPolicy(Protocol):
     """One policy over one phase's pass."""
 
+    @property
+    def holds_attention(self) -> bool:
+        """Whether attention is in the graphs, where it computes padded rows, too."""
+
     def prepare(self) -> None:
         """Makes what all sizes share (a trace, compiled pieces), once, before the first of them is warmed up.
         CaptureFailed or CompileFailed says why it cannot be made."""
@@ -63,6 +67,10 @@ class Breakable:
     passing: Pass
     attention: AttentionBackend
     breaks: BreakArena
+
+    @property
+    def holds_attention(self) -> bool:
+        return False
 
     def prepare(self) -> None:
         """Nothing: each size is captured from the model's own code."""
@@ -115,6 +123,10 @@ class Full:
     passing: Pass
     attention: AttentionBackend
 
+    @property
+    def holds_attention(self) -> bool:
+        return True
+
     def prepare(self) -> None:
         """Nothing: each size is captured from the model's own code."""
 
@@ -151,6 +163,10 @@ class OneBreak:
     attention: AttentionBackend
     breaks: BreakArena
     whole: BreakPoint
+
+    @property
+    def holds_attention(self) -> bool:
+        return False
 
     def prepare(self) -> None:
         """Nothing: the break was rehearsed with the buffers."""

@@ -1,9 +1,11 @@
 """From a batch to the tensors one forward pass reads."""
 
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy
 import torch
+import torch.nn.functional as functional
 
 from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
@@ -72,4 +74,21 @@ def dummy_inputs(phase: Phase, size: int, page_size: int, device: torch.device =
         lengths=torch.tensor([size]),
         starts=torch.tensor([0, size]),
         yields=(size - 1,),
+    )
+
+
+def padded_step(inputs: Inputs, size: int) -> Inputs:
+    """A decode step of `size` rows: those behind the rows of `inputs` read and write the scratch page only, as the
+    padding of static buffers does."""
+    padding = dummy_inputs(inputs.phase, size - inputs.count, 1, inputs.tokens.device)
+    wide = functional.pad(padding.tables, (0, inputs.tables.shape[1] - 1), value=SCRATCH_PAGE).to(inputs.tables.device)
+    return replace(
+        inputs,
+        tokens=torch.cat((inputs.tokens, padding.tokens)),
+        positions=torch.cat((inputs.positions, padding.positions)),
+        slots=torch.cat((inputs.slots, padding.slots)),
+        tables=torch.cat((inputs.tables, wide)),
+        lengths=torch.cat((inputs.lengths, padding.lengths.to(inputs.lengths.device))),
+        starts=torch.arange(size + 1, device=inputs.starts.device),
+        yields=tuple(range(size)),
     )

@@ -66,7 +66,7 @@ def _members(result: Any) -> tuple[Any, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def _first(results: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+def first_rows(results: tuple[Any, ...], count: int) -> tuple[Any, ...]:
     """The first `count` rows of every tensor."""
     return tuple(tensor_pytree.mapped(lambda rows: rows[:count], result) for result in results)
 
@@ -118,7 +118,7 @@ class PrefillPass:
     def eager_of(self, body: Body, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
         """As `eager` when `body` stands for the model's own."""
         hidden = _padded(self.model.embed(inputs.tokens), size)
-        return _first(_members(body(hidden, _padded(inputs.positions, size), attend)), inputs.count)
+        return first_rows(_members(body(hidden, _padded(inputs.positions, size), attend)), inputs.count)
 
 
 class DecodePass:
@@ -158,4 +158,4 @@ class DecodePass:
 
     def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
         results = self.compute(attend, _padded(inputs.tokens, size), _padded(inputs.positions, size))
-        return _first(results, inputs.count)
+        return first_rows(results, inputs.count)
