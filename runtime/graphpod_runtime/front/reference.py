@@ -114,7 +114,7 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("`$ref`s of a schema, its definitions, rules of a grammar", f"{bounds.MAX_REFERENCES} each"),
     ("`multipleOf` of a schema", f"{bounds.MAX_MULTIPLE}"),
     ("`whitespace_pattern`", f"{bounds.MAX_BLANKS} characters"),
-    ("parts of a structural tag", f"{structural_tag.MAX_TAGS}"),
+    ("parts of a structural tag", f"{structural_tag.MAX_PARTS}, each of at most {structural_tag.MAX_TAGS} others"),
     ("the time to compile a grammar", f"{check.SECONDS:.0f} s"),
     (
         "tools",

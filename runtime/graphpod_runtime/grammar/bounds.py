@@ -69,7 +69,11 @@ def refuse_half_characters(text: str, what: str) -> None:
 
 def refuse_many_rules(lark: str, before: int = 0) -> int:
     """The rules and terminals of a text of Lark, and of those `before` it. GrammarInvalid above MAX_RULES."""
-    count = before + sum(DEFINING.match(line) is not None for line in lark.splitlines())
+    return refuse_rules(before + sum(DEFINING.match(line) is not None for line in lark.splitlines()))
+
+
+def refuse_rules(count: int) -> int:
+    """That many rules and terminals. GrammarInvalid above MAX_RULES."""
     if count > MAX_RULES:
         raise GrammarInvalid(f"the grammar has {count} rules and terminals; at most {MAX_RULES} fit")
     return count

@@ -15,6 +15,7 @@ from graphpod_runtime.grammar.bounds import (
     refuse_half_characters,
     refuse_long,
     refuse_many_rules,
+    refuse_rules,
 )
 from graphpod_runtime.grammar.structural_tag import StructuralTag, quoted, schema_in_lark
 from graphpod_runtime.wire.messages import Grammar
@@ -92,6 +93,8 @@ def _as_lark(text: str) -> str:
     """A client's GBNF or Lark as Lark."""
     if found := UNBOUNDED.search(text):
         raise GrammarInvalid(f"a grammar cannot have {found[0]}; use json_schema or a structural tag")
+    # The translation of GBNF takes time by the square of its rules.
+    refuse_rules(text.count("::="))
     try:
         lark: str = any_to_lark(text)
     except RecursionError as error:

@@ -18,12 +18,16 @@ from graphpod_runtime.grammar.bounds import (
     refuse_many_rules,
 )
 
+MAX_PARTS = 4096
+"""Of one structural tag."""
 MAX_TAGS = 512
-"""Parts of one structural tag."""
+"""Of one part: triggers, tags, elements or arguments."""
 MAX_STRING = 4096
 """Characters of a trigger, a begin, an end, a value or a separator."""
 EXPRESSIONS = ("pattern", "grammar")
 """Strings with bounds of their own."""
+SHARED = ("json_schema", "tags_with_separator")
+"""Parts that may be large, and stand in several places: there they are the same."""
 TEXT = "TEXT"
 """The terminal of any text."""
 
@@ -40,6 +44,10 @@ class StructuralTag:
         self._vocabulary, self._schema, self._nested = vocabulary, schema, nested
         self._rules = [f"{TEXT}: /(.|\\n)*/"]
         self._grammars: list[dict[str, str]] = []
+        self._shared: dict[str, str] = {}
+        """Expressions by the JSON of their parts."""
+        self._beginnings: dict[str, str] = {}
+        """By the characters that a text does not begin with, its terminal."""
         self._parts = self._nested_rules = 0
 
     def source(self, value: Any) -> str:
@@ -51,9 +59,17 @@ class StructuralTag:
     def _node(self, node: Any, depth: int) -> str:
         """A part as a Lark expression that stands for itself."""
         self._parts += 1
-        if depth > MAX_DEPTH or self._parts > MAX_TAGS:
-            raise GrammarInvalid(f"a structural tag has at most {MAX_TAGS} parts in {MAX_DEPTH} levels")
+        if depth > MAX_DEPTH or self._parts > MAX_PARTS:
+            raise GrammarInvalid(f"a structural tag has at most {MAX_PARTS} parts in {MAX_DEPTH} levels")
         kind = node.get("type") if isinstance(node, dict) else None
+        if kind in SHARED:
+            key = json.dumps(node)
+            if key not in self._shared:
+                self._shared[key] = self._made(node, kind, depth)
+            return self._shared[key]
+        return self._made(node, kind, depth)
+
+    def _made(self, node: Any, kind: Any, depth: int) -> str:
         match kind:
             case "const_string":
                 return self._literal(_string(node, "value"))
@@ -64,7 +80,7 @@ class StructuralTag:
             case "grammar":
                 return self._grammar(_string(node, "grammar"))
             case "any_text":
-                return TEXT
+                return self._any_text(node)
             case "sequence":
                 return self._sequence(_list(node, "elements"), depth)
             case "or":
@@ -75,6 +91,12 @@ class StructuralTag:
                 return self._triggered(node, depth)
             case "tags_with_separator":
                 return self._separated(node, depth)
+            case "optional":
+                return f"({self._node(node.get('content'), depth + 1)})?"
+            case "star":
+                return self._rule(f"({self._node(node.get('content'), depth + 1)})*")
+            case "keyword_arguments":
+                return self._keyword_arguments(node)
         raise GrammarInvalid(f"a part of a structural tag has type {kind!r}; known are {', '.join(TYPES)}")
 
     def _sequence(self, elements: list[Any], depth: int) -> str:
@@ -84,13 +106,15 @@ class StructuralTag:
         for at, one in enumerate(flat):
             after_text = at > 0 and flat[at - 1].get("type") == "any_text"
             if after_text and one.get("type") == "const_string" and _string(one, "value"):
-                parts[-1] = self._text_up_to(_string(one, "value"))
+                parts[-1] = self._text_up_to(_string(one, "value"), self._any_text(flat[at - 1]))
             else:
                 parts.append(self._node(one, depth + 1))
         return self._rule(" ".join(part for part in parts if part) or '""')
 
     def _triggered(self, node: dict[str, Any], depth: int) -> str:
-        """Any text in which each trigger begins a tag."""
+        """Any text in which each trigger begins a tag. `not_first`: characters by which it does not begin; `text_after`
+        false: after a tag there are tags only.
+        """
         triggers, tags = [*map(_text, _list(node, "triggers"))], _list(node, "tags")
         followers: dict[str, list[str]] = {}
         for tag in tags:
@@ -101,13 +125,19 @@ class StructuralTag:
                 raise GrammarInvalid(f"the tag {opening[:40]!r} begins with none of the triggers")
             left = [{"type": "const_string", "value": opening[len(trigger) :]}, *rest]
             followers.setdefault(trigger, []).append(self._sequence(left, depth + 1))
-        if not followers:
-            raise GrammarInvalid("a structural tag needs one tag or more")
-        choices = [f"{self._text_up_to(trigger)} ({' | '.join(followed)})" for trigger, followed in followers.items()]
-        one = self._rule(" | ".join(choices))
+        rules = {trigger: self._rule(" | ".join(followed)) for trigger, followed in followers.items()}
+        after, head = node.get("text_after") is not False, self._any_text(node)
+
+        def each(before: Callable[[str], str]) -> str:
+            return self._rule(" | ".join(f"{before(trigger)} {rule}" for trigger, rule in rules.items()))
+
+        first = each(lambda trigger: self._text_up_to(trigger, head))
+        tail = TEXT if after else '""'
         if node.get("stop_after_first"):
-            return one if node.get("at_least_one") else f"({one} | {TEXT})"
-        return self._rule(f"{one}+ {TEXT}" if node.get("at_least_one") else f"{one}* {TEXT}")
+            return first if node.get("at_least_one") else f"({first} | {head})"
+        more = first if after and head == TEXT else each(self._text_up_to if after else self._literal)
+        some = f"{first} {more}* {tail}"
+        return self._rule(some if node.get("at_least_one") else f"{head} | {some}")
 
     def _separated(self, node: dict[str, Any], depth: int) -> str:
         tag = self._rule(" | ".join(self._sequence(_of_tag(one), depth + 1) for one in _list(node, "tags")))
@@ -116,14 +146,39 @@ class StructuralTag:
             many = self._rule(f"{tag} ({self._literal(_string(node, 'separator'))} {tag})*")
         return many if node.get("at_least_one") else f"({many})?"
 
-    def _text_up_to(self, end: str) -> str:
+    def _any_text(self, node: dict[str, Any]) -> str:
+        """Any text; where it has `not_first`, blanks and then none of these characters."""
+        first = _string(node, "not_first") if "not_first" in node else ""
+        if not first:
+            return TEXT
+        if first not in self._beginnings:
+            name = self._beginnings[first] = f"{TEXT}_{len(self._beginnings)}"
+            letters = "".join(f"\\x{{{ord(letter):x}}}" for letter in first)
+            self._rules.append(f"{name}: /\\s*([^\\s{letters}](.|\\n)*)?/")
+        return self._beginnings[first]
+
+    def _keyword_arguments(self, node: dict[str, Any]) -> str:
+        """`a=1, b="x"`: each once, in the order of `arguments`, the required ones always; `any` stands for all."""
+        if node.get("any"):
+            one = self._rule(f'/[A-Za-z_][A-Za-z0-9_]*/ "=" {self._schema(True)}')
+            return f'({one} (", " {one})*)?'
+        first = more = '""'
+        self._parts += len(node.get("arguments") or ())
+        for given in reversed(_list(node, "arguments") if node.get("arguments") else []):
+            value = self._rule(f"{quoted(_string(given, 'name') + '=')} {self._schema(given.get('json_schema'))}")
+            begun = f"{value} {more}"
+            first = self._rule(begun if given.get("required") else f"{begun} | {first}")
+            more = self._rule(f'", " {begun}' if given.get("required") else f'", " {begun} | {more}')
+        return first
+
+    def _text_up_to(self, end: str, text: str = TEXT) -> str:
         """Any text, and the first `end` in it."""
         parts = self._split(end)
         if isinstance(parts[0], int):
-            return self._rule(f"{TEXT} {self._literal(end)}")
+            return self._rule(f"{text} {self._literal(end)}")
         if len(parts) > 1:
             raise GrammarInvalid(f"{end[:40]!r} after any text holds a special token, but does not begin with it")
-        return self._rule(f"{TEXT} {quoted(parts[0])}", "[lazy]")
+        return self._rule(f"{text} {quoted(parts[0])}", "[lazy]")
 
     def _literal(self, text: str) -> str:
         """A string; special tokens of the vocabulary in it are those tokens, which have no text."""

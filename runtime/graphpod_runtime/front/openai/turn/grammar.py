@@ -2,22 +2,23 @@
 
 import json
 import re
-from typing import Any
 
+from graphpod_runtime.front.openai.turn.strict_calls import (
+    ANY_TEXT,
+    BLANKS,
+    OBJECT,
+    Node,
+    json_schema,
+    strict_calls,
+    text,
+)
 from graphpod_runtime.front.openai.turn.tool_fields import Tool, ToolUse
-from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.text.turn.family import Family
 from graphpod_runtime.front.text.turn.turn_parser import TurnForm
 from graphpod_runtime.grammar.bounds import refuse_long
 from graphpod_runtime.grammar.source import parsed
 from graphpod_runtime.grammar.structural_tag import format_of
 from graphpod_runtime.wire.messages import Grammar
-
-Node = dict[str, Any]
-"""A part of a structural tag."""
-
-BLANKS: Node = {"type": "regex", "pattern": r"\s{0,4}"}
-ANY_TEXT: Node = {"type": "any_text"}
 
 
 def grammar_of_calls(use: ToolUse, family: Family, form: TurnForm) -> Grammar | None:
@@ -28,7 +29,8 @@ def grammar_of_calls(use: ToolUse, family: Family, form: TurnForm) -> Grammar | 
     if use.mode == "required":
         return _tag(_after_reasoning(_list_of_calls(use), form))
     if use.mode == "auto" and any(tool.function.strict for tool in use.tools):
-        return _tag(_after_reasoning(_strict_calls(use, family), form))
+        # Where calls may end the reasoning, they are held there, too.
+        return _tag(_after_reasoning(strict_calls(use, family), form, at_once=True))
     return None
 
 
@@ -41,14 +43,14 @@ def after_reasoning(grammar: Grammar, form: TurnForm) -> Grammar:
     return _tag(_after_reasoning(_node_of(grammar), form), grammar.whitespace)
 
 
-def _after_reasoning(node: Node, form: TurnForm) -> Node:
+def _after_reasoning(node: Node, form: TurnForm, *, at_once: bool = False) -> Node:
+    """`at_once`: `node` may also come where reasoning has begun and was not closed."""
     tags = form.reasoning
     if tags is None:
         return node
-    ends = [ANY_TEXT, _text(tags.closes), BLANKS, node]
-    if form.thinks:
-        return {"type": "sequence", "elements": ends}
-    return {"type": "or", "elements": [{"type": "sequence", "elements": [_text(tags.opens), *ends]}, node]}
+    ends = [ANY_TEXT, text(tags.closes), BLANKS, node]
+    closed = {"type": "sequence", "elements": ends if form.thinks else [text(tags.opens), *ends]}
+    return {"type": "or", "elements": [closed, node]} if at_once or not form.thinks else closed
 
 
 def _list_of_calls(use: ToolUse) -> Node:
@@ -64,50 +66,20 @@ def _list_of_calls(use: ToolUse) -> Node:
         "at_least_one": True,
         "stop_after_first": not use.parallel,
     }
-    return {"type": "sequence", "elements": [_text("["), calls, _text("]")]}
-
-
-def _strict_calls(use: ToolUse, family: Family) -> Node:
-    """Any text, in which calls fit the schemas of the strict tools. ApiError 400 for a family without such a form."""
-    form = family.calls
-    if form is None or form.strict is None:
-        at = next(at for at, tool in enumerate(use.tools) if tool.function.strict)
-        param = f"tools[{at}].function.strict"
-        message = (
-            f"{param} true is not built with tool_choice auto for this model: its calls are of a form that no grammar "
-            "holds. Leave strict out, or force calls by tool_choice"
-        )
-        raise invalid(message, param=param, code="unsupported_parameter")
-    begin, end = form.strict
-    tags = [
-        {
-            "begin": begin.replace("NAME", tool.function.name),
-            "content": _schema(tool) if tool.function.strict else {"type": "json_schema", "json_schema": OBJECT},
-            "end": end,
-        }
-        for tool in use.tools
-    ]
-    return {"type": "triggered_tags", "triggers": [form.opens[0]], "tags": tags, "stop_after_first": not use.parallel}
-
-
-OBJECT = {"type": "object"}
+    return {"type": "sequence", "elements": [text("["), calls, text("]")]}
 
 
 def _schema(tool: Tool) -> Node:
-    return {"type": "json_schema", "json_schema": tool.schema_of_parameters}
-
-
-def _text(value: str) -> Node:
-    return {"type": "const_string", "value": value}
+    return json_schema(tool.schema_of_parameters)
 
 
 def _node_of(grammar: Grammar) -> Node:
     """A grammar as a part of a structural tag."""
     match grammar.kind:
         case "json_schema":
-            return {"type": "json_schema", "json_schema": parsed(grammar.text)}
+            return json_schema(parsed(grammar.text))
         case "json_object":
-            return {"type": "json_schema", "json_schema": OBJECT}
+            return json_schema(OBJECT)
         case "regex":
             return {"type": "regex", "pattern": grammar.text}
         case "choice":

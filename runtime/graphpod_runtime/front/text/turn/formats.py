@@ -54,6 +54,24 @@ class TaggedCalls:
 class PythonCalls:
     """`[f(a=1), g()]`: calls with keyword arguments that are literals."""
 
+    lines: tuple[str, ...] = ()
+    """Those of the section's `opens` after which calls stand in lines, without brackets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strict:
+    """How a grammar writes the calls of a section whose arguments are one JSON object: `CALL (between CALL)*`, each
+    call `before ARGUMENTS after`, with blanks around it. NAME stands for the tool's name, NUMBER for one of at most
+    three digits.
+    """
+
+    before: str
+    after: str = ""
+    between: str | None = None
+    """None: a section has one call."""
+    listed: bool = False
+    """The calls stand in brackets, with commas between them."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
@@ -72,9 +90,9 @@ class ToolFormat:
     """Characters between two calls."""
     short_ids: bool = False
     """Ids of nine letters and digits, which the family's templates demand."""
-
-    strict: tuple[str, str] | None = None
-    """What stands before and after the arguments of a call of the tool NAME, for a grammar that holds them."""
+    strict: tuple[Strict, ...] = ()
+    """The forms of a section that the family's templates write, for calls that a grammar holds to their schemas. The
+    forms of PythonCalls and TaggedCalls follow from them."""
 
     @property
     def marks(self) -> frozenset[str]:
@@ -95,6 +113,7 @@ class ReasoningFormat:
     closes: str
 
 
+ARGUMENTS = '{"name": "NAME", "arguments": '
 DEEPSEEK = ("<｜tool▁calls▁begin｜>",), ("<｜tool▁calls▁end｜>",)
 DSML = "｜DSML｜"
 FUNCTION = ("<function=",), (">",), "<parameter=", (">",), "</parameter>", ("</function>",)
@@ -107,6 +126,7 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
         NamedCalls((), ("[ARGS]", "[CALL_ID]"), json_too=True, brace_ends_name=True),
         ("[TOOL_CALLS]",),
         signs=(("[TOOL_CALLS]",),),
+        strict=(Strict("NAME[ARGS]"), Strict(ARGUMENTS, "}", listed=True)),
         short_ids=True,
     ),
     # DeepSeek-V3.2
@@ -134,6 +154,7 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
         ),
         *DEEPSEEK,
         signs=(("<｜tool▁calls▁begin｜>", "```json"),),
+        strict=(Strict("<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n", "\n```<｜tool▁call▁end｜>", ""),),
     ),
     # DeepSeek-V3.1
     ToolFormat(
@@ -141,6 +162,7 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
         NamedCalls(("<｜tool▁call▁begin｜>",), ("<｜tool▁sep｜>",), closes=("<｜tool▁call▁end｜>",)),
         *DEEPSEEK,
         signs=(("<｜tool▁calls▁begin｜>",),),
+        strict=(Strict("<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>", "<｜tool▁call▁end｜>", ""),),
     ),
     # Kimi K2
     ToolFormat(
@@ -149,6 +171,9 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
         ("<|tool_calls_section_begin|>",),
         ("<|tool_calls_section_end|>",),
         signs=(("<|tool_calls_section_begin|>",),),
+        strict=(
+            Strict("<|tool_call_begin|>functions.NAME:NUMBER<|tool_call_argument_begin|>", "<|tool_call_end|>", ""),
+        ),
     ),
     # GLM-4.5 to GLM-4.7
     ToolFormat(
@@ -189,6 +214,7 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
         ("<longcat_tool_call>",),
         ("</longcat_tool_call>",),
         signs=(("<longcat_tool_call>",),),
+        strict=(Strict(ARGUMENTS, "}"),),
     ),
     # Qwen2.5, Qwen3, Hermes 2 Pro; models whose template has no place for tools
     ToolFormat(
@@ -197,30 +223,51 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
         ("<tool_call>",),
         ("</tool_call>",),
         signs=(("<tool_call>",),),
-        strict=('<tool_call>\n{"name": "NAME", "arguments": ', "}\n</tool_call>"),
+        strict=(Strict(ARGUMENTS, "}"),),
     ),
     # Llama 4, OLMo 3
     ToolFormat(
         "Pythonic",
-        PythonCalls(),
+        PythonCalls(("<function_calls>",)),
         ("<|python_start|>", "<function_calls>"),
         ("<|python_end|>", "</function_calls>"),
         signs=(("<|python_start|>",), ("<function_calls>",)),
         bare="[",
     ),
     # Llama 3.1 to 3.3
-    ToolFormat("Llama3Json", JsonCalls(), ("<|python_tag|>",), signs=(("ipython", '"parameters"'),), bare="{"),
+    ToolFormat(
+        "Llama3Json",
+        JsonCalls(),
+        ("<|python_tag|>",),
+        signs=(("ipython", '"parameters"'),),
+        strict=(Strict('{"name": "NAME", "parameters": ', "}", ";"),),
+        bare="{",
+    ),
     # Granite 3, Granite 20B
     ToolFormat(
         "Granite",
         JsonCalls(),
         ("<|tool_call|>", "<function_call>"),
         signs=(("<|tool_call|>",), ("<function_call>",)),
+        strict=(Strict(ARGUMENTS, "}", listed=True), Strict(ARGUMENTS, "}")),
     ),
     # Jamba 1.5, Hunyuan
-    ToolFormat("Jamba", JsonCalls(), ("<tool_calls>",), ("</tool_calls>",), signs=(("<tool_calls>",),)),
+    ToolFormat(
+        "Jamba",
+        JsonCalls(),
+        ("<tool_calls>",),
+        ("</tool_calls>",),
+        signs=(("<tool_calls>",),),
+        strict=(Strict(ARGUMENTS, "}", listed=True),),
+    ),
     # Phi-4-mini
-    ToolFormat("Phi4Mini", JsonCalls(), ("functools",), signs=(("<|tool|>", "functools"),)),
+    ToolFormat(
+        "Phi4Mini",
+        JsonCalls(),
+        ("functools",),
+        signs=(("<|tool|>", "functools"),),
+        strict=(Strict(ARGUMENTS, "}", listed=True),),
+    ),
 )
 
 REASONING_FORMATS: tuple[ReasoningFormat, ...] = (

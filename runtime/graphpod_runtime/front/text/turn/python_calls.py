@@ -1,5 +1,6 @@
 """Calls as Python writes them: `f(a=1, b="x")`, keyword arguments that are literals, as JSON."""
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -38,6 +39,14 @@ def _unescaped(escape: re.Match[str]) -> str:
     if code := escape[1] or escape[2]:
         return chr(int(code, 16))
     return ESCAPED.get(escape[3], escape[3] if escape[3] in "\\'\"" else escape[0])
+
+
+def _string(text: str) -> str:
+    """A string with its quotes. Between double ones it is JSON's where that is the same or Python has no meaning."""
+    if text.startswith('"'):
+        with contextlib.suppress(ValueError):
+            return str(json.loads(text, strict=False))
+    return ESCAPE.sub(_unescaped, text[1:-1])
 
 
 def _balanced(source: Source) -> Reading[str]:
@@ -110,7 +119,7 @@ class _Literals:
     def _value(self, depth: int) -> Any:
         kind, text = self._next()
         if kind == "string":
-            return ESCAPE.sub(_unescaped, text[1:-1])
+            return _string(text)
         if kind == "number":
             return json.loads(text) if re.fullmatch(r"-?(0|[1-9]\d*)", text) else float(text)
         if kind == "word" and text in WORDS:

@@ -88,6 +88,12 @@ TOOL_EXAMPLES = (
         r"[get_weather(city='Martha\'s Vineyard', metric='\"cool units\"')]",
         (("get_weather", '{"city": "Martha\'s Vineyard", "metric": "\\"cool units\\""}'),),
     ),
+    # A grammar of strict calls writes values as JSON.
+    Example(
+        "Pythonic",
+        r'''[get_weather(city="\ud83d\ude00 a\/b", on=[true, null])]''',
+        (("get_weather", '{"city": "😀 a/b", "on": [true, null]}'),),
+    ),
     # The templates of DeepSeek-V3-0324, R1-0528 and V3.1; test_deepseekv3_tool_parser.py, test_deepseekv31….
     Example(
         "DeepSeekV3",

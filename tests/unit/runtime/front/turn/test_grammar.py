@@ -1,22 +1,32 @@
 """The grammars of turns: what they let through, token by token, on SmolLM2's vocabulary."""
 
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
 from typing import Any
 
+import jsonschema
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from demo.weights import model_folder
+from graphpod_policy import ToolParser
 from graphpod_runtime.front.openai.turn.grammar import after_reasoning, grammar_of_calls
 from graphpod_runtime.front.openai.turn.tool_fields import Tool, ToolUse
 from graphpod_runtime.front.openai.turn.turn_form import form_of
 from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.front.text.turn.family import Family
-from graphpod_runtime.front.text.turn.turn_parser import TurnForm
+from graphpod_runtime.front.text.turn.formats import TOOL_FORMATS, ToolFormat
+from graphpod_runtime.front.text.turn.parts import joined
+from graphpod_runtime.front.text.turn.turn_parser import TurnForm, TurnParser
 from graphpod_runtime.grammar.bounds import GrammarInvalid
 from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.grammar.source import source_of
 from graphpod_runtime.grammar.vocabulary import read_vocabulary
 from graphpod_runtime.wire.messages import Grammar, GrammarKind
+
+from ..conftest import byte_tokenizer
 
 WEATHER = {
     "type": "object",
@@ -34,6 +44,7 @@ def tools(**more: Any) -> tuple[Tool, ...]:
 
 
 TOOLS = tools()
+STRICT = ToolUse(tools(strict=True), "auto")
 PLAIN = Family.of("Hermes", "None", "", knows_tools=True)
 THINKS = Family.of("Hermes", "Think", "", knows_tools=True)
 
@@ -51,6 +62,9 @@ def fits(vocabulary: LLTokenizer, grammar: Grammar, text: str) -> bool:
 
 
 PARIS = '{"city": "Paris"}'
+CALL = '{"name": "get_weather", "arguments": ARGUMENTS}'
+LLAMA = CALL.replace("arguments", "parameters")
+TEXT_FORM = TurnForm()
 NAMED = ToolUse(TOOLS, "required", "get_weather")
 REQUIRED = ToolUse(TOOLS, "required")
 LIST = '[{"name": "now", "parameters": {}}, {"name": "get_weather", "parameters": {"city": "x", "unit": "c"}}]'
@@ -131,10 +145,241 @@ def test_tools_that_are_neither_forced_nor_strict_need_no_grammar() -> None:
     assert grammar_of_calls(ToolUse(tools(strict=True), "none"), PLAIN, TurnForm()) is None
 
 
-def test_strict_is_refused_where_no_grammar_holds_the_familys_calls() -> None:
-    family = Family.of("Pythonic", "None", "", knows_tools=True)
-    with pytest.raises(ApiError, match="of a form that no grammar"):
-        grammar_of_calls(ToolUse(tools(strict=True), "auto"), family, TurnForm())
+DS = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"
+DSML = "｜DSML｜"
+HEADER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+
+IN_JSON = {
+    "Mistral": ("[TOOL_CALLS]get_weather[ARGS]ARGUMENTS[TOOL_CALLS]now[ARGS]{}",),
+    "DeepSeekV3": (
+        f"I look.{DS[0]}{DS[1]}function{DS[2]}get_weather\n```json\nARGUMENTS\n```{DS[3]}{DS[4]}",
+        f"{DS[0]}{DS[1]}function{DS[2]}now\n```json\n{{}}\n```{DS[3]}\n"
+        f"{DS[1]}function{DS[2]}get_weather\n```json\nARGUMENTS\n```{DS[3]}{DS[4]}",
+    ),
+    "DeepSeekV31": (f"{DS[0]}{DS[1]}get_weather{DS[2]}ARGUMENTS{DS[3]}{DS[1]}now{DS[2]}{{}}{DS[3]}{DS[4]}",),
+    "KimiK2": (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>ARGUMENTS"
+        "<|tool_call_end|><|tool_calls_section_end|>",
+    ),
+    "LongCat": (f"<longcat_tool_call>\n{CALL}\n</longcat_tool_call>",),
+    "Hermes": (f"I look.\n<tool_call>\n{CALL}\n</tool_call>\n<tool_call>\n{CALL}\n</tool_call> Done.",),
+    "Llama3Json": (
+        f"{LLAMA}",
+        f" {LLAMA}; {LLAMA}",
+        f"I look.<|python_tag|>{LLAMA}",
+        f"<|python_tag|>{LLAMA}",
+    ),
+    "Granite": (f"<|tool_call|>[{CALL}, {CALL}]", f"<function_call> {CALL}"),
+    "Jamba": (f"<tool_calls>[\n{CALL}\n]</tool_calls>",),
+    "Phi4Mini": (f"functools[{CALL}]",),
+    "Harmony": (
+        f"{HEADER}ARGUMENTS",
+        f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{HEADER}ARGUMENTS",
+    ),
+}
+"""Turns of each family whose calls have their arguments in one object."""
+
+IN_PARTS = {
+    "Pythonic": (
+        ('[get_weather(city="Paris", unit="c"), now()]', True),
+        ('<|python_start|>[get_weather(city="Paris")]<|python_end|> Done.', True),
+        ('<function_calls>now(at=[1])\nget_weather(city="Paris")</function_calls>', True),
+        ("[get_weather(city=5)]", False),
+        ('[get_weather(unit="c")]', False),
+        ('[get_weather(city="Paris", unit="k")]', False),
+        ('[get_weather(city="Paris", more=1)]', False),
+        ("<|python_start|>[get_weather()]<|python_end|>", False),
+        ("[1, 2] are numbers.", False),
+    ),
+    "Qwen3Coder": (
+        (
+            "I look.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=unit>\n"
+            '"c"\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>',
+            True,
+        ),
+        ("<tool_call>\n<function=get_weather>\n</function>\n</tool_call>", False),
+        ("<tool_call><function=get_weather><parameter=unit>\n", False),
+    ),
+    "SeedOss": (
+        (
+            '<seed:tool_call><function=get_weather><parameter=city>Paris</parameter><parameter=unit>"c"</parameter>'
+            "</function></seed:tool_call>",
+            True,
+        ),
+        ('<seed:tool_call><function=get_weather><parameter=city>a</parameter><parameter=unit>"k"', False),
+    ),
+    "MiniMaxM2": (
+        (
+            '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Paris</parameter>\n</invoke>\n'
+            '<invoke name="now"><parameter name="any">1 < 2</parameter></invoke>\n</minimax:tool_call>',
+            True,
+        ),
+        ('<minimax:tool_call><invoke name="get_weather"><parameter name="town">', False),
+    ),
+    "Glm4": (
+        (
+            "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>\n"
+            "<tool_call>now</tool_call>",
+            True,
+        ),
+        ("<tool_call>get_weather\n<arg_key>unit</arg_key>", False),
+        ("<tool_call>nowhere</tool_call>", False),
+    ),
+    "DeepSeekV32": (
+        (
+            f'<{DSML}function_calls>\n<{DSML}invoke name="get_weather">\n<{DSML}parameter name="city" string="true">'
+            f'Paris</{DSML}parameter>\n<{DSML}parameter name="unit" string="false">"c"</{DSML}parameter>\n'
+            f"</{DSML}invoke>\n</{DSML}function_calls>",
+            True,
+        ),
+        (f'<{DSML}function_calls><{DSML}invoke name="get_weather"><{DSML}parameter name="city" string="false">', False),
+    ),
+}
+"""Turns of each family whose calls have their arguments one by one."""
+
+
+def strict_grammar(format: str, use: ToolUse, form: TurnForm = TEXT_FORM) -> Grammar:
+    grammar = grammar_of_calls(use, Family.of(format, "None", "", knows_tools=True), form)
+    assert grammar is not None
+    return grammar
+
+
+def test_each_family_has_turns_here() -> None:
+    assert {*IN_JSON, *IN_PARTS} == {*ToolParser} - {"Auto", "None"}
+
+
+@pytest.mark.parametrize(("format", "turn"), [(format, turn) for format, turns in IN_JSON.items() for turn in turns])
+def test_strict_calls_of_each_family_fit_their_schemas(vocabulary: LLTokenizer, format: str, turn: str) -> None:
+    grammar = strict_grammar(format, STRICT)
+    for arguments, right in (
+        (PARIS, True),
+        ('{"city": "x", "unit": "f"}', True),
+        ('{"city": 5}', False),
+        ("{}", False),
+    ):
+        assert fits(vocabulary, grammar, turn.replace("ARGUMENTS", arguments)) is right, arguments
+    assert not fits(vocabulary, grammar, turn.replace("get_weather", "other").replace("ARGUMENTS", PARIS))
+
+
+@pytest.mark.parametrize(
+    ("format", "turn", "right"), [(format, *one) for format, turns in IN_PARTS.items() for one in turns]
+)
+def test_strict_arguments_that_stand_one_by_one_fit_their_schemas(
+    vocabulary: LLTokenizer, format: str, turn: str, right: bool
+) -> None:
+    assert fits(vocabulary, strict_grammar(format, STRICT), turn) is right
+
+
+@pytest.mark.parametrize("format", [*IN_JSON, *IN_PARTS])
+def test_text_without_a_call_stays_free(vocabulary: LLTokenizer, format: str) -> None:
+    text = "It is 20 °C in Paris {now} [1]; a < b.\n"
+    said = f"<|channel|>final<|message|>{text}" if format == "Harmony" else text
+    assert fits(vocabulary, strict_grammar(format, STRICT), said)
+
+
+@pytest.mark.parametrize(("format", "turn"), [("Llama3Json", LLAMA), ("Hermes", f"<tool_call>\n{CALL}\n</tool_call>")])
+def test_without_parallel_calls_a_strict_turn_has_one(vocabulary: LLTokenizer, format: str, turn: str) -> None:
+    turn = turn.replace("ARGUMENTS", PARIS)
+    grammar = strict_grammar(format, replace(STRICT, parallel=False))
+    assert fits(vocabulary, grammar, turn)
+    assert not fits(vocabulary, grammar, f"{turn}; {turn}")
+
+
+def test_a_strict_call_is_held_within_reasoning_too(vocabulary: LLTokenizer) -> None:
+    call = f"<tool_call>\n{CALL}\n</tool_call>"
+    for end, before in (("<think>\n", ""), ("", "<think>")):
+        form = form_of(THINKS, STRICT, end)
+        grammar = grammar_of_calls(STRICT, THINKS, form)
+        assert grammar is not None
+        for arguments, right in ((PARIS, True), ("{}", False)):
+            for between in ("hm", "hm</think>\n\n"):
+                assert fits(vocabulary, grammar, before + between + call.replace("ARGUMENTS", arguments)) is right
+
+
+@pytest.mark.parametrize(
+    ("format", "parameters", "param", "words"),
+    [
+        ("Pythonic", {"minProperties": 1}, "", "minProperties of all parameters is not kept"),
+        ("Pythonic", {"required": ["a"]}, "", "all names of required"),
+        ("Pythonic", {"properties": {"a-b": {}}}, ".properties.a-b", "the name is none"),
+        ("Pythonic", {"properties": {"a": {"$ref": "#"}}}, ".properties.a", r"\$ref is kept into"),
+        (
+            "Glm4",
+            {"properties": {"a": {"type": "string", "pattern": "x"}}},
+            ".properties.a",
+            "pattern of a text",
+        ),
+        ("Qwen3Coder", {"properties": {"a>": {}}}, ".properties.a>", "the name is none"),
+    ],
+)
+def test_a_schema_that_a_family_cannot_keep_is_refused_by_its_name(
+    format: str, parameters: dict[str, Any], param: str, words: str
+) -> None:
+    tool = Tool.model_validate({"function": {"name": "f", "strict": True, "parameters": parameters}})
+    with pytest.raises(ApiError, match=words) as refused:
+        strict_grammar(format, ToolUse((tool,), "auto"))
+    assert refused.value.param == f"tools[0].function.parameters{param}"
+
+
+def test_a_tool_whose_name_is_none_in_python_is_refused() -> None:
+    tool = Tool.model_validate({"function": {"name": "a/b", "strict": True}})
+    with pytest.raises(ApiError, match="no name of Python"):
+        strict_grammar("Pythonic", ToolUse((tool,), "auto"))
+
+
+PARTS = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer", "minimum": 0, "maximum": 9},
+        "kind": {"type": "string", "enum": ["a", "b b"]},
+        "on": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+        "note": {"type": ["string", "null"]},
+        "unit": {"$ref": "#/$defs/Unit"},
+    },
+    "required": ["days", "note"],
+    "additionalProperties": False,
+    "$defs": WEATHER["$defs"],
+}
+
+
+@pytest.mark.parametrize("form", [*TOOL_FORMATS], ids=lambda form: form.name)
+def test_whatever_a_grammar_lets_through_is_read_as_calls_that_fit(tmp_path: Path, form: ToolFormat) -> None:
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    letters = read_vocabulary(tmp_path, None, [256])
+    tools = [{"name": "f", "parameters": PARTS}, {"name": "g", "parameters": {"properties": {"a": {}, "b": {}}}}]
+    use = ToolUse(tuple(Tool.model_validate({"function": tool | {"strict": True}}) for tool in tools), "auto")
+    family = Family.of(form.name, "None", "", knows_tools=True)
+    matcher = LLMatcher(letters, source_of(strict_grammar(form.name, use), letters), log_level=0)
+    schemas = {tool["name"]: tool["parameters"] for tool in tools}
+    made = 0
+    for seed in range(12):
+        parser = TurnParser(form_of(family, use, ""), lambda: "id")
+        text, whole = walk(matcher.deep_copy(), letters, form.opens[seed % len(form.opens)], Random(seed))
+        turn = joined([*parser.feed(text), *parser.flush()])
+        for call in turn.calls if whole else turn.calls[:-1]:
+            jsonschema.validate(json.loads(call.arguments), schemas[call.name])
+            made += 1
+    assert made > 0
+
+
+def walk(matcher: LLMatcher, letters: LLTokenizer, text: str, random: Random) -> tuple[str, bool]:
+    """What a model that knows nothing writes after `text`, marks before letters, and whether it came to its end."""
+    said = bytearray(text.encode())
+    assert all(map(matcher.consume_token, letters.tokenize_bytes(bytes(said))))
+    for _ in range(600):
+        if matcher.is_stopped():
+            break
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        allowed = [id for id in range(257) if mask >> id & 1]
+        if 256 in allowed and random.random() < 0.5:
+            return said.decode(), True
+        ids = [id for id in allowed if id != 256]
+        marks = [id for id in ids if letters.decode_str([id]) in '"}])>\n,=']
+        id = random.choice(marks if marks and random.random() < 0.6 else ids)
+        assert matcher.consume_token(id)
+        said += letters.decode_bytes([id])
+    return said.decode(errors="ignore"), matcher.is_accepting()
 
 
 def test_128_tools_fit_one_grammar(vocabulary: LLTokenizer) -> None:
@@ -142,6 +387,13 @@ def test_128_tools_fit_one_grammar(vocabulary: LLTokenizer) -> None:
     grammar = grammar_of_calls(ToolUse(many, "required"), PLAIN, TurnForm())
     assert grammar is not None
     assert fits(vocabulary, grammar, '[{"name": "f127", "parameters": {}}]')
+
+
+@pytest.mark.parametrize("format", [*IN_JSON, "Pythonic"])
+def test_128_strict_tools_fit_one_grammar(vocabulary: LLTokenizer, format: str) -> None:
+    many = [{"name": f"f{at}", "strict": True, "parameters": WEATHER} for at in range(128)]
+    use = ToolUse(tuple(Tool.model_validate({"function": one}) for one in many), "auto")
+    assert not compiled(vocabulary, strict_grammar(format, use)).is_error()
 
 
 def test_a_schema_may_be_true_or_false(vocabulary: LLTokenizer) -> None:
