@@ -36,7 +36,9 @@ class Load:
     """What an engine does while it is Ready. Rates are a second.
 
     `passes` are decode passes on a graph, `eager` those that fall back for `reason`. `real` and `padding` are rows of
-    the replays. `requests` end by `reasons`: shares that sum to 1. `ttft` and `itl` are seconds of all of them.
+    the replays. `requests` end by `reasons`: shares that sum to 1. `ttft` and `itl` are seconds of all of them. `masks` is
+    the share of the time that goes to masks of grammars. `proposed` and `accepted` are draft tokens, `exported` and `lost`
+    spans.
     """
 
     passes: float = 40.0
@@ -54,6 +56,11 @@ class Load:
     preemptions: float = 0.0
     nonfinite: float = 0.0
     recaptures: float = 0.0
+    masks: float = 0.05
+    proposed: float = 40.0
+    accepted: float = 20.0
+    exported: float = 4.0
+    lost: float = 0.0
 
 
 class Actor:
@@ -158,6 +165,11 @@ class Actor:
         add("graphpod_preemptions_total", whole["preemptions"])
         add("graphpod_nonfinite_logits_total", whole["nonfinite"])
         add("graphpod_graph_recaptures_total", whole["recaptures"], phase=phase, backend=backend)
+        self._counters.observe("graphpod_grammar_mask_duration_seconds", load.masks * seconds)
+        for kind in ("proposed", "accepted"):
+            add(f"graphpod_speculation_{kind}_tokens_total", whole[kind], method="Ngram")
+        self._front.spans("exported", whole["exported"])
+        self._front.spans("failed", whole["lost"])
         self._counters.set("graphpod_requests_running", load.running)
         self._counters.set("graphpod_requests_waiting", load.waiting)
         self._counters.set("graphpod_kv_cache_usage_ratio", load.kv_usage)
@@ -181,4 +193,7 @@ class Actor:
 
 WHOSE = ("podUID", "configHash", "scrapes")
 """What the front says of itself, not of its engine."""
-RATES = ("passes", "eager", "real", "padding", "requests", "preemptions", "nonfinite", "recaptures")
+RATES = (
+    *("passes", "eager", "real", "padding", "requests", "preemptions", "nonfinite", "recaptures"),
+    *("proposed", "accepted", "exported", "lost"),
+)

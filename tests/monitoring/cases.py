@@ -116,6 +116,27 @@ def preempted(usage: float, preemptions: int, requests: int) -> dict[str, str]:
     return {**cache(usage, f"0+{preemptions}x40"), ended: f"0+{requests}x40"}
 
 
+def masks(seconds: float) -> dict[str, str]:
+    """Seconds a minute that go to token masks."""
+    return {f"graphpod_grammar_mask_duration_seconds_sum{{{POD}}}": f"0+{seconds}x60"}
+
+
+def drafts(proposed: int, accepted: int) -> dict[str, str]:
+    """Draft tokens a minute."""
+    return {
+        f'graphpod_speculation_{word}_tokens_total{{{POD},method="Ngram"}}': f"0+{count}x120"
+        for word, count in (("proposed", proposed), ("accepted", accepted))
+    }
+
+
+def spans(exported: int, failed: int, dropped: int) -> dict[str, str]:
+    """Spans a minute."""
+    counts = {"exported": exported, "failed": failed, "dropped": dropped}
+    return {
+        f'graphpod_trace_spans_total{{{POD},result="{result}"}}': f"0+{count}x40" for result, count in counts.items()
+    }
+
+
 # fmt: off
 GRAPHS = (
     Case(
@@ -216,6 +237,28 @@ SERVING = (
         Fired(OF_POD, "The model of pod team/demo-1 produces NaN or infinity."),
     ),
     Case("GraphpodNonfiniteLogits", "long ago", {f"graphpod_nonfinite_logits_total{{{POD}}}": "5x60"}, 40),
+    Case(
+        "GraphpodMasksSlow", "a quarter of the time", masks(15), 40,
+        Fired(OF_POD, "Pod team/demo-1 spends 25% of its time on the token masks of grammars."),
+    ),
+    Case("GraphpodMasksSlow", "a tenth of it", masks(6), 40),
+    Case("GraphpodMasksSlow", "no request has a grammar", masks(0), 40),
+    Case(
+        "GraphpodDraftsWrong", "one of twenty is right", drafts(100, 5), 100,
+        Fired(OF_SERVICE, "5% of the draft tokens of team/demo are right."),
+    ),
+    Case("GraphpodDraftsWrong", "one of five is right", drafts(100, 20), 100),
+    Case("GraphpodDraftsWrong", "no pass verifies drafts", drafts(0, 0), 100),
+    Case(
+        "GraphpodTracesLost", "the collector is away", spans(0, 10, 0), 30,
+        Fired(OF_POD, "Pod team/demo-1 loses 100% of its trace spans."),
+    ),
+    Case(
+        "GraphpodTracesLost", "a quarter is dropped", spans(75, 0, 25), 30,
+        Fired(OF_POD, "Pod team/demo-1 loses 25% of its trace spans."),
+    ),
+    Case("GraphpodTracesLost", "one of twenty fails", spans(95, 5, 0), 30),
+    Case("GraphpodTracesLost", "no request is traced", spans(0, 0, 0), 30),
 )
 # fmt: on
 

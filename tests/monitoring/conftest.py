@@ -81,7 +81,7 @@ def watched(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Ite
         targets = (
             Target("demo/smollm2", engine.admin, LABELS),
             Target("graphpod-operator", f"127.0.0.1:{operator.port}", OF_OPERATOR),
-            Target("dcgm-exporter", gpu, {}),
+            Target("dcgm-exporter", gpu.address, {}),
         )
         with prometheus.running(binary("prometheus"), folder, targets) as running:
             began = time.time()

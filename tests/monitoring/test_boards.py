@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 """`make monitoring` runs them: Prometheus is built for them, and they take minutes."""
 QUERIES = [(board, panel, query) for board in BOARDS for panel in board.panels() for query in panel.queries]
 NAMES = [f"{board.name}-{panel.title}-{query.legend}" for board, panel, query in QUERIES]
-NOTES = {fleet.GPU.title: "made-up values of a test's fixture: this pod runs on a CPU"}
+NOTES = {fleet.GPU.title: "a fixture with values of another GPU: this pod runs on a CPU"}
 LONG_WINDOWS = ("30m", "1h", "6h", "3d")
 
 
