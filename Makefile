@@ -141,13 +141,13 @@ chaos: venv tools ## break everything the operator stands on, in every scenario;
 traffic: venv tools images ## ask and stream all through both rollouts, a killed operator and a drained node
 	@$(RUN) -m pytest tests/e2e/test_traffic.py -s -q
 
-monitoring: export GRAPHPOD_BOARDS := docs/how-to/boards
-monitoring: venv ## test alerts and dashboards with a real Prometheus; pictures in docs/how-to/boards
+monitoring: venv ## test alerts and dashboards with a real Prometheus
 	@$(RUN) -m testbed build promtool prometheus dashboard-linter alertmanager kube-state-metrics prometheusconfig
 	@$(RUN) -m pytest -q tests/monitoring tests/e2e/monitoring/test_scrape.py
 
 boards: export GRAPHPOD_FILLED := benchmarks/results/boards.json
-boards: venv tools images ## the chart with monitoring on real nodes, an example and a load: which panels have data; benchmarks/results/boards.json
+boards: export GRAPHPOD_BOARDS := docs/how-to/boards
+boards: venv tools images ## the chart on real nodes, an example, a load with faults and a rollout: which panels have data; pictures in docs/how-to/boards
 	@$(RUN) -m testbed build prometheus prometheusconfig
 	@$(RUN) -m pytest -q -s tests/e2e/monitoring/test_filled_boards.py
 

@@ -32,7 +32,7 @@ class Received:
 
 @dataclass
 class Collector:
-    """Listens on a free port of this machine while it is entered."""
+    """Listens on a free port of one of this machine's addresses while it is entered."""
 
     status: int = 200
     late: threading.Event | None = None
@@ -42,6 +42,7 @@ class Collector:
     spans: list[Received] = field(default_factory=list)
     every: list[Received] = field(default_factory=list)
     """The same; `spans` may be cleared."""
+    host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         collector = self
@@ -69,13 +70,13 @@ class Collector:
                 self.end_headers()
                 self.wfile.write(answer)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((self.host, 0), Handler)
         self._server.daemon_threads = True
 
     @property
     def url(self) -> str:
         """The base that OTEL_EXPORTER_OTLP_ENDPOINT names."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://{self.host}:{self._server.server_port}"
 
     def named(self, name: str) -> list[Received]:
         """The spans of one name, in the order in which they came."""

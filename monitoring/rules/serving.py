@@ -66,13 +66,13 @@ ALERTS = (
         "15m",
         f"{by(POD)} (rate(graphpod_grammar_mask_duration_seconds_sum[10m])) > 0.2",
         POD,
-        "Pod {{ $labels.namespace }}/{{ $labels.pod }} spends {{ $value | humanizePercentage }} of its time on the token "
-        "masks of grammars.",
-        "More than 20 % of the engine's time goes to the token masks of structured answers. All requests of a pass wait "
-        "for its masks, those without a grammar, too.",
-        pod_metrics("^graphpod_grammar_(requests_total|mask_duration_seconds_(sum|count)|compile_duration_seconds_(sum|count))"),
-        "Raise spec.replicas, or send requests with a grammar to a service of their own. If the mean of a mask (sum over "
-        "count) is above 5 ms, a schema is expensive: look for long enums, patterns and deep nesting in it.",
+        "Pod {{ $labels.namespace }}/{{ $labels.pod }} spends {{ $value | humanizePercentage }} of its time on the "
+        "token masks of grammars.",
+        "More than 20 % of the engine's time goes to the token masks of structured answers. All requests of a pass "
+        "wait for its masks, those without a grammar, too.",
+        pod_metrics("^graphpod_grammar_(requests_total|(mask|compile)_duration_seconds_(sum|count))"),
+        "Raise spec.replicas, or send requests with a grammar to a service of their own. If the mean of a mask (sum "
+        "over count) is above 5 ms, a schema is expensive: look for long enums, patterns and deep nesting in it.",
     ),
     Alert(
         "GraphpodDraftsWrong",
@@ -81,10 +81,10 @@ ALERTS = (
         f"{by(SERVICE)} (rate(graphpod_speculation_accepted_tokens_total[30m]))\n/\n"
         f"{by(SERVICE)} (rate(graphpod_speculation_proposed_tokens_total[30m]))\n< 0.1",
         SERVICE,
-        "{{ $value | humanizePercentage }} of the draft tokens of {{ $labels.namespace }}/{{ $labels.inferenceservice }} "
-        "are right.",
-        "Fewer than one draft token in ten is right, for an hour. Each pass verifies drafts in addition to its tokens, so "
-        "the service is slower than without speculative decoding. Answers are right.",
+        "{{ $value | humanizePercentage }} of the draft tokens of "
+        "{{ $labels.namespace }}/{{ $labels.inferenceservice }} are right.",
+        "Fewer than one draft token in ten is right, for an hour. Each pass verifies drafts in addition to its "
+        "tokens, so the service is slower than without speculative decoding. Answers are right.",
         service_metrics("^graphpod_speculation_(proposed|accepted)_tokens_total"),
         "Remove spec.engine.speculative, or lower spec.engine.speculative.steps. The service rolls out once.",
     ),
@@ -96,10 +96,10 @@ ALERTS = (
         f"{by(POD)} (rate(graphpod_trace_spans_total[5m]))\n> 0.1",
         POD,
         "Pod {{ $labels.namespace }}/{{ $labels.pod }} loses {{ $value | humanizePercentage }} of its trace spans.",
-        "More than 10 % of the spans of traced requests do not reach the collector (failed), or are dropped because too "
-        "many wait. Requests are not affected.",
+        "More than 10 % of the spans of traced requests do not reach the collector (failed), or are dropped because "
+        "too many wait. Requests are not affected.",
         (f"{LOG} | grep traces", *pod_metrics("^graphpod_trace_spans_total")),
-        "For failed check that the pod reaches the collector of spec.engine.tracing.endpoint, and read the collector's log. "
-        "For dropped lower spec.engine.tracing.samplingRatePerMillion.",
+        "For failed check that the pod reaches the collector of spec.engine.tracing.endpoint, and read the "
+        "collector's log. For dropped lower spec.engine.tracing.samplingRatePerMillion.",
     ),
 )

@@ -36,9 +36,9 @@ class Load:
     """What an engine does while it is Ready. Rates are a second.
 
     `passes` are decode passes on a graph, `eager` those that fall back for `reason`. `real` and `padding` are rows of
-    the replays. `requests` end by `reasons`: shares that sum to 1. `ttft` and `itl` are seconds of all of them. `masks` is
-    the share of the time that goes to masks of grammars. `proposed` and `accepted` are draft tokens, `exported` and `lost`
-    spans.
+    the replays. `requests` end by `reasons`: shares that sum to 1. `ttft` and `itl` are seconds of all of them. `masks`
+    is the share of the time that goes to masks of grammars. `proposed` and `accepted` are draft tokens, `exported` and
+    `lost` spans.
     """
 
     passes: float = 40.0
@@ -64,9 +64,13 @@ class Load:
 
 
 class Actor:
-    """One pod's engine at one address, until `close`. `config` is engine.json, `fault` one of the stub's."""
+    """One pod's engine at one address, until `close`. `config` is engine.json, `fault` one of the stub's. `spoiled`:
+    what `/metrics` answers in place of its own; empty: nothing, on an open connection.
+    """
 
-    def __init__(self, address: str, config: bytes, pod_uid: str, fault: str, load: Load) -> None:
+    def __init__(
+        self, address: str, config: bytes, pod_uid: str, fault: str, load: Load, spoiled: bytes | None = None
+    ) -> None:
         self.load = load
         self.story: Story = tell(config, fault, START_SECONDS)
         self._began = self._last = time.monotonic()
@@ -79,6 +83,7 @@ class Actor:
         self._told: set[tuple[str, str]] = set()
         self._owed: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         actor = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -88,7 +93,12 @@ class Actor:
                 """Quiet: a scrape a second is no news."""
 
             def do_GET(self) -> None:
-                found = actor.answer(self.path, dict(self.headers.items()))
+                if self.path == "/metrics" and spoiled is not None:
+                    if not spoiled:
+                        actor._closed.wait()
+                    found = httpx2.Response(200, content=spoiled, headers={"Content-Type": "text/plain; version=0.0.4"})
+                else:
+                    found = actor.answer(self.path, dict(self.headers.items()))
                 with suppress(BrokenPipeError, ConnectionResetError):  # a scrape that has given up
                     self.send_response(found.status_code)
                     self.send_header("Content-Type", found.headers["content-type"])
@@ -107,6 +117,7 @@ class Actor:
 
     def close(self) -> None:
         """The pod is gone."""
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
 

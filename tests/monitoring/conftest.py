@@ -31,12 +31,15 @@ OF_OPERATOR = {"namespace": "graphpod-system", "pod": "graphpod-operator-1"}
 
 @dataclass(frozen=True)
 class Watched:
-    """A Prometheus that has seen an engine under load and an operator with two services; `span` is that time."""
+    """A Prometheus that has seen an engine under load and an operator with two services; `span` is that time. `quiet`
+    is the time before: all are scraped, and nobody has sent a request.
+    """
 
     prometheus: Prometheus
     engine: Engine
     operator: Operator
     span: Span
+    quiet: Span
     load: Load
 
 
@@ -84,6 +87,7 @@ def watched(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Ite
             Target("dcgm-exporter", gpu.address, {}),
         )
         with prometheus.running(binary("prometheus"), folder, targets) as running:
+            time.sleep(RATE_SECONDS)  # a rate needs two scrapes
             began = time.time()
             Place(operator.cluster, "demo").apply("another", slo={"ttft": "2s", "itl": "30ms"})
             load = engines.load(f"http://{engine.http}")
@@ -92,4 +96,5 @@ def watched(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Ite
             eventually(lambda: running.value("sum(graphpod_operator_inferenceservices)") == 2)
             now = time.time()
             # Whole seconds, as steps are: the last point of a line is at the end, where the last scrape counts.
-            yield Watched(running, engine, operator, Span(now, math.ceil(now - began), RATE_SECONDS), load)
+            span = Span(now, math.ceil(now - began), RATE_SECONDS)
+            yield Watched(running, engine, operator, span, Span(began, RATE_SECONDS, RATE_SECONDS), load)

@@ -22,6 +22,8 @@ class Part:
 
     fault: str = ""
     load: Load = field(default_factory=Load)
+    spoiled: bytes | None = None
+    """What `/metrics` answers in place of the engine's own; empty: nothing, on an open connection."""
 
 
 class Kubelet:
@@ -85,7 +87,7 @@ class Kubelet:
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         name = volumes["config"]["configMap"]["name"]
         config = self._cluster.read(f"/api/v1/namespaces/{metadata['namespace']}/configmaps/{name}")["data"][CONFIG]
-        self.actors[uid] = Actor(address, config.encode(), uid, part.fault, part.load)
+        self.actors[uid] = Actor(address, config.encode(), uid, part.fault, part.load, part.spoiled)
         self.pods[uid] = pod | {"address": address}
         self._status(self.pods[uid], False)
 

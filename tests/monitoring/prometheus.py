@@ -54,13 +54,17 @@ class Prometheus:
 
     def query(self, expr: str) -> list[dict[str, str]]:
         """The labels of the results of an expression, now."""
+        return [labels for labels, _ in self.query_values(expr)]
+
+    def query_values(self, expr: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of the results of an expression, now."""
         found = self.get(f"query?{urllib.parse.urlencode({'query': expr})}")["result"]
-        return [one["metric"] for one in found]
+        return [(one["metric"], float(one["value"][1])) for one in found]
 
     def value(self, expr: str) -> float:
         """Of an expression with one result, now; 0 while it has none."""
-        found = self.get(f"query?{urllib.parse.urlencode({'query': expr})}")["result"]
-        return float(found[0]["value"][1]) if found else 0.0
+        found = self.query_values(expr)
+        return found[0][1] if found else 0.0
 
 
 def configuration(targets: Sequence[Target]) -> str:

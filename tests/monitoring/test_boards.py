@@ -19,6 +19,7 @@ from tests.monitoring.conftest import Watched
 
 pytestmark = pytest.mark.slow
 """`make monitoring` runs them: Prometheus is built for them, and they take minutes."""
+PANELS = [(board, panel) for board in BOARDS for panel in board.panels()]
 QUERIES = [(board, panel, query) for board in BOARDS for panel in board.panels() for query in panel.queries]
 NAMES = [f"{board.name}-{panel.title}-{query.legend}" for board, panel, query in QUERIES]
 NOTES = {fleet.GPU.title: "a fixture with values of another GPU: this pod runs on a CPU"}
@@ -45,6 +46,12 @@ def exposed(watched: Watched, name: str, **labels: str) -> float:
 @pytest.mark.parametrize(("board", "panel", "query"), QUERIES, ids=NAMES)
 def test_a_query_returns_data(board: Board, panel: Panel, query: Query, watched: Watched) -> None:
     assert answer(watched.prometheus.url, board, panel, query, watched.span) != []
+
+
+@pytest.mark.parametrize(("board", "panel"), PANELS, ids=[f"{board.name}-{panel.title}" for board, panel in PANELS])
+def test_a_panel_that_is_empty_before_any_request_says_why(board: Board, panel: Panel, watched: Watched) -> None:
+    shown = [answer(watched.prometheus.url, board, panel, query, watched.quiet) for query in panel.queries]
+    assert all(shown) or panel.quiet.startswith("Empty")
 
 
 def test_the_share_of_padding_is_that_of_the_engines_own_counters(watched: Watched) -> None:

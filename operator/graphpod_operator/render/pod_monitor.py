@@ -7,6 +7,10 @@ from graphpod_operator.render.owner import Body, Owner
 
 SERVICE_LABEL = "inferenceservice"
 """The series' label that names the service."""
+SAMPLE_LIMIT = 10_000
+"""Series of a scrape; an engine exports at most 3500 (`MOST_SERIES`). Of a pod that writes more, Prometheus stores
+nothing, so the pod cannot fill it.
+"""
 
 
 def pod_monitor(owner: Owner) -> Body:
@@ -25,6 +29,7 @@ def pod_monitor(owner: Owner) -> Body:
         {**owner.installed.monitor_labels, **owner.spec.monitoring.labels, **owner.labels},
         spec={
             "selector": {"matchLabels": owner.selector},
+            "sampleLimit": SAMPLE_LIMIT,
             "podMetricsEndpoints": [{"port": "admin", "path": "/metrics", "relabelings": [named]}],
         },
     )

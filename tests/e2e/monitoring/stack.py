@@ -125,7 +125,7 @@ def _around(
     parts: Mapping[str, Part],
     eventually: Eventually,
 ) -> Iterator[Stack]:
-    metrics_port, address = free_port(), _own_address(cluster)
+    metrics_port, address = free_port(), own_address(cluster)
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": MACHINE}}
     cluster.kubectl("create", "-f", "-", input=json.dumps(node))
     _chart(cluster)
@@ -143,7 +143,7 @@ def _around(
             yield Stack(cluster, folder, operator, proxy, kubelet, prometheus, manager, eventually)
 
 
-def _own_address(cluster: Cluster) -> str:
+def own_address(cluster: Cluster) -> str:
     """An address of this machine that an EndpointSlice may name: loopback may not be one."""
     server = urlsplit(cluster.address)
     assert server.hostname is not None

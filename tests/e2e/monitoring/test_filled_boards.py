@@ -1,7 +1,8 @@
 """A user who knows only Helm and PromQL: the chart on real nodes with monitoring, an example, a load, and boards.
 
-Prometheus is configured by the chart's and the operator's own monitors alone. `make boards` keeps what each step
-printed and what each panel showed.
+Prometheus is configured by monitors alone: the chart's, the operator's, and that of an exporter for GPUs. The load
+meets a ladder that is too short (fallbacks), a change of the service (a rollout), and a capture that fails then (a
+degradation). `make boards` keeps what each step printed and what each panel showed, and draws every board.
 """
 
 import json
@@ -9,149 +10,185 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from demo.answer import address
+from demo.answer import address, body
 from demo.chart import CHART, RELEASE, wait_operator
 from demo.chart import NAMESPACE as SYSTEM
 from demo.local import Testbed
 from demo.service import EXAMPLE, NAME, NAMESPACE, wait_condition, wait_rollout
-from monitoring.boards import BOARDS, fleet, requests
-from monitoring.boards.asking import Span, answer
+from monitoring.boards import BOARDS, fleet
+from monitoring.boards.asking import Span
+from monitoring.boards.picture import data, draw
+from stubs.collector import Collector
 from testbed import Cluster
 from testbed.binaries.foreign import Foreign
 from testbed.binaries.golang import build
 from tests.api.operator.process import serve
+from tests.e2e.monitoring import gpu_exporter
+from tests.e2e.monitoring.stack import own_address
+from tests.e2e.monitoring.story import Story, shown
 from tests.eventually import Eventually
-from tests.monitoring import selected
+from tests.monitoring import dcgm, selected
 from tests.monitoring.engine import load
+from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.selected import LABELS
-from tests.places import Place
+from tests.places import Manifest, Place
+from tests.traffic import asking
 
 pytestmark = pytest.mark.slow
-RESULTS = "GRAPHPOD_FILLED"
-"""Environment variable: the file for what was seen."""
+PICTURES = "GRAPHPOD_BOARDS"
+"""Environment variable: the folder for pictures."""
 SCRAPE_SECONDS = 2
+START_SECONDS = 600.0
 VALUES = (
     "--set=monitoring.serviceMonitor.enabled=true,monitoring.rules.enabled=true,monitoring.dashboards.enabled=true",
     *(f"--set-json=monitoring.{one}.labels={json.dumps(LABELS)}" for one in ("podMonitors", "serviceMonitor", "rules")),
 )
-NOT_HERE = {panel.title for section in (fleet.GPU, requests.DRAFTS) for panel in section.panels}
-NOT_HERE |= {"Spans of traced requests, by result"}
-"""Panels that need a GPU, or settings that the example does not have: their descriptions say so."""
+FAULT = {"env": [{"name": "GRAPHPOD_FAULT", "value": "capture:decode:2"}]}
+FAILURES = "sum by (phase, reason) (graphpod_graph_capture_failures_total) > 0"
+PODS = "count(count by (pod) (last_over_time(graphpod_build_info[1h])))"
+NOTES = {fleet.GPU.title: "a fixture with values of another GPU: these pods run on a CPU"}
 
 
-@dataclass(frozen=True)
-class Step:
-    """What a user runs, what it printed, and its seconds."""
-
-    command: str
-    output: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Series of each query of a panel."""
-
-    board: str
-    panel: str
-    series: list[int]
-    why_empty: str
+def example(collector: str, **more: Manifest) -> Manifest:
+    """examples/smollm2.yaml with monitoring, drafts and traces. Its decode ladder is shorter than its load, and an old
+    pod goes after the new one has come. One thread: on several the self-check of drafts may fail without a fault.
+    """
+    found: Manifest = yaml.safe_load(EXAMPLE.read_text())
+    spec = found["spec"]
+    drafts = {"method": "Ngram", "steps": 3, "maxBatch": 4}
+    spec["monitoring"] = {"enabled": True}
+    spec["engine"] |= {"maxBatch": 4, "speculative": drafts, "tracing": {"endpoint": collector}}
+    spec["graph"] |= {"sizes": {"prefill": [16, 64, 128, 256], "decode": [1, 2]}}
+    spec["resources"]["limits"]["cpu"] = "1"
+    spec["rollout"] = {"strategy": "Surge"}
+    spec |= more
+    return found
 
 
-@dataclass
-class Story:
-    """Everything in its order."""
-
-    steps: list[Step] = field(default_factory=list)
-    panels: list[Shown] = field(default_factory=list)
-
-    def step(self, command: str, work: Callable[[], object]) -> None:
-        began = time.monotonic()
-        said = str(work() or "").strip()
-        self.steps.append(Step(command, said, round(time.monotonic() - began, 1)))
-        print(f"\n$ {command}\n{said}\n{self.steps[-1].seconds} s", flush=True)
-        self.write()
-
-    def write(self) -> None:
-        if path := os.environ.get(RESULTS):
-            filled = sum(all(one.series) for one in self.panels)
-            head = {"date": time.strftime("%Y-%m-%d"), "total": len(self.panels), "filled": filled}
-            Path(path).write_text(json.dumps({**head, **asdict(self)}, indent=2) + "\n")
+def values(prometheus: Prometheus, expr: str) -> str:
+    """The results of an expression, a line each: labels and value."""
+    found = prometheus.query_values(expr)
+    return "\n".join(" ".join((*map("=".join, labels.items()), f"{value:g}")) for labels, value in found)
 
 
 @pytest.fixture(scope="module")
 def story(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """The steps of docs/how-to/monitor.md, and what every panel shows then."""
     build(["prometheus", "prometheusconfig", "helm4"])
-    made, folder = Story(), tmp_path_factory.mktemp("prometheus")
-    eventually = Eventually(lambda: [installed])
-    place = Place(installed, NAMESPACE)
+    place, folder = Place(installed, NAMESPACE), tmp_path_factory.mktemp("prometheus")
     for foreign in (Foreign.PodMonitor, Foreign.ServiceMonitor, Foreign.PrometheusRule):
         serve(place, foreign)
+    host = own_address(installed)
+    with Collector(host=host) as collector, dcgm.serving(host) as gpus:
+        manifests = yaml.safe_dump_all(gpu_exporter.objects(gpus.address))
+        installed.kubectl("apply", "--server-side", "-f", "-", input=manifests)
+        yield from _told(place, folder, collector, gpus)
+    place.remove(NAME)
+
+
+def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter) -> Iterator[Story]:
+    cluster, made = place.cluster, Story()
+    eventually = Eventually(lambda: [cluster])
+
+    def have_gpus() -> None:
+        gpus.pods = [(NAMESPACE, pod["metadata"]["name"]) for pod in place.pods(NAME)]
 
     def upgrade() -> str:
-        helm = Testbed(installed).helm
+        helm = Testbed(cluster).helm
         said = helm("upgrade", RELEASE, str(CHART), "--namespace", SYSTEM, "--reuse-values", *VALUES)
-        wait_operator(installed)
+        wait_operator(cluster)
         return said.partition("NOTES:")[0]
+
+    def apply(manifest: Manifest) -> str:
+        return cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(manifest))
+
+    def first() -> str:
+        said = apply(example(collector.url))
+        wait_condition(cluster, "Ready", lambda _: None)
+        wait_rollout(cluster)
+        have_gpus()
+        return said + cluster.kubectl("get", "gisvc", NAME, "-n", NAMESPACE)
 
     words = ("helm", "upgrade", RELEASE, "charts/graphpod", "--namespace", SYSTEM, "--reuse-values", *VALUES)
     made.step(shlex.join(words), upgrade)
-    example = yaml.safe_load(EXAMPLE.read_text())
-    example["spec"]["monitoring"] = {"enabled": True}
-
-    def apply() -> str:
-        said = installed.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(example))
-        wait_condition(installed, "Ready", lambda _: None)
-        wait_rollout(installed)
-        return said + installed.kubectl("get", "gisvc", NAME, "-n", NAMESPACE)
-
-    made.step(f"kubectl apply --server-side -f {NAME}.yaml; kubectl get gisvc {NAME} -n {NAMESPACE}", apply)
-    chosen = eventually(lambda: (now := selected.configure(installed, folder, SCRAPE_SECONDS)).pod_monitors and now)
-    assert (chosen.service_monitors, chosen.rules) == ((f"{SYSTEM}/graphpod-operator",),) * 2
-    assert chosen.rejected == ()
+    applied = f"kubectl apply --server-side -f {NAME}.yaml; kubectl get gisvc {NAME} -n {NAMESPACE}"
+    made.step(applied, first)
+    chosen = eventually(lambda: (now := selected.configure(cluster, folder, SCRAPE_SECONDS)).pod_monitors and now)
+    ours = f"{SYSTEM}/graphpod-operator"
+    assert chosen.service_monitors == (f"{gpu_exporter.NAMESPACE}/{gpu_exporter.NAME}", ours)
+    assert (chosen.rules, chosen.rejected) == ((ours,), ())
     with selected.prometheus(folder) as prometheus:
-
-        def scraped() -> str:
-            found = eventually(
-                lambda: len(jobs := prometheus.get("query?query=up")["result"]) == 2 and jobs, timeout=90
-            )
-            return "\n".join(f"{one['metric']['job']} {one['value'][1]}" for one in found)
-
-        made.step("up", scraped)
-        assert [line.split()[1] for line in made.steps[-1].output.splitlines()] == ["1", "1"]
+        eventually(lambda: len(prometheus.query("up == 1")) == 3, timeout=90)
+        assert made.step("sum by (job) (up)", lambda: values(prometheus, "sum by (job) (up)")).count(" 1") == 3
         began = time.time()
+
+        def span() -> Span:
+            now = time.time()
+            return Span(now, math.ceil(now - began), 4 * SCRAPE_SECONDS)
+
+        eventually(lambda: time.time() > began + 4 * SCRAPE_SECONDS)
+        made.quiet = list(shown(prometheus.url, span()))
         wanted = "sum(graphpod_requests_total)"
 
         def asked() -> str:
-            seen = load(address(installed))
+            seen = load(address(cluster))
             eventually(lambda: prometheus.value(wanted) == seen.ended, timeout=60)
             return f"{prometheus.value(wanted):g}"
 
         made.step(wanted, asked)
-        now = time.time()
-        span = Span(now, math.ceil(now - began), 4 * SCRAPE_SECONDS)
-        for board in BOARDS:
-            for panel in board.panels():
-                series = [len(answer(prometheus.url, board, panel, query, span)) for query in panel.queries]
-                why = "" if all(series) else panel.quiet
-                made.panels.append(Shown(board.name, panel.title, series, why))
+        fallbacks = "sum by (phase, reason) (graphpod_graph_fallbacks_total) > 0"
+        assert "SizeAboveLadder" in made.step(fallbacks, lambda: values(prometheus, fallbacks))
+
+        def second() -> str:
+            said = apply(example(collector.url, podTemplate=FAULT))
+            with asking(f"{address(cluster)}/v1/chat/completions", body() | {"max_tokens": 8}) as traffic:
+                eventually(lambda: len(place.pods(NAME)) == 2, timeout=60)
+                have_gpus()
+                eventually(place.reached("GraphsCaptured", "True", "Degraded", NAME), timeout=START_SECONDS)
+                wait_rollout(cluster)
+                eventually(lambda: len(place.pods(NAME)) == 1, timeout=120)
+                have_gpus()
+            print(traffic.told())
+            assert traffic.answered() > 0
+            return said + cluster.kubectl("get", "gisvc", NAME, "-n", NAMESPACE)
+
+        made.step(applied, second)
+        load(address(cluster))
+        for expr in (
+            FAILURES,
+            "sum by (phase, planned, effective) (graphpod_operator_policy_degradations_total) > 0",
+            PODS,
+            fallbacks,
+            "sum by (result) (graphpod_trace_spans_total) > 0",
+        ):
+            assert made.step(expr, lambda expr=expr: values(prometheus, expr))
+        eventually(lambda: prometheus.value("sum(graphpod_requests_running)") == 0)
+        whole = span()
+        made.panels = list(shown(prometheus.url, whole))
         made.write()
+        if pictures := os.environ.get(PICTURES):
+            for board in BOARDS:
+                draw(board, data(prometheus.url, board, whole), whole, Path(pictures) / f"{board.name}.png", NOTES)
         yield made
-    place.remove(NAME)
 
 
-def test_every_panel_that_this_machine_can_fill_has_data(story: Story) -> None:
-    empty = {one.panel for one in story.panels if not all(one.series)}
-    assert empty == NOT_HERE
+def test_every_query_has_data_after_fallbacks_a_rollout_a_failed_capture_and_a_degradation(story: Story) -> None:
+    assert [one for one in story.panels if not one.filled] == []
 
 
-def test_an_empty_panel_says_why(story: Story) -> None:
-    assert all(one.why_empty.startswith("Empty") for one in story.panels if not all(one.series))
+def test_a_panel_that_is_empty_before_any_request_says_why(story: Story) -> None:
+    empty = [one for one in story.quiet if not one.filled]
+    assert empty != []
+    assert [one for one in empty if not one.why_empty.startswith("Empty")] == []
+
+
+def test_the_fault_and_the_rollout_are_in_the_numbers(story: Story) -> None:
+    said = {step.command: step.output for step in story.steps}
+    assert "phase=decode reason=CaptureFailed" in said[FAILURES]
+    assert said[PODS] == "2"

@@ -16,13 +16,19 @@ from tests.places import Place
 
 pytestmark = pytest.mark.slow
 MONITORED = {"monitoring": {"enabled": True}}
+LIES = b"<html>All is well.</html>\n"
+HUGE = b"".join(b'graphpod_requests_total{finish_reason="%d"} 1\n' % number for number in range(100_000))
+SPOILED = {"lies": LIES, "huge": HUGE, "hangs": b""}
+"""What `/metrics` of a service's pod answers."""
 STRANGE = {"monitoring": {"enabled": True, "labels": {"release": "another"}}}
 
 
 @pytest.fixture(scope="module")
 def watched(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Two services that a Prometheus selects, and one whose labels it does not."""
-    with stack(tmp_path_factory.mktemp("stack"), {name: Part() for name in ("one", "two", "strange")}) as made:
+    """Two services that a Prometheus selects, and one whose labels it does not; those of SPOILED come later."""
+    parts = {name: Part() for name in ("one", "two", "strange")}
+    parts |= {name: Part(spoiled=answer) for name, answer in SPOILED.items()}
+    with stack(tmp_path_factory.mktemp("stack"), parts) as made:
         place = made.place("team")
         place.apply("one", **MONITORED)
         place.apply("two", **MONITORED)
@@ -127,3 +133,33 @@ def test_every_rule_of_the_chart_is_evaluated(watched: Stack) -> None:
         return {rule["health"] for rule in rules} == {"ok"}
 
     watched.eventually(evaluated, timeout=60)
+
+
+def test_a_pod_whose_metrics_lie_hang_or_are_huge_is_down_alone(watched: Stack) -> None:
+    place = Place(watched.cluster, "team")
+    for name in SPOILED:
+        place.apply(name, **MONITORED)
+    for name in SPOILED:
+        watched.eventually(place.reached("Ready", "True", "Ready", name), timeout=120)
+    watched.eventually(lambda: len(watched.select().pod_monitors) == 3 + len(SPOILED))
+
+    def errors() -> dict[str, str]:
+        found = watched.prometheus.get("targets")["activeTargets"]
+        said = {
+            one["labels"]["job"].removeprefix("team/"): one["lastError"] for one in found if one["health"] == "down"
+        }
+        assert said.keys() == SPOILED.keys()
+        return said
+
+    said = watched.eventually(errors, timeout=60)
+    assert "deadline exceeded" in said["hangs"]
+    assert "sample limit exceeded" in said["huge"]
+    assert "expected" in said["lies"]
+    assert watched.prometheus.value('sum(up{job=~"team/(one|two|strange)"})') == 3
+    of_spoiled = 'count({__name__=~"graphpod_.*",inferenceservice=~"lies|huge|hangs"})'
+    assert watched.prometheus.value(of_spoiled) == 0
+    assert watched.scraped(), "the operator answers"
+    for name in SPOILED:  # no scrape was answered, and the service serves
+        watched.eventually(place.reached("MonitorReady", "False", "NotScraped", name), timeout=90)
+        assert place.condition("Ready", name)[:2] == ("True", "Ready")
+        place.kubectl("delete", "gisvc", name)

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from graphpod_policy.metrics import MOST_SERIES, Process
 from monitoring.rules.row import POD
 from tests.unit.house.pages import ROOT
 from tests.unit.operator.objects import planned
@@ -48,6 +49,7 @@ def test_the_pods_of_a_service_are_those_of_its_pod_monitor() -> None:
     (endpoint,) = monitor["podMetricsEndpoints"]
     assert label(job).items() <= template["metadata"]["labels"].items()
     assert port(job) == endpoint["port"]
+    assert job["sample_limit"] == monitor["sampleLimit"] > 2 * MOST_SERIES[Process.Engine]
     assert port(job) in [one["name"] for one in template["spec"]["containers"][0]["ports"]]
     for relabeling in endpoint["relabelings"]:
         assert added(job)[relabeling["targetLabel"]] == relabeling["sourceLabels"][0]
