@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -22,6 +23,8 @@ from graphpod_operator.kube.connection import Connection
 from graphpod_operator.observe.admin_port import MAX_BYTES
 from graphpod_operator.terminal.sources import objects
 from graphpod_operator.terminal.sources.admin_ports import AdminPorts
+from graphpod_operator.terminal.values.drafts import Drafts
+from graphpod_operator.terminal.values.scrape import SCRAPE_BYTES, Scrape, ScrapeInvalid, scrape
 from graphpod_operator.terminal.values.warmup import PodState, start_of
 from graphpod_operator.terminal.views.page import PODS, Findings, as_dict, judged, page
 from graphpod_operator.terminal.views.screen import size
@@ -56,7 +59,10 @@ async def _findings(arguments: argparse.Namespace, name: str) -> Findings:
         pods = await _if_allowed(objects.pods(wire, namespace, name))
         events = await _if_allowed(objects.events(wire, namespace, name))
         states = None if pods is None else await _states(wire, pods)
-    return Findings(raw, revisions, states, events, datetime.now(UTC))
+        drafts = Drafts.of(raw, ())
+        if drafts is not None and pods is not None:
+            drafts = Drafts.of(raw, await _scrapes(wire, pods))
+    return Findings(raw, revisions, states, events, datetime.now(UTC), drafts)
 
 
 async def _if_allowed(answer: Awaitable[T]) -> T | None:
@@ -69,9 +75,23 @@ async def _if_allowed(answer: Awaitable[T]) -> T | None:
         raise
 
 
+def _running(pods: list[Pod]) -> list[Pod]:
+    return [pod for pod in pods if pod.running and not pod.deleting][:PODS]
+
+
+async def _scrapes(wire: Connection, pods: list[Pod]) -> list[Scrape]:
+    """What the pods count; those that answer something else are left out."""
+    answers = await AdminPorts(wire).read(_running(pods), "/metrics", SCRAPE_BYTES)
+    found = []
+    for answer in answers.values():
+        if not answer.trouble:
+            with suppress(ScrapeInvalid):
+                found.append(scrape(answer.body, answer.at))
+    return found
+
+
 async def _states(wire: Connection, pods: list[Pod]) -> list[PodState]:
-    running = [pod for pod in pods if pod.running and not pod.deleting][:PODS]
-    answers = await AdminPorts(wire).read(running, "/warmup", MAX_BYTES)
+    answers = await AdminPorts(wire).read(_running(pods), "/warmup", MAX_BYTES)
     return [
         PodState(pod, None, answers[pod.uid].trouble if pod.uid in answers else "")
         if pod.uid not in answers or answers[pod.uid].trouble

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpod_operator.terminal.values.scrape import (
+    ACCEPTED,
     FALLBACKS,
     KV,
+    PROPOSED,
     REPLAYS,
     RUNNING,
     TOKENS,
@@ -44,6 +46,8 @@ class Load:
     """Share of the replayed rows that were padding."""
     ttft: float | None
     """Seconds to the first token, of 95 % of the requests at most."""
+    drafts: float | None
+    """Share of the verified draft tokens that were right; None while no pass verifies drafts."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for `-o json`."""
@@ -55,6 +59,7 @@ class Load:
             "running": self.running,
             "kvUsageRatio": self.kv,
             "ttftP95Seconds": self.ttft,
+            "draftsAcceptedRatio": self.drafts,
         }
 
 
@@ -103,8 +108,9 @@ def of_rates(
 ) -> Load:
     """From the rates of counters and from gauges, wherever they come from."""
     if total is None:
-        return Load(running, waiting, kv, None, None, None, None)
+        return Load(running, waiting, kv, None, None, None, None, None)
     tokens = _by_label(total, TOKENS)
+    proposed, accepted = (sum(_by_label(total, name).values()) for name in (PROPOSED, ACCEPTED))
     rows = sum(tokens.values())
     return Load(
         running=running,
@@ -114,6 +120,7 @@ def of_rates(
         fallbacks=_by_reason(_by_label(total, FALLBACKS)),
         padding=tokens.get(PADDING, 0.0) / rows if rows > 0 else None,
         ttft=quantile(QUANTILE, _buckets(_by_label(total, TTFT_BUCKETS))),
+        drafts=min(1.0, accepted / proposed) if proposed > 0 else None,
     )
 
 

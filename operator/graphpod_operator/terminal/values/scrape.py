@@ -18,11 +18,22 @@ REPLAYS = "graphpod_graph_replays_total"
 FALLBACKS = "graphpod_graph_fallbacks_total"
 TOKENS = "graphpod_graph_tokens_total"
 TTFT_BUCKETS = "graphpod_time_to_first_token_seconds_bucket"
+PROPOSED = "graphpod_speculation_proposed_tokens_total"
+ACCEPTED = "graphpod_speculation_accepted_tokens_total"
 RUNNING = "graphpod_requests_running"
 WAITING = "graphpod_requests_waiting"
 KV = "graphpod_kv_cache_usage_ratio"
 
-COUNTERS = MappingProxyType({REPLAYS: ("phase",), FALLBACKS: ("reason",), TOKENS: ("kind",), TTFT_BUCKETS: ("le",)})
+COUNTERS = MappingProxyType(
+    {
+        REPLAYS: ("phase",),
+        FALLBACKS: ("reason",),
+        TOKENS: ("kind",),
+        TTFT_BUCKETS: ("le",),
+        PROPOSED: ("method",),
+        ACCEPTED: ("method",),
+    }
+)
 """Counters, each with the labels that its sums keep."""
 GAUGES = (RUNNING, WAITING, KV)
 
@@ -53,6 +64,10 @@ class Scrape:
     counters: dict[Series, float]
     gauges: dict[str, float]
 
+    def total(self, name: str) -> float:
+        """A counter's sum over its kept label."""
+        return sum(value for (series, _), value in self.counters.items() if series == name)
+
 
 def scrape(body: bytes, at: float) -> Scrape:
     """A scrape from the body of /metrics. Raises ScrapeInvalid."""
@@ -69,7 +84,10 @@ def scrape(body: bytes, at: float) -> Scrape:
         raise ScrapeInvalid("/metrics has no series of a graphpod engine")
     if gauges.get(KV, 0.0) > 1:
         raise ScrapeInvalid(f"/metrics says {KV} {gauges[KV]:g}: more than 1")
-    return Scrape(at, counters, gauges)
+    found = Scrape(at, counters, gauges)
+    if found.total(ACCEPTED) > found.total(PROPOSED):
+        raise ScrapeInvalid("/metrics says that more draft tokens were right than were verified")
+    return found
 
 
 def _samples(text: str) -> Iterator[tuple[str, str, float]]:

@@ -13,6 +13,7 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
 from graphpod_operator.explain.text import Ink, Paint, plain
 from graphpod_operator.kube.cluster import Raw
+from graphpod_operator.terminal.values.drafts import Drafts
 from graphpod_operator.terminal.values.fields import mapping, maps, text, whole
 from graphpod_operator.terminal.values.service import ServiceCondition, ServiceState
 from graphpod_operator.terminal.values.warmup import PodState
@@ -41,13 +42,16 @@ LOOKED_AT = (
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Everything that was read of one service; None where the user lacks the right."""
+    """Everything that was read of one service; None where the user lacks the right. `drafts` is None for a service
+    without speculative decoding, too.
+    """
 
     raw: Raw
     revisions: Sequence[Child] | None
     pods: Sequence[PodState] | None
     events: Sequence[Raw] | None
     now: datetime
+    drafts: Drafts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +186,10 @@ def _graphs(found: Findings, service: ServiceState, width: int) -> Iterator[str]
         check = f", self-check {one.self_check}" if one.self_check else ""
         runs = one.effective or "nothing yet"
         yield f"  {phase.value:<8} requested {one.requested}, planned {one.planned}, running {runs}{sizes}{check}"
+    if found.drafts is not None:
+        yield from _wrapped(f"drafts   {found.drafts.words}", width, 2, 9)
+        if found.drafts.advice:
+            yield from _wrapped(f"→ {found.drafts.advice}", width, 4, 2)
     decisions = _decisions(graph)
     for (rule, outcome, because, hint), phases in list(decisions.items())[:DECISIONS]:
         yield from _wrapped(f"· {rule} ({', '.join(phases)}: {outcome}): {because}", width, 2, 2)
@@ -283,6 +291,7 @@ def as_dict(found: Findings) -> dict[str, Any]:
         "phase": service.phase,
         "conditions": list(maps(found.raw, "status", "conditions")),
         "graph": mapping(found.raw, "status", "graph") or None,
+        "drafts": found.drafts.as_dict() if found.drafts is not None else None,
         "revision": text(found.raw, "status", "revision"),
         "controllerRevisions": None if found.revisions is None else [one.name for one in found.revisions],
         "pods": None if found.pods is None else [one.as_dict() for one in found.pods],

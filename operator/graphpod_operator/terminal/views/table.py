@@ -119,6 +119,8 @@ COLUMNS: dict[str, Column] = {
     "fall": Column("FALL/s", _of_load(lambda found: _total(found.fallbacks)), right=True),
     "padding": Column("PADDING", _of_load(lambda found: _share(found.padding)), right=True),
     "pad": Column("PAD", _of_load(lambda found: _share(found.padding)), right=True),
+    "drafts right": Column("DRAFTS RIGHT", _of_load(lambda found: _share(found.drafts)), right=True),
+    "drft": Column("DRFT", _of_load(lambda found: _share(found.drafts)), right=True),
     "waiting": Column("WAITING", _of_load(lambda found: _number(found.waiting)), right=True),
     "wait": Column("WAIT", _of_load(lambda found: _number(found.waiting)), right=True),
     "running": Column("RUNNING", _of_load(lambda found: _number(found.running)), right=True),
@@ -132,12 +134,15 @@ COLUMNS: dict[str, Column] = {
 
 WIDE = (
     *("namespace", "name", "status", "prefill", "decode", "captured", "ready", "replays", "padding"),
-    *("waiting", "running", "kv used", "ttft p95", "fallbacks", "note"),
+    *("drafts right", "waiting", "running", "kv used", "ttft p95", "fallbacks", "note"),
 )
-"""Every column, as on a terminal that is wide enough."""
+"""Every column, as on a terminal that is wide enough. That of drafts is there if a service verifies some, that of notes
+if there are any.
+"""
 
 NARROWER: tuple[tuple[tuple[str, ...], str | None], ...] = (
     (("padding",), "pad"),
+    (("drafts right",), "drft"),
     (("waiting",), "wait"),
     (("running",), "run"),
     (("kv used",), "kv"),
@@ -151,6 +156,7 @@ NARROWER: tuple[tuple[tuple[str, ...], str | None], ...] = (
     ((WIDE_GAP,), None),
     (("run",), None),
     (("kv",), None),
+    (("drft",), None),
     (("pad",), None),
     (("ttft",), None),
     (("wait",), None),
@@ -170,6 +176,8 @@ def table(rows: Sequence[Row], width: int | None, namespaces: bool, paint: Paint
     shown = [key for key in WIDE if namespaces or key != "namespace"]
     if not any(map(_note, rows)):
         shown.remove("note")
+    if all(row.load is None or row.load.drafts is None for row in rows):
+        shown.remove("drafts right")
     gap = len(WIDE_GAP)
     for keys, shorter in NARROWER:
         if width is None or _width(shown, rows, gap) <= width:

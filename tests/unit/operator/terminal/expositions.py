@@ -11,8 +11,9 @@ def exposition(
     running: float = 0,
     waiting: float = 0,
     kv: float = 0,
+    drafts: tuple[float, float] | None = None,
 ) -> bytes:
-    """What /metrics of a pod answers, as far as the table needs it."""
+    """What /metrics of a pod answers, as far as the table needs it. `drafts`: proposed and accepted."""
     lines = ["# HELP graphpod_requests_running Requests that hold KV pages.", "# TYPE graphpod_requests_running gauge"]
     lines += [f"graphpod_requests_running {running}", f"graphpod_requests_waiting {waiting}"]
     lines += [f"graphpod_kv_cache_usage_ratio {kv}"]
@@ -24,6 +25,8 @@ def exposition(
         lines.append(f'graphpod_graph_tokens_total{{phase="decode",kind="{kind}",backend="Recorder"}} {value}')
     for bound, value in (ttft or {"0.5": 0.0, "+Inf": 0.0}).items():
         lines.append(f'graphpod_time_to_first_token_seconds_bucket{{le="{bound}",model_name="m"}} {value}')
+    for word, value in zip(("proposed", "accepted"), drafts or (), strict=False):
+        lines.append(f'graphpod_speculation_{word}_tokens_total{{method="Ngram"}} {value}')
     return "\n".join([*lines, "graphpod_other_total 5", ""]).encode()
 
 

@@ -12,10 +12,13 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.text import plain
 from graphpod_operator.schema.crd import definition
+from graphpod_operator.terminal.values.drafts import Drafts
+from graphpod_operator.terminal.values.scrape import scrape
 from graphpod_operator.terminal.values.warmup import PodState, start_of
 from graphpod_operator.terminal.views.next_step import COMMANDS, next_step
 from graphpod_operator.terminal.views.page import OPERATOR, Findings, age, as_dict, judged, page
 from tests.unit.operator.objects import pod, report
+from tests.unit.operator.terminal.expositions import exposition
 from tests.unit.operator.terminal.services import service
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
@@ -54,6 +57,29 @@ def test_a_ready_service_needs_no_step() -> None:
     assert text.startswith("team-a/demo is Ready: 2/2 pods serve; prefill Breakable, decode Full; 26/26 captured\n")
     assert "Next step" not in text
     assert (judged(found).exit_code, as_dict(found)["nextStep"]) == (0, None)
+
+
+def test_drafts_are_shown_with_their_share_and_what_to_do_where_they_are_wrong() -> None:
+    speculative = {"method": "Ngram", "steps": 3}
+
+    def shown(*bodies: bytes) -> list[str]:
+        raw = service(conditions=[READY])
+        raw["spec"] = {"engine": {"speculative": speculative}}
+        drafts = Drafts.of(raw, [scrape(body, 0.0) for body in bodies])
+        assert as_dict(Findings(raw, (), (), (), NOW, drafts))["drafts"].items() >= speculative.items()
+        lines = page(Findings(raw, (), (), (), NOW, drafts), 80).splitlines()
+        at = next(number for number, line in enumerate(lines) if line.startswith("  drafts   Ngram, 3 a pass; "))
+        assert max(map(len, lines[at : at + 2])) <= 80
+        return [line.strip() for line in lines[at : at + 2] if "Ngram" in line or "→" in line]
+
+    assert shown() == ["drafts   Ngram, 3 a pass; no pod's counters could be read"]
+    assert shown(exposition()) == ["drafts   Ngram, 3 a pass; no pass has verified any yet"]
+    good, bad = exposition(drafts=(1000, 400)), exposition(drafts=(3000, 50))
+    assert shown(good) == ["drafts   Ngram, 3 a pass; 40% of 1000 were right since the pods started"]
+    (head, hint) = shown(good, bad, bad)
+    assert head == "drafts   Ngram, 3 a pass; 7% of 7000 were right since the pods started"
+    assert hint == "→ fewer than one draft in ten is right: remove spec.engine.speculative"
+    assert Drafts.of(service(), ()) is None
 
 
 def test_a_newer_plan_is_offered_with_its_revision_in_the_command() -> None:

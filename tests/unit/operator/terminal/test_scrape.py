@@ -1,6 +1,7 @@
 """What counts of a pod's /metrics, and rates as Prometheus computes them."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -37,6 +38,7 @@ def test_a_pod_that_still_loads_has_no_gauges_and_counts() -> None:
         (exposition(running=math.nan), "impossible"),
         (exposition(replays={"decode": math.inf}), "impossible"),
         (exposition(kv=7), "more than 1"),
+        (exposition(drafts=(10, 11)), "more draft tokens were right than were verified"),
         (exposition() + b"graphpod_requests_running many\n", "cannot be read"),
         (exposition() + b"graphpod_requests_running 1" + b"0" * 900 + b"\n", "cannot be read"),
         (exposition() + b"graphpod_graph_replays_total{phase=decode} 1\n", "cannot be read"),
@@ -59,6 +61,12 @@ def test_no_bytes_raise_anything_else(noise: bytes, line: str) -> None:
             scrape(body, 1.0)
         except ScrapeInvalid:
             continue
+
+
+def test_the_share_of_right_drafts_is_that_of_the_time_between_two_scrapes() -> None:
+    before, now = scrape(exposition(drafts=(100, 80)), 0.0), scrape(exposition(drafts=(300, 120)), 10.0)
+    one, none = (load([pair]).as_dict() for pair in ((before, now), (now, replace(now, at=20.0))))
+    assert (one["draftsAcceptedRatio"], none["draftsAcceptedRatio"]) == (0.2, None)
 
 
 def test_the_series_are_metrics_of_the_engine() -> None:

@@ -20,7 +20,7 @@ GOLDENS = Path(__file__).resolve().parents[1] / "goldens" / "terminal"
 def doing(**changes: Any) -> Load:
     values: dict[str, Any] = {
         "running": 12.0, "waiting": 3.0, "kv": 0.41, "replays": {"prefill": 1.5, "decode": 118.0},
-        "fallbacks": {}, "padding": 0.17, "ttft": 0.184,
+        "fallbacks": {}, "padding": 0.17, "ttft": 0.184, "drafts": None,
     }  # fmt: skip
     return Load(**{**values, **changes})
 
@@ -58,6 +58,19 @@ def test_at_every_width_a_name_a_status_and_the_rates_are_there(rows: list[Row])
     for width in range(60, 200, 10):
         head = table(rows, width, namespaces=False)[0]
         assert all(title in head for title in ("NAME", "STATUS", "REPL", "FALL", "NOTE"))
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_share_of_right_drafts_has_a_column_where_a_service_verifies_some(width: int) -> None:
+    without = table([Row(state(), doing(), 2, 0), Row(state("other"), doing(), 1, 0)], width, namespaces=False)
+    lines = table([Row(state(), doing(drafts=0.42), 2, 0), Row(state("other"), doing(), 1, 0)], width, namespaces=False)
+    title = "DRFT" if width == 80 else "DRAFTS RIGHT"
+    assert title in lines[0]
+    assert not any(title in line for line in without)
+    if width == 80:
+        assert set(lines[0].split()) == {*without[0].split(), title}, "it takes the place of no other column"
+    at = lines[0].index(title) + len(title)
+    assert [line[:at].split()[-1] for line in lines[1:3]] == ["42%", "-"]
 
 
 def test_fallbacks_by_reason_stand_below_a_table_whose_column_has_the_sum(rows: list[Row]) -> None:
