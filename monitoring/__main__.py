@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from monitoring.boards import BOARDS, grafana
+from monitoring.boards.asking import NoPrometheus
 from monitoring.rules import file, page
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +28,10 @@ def main() -> None:
     if asked.action == "draw":
         from monitoring.boards.picture import draw_all  # needs matplotlib, which the files do not
 
-        draw_all(asked.prometheus, asked.out, asked.minutes * 60, asked.scrape)
+        try:
+            draw_all(asked.prometheus, asked.out, asked.minutes * 60, asked.scrape)
+        except NoPrometheus as error:
+            parser.exit(2, f"error: {error}; check --prometheus\n")
         return
     for name, text in files().items():
         (ROOT / name).parent.mkdir(parents=True, exist_ok=True)

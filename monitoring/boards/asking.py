@@ -7,6 +7,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 
 from monitoring.boards.row import Board, Panel, Query
@@ -16,6 +17,12 @@ STEPS = 240
 """Points of a line at most."""
 SCRAPES = 4
 """Of an interval: Grafana's $__rate_interval is at least so many scrapes long."""
+SECONDS = 30.0
+"""An answer may take."""
+
+
+class NoPrometheus(Exception):
+    """Nothing answers at the address, or something else does; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,10 @@ def _series(query: Query, row: Mapping[str, Any]) -> Series:
 
 def _get(prometheus: str, verb: str, **words: str) -> list[dict[str, Any]]:
     body = urllib.parse.urlencode(words).encode()
-    request = urllib.request.Request(f"{prometheus.rstrip('/')}/api/v1/{verb}", body)
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        result: list[dict[str, Any]] = json.load(reply)["data"]["result"]
+    try:
+        request = urllib.request.Request(f"{prometheus.rstrip('/')}/api/v1/{verb}", body)
+        with urllib.request.urlopen(request, timeout=SECONDS) as reply:
+            result: list[dict[str, Any]] = json.load(reply)["data"]["result"]
+    except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
+        raise NoPrometheus(f"{prometheus} does not answer as a Prometheus does: {error}") from error
     return result
