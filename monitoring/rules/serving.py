@@ -70,7 +70,7 @@ ALERTS = (
         "token masks of grammars.",
         "More than 20 % of the engine's time goes to the token masks of structured answers. All requests of a pass "
         "wait for its masks, those without a grammar, too.",
-        pod_metrics("^graphpod_grammar_(requests_total|(mask|compile)_duration_seconds_(sum|count))"),
+        pod_metrics("^graphpod_(grammar_(requests_total|(mask|compile)_duration_seconds_(sum|count)))"),
         "Raise spec.replicas, or send requests with a grammar to a service of their own. If the mean of a mask (sum "
         "over count) is above 5 ms, a schema is expensive: look for long enums, patterns and deep nesting in it.",
     ),
@@ -85,7 +85,7 @@ ALERTS = (
         "{{ $labels.namespace }}/{{ $labels.inferenceservice }} are right.",
         "Fewer than one draft token in ten is right, for an hour. Each pass verifies drafts in addition to its "
         "tokens, so the service is slower than without speculative decoding. Answers are right.",
-        service_metrics("^graphpod_speculation_(proposed|accepted)_tokens_total"),
+        service_metrics("^graphpod_(speculation_(proposed|accepted)_tokens_total)"),
         "Remove spec.engine.speculative, or lower spec.engine.speculative.steps. The service rolls out once.",
     ),
     Alert(
