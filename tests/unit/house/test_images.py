@@ -1,5 +1,6 @@
 """When an image is built again, and what it says when it cannot be."""
 
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from testbed.base_image import EPOCH
 from testbed.command import run
 from testbed.errors import TestbedError
 from testbed.images import build as images
+from tests.unit.house.pages import ROOT
 
 
 @pytest.fixture
@@ -129,3 +131,10 @@ def test_the_revision_is_the_last_commit_of_what_the_image_is_made_of(
     assert images.revision(operator) == first
     (tree / "operator/graphpod_operator/manager/run.py").write_text("changed")
     assert images.revision(operator) == f"{first}-dirty"
+
+
+def test_what_runs_in_an_image_asks_no_package_for_its_own_version() -> None:
+    """Images have the sources on their path: graphpod is no installed package there, and such a question ends a pod."""
+    asked = re.compile(r"""(version|distribution|metadata|requires|files)\(["']graphpod["']\)""")
+    parts = (path for part in ("policy", "operator", "runtime") for path in (ROOT / part).rglob("*.py"))
+    assert [path for path in parts if asked.search(path.read_text())] == []

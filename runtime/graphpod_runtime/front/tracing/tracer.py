@@ -1,6 +1,5 @@
 """Spans of requests by OpenTelemetry: one of the server for each, below it queue, prefill and decode of each choice."""
 
-import importlib.metadata
 import logging
 import os
 import time
@@ -15,7 +14,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioB
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from graphpod_policy import Phase
+from graphpod_policy import Phase, __version__
 from graphpod_runtime.front.metrics.exporter import HANDLERS
 from graphpod_runtime.front.other_paths import served_path
 from graphpod_runtime.front.refusals import CODE, PATH_SHOWN
@@ -147,8 +146,7 @@ def _sampler(per_million: int | None) -> Sampler | None:
 
 def _resource(status: ServerStatus) -> Resource:
     """What the spans say of this server; the environment's OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win."""
-    version = importlib.metadata.version("graphpod")
-    ours = {"service.name": status.config.model.name, "service.version": version}
+    ours = {"service.name": status.config.model.name, "service.version": __version__}
     pod = {"k8s.pod.name": "POD_NAME", "k8s.namespace.name": "POD_NAMESPACE", "k8s.pod.uid": "POD_UID"}
     ours |= {name: value for name, variable in pod.items() if (value := os.environ.get(variable))}
     if status.pod_uid:

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from graphpod_policy import __version__
 from graphpod_runtime.front.requests.request_trace import CURRENT, EngineTraces, RequestTrace
 from graphpod_runtime.front.tracing.settings import TracingSettings
 from graphpod_runtime.front.tracing.span_queue import SpanQueue
@@ -92,6 +93,7 @@ def test_a_request_is_a_span_of_the_clients_trace_with_its_phases_below_it(pair:
     assert decode.attributes["gen_ai.usage.output_tokens"] == 3
     assert server.resource["service.name"] == "echo"
     assert server.resource["service.instance.id"] == "uid-1"
+    assert server.resource["service.version"] == __version__
     assert UPB in mapped(front)
     text = httpx2.get(front.admin + "/metrics", headers={"accept": "application/openmetrics-text"}).text
     assert f'trace_id="{TRACE}"' in text, "the exemplar names the same trace"
