@@ -32,7 +32,7 @@ class Runs:
         runs = [tuple(row[: row[-1] + 1]) for row in taken]
         tokens, more = [run[0] for run in runs], tuple(run[1:] for run in runs)
         found = [False] * len(runs) if self.proposed is None else self.proposed.tolist()
-        drafted = tuple(row[-2] if any else 0 for row, any in zip(taken, found, strict=True))
+        drafted = tuple(row[-2] if any else None for row, any in zip(taken, found, strict=True))
         if not answers:
             return DraftsYielded(tokens, more=more, drafted=drafted)
         firsts = [sum(self.widths[:entry]) for entry in range(len(runs))]

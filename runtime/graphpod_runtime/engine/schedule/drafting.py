@@ -41,8 +41,8 @@ class DraftsYielded(Yielded):
     more: tuple[tuple[int, ...], ...] = ()
     more_answers: tuple[tuple[Logprob | None, ...], ...] = ()
     """Of `more`."""
-    drafted: tuple[int, ...] = ()
-    """Drafts of each sequence."""
+    drafted: tuple[int | None, ...] = ()
+    """Drafts of each sequence that were verified; None: its method found nothing to draft."""
 
     def behind(self, index: int) -> Iterator[tuple[int, Logprob | None]]:
         """The tokens that drafts brought to a sequence, and what was asked of each."""
@@ -57,6 +57,10 @@ class PlainReason(StrEnum):
     """More sequences decode than drafts pay for."""
     Grammar = "Grammar"
     """Its mask needs the token before on the host."""
+    NothingFound = "NothingFound"
+    """The method had no draft for it."""
+    Room = "Room"
+    """It has one token left, or pages are short."""
 
 
 class Speculation(NamedTuple):
@@ -90,6 +94,21 @@ class Drafting:
         rooms = tuple(min(self._limit(one), len(one.pages) * self.page_size) for one in sequences)
         return DraftBatch(sequences, tuple(one.length for one in sequences), widths, rooms)
 
+    def landed(self, batch: DraftBatch, yielded: DraftsYielded) -> list[int]:
+        """`batch` has landed: the tokens of each sequence that have keys and values now. What is in flight behind it
+        goes on from there."""
+        ends = []
+        for sequence, more in zip(batch.sequences, yielded.more, strict=True):
+            sequence.flights.pop(0)
+            end = sequence.launched = sequence.computed + 1 + len(more)
+            for flight in sequence.flights:
+                sequence.launched = flight.most(sequence.launched)
+            ends.append(end)
+        for width, drafts in zip(batch.widths, yielded.drafted, strict=True):
+            if width > 1 and not drafts:
+                self.plain[PlainReason.NothingFound if drafts is None else PlainReason.Room] += 1
+        return ends
+
     def take_back(self, sequences: List[Sequence], kv: KvSpace) -> bool:
         """Takes pages back that only drafts would use, while nothing is in flight; whether there were any."""
         gave = [kv.take_back(one, one.length) for one in sequences]
@@ -111,16 +130,3 @@ def launched(batch: DraftBatch) -> None:
         flight = Flight(width, room)
         sequence.launched = flight.most(sequence.launched)
         sequence.flights.append(flight)
-
-
-def landed(batch: DraftBatch, yielded: DraftsYielded) -> list[int]:
-    """`batch` has landed: the tokens of each sequence that have keys and values now. What is in
-    flight behind it goes on from there."""
-    ends = []
-    for sequence, more in zip(batch.sequences, yielded.more, strict=True):
-        sequence.flights.pop(0)
-        end = sequence.launched = sequence.computed + 1 + len(more)
-        for flight in sequence.flights:
-            sequence.launched = flight.most(sequence.launched)
-        ends.append(end)
-    return ends

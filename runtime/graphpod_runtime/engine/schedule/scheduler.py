@@ -51,7 +51,6 @@ from graphpod_runtime.engine.schedule.drafting import (
     Drafting,
     DraftsYielded,
     Speculation,
-    landed,
     launched,
 )
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
@@ -260,8 +259,8 @@ class Scheduler:
         logprobs = yielded.answers or (None,) * len(tokens)
         if isinstance(batch, DecodeBatch):
             ends: List[int] = batch.ends
-            if isinstance(batch, DraftBatch) and isinstance(yielded, DraftsYielded):
-                ends = landed(batch, yielded)
+            if self.drafting is not None and isinstance(batch, DraftBatch) and isinstance(yielded, DraftsYielded):
+                ends = self.drafting.landed(batch, yielded)
             rows = [(sequence, end, True) for sequence, end in zip(batch.sequences, ends, strict=True)]
         else:
             for chunk, scored in zip(batch.chunks, yielded.prompts, strict=False):

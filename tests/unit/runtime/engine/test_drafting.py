@@ -24,6 +24,7 @@ class DraftDevice(Device):
     right = 0.6
     lengths: dict[str, int]
     accepted = 0
+    finds_nothing: frozenset[str] = frozenset()
 
     def launch(self, batch: Batch) -> Yielded:
         self.lengths = getattr(self, "lengths", {})
@@ -34,7 +35,7 @@ class DraftDevice(Device):
             return super().launch(batch)
         assert len(self.flying) <= int(self.ahead)
         self.check_pages()
-        tokens, more = [], []
+        tokens, more, drafted = [], [], []
         for sequence, end, width, room in zip(batch.sequences, batch.ends, batch.widths, batch.rooms, strict=True):
             own, length = sequence.id, self.lengths[sequence.id]
             assert length <= end <= len(sequence.pages) * PAGE, "too few pages for the latest token"
@@ -58,8 +59,9 @@ class DraftDevice(Device):
             self.accepted += len(run) - 1
             tokens.append(run[0])
             more.append(tuple(run[1:]))
+            drafted.append(None if own in self.finds_nothing else min(width - 1, room - length))
             self.launched[own] = self.launched.get(own, 0) + 1
-        yielded = DraftsYielded(tokens, more=tuple(more), drafted=tuple(width - 1 for width in batch.widths))
+        yielded = DraftsYielded(tokens, more=tuple(more), drafted=tuple(drafted))
         self.flying.append((batch, yielded))
         return yielded
 
@@ -149,6 +151,19 @@ def test_a_batch_that_is_too_large_decodes_without_drafts_and_is_counted() -> No
     assert drafting is not None
     assert drafting.plain[PlainReason.Batch] >= 4
     assert run.device.accepted > 0, "alone, the longer one has drafts"
+
+
+def test_tokens_without_drafts_are_counted_by_reason_when_they_land() -> None:
+    run = DraftRun(Text(1, odd=0.0), 24, 4)
+    run.device.right, run.device.finds_nothing = 0.0, frozenset("b")
+    run.submit("a", 3, 4)
+    run.submit("b", 3, 4)
+    run.drain()
+    run.check()
+    drafting = run.scheduler.drafting
+    assert drafting is not None
+    # A prompt's pass brings the first token. Behind the last but one there is no room for a draft.
+    assert drafting.plain == {PlainReason.NothingFound: 3, PlainReason.Room: 1}
 
 
 @pytest.mark.parametrize("width", [2, 5])
