@@ -116,6 +116,8 @@ class Story:
     end: End | None
     limits: Mapping[str, Any] = field(default_factory=dict)
     """What it serves, reported once its KV cache is there."""
+    drafts: Mapping[str, Any] | None = None
+    """How it drafts, reported when Ready; None: not at all."""
     silent_at: float | None = None
     mute: bool = False
     """/warmup never answers."""
@@ -164,6 +166,7 @@ class Story:
             "attention": ATTENTION if loaded else None,
             "stages": [{"name": name, "seconds": round(seconds, 3)} for name, seconds in scene.stages],
             "limits": dict(self.limits) if scene.pages else None,
+            "speculative": self.drafts if scene.state == "Ready" else None,
             "kv": {
                 "pages": scene.pages,
                 "pageSize": self.page_size,
@@ -207,6 +210,15 @@ def _shared_story(config: str, fault: str, seconds: float) -> Story:
 def _limits(config: Mapping[str, Any]) -> dict[str, Any]:
     auto = [name for name in AUTO if config[name] is None]
     return {name: config[name] or value for name, value in AUTO.items()} | {"auto": auto}
+
+
+def _drafts(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    features = config.get("features", {})
+    if (method := features.get("speculative")) is None:
+        return None
+    given = features.get("speculativeMaxBatch")
+    auto = ["maxBatch"] if given is None else []
+    return {"method": method, "steps": features.get("speculativeSteps", 3), "maxBatch": given or 8, "auto": auto}
 
 
 class _Ended(Exception):
@@ -267,6 +279,7 @@ class _Start:
             ready_at=self.ready_at,
             end=end,
             limits=_limits(self.config),
+            drafts=_drafts(self.config),
             silent_at=self.silent_at,
             mute=any(one.at == "warmup" for one in self._all(Kind.Silent)),
             lie=next((one.at for one in self._all(Kind.Lying)), ""),

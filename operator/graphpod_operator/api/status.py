@@ -157,13 +157,24 @@ class GraphStatus(StatusModel):
     )
 
 
+class SpeculativeStatus(StatusModel):
+    """How the pods draft: the smallest values over them."""
+
+    method: Word = Field(description="How drafts are made.")
+    steps: Count = Field(description="Drafts of a request in a pass.")
+    max_batch: Count = Field(description="Requests up to which a pass has drafts, as given or as each pod measured.")
+
+
 class EngineStatus(StatusModel):
     """What the pods serve. What the spec leaves to them (Auto) each pod derives: the smallest value over the pods."""
 
     max_model_len: Count = Field(description="Longest prompt plus answer, in tokens.")
     max_batch: Count = Field(description="Most requests decoded in one pass.")
     kv_tokens: Count = Field(description="Tokens that the KV cache of one pod holds.")
-    display: Word = Field(description="The three values as text, for the printer column.")
+    speculative: SpeculativeStatus | None = Field(
+        None, description="How the pods draft. Absent without speculative decoding."
+    )
+    display: Word = Field(description="Context, batch and KV tokens as text, for the printer column.")
 
 
 class ServicePhase(StrEnum):

@@ -82,6 +82,16 @@ class LimitsRead(EngineValue):
     auto: Annotated[tuple[Word, ...], Field(max_length=8)] = ()
 
 
+class SpeculativeRead(EngineValue):
+    """How the pod drafts: so many `steps` a request, in passes of up to `max_batch` requests. `auto` names the fields
+    it derived."""
+
+    method: Word
+    steps: Amount
+    max_batch: Amount
+    auto: Annotated[tuple[Word, ...], Field(max_length=8)] = ()
+
+
 class KvRead(EngineValue):
     """The KV cache, in tokens that sequences can own."""
 
@@ -123,6 +133,7 @@ class Reading(EngineValue):
     decisions: tuple[DecisionRead, ...] = Field((), max_length=256)
     limits: LimitsRead | None = None
     kv: KvRead = KvRead()
+    speculative: SpeculativeRead | None = None
     failure: FailureRead | None = None
     scrapes: ScrapesRead | None = None
     """None: the engine is too old to report it."""

@@ -1,12 +1,13 @@
-"""`status.engine`: how long a request may be, how many run together, and what the KV cache holds. Pure."""
+"""`status.engine`: how long a request may be, how many run together, how they draft, and what the KV cache holds. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from graphpod_operator.api.status import EngineStatus
+from graphpod_operator.api.status import EngineStatus, SpeculativeStatus
 from graphpod_operator.cache.pod import Pod
-from graphpod_operator.observe.warmup_report import NoReading, Reading, State
+from graphpod_operator.observe.warmup_report import NoReading, Reading, SpeculativeRead, State
 from graphpod_policy.units import count
 
 
@@ -17,7 +18,7 @@ def engine_status(
     one. Engines of before say nothing of them.
     """
     read = [
-        (reading.limits, reading.kv.tokens)
+        (reading.limits, reading.kv.tokens, reading.speculative)
         for pod in pods
         if isinstance(reading := readings.get(pod.uid), Reading)
         and reading.config_hash == config_hash
@@ -28,16 +29,25 @@ def engine_status(
     ]
     if not read:
         return None
-    limits = [served for served, _ in read]
+    limits = [served for served, *_ in read]
     context, batch = min(one.max_model_len for one in limits), min(one.max_batch for one in limits)
-    kv_tokens = min(tokens for _, tokens in read)
+    kv_tokens = min(tokens for _, tokens, _ in read)
     auto = {name for one in limits for name in one.auto}
     return EngineStatus(
         max_model_len=context,
         max_batch=batch,
         kv_tokens=kv_tokens,
+        speculative=_least([drafts for *_, drafts in read if drafts is not None]),
         display=display(context, batch, kv_tokens, auto),
     )
+
+
+def _least(drafts: list[SpeculativeRead]) -> SpeculativeStatus | None:
+    """Of pods with one configuration, and so of one method."""
+    if not drafts:
+        return None
+    steps, batch = min(one.steps for one in drafts), min(one.max_batch for one in drafts)
+    return SpeculativeStatus(method=drafts[0].method, steps=steps, max_batch=batch)
 
 
 def display(context: int, batch: int, kv_tokens: int, auto: Iterable[str]) -> str:

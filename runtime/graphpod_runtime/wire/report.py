@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import graphpod_policy
-from graphpod_policy import Backend, Decision, Phase, Policy
+from graphpod_policy import Backend, Decision, Phase, Policy, SpeculativeMethod
 
 
 class State(StrEnum):
@@ -116,6 +116,21 @@ class ServedLimits(NamedTuple):
         return {"maxModelLen": self.context, "maxBatch": self.batch, "auto": list(self.auto)}
 
 
+class ServedDrafts(NamedTuple):
+    """How this pod drafts: so many `steps` a request, in passes of up to `batch` requests; `auto`: the pod measured
+    that."""
+
+    method: SpeculativeMethod
+    steps: int
+    batch: int
+    auto: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the API's words."""
+        auto = ["maxBatch"] if self.auto else []
+        return {"method": self.method.value, "steps": self.steps, "maxBatch": self.batch, "auto": auto}
+
+
 class Attention(NamedTuple):
     """Whose kernels compute attention, and why theirs."""
 
@@ -136,6 +151,8 @@ class Report:
     """Known once the model is."""
     limits: ServedLimits | None = None
     """Known once the KV cache is."""
+    drafts: ServedDrafts | None = None
+    """Known when Ready; None without speculative decoding."""
     weights_bytes: int = 0
     """Known once the model is."""
     compiled: tuple[int, int] = (0, 0)
@@ -185,6 +202,7 @@ class Report:
             "stages": [{"name": stage.value, "seconds": round(seconds, 3)} for stage, seconds in self.stages.items()],
             "attention": self.attention and self.attention._asdict(),
             "limits": self.limits and self.limits.as_dict(),
+            "speculative": self.drafts and self.drafts.as_dict(),
             "compiled": {"compiler": self.compiled[0], "cache": self.compiled[1]},
             "weightsBytes": self.weights_bytes,
             "kv": {

@@ -66,7 +66,7 @@ from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.wire.counters import Counters
-from graphpod_runtime.wire.report import Attention, PhaseReport, Report, StartStage, State
+from graphpod_runtime.wire.report import Attention, PhaseReport, Report, ServedDrafts, StartStage, State
 
 logger = logging.getLogger("graphpod.engine")
 
@@ -222,9 +222,11 @@ class Starter:
                 captures.check(phase)
         if self.config.prefill_budget is None:
             self.config = replace(self.config, prefill_budget=self._budget(captures, device_state))
-        if asked.features.speculative is not None and asked.features.speculative_max_batch is None:
-            limit = self._draft_limit(captures, device_state)
+        if (method := asked.features.speculative) is not None:
+            measured = asked.features.speculative_max_batch is None
+            limit = asked.features.speculative_max_batch or self._draft_limit(captures, device_state)
             self.config = replace(self.config, features=replace(asked.features, speculative_max_batch=limit))
+            report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=measured)
             logger.info("batches of up to %d requests are decoded with drafts", limit)
         device_state.fill_scratch()
         capturer.closed = True

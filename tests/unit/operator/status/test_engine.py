@@ -46,6 +46,17 @@ def test_what_the_spec_says_is_not_called_auto() -> None:
     assert status.display == "context 40960 (Auto), batch 64, 1.2M KV tokens"
 
 
+def test_drafts_are_told_as_the_pods_measured_them() -> None:
+    both = pods("a", "b")
+    read = {
+        one.uid: reading(1, 1, 1, [], speculative={"method": "Ngram", "steps": 3, "maxBatch": most, "auto": ["maxBatch"]})
+        for one, most in zip(both, (8, 6), strict=True)
+    }
+    status = engine_status(HASH, both, read)
+    assert status is not None
+    assert status.model_dump(by_alias=True)["speculative"] == {"method": "Ngram", "steps": 3, "maxBatch": 6}
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"configHash": "other"}, {"state": "Capturing", "terminal": False}, {"state": "Failed"}, {"limits": None}],

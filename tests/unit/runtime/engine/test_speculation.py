@@ -274,6 +274,8 @@ def test_above_max_batch_passes_are_plain_and_texts_the_same(started: Start) -> 
     prompts = random_prompts(6)
     plain = answers(started(), prompts, 30, ignore_eos=True)
     runner = started(**NGRAM | {"speculative_max_batch": 2}, decode_sizes=(1, 2))
+    given = {"method": "Ngram", "steps": 3, "maxBatch": 2, "auto": []}
+    assert runner.report.as_dict()["speculative"] == given
     served = Served(runner)
     knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)))
     for index, prompt in enumerate(prompts):
