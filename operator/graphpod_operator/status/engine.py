@@ -1,5 +1,4 @@
-"""`status.engine`: how long a request may be, how many run together, how they draft, and what the KV cache holds. Pure.
-"""
+"""`status.engine`: how long requests may be, how many run together, how they draft, what the KV cache holds. Pure."""
 
 from __future__ import annotations
 

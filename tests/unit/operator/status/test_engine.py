@@ -48,8 +48,9 @@ def test_what_the_spec_says_is_not_called_auto() -> None:
 
 def test_drafts_are_told_as_the_pods_measured_them() -> None:
     both = pods("a", "b")
+    drafts = {"method": "Ngram", "steps": 3, "auto": ["maxBatch"]}
     read = {
-        one.uid: reading(1, 1, 1, [], speculative={"method": "Ngram", "steps": 3, "maxBatch": most, "auto": ["maxBatch"]})
+        one.uid: reading(1, 1, 1, [], speculative=drafts | {"maxBatch": most})
         for one, most in zip(both, (8, 6), strict=True)
     }
     status = engine_status(HASH, both, read)
