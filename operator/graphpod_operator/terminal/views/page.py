@@ -123,7 +123,7 @@ def page(found: Findings, width: int, paint: Paint = plain) -> str:
     service, said = ServiceState.of(found.raw), judged(found)
     ink = {0: Ink.Good, 3: Ink.Care}.get(said.exit_code, Ink.Bad)
     what = said.message.removesuffix(said.step.what).rstrip("; ")
-    lines = [paint(ink, said.line), *_wrapped(what, width)]
+    lines = [*(paint(ink, line) for line in _wrapped(said.line, width, 0)), *_wrapped(what, width)]
     if said.step.command:
         lines += [
             "",
@@ -185,7 +185,8 @@ def _graphs(found: Findings, service: ServiceState, width: int) -> Iterator[str]
         sizes = f", {one.captured}/{one.sizes} captured" if one.sizes else ""
         check = f", self-check {one.self_check}" if one.self_check else ""
         runs = one.effective or "nothing yet"
-        yield f"  {phase.value:<8} requested {one.requested}, planned {one.planned}, running {runs}{sizes}{check}"
+        words = f"{phase.value:<8} requested {one.requested}, planned {one.planned}, running {runs}{sizes}{check}"
+        yield from _wrapped(words, width, 2, 9)
     if found.drafts is not None:
         yield from _wrapped(f"drafts   {found.drafts.words}", width, 2, 9)
         if found.drafts.advice:
@@ -197,7 +198,7 @@ def _graphs(found: Findings, service: ServiceState, width: int) -> Iterator[str]
             yield from _wrapped(f"→ {hint}", width, 4, 2)
     if len(decisions) > DECISIONS:
         yield f"  and {len(decisions) - DECISIONS} more decisions: kubectl describe gisvc"
-    yield f"  pinned   {_revision(found)}"
+    yield from _wrapped(f"pinned   {_revision(found)}", width, 2, 9)
 
 
 def _decisions(graph: Raw) -> dict[tuple[str, str, str, str], list[str]]:
