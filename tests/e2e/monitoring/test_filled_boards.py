@@ -49,22 +49,23 @@ VALUES = (
     "--set=monitoring.serviceMonitor.enabled=true,monitoring.rules.enabled=true,monitoring.dashboards.enabled=true",
     *(f"--set-json=monitoring.{one}.labels={json.dumps(LABELS)}" for one in ("podMonitors", "serviceMonitor", "rules")),
 )
-FAULT = {"env": [{"name": "GRAPHPOD_FAULT", "value": "capture:decode:2"}]}
+# the graph of two requests: with three drafts each it has eight rows
+FAULT = {"env": [{"name": "GRAPHPOD_FAULT", "value": "capture:decode:8"}]}
 FAILURES = "sum by (phase, reason) (graphpod_graph_capture_failures_total) > 0"
 PODS = "count(count by (pod) (last_over_time(graphpod_build_info[1h])))"
 NOTES = {fleet.GPU.title: "a fixture with values of another GPU: these pods run on a CPU"}
 
 
 def example(collector: str, **more: Manifest) -> Manifest:
-    """examples/smollm2.yaml with monitoring, drafts and traces. Its decode ladder is shorter than its load, and an old
-    pod goes after the new one has come. One thread: on several the self-check of drafts may fail without a fault.
+    """examples/smollm2.yaml with monitoring, drafts and traces. Its decode ladder is shorter than its load, its longest
+    prefill graph has no use, and an old pod goes after the new one has come: two pods then share two cores.
     """
     found: Manifest = yaml.safe_load(EXAMPLE.read_text())
     spec = found["spec"]
     drafts = {"method": "Ngram", "steps": 3, "maxBatch": 4}
     spec["monitoring"] = {"enabled": True}
     spec["engine"] |= {"maxBatch": 4, "speculative": drafts, "tracing": {"endpoint": collector}}
-    spec["graph"] |= {"sizes": {"prefill": [16, 64, 128, 256], "decode": [1, 2]}}
+    spec["graph"] |= {"sizes": {"prefill": [16, 64, 128, 256, 1024], "decode": [1, 2]}}
     spec["resources"]["limits"]["cpu"] = "1"
     spec["rollout"] = {"strategy": "Surge"}
     spec |= more
