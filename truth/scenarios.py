@@ -53,7 +53,7 @@ def scheduled(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NE
             scheduler.submit(recorded.sequence(f"{wave}.{index}", request, new))
         while run_ahead.busy:
             run_ahead.turn()
-    recorded.pages.free(scheduler.kv.tree.evict(recorded.pages.capacity))
+    recorded.pages.free(scheduler.kv.tree.evict(recorded.pages.capacity).pages)
     return scheduler
 
 

@@ -37,6 +37,7 @@ class Unit(StrEnum):
     Share = "percentunit"
     Seconds = "s"
     Bytes = "bytes"
+    BytesPerSecond = "Bps"
     TokensPerSecond = "tok/s"
     Tokens = "tok"
     Watts = "watt"

@@ -224,10 +224,70 @@ LOAD = Section(
     ),
 )
 
+_NO_TIER = "Empty if spec.engine.hostCache is not set."
+_COPIED, _TOOK = "graphpod_host_cache_copied_bytes_total", "graphpod_host_cache_copy_seconds_total"
+_BY_POD = "sum by (namespace, pod)"
+HOST_CACHE = Section(
+    "Host KV cache",
+    (
+        Panel(
+            "Prompt tokens found, by tier",
+            "Tokens a second that were in the KV cache or in host memory. Host near 0: remove spec.engine.hostCache.",
+            Kind.Lines,
+            Unit.TokensPerSecond,
+            (Query(f"sum by (tier) ({rate('graphpod_prefix_cache_tier_hit_tokens_total')})", "{{tier}}"),),
+            _NO_TIER,
+        ),
+        Panel(
+            "Host memory with KV pages",
+            "What holds pages, and what there is. On a GPU the capacity grows after Ready until it is pinned.",
+            Kind.Lines,
+            Unit.Bytes,
+            (
+                Query(f"max by (namespace, pod) ({selected('graphpod_host_cache_used_bytes')})", "{{pod}} used"),
+                Query(f"max by (namespace, pod) ({selected('graphpod_host_cache_capacity_bytes')})", "{{pod}} capacity"),
+            ),
+            _NO_TIER,
+        ),
+        Panel(
+            "Tokens lost and computed all the same",
+            "Evicted: the tier was full; as many as hits: raise its size. Skipped: computing them took less time.",
+            Kind.Lines,
+            Unit.TokensPerSecond,
+            (
+                Query(f"{_BY_POD} ({rate('graphpod_host_cache_evicted_tokens_total')})", "{{pod}} evicted"),
+                Query(f"{_BY_POD} ({rate('graphpod_host_cache_skipped_tokens_total')})", "{{pod}} skipped"),
+            ),
+            _NO_TIER,
+        ),
+        Panel(
+            "Speed of copies",
+            "Bytes of KV pages for each second that their copies took, to the host (store) and back (load).",
+            Kind.Lines,
+            Unit.BytesPerSecond,
+            (Query(f"sum by (direction) ({rate(_COPIED)}) / sum by (direction) ({rate(_TOOK)})", "{{direction}}"),),
+            "Empty if spec.engine.hostCache is not set, or while nothing is copied.",
+        ),
+        Panel(
+            "Waits and failures",
+            "Passes launched behind copies that had not landed, and failed copies and allocations, by reason. Good: 0 "
+            "failures.",
+            Kind.Lines,
+            Unit.PerSecond,
+            (
+                Query(f"{_BY_POD} ({rate('graphpod_host_cache_waits_total')})", "{{pod}} waits"),
+                Query(f"sum by (reason) ({rate('graphpod_host_cache_failures_total')})", "failed: {{reason}}"),
+            ),
+            _NO_TIER,
+            width=24,
+        ),
+    ),
+)
+
 BOARD = Board(
     "serving",
     "graphpod / Serving",
     "What clients get, against the objectives, and what holds them up.",
     OF_SERVICES,
-    (OBJECTIVES, LATENCY, LOAD),
+    (OBJECTIVES, LATENCY, LOAD, HOST_CACHE),
 )

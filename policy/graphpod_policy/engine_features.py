@@ -64,7 +64,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda f: f.speculative is not None and f.speculative_topk > 1 and f.speculative_topk,
         instead="use 1, a chain",
     ),
-    Feature("host KV cache", "spec.engine.hostCache", False, lambda f: _bytes(f.host_cache_bytes)),
+    Feature("host KV cache", "spec.engine.hostCache", True, lambda f: _bytes(f.host_cache_bytes)),
     Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: _bytes(f.cpu_offload_bytes)),
     Feature("LoRA adapters", "spec.engine.lora", False, lambda f: ", ".join(f.lora)),
     Feature("quantization", "spec.engine.quantization", False, lambda f: f.quantization),

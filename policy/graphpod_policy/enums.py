@@ -219,6 +219,8 @@ class Duty(StrEnum):
     """A batch runs on graphs only if every rank can run its part on them."""
     LoadsInBreaks = "LoadsInBreaks"
     """A layer's load from the host cache is waited for in the break, never inside a segment."""
+    LoadsBeforeReplay = "LoadsBeforeReplay"
+    """Loads from the host cache are waited for before the pass that reads them is replayed."""
     JoinAfterLoad = "JoinAfterLoad"
     """A request joins decode only after its load event; write-back is ordered by events."""
     FinalScales = "FinalScales"

@@ -48,6 +48,8 @@ class ExitCode(IntEnum):
     """A port, a file or an environment variable that the engine was given cannot be used."""
     DtypeUnavailable = 29
     """The type of weights and activations that was requested cannot be used on this GPU or for this model."""
+    HostCacheInvalid = 30
+    """hostCache does not fit into the container's memory, or has no prefix cache to belong to."""
 
 
 NEXT_STEP: dict[ExitCode, str] = {
@@ -61,6 +63,7 @@ NEXT_STEP: dict[ExitCode, str] = {
     ExitCode.GpuMissing: "set nvidia.com/gpu in spec.resources.limits, and use the CUDA image on a node with GPUs",
     ExitCode.ParallelismInvalid: "change spec.parallelism to sizes that divide the model and match the GPUs",
     ExitCode.DtypeUnavailable: "remove spec.engine.dtype, or set spec.engine.dtype: float32",
+    ExitCode.HostCacheInvalid: "lower spec.engine.hostCache.size, or raise spec.resources.limits.memory",
     ExitCode.SettingInvalid: "correct that setting",
 }
 """What to do about the ends of a start that the configuration, the model and the node decide."""

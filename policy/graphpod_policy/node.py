@@ -84,7 +84,8 @@ class Kernels:
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """None: not known. `gpus` are those that the engine's process can see; `memory_bytes` all memory of one GPU;
-    `free_bytes` what is free of it before the weights, on a CPU of the container's memory.
+    `free_bytes` what is free of it before the weights, on a CPU of the container's memory; `container_bytes` the memory
+    that the container may have in all.
     """
 
     gpus: int | None = None
@@ -92,6 +93,7 @@ class NodeFacts:
     memory_bytes: int | None = None
     free_bytes: int | None = None
     kernels: Kernels | None = None
+    container_bytes: int | None = None
 
 
 NOWHERE = NodeFacts()

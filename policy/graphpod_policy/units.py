@@ -23,6 +23,15 @@ def as_quantity(amount: int) -> str:
     return str(amount)
 
 
+def bytes_of(quantity: str) -> int:
+    """The reverse: bytes of a quantity, or of a plain number. ValueError for what is neither."""
+    scales = {unit: 1 << shift for unit, shift in _UNITS} | {"T": 10**12, "G": 10**9, "M": 10**6, "": 1}
+    digits = quantity.rstrip("TGMKi")
+    if not (digits.isascii() and digits.isdigit()) or (unit := quantity[len(digits) :]) not in scales:
+        raise ValueError(f"{quantity!r} is not a number of bytes, as 512Mi, 32Gi or 1500M")
+    return int(digits) * scales[unit]
+
+
 def count(number: int) -> str:
     """A count: 16384, 983k, 1.2M."""
     if number < 100_000:

@@ -40,7 +40,7 @@ def serving(model: Path, folder: Path, traces: str) -> Iterator[Engine]:
     log = folder / "engine.log"
     words = ("serve", "--model", str(model), "--name", NAME, "--host", "127.0.0.1", "--max-model-len", "512")
     ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
-    more = ("--otlp-endpoint", traces, "--speculative", "Ngram", "--drafts-max-batch", "8")
+    more = ("--otlp-endpoint", traces, "--speculative", "Ngram", "--drafts-max-batch", "8", "--host-cache", "64Mi")
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports, *more], stdout=output, stderr=output

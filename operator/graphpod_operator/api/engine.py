@@ -97,7 +97,8 @@ class HostCache(ApiModel):
     """A second tier of the KV cache in host memory."""
 
     size: Bytes = Field(
-        description="Host memory for KV pages, in bytes (a quantity). Required, no default.",
+        description="Host memory for KV pages, in bytes (a quantity); part of the pod's memory limit, which must be "
+        "larger. Required, no default.",
     )
 
 
@@ -355,7 +356,9 @@ class Engine(ApiModel):
     )
     speculative: Speculative | None = Field(None, description="Speculative decoding. Default: off.")
     host_cache: HostCache | None = Field(
-        None, description="KV cache tier in host memory; weights stay on the device. Default: off."
+        None,
+        description="KV cache tier in host memory: prefixes that leave the KV cache stay there, and are loaded where "
+        "that takes less time than computing them. Needs prefixCache Auto. Default: off.",
     )
     cpu_offload: CpuOffload | None = Field(None, description="Weights kept in host memory. Default: off.")
     lora: Annotated[tuple[LoraAdapter, ...], Field(max_length=32), Keyed("name")] = Field(

@@ -70,6 +70,7 @@ class Reason(Enum):
     ContextTooLong = auto()
     AttentionUnavailable = auto()
     DtypeUnavailable = auto()
+    HostCacheInvalid = auto()
     KvCacheTooSmall = auto()
     KvCacheTooLarge = auto()
     WeightsTooLarge = auto()

@@ -6,11 +6,10 @@ model, also the engine's `refine`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from graphpod_operator.api import quantity
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
@@ -25,6 +24,7 @@ from graphpod_operator.render import scaling
 from graphpod_operator.render.pod.container import start_ceiling
 from graphpod_operator.resolve import resolver_input
 from graphpod_operator.resolve.engine_config import EngineFile, engine_config
+from graphpod_operator.resolve.resolver_input import container_bytes
 from graphpod_policy import (
     CompileMode,
     Decision,
@@ -139,7 +139,7 @@ def explain(
     spec = manifest.spec
     plan = resolve(resolver_input.features(spec), resolver_input.graph_request(spec))
     config = engine_config(manifest.name, spec, plan)
-    place = node or NodeFacts(free_bytes=_container_bytes(spec))
+    place = replace(node or NodeFacts(free_bytes=_free_bytes(spec)), container_bytes=container_bytes(spec))
     facts = start_facts(config, model, place)
     broken = allowed.breach(spec, manifest.namespace)
     refused = [
@@ -248,12 +248,10 @@ def _no_pods(spec: Spec) -> str:
     return "spec.replicas is 0" if scaling.replicas(spec) == 0 else ""
 
 
-def _container_bytes(spec: Spec) -> int | None:
+def _free_bytes(spec: Spec) -> int | None:
     """What a container on a CPU may take for weights and KV cache; None without a limit."""
-    limit = spec.resources.limits.get("memory")
-    if limit is None or resolver_input.wants_gpu(spec):
-        return None
-    return max(0, quantity.whole(limit) - PROCESS_BYTES)
+    limit = container_bytes(spec)
+    return None if limit is None or resolver_input.wants_gpu(spec) else max(0, limit - PROCESS_BYTES)
 
 
 def _unchecked(plan: Plan, facts: Facts) -> tuple[Unchecked, ...]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from graphpod_policy import Device, EngineConfig, Facts, Phase, Plan, PrefixCache, limits
 from graphpod_policy.resolve import chunk_there
-from graphpod_policy.start.footprint import kv_tokens
-from graphpod_policy.units import count
+from graphpod_policy.start.footprint import kv_tokens, page_bytes
+from graphpod_policy.units import as_quantity, count
 
 SHORT_CACHE = (
     "less than one such context by this estimate, and the start may end with KvCacheTooSmall: lower "
@@ -31,6 +31,8 @@ class Limits:
     chunk: int
     """Most tokens of one prefill pass."""
     prefix_cache: PrefixCache
+    host_cache: tuple[int, int | None] | None
+    """Bytes of the host KV cache, and the tokens it holds where the model is known; None: there is none."""
     prefill_budget: int | None
     """Of a pass between two decode passes; None: each pod derives it."""
     ranks: int
@@ -57,6 +59,7 @@ class Limits:
             kv_tokens=tokens,
             chunk=chunk,
             prefix_cache=config.prefix_cache,
+            host_cache=_host_cache(config, facts),
             prefill_budget=config.prefill_budget,
             ranks=features.data,
         )
@@ -69,6 +72,7 @@ class Limits:
             "auto": list(self.auto),
             "kvTokens": self.kv_tokens,
             "prefixCache": self.prefix_cache.value,
+            "hostCache": self.host_cache and {"bytes": self.host_cache[0], "tokens": self.host_cache[1]},
             "prefillBudget": self.prefill_budget,
         }
 
@@ -93,7 +97,20 @@ class Limits:
 
     def _asked(self) -> Iterator[str]:
         """What the spec sets and each pod would choose otherwise."""
+        if self.host_cache is not None:
+            amount, tokens = self.host_cache
+            holds = "" if tokens is None else f" for about {count(tokens)} tokens"
+            yield f"host KV cache of {as_quantity(amount)}{holds}, part of spec.resources.limits.memory"
         if self.prefill_budget is not None:
             yield f"{self.prefill_budget} prompt tokens between two decode passes"
         if self.prefix_cache is PrefixCache.Off:
             yield "no prefix cache"
+
+
+def _host_cache(config: EngineConfig, facts: Facts) -> tuple[int, int | None] | None:
+    amount = config.features.host_cache_bytes
+    if amount is None:
+        return None
+    if facts.model is None or config.dtype is None:
+        return amount, None
+    return amount, amount // page_bytes(config, facts.model) * config.page_size

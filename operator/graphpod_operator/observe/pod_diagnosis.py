@@ -37,6 +37,7 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.ParallelismInvalid: Reason.ParallelismInvalid,
     ExitCode.SettingInvalid: Reason.SettingInvalid,
     ExitCode.DtypeUnavailable: Reason.DtypeUnavailable,
+    ExitCode.HostCacheInvalid: Reason.HostCacheInvalid,
 }
 """The engine's own exit codes."""
 
@@ -70,6 +71,7 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.ContextTooLong,
     Reason.DtypeUnavailable,
     Reason.AttentionUnavailable,
+    Reason.HostCacheInvalid,
     Reason.KvCacheTooSmall,
     Reason.KvCacheTooLarge,
     Reason.WeightsTooLarge,

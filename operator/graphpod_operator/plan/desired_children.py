@@ -36,9 +36,9 @@ from graphpod_operator.render.pod_monitor import pod_monitor
 from graphpod_operator.render.service import service
 from graphpod_operator.render.service_account import service_account
 from graphpod_operator.resolve.engine_config import EngineFile, engine_config
-from graphpod_operator.resolve.resolver_input import features, graph_request, missing
+from graphpod_operator.resolve.resolver_input import container_bytes, features, graph_request, missing
 from graphpod_operator.schema.validation_errors import field_path, mistakes
-from graphpod_policy import Features, GraphRequest, Phase, Plan, can_start, resolve
+from graphpod_policy import Features, GraphRequest, NodeFacts, Phase, Plan, can_start, resolve
 
 REMEMBERED = 512
 """Plans that are not made again: a service is looked at often, and many services ask for the same."""
@@ -120,7 +120,7 @@ def _render(owner: Owner, mark: str) -> tuple[Rendering | Refused, Plan]:
     if lacking := missing(spec):
         return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy), policy
     config = engine_config(owner.name, spec, policy)
-    if obstacles := can_start(config, policy):
+    if obstacles := can_start(config, policy, node=NodeFacts(container_bytes=container_bytes(spec))):
         reason = obstacles[0].reason
         what = "; ".join(one.what for one in obstacles if one.reason == reason)
         return Refused(Reason[reason], what, policy), policy

@@ -32,6 +32,12 @@ def wants_gpu(spec: Spec) -> bool:
     return gpus(spec) > 0
 
 
+def container_bytes(spec: Spec) -> int | None:
+    """The memory that a pod's container may have; None without a limit."""
+    limit = spec.resources.limits.get("memory")
+    return quantity.whole(limit) if limit is not None else None
+
+
 def features(spec: Spec) -> Features:
     """The features in use."""
     engine, parallel, unused = spec.engine, spec.parallelism, Features()

@@ -12,7 +12,7 @@ from graphpod_policy import limits
 from graphpod_policy.attention import Choice, Work, attention_for, built_ahead
 from graphpod_policy.config import EngineConfig
 from graphpod_policy.engine_features import not_built
-from graphpod_policy.enums import AttentionBackend, Device, KvCacheDtype
+from graphpod_policy.enums import AttentionBackend, Device, KvCacheDtype, PrefixCache
 from graphpod_policy.exit_codes import NEXT_STEP, ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
 from graphpod_policy.model.dtype import DtypeChoice, dtype_for
@@ -23,6 +23,7 @@ from graphpod_policy.start.footprint import (
     MARGIN,
     activation_bytes,
     capture_room,
+    host_pool_bytes,
     page_bytes,
     pages_of,
     weights_bytes,
@@ -74,6 +75,7 @@ def can_start(
     if choice.kernels is None and config.features.attention is not AttentionBackend.Triton:  # that is not built
         found.append(Obstacle.of(ExitCode.AttentionUnavailable, choice.because))
     facts = start_facts(config, model, node)
+    found += _host_cache(config, node)
     found += _memory(replace(config, prefill_chunk=chunk_there(plan, facts)), facts, node)
     if (refused := (plan if facts == NOTHING_KNOWN else refine(plan, facts)).refused) is not None:
         found.append(policy_refused(refused))
@@ -96,7 +98,8 @@ def start_facts(config: EngineConfig, model: ModelFacts | None, node: NodeFacts)
     known = Facts(model=model, gpu_memory_bytes=node.memory_bytes, reads_whole_tables=whole)
     if model is None or node.free_bytes is None:
         return known
-    free = capture_room(config, known, max(0, node.free_bytes - weights_bytes(config, model)))
+    left = node.free_bytes - weights_bytes(config, model) - host_pool_bytes(config)
+    free = capture_room(config, known, max(0, left))
     return replace(known, free_bytes=free)
 
 
@@ -179,6 +182,7 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
         yield Obstacle.of(ExitCode.WeightsTooLarge, what, _room_for_weights(config, model, given or least * page))
         return
     activations = activation_bytes(config, model)
+    free -= host_pool_bytes(config)
     if given is None:
         room = int((free - weights) * (1 - MARGIN)) - activations
         if room // page < least:
@@ -188,13 +192,33 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
         yield kv_cache_too_large(given, what)
 
 
+def _host_cache(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
+    """A pool of host memory against the prefix cache that it belongs to and the memory that the container may have."""
+    pool = config.features.host_cache_bytes
+    if pool is None:
+        return
+    asked, limit = f"spec.engine.hostCache.size {as_quantity(pool)}", node.container_bytes
+    if config.prefix_cache is PrefixCache.Off:
+        what = f"{asked} holds prefixes, and spec.engine.prefixCache is Off"
+        step = "set spec.engine.prefixCache: Auto, or remove spec.engine.hostCache"
+        yield Obstacle.of(ExitCode.HostCacheInvalid, what, step)
+    if limit is not None and pool + PROCESS_BYTES > limit:
+        what = (
+            f"{asked} does not fit into the pod's memory limit of {as_quantity(limit)}, of which front and engine "
+            f"themselves take {size(PROCESS_BYTES)}"
+        )
+        least = as_quantity(_whole_mebibytes(pool + PROCESS_BYTES))
+        step = f"lower it, or raise spec.resources.limits.memory to more than {least}"
+        yield Obstacle.of(ExitCode.HostCacheInvalid, what, step)
+
+
 def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> str:
     """The next step where the weights do not fit: on a CPU a pod's memory with `cache` bytes of KV cache, by
     estimate.
     """
     if config.features.device is not Device.Cpu:
         return "use a larger GPU or a smaller model"
-    rest = int((cache + activation_bytes(config, model)) / (1 - MARGIN))
+    rest = int((cache + activation_bytes(config, model)) / (1 - MARGIN)) + host_pool_bytes(config)
     amount = as_quantity(_whole_mebibytes(PROCESS_BYTES + weights_bytes(config, model) + rest))
     return f"raise spec.resources.limits.memory to at least {amount}"
 

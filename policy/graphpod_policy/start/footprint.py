@@ -42,6 +42,11 @@ def page_bytes(config: EngineConfig, model: ModelFacts) -> int:
     return 2 * model.layers * config.page_size * model.kv_heads * model.head_dim * element
 
 
+def host_pool_bytes(config: EngineConfig) -> int:
+    """The pool of host memory for the KV cache, of the memory that the KV cache itself is in: none of a GPU's."""
+    return (config.features.host_cache_bytes or 0) if config.features.device is Device.Cpu else 0
+
+
 def activation_bytes(config: EngineConfig, model: ModelFacts) -> int:
     """The peak of the largest prefill pass."""
     return pool_bytes(Phase.Prefill, config.prefill_chunk, config.feature_set(), model)
@@ -84,7 +89,7 @@ def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) 
     captures = {phase: cost.bytes for phase, cost in plan.costs.items()}
     rows = max(batch, *plan.rows(Phase.Decode)[-1:], 1)
     buffers = decode_scratch_bytes(rows, model, known, features.device)
-    left = free - weights_bytes(config, model) - buffers - captures[Phase.Prefill]
+    left = free - weights_bytes(config, model) - buffers - captures[Phase.Prefill] - host_pool_bytes(config)
     reserve = activation_bytes(config, model) + captures[Phase.Decode]
     least = pages_of(config, limits.least_context(features, known))
     room = cache_room(config, largest_sizes(plan), left, reserve, least, page)

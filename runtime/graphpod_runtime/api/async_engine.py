@@ -50,12 +50,13 @@ class AsyncEngine:
         speculative: SpeculativeMethod | str | None = None,
         draft_tokens: int | None = None,
         drafts_max_batch: int | None = None,
+        host_cache: int | None = None,
     ) -> None:
         """Reads the folder; `start` does the rest. Arguments and errors are those of Engine."""
         self._settings = Settings.of(
             model, config, name=name, device=device, dtype=dtype, max_model_len=max_model_len, max_batch=max_batch,
             prefill=prefill, decode=decode, speculative=speculative, draft_tokens=draft_tokens,
-            drafts_max_batch=drafts_max_batch,
+            drafts_max_batch=drafts_max_batch, host_cache=host_cache,
         )  # fmt: skip
         self._requests: ThreadEngine | None = None
         self._ownership: Ownership | None = None

@@ -50,10 +50,12 @@ class Engine:
         speculative: SpeculativeMethod | str | None = None,
         draft_tokens: int | None = None,
         drafts_max_batch: int | None = None,
+        host_cache: int | None = None,
         report: Callable[[Report], None] | None = None,
     ) -> None:
         """Loads, captures and checks; returns when Ready. `model` is a folder, `max_model_len` tokens, `max_batch`
-        sequences; with `speculative`, `draft_tokens` follow each token in batches of up to `drafts_max_batch`. Or
+        sequences; with `speculative`, `draft_tokens` follow each token in batches of up to `drafts_max_batch`;
+        `host_cache` is bytes of host memory for KV pages. Or
         `config` sets all of it. `report` is called as the start goes on (default: the log).
 
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
@@ -65,7 +67,7 @@ class Engine:
         self._settings = Settings.of(
             model, config, name=name, device=device, dtype=dtype, max_model_len=max_model_len, max_batch=max_batch,
             prefill=prefill, decode=decode, speculative=speculative, draft_tokens=draft_tokens,
-            drafts_max_batch=drafts_max_batch,
+            drafts_max_batch=drafts_max_batch, host_cache=host_cache,
         )  # fmt: skip
         self._closed = False
         self._ownership = Ownership.of_callers_thread()

@@ -23,7 +23,7 @@ from graphpod_policy import (
     resolve,
 )
 from graphpod_runtime.api.gpus import Gpus, usable_gpus
-from graphpod_runtime.base.arguments import POLICIES, number, one_of
+from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of
 
 AUTO = "auto"
 
@@ -53,6 +53,8 @@ class LocalOptions:
     speculative: SpeculativeMethod | None = None
     draft_tokens: int | None = None
     drafts_max_batch: int | None = None
+    host_cache: int | None = None
+    """Bytes."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":
@@ -69,6 +71,7 @@ class LocalOptions:
             speculative=options.speculative,
             draft_tokens=options.draft_tokens,
             drafts_max_batch=options.drafts_max_batch,
+            host_cache=options.host_cache,
         )
 
 
@@ -117,6 +120,12 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             metavar="SEQUENCES",
             help="larger batches decode without drafts; default: measured at the start",
         ),
+        parser.add_argument(
+            "--host-cache",
+            type=memory,
+            metavar="SIZE",
+            help="host memory for KV pages that leave the KV cache, as 32Gi; default: none",
+        ),
     )
 
 
@@ -143,6 +152,7 @@ def local_config(
         speculative=options.speculative,
         speculative_steps=options.draft_tokens or Features().speculative_steps,
         speculative_max_batch=options.drafts_max_batch,
+        host_cache_bytes=options.host_cache,
     )
     request = GraphRequest(prefill=options.prefill, decode=options.decode)
     if missing := not_built(features, request):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from graphpod_policy import Policy
+from graphpod_policy.units import bytes_of
 
 Word = TypeVar("Word", bound=StrEnum)
 Number = TypeVar("Number", int, float)
@@ -40,6 +41,17 @@ def number(kind: type[Number], least: Number, most: Number | None = None) -> Cal
         return found
 
     return value
+
+
+def memory(word: str) -> int:
+    """For argparse's `type`: bytes, as a quantity of Kubernetes from 1Mi to 64Ti."""
+    try:
+        found = bytes_of(word)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    if not 1 << 20 <= found <= 1 << 46:
+        raise ArgumentTypeError(f"{word} is not 1Mi to 64Ti")
+    return found
 
 
 def sizes(word: str) -> tuple[int, ...]:

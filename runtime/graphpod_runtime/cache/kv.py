@@ -43,8 +43,8 @@ class KvCache:
         if device != HOST:
             halves = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
             return cls(*halves, scales, torch.zeros((pages, page_size), dtype=torch.int32, device=device))
-        tokens = _reserved((pages, page_size), torch.int32)
-        return cls(_reserved(size, dtype), _reserved(size, dtype), scales, tokens)
+        tokens = reserved((pages, page_size), torch.int32)
+        return cls(reserved(size, dtype), reserved(size, dtype), scales, tokens)
 
     @property
     def device(self) -> torch.device:
@@ -114,8 +114,8 @@ def cache_dtype(config: EngineConfig) -> torch.dtype:
     return dtype_of(config.element)
 
 
-def _reserved(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros of `size`, untouched: torch.zeros would write them all."""
+def reserved(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros of `size`, at least one, untouched: torch.zeros would write them all."""
     memory = mmap.mmap(-1, math.prod(size) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(memory, dtype=dtype).view(size)
 

@@ -48,6 +48,10 @@ class PageAllocator:
         if not clean:
             self.unclean.update(pages)
 
+    def overwritten(self, pages: list[int]) -> None:
+        """Taken `pages` need no zeroing: all of each is written by a copy."""
+        self.unclean.difference_update(pages)
+
     def take_unclean(self) -> list[int]:
         """The pages to zero now, ascending; whoever asks zeroes them."""
         pages, self.unclean = sorted(self.unclean), set()

@@ -7,75 +7,38 @@ seen. Pages in the tree are read-only.
 A lock on a node locks its path. Only unlocked leaves are evicted, the least recently used first and from their ends, so
 what is left of a prefix is always a prefix. A page belongs to the tree from `insert` until `evict`, `withdraw` or
 `unlock` hands it back. Pure: no device, no torch.
+
+With slots of a host pool an evicted page stays in the tree: its node becomes a host node, whose pages are slots. Host
+nodes stand below all others, nobody locks them, and the least recently used leaves among them go when slots run out.
+`insert` over a host node makes it an ordinary one again and frees its slots.
 """
 
-import heapq
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Sequence
 
-Namespace = tuple[str, str]
-"""Adapter and salt."""
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """A run of pages, and what follows it. A root has no pages."""
-
-    namespace: Namespace
-    parent: "Node | None"
-    tokens: list[int]
-    pages: list[int]
-    end: int
-    """Pages from the root to the end of this node."""
-    children: dict[tuple[int, ...], "Node"] = field(default_factory=dict)
-    """By the tokens of their first page."""
-    locks: int = 0
-    """Readers of this node or of one below it."""
-    used: int = 0
-    """When it was last locked or unlocked."""
-    withdrawn: bool = False
-    """It is not found any more; its pages go with its last lock, if they are not gone."""
-
-    @property
-    def path(self) -> Iterator["Node"]:
-        """This node and those above it, up to the root."""
-        node: Node | None = self
-        while node is not None:
-            yield node
-            node = node.parent
-
-
-class Match(NamedTuple):
-    """Whole pages of a prefix that the tree has, and how many of them could be evicted now."""
-
-    pages: int
-    unlocked: int
-
-
-@dataclass(slots=True)
-class Bookmark:
-    """Where the latest search for one text ended. The next one for it goes on from what is left of that."""
-
-    node: Node | None = None
-    pages: int = 0
+from graphpod_runtime.cache.leaves import Leaves
+from graphpod_runtime.cache.radix_node import Bookmark, Evicted, Match, Namespace, Node
 
 
 class RadixTree:
     """Prefixes in pages of `page_size` tokens. The caller owns the allocator: the tree only says which pages it has."""
 
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, slots: int = 0) -> None:
+        """`slots`: pages that the host pool has room for."""
         self.page_size = page_size
+        self.slots = slots
         self.size = 0
-        """Pages that the tree owns."""
+        """Pages of the device that the tree owns."""
         self.evictable = 0
         """Those of them that `evict` can give now."""
         self.evicted = 0
         """Pages that `evict` has given since the start."""
+        self.host_evicted = 0
+        """Pages that the host pool had no room for any more, or never."""
         self._roots: dict[Namespace, Node] = {}
-        self._leaves: list[tuple[int, int, Node]] = []
-        """Unlocked leaves by their last use; entries that are no longer true are skipped."""
+        self._leaves = Leaves[Node](self._is_free_leaf)
+        self._host_leaves = Leaves[Node](self._is_host_leaf)
+        self._free_slots = list(range(slots - 1, -1, -1))
         self._nodes = 0
         self._clock = itertools.count(1)
 
@@ -83,26 +46,42 @@ class RadixTree:
         """How much of tokens[:limit] is there. Changes nothing but `bookmark`, which belongs to these tokens and this
         limit.
         """
-        node, shared = self._find(tokens, limit, namespace, bookmark)
+        node, found = self._find(tokens, limit, namespace, bookmark)
         if node is None:
             return Match(0, 0)
+        node, shared = self._on_device(node, found)
         above = node.end - len(node.pages)
         unlocked = 0 if node.locks else shared - above
         if node.parent is not None:
             unlocked += sum(len(one.pages) for one in node.parent.path if not one.locks)
-        return Match(shared, unlocked)
+        return Match(shared, unlocked, found - shared)
 
     def lock(self, tokens: list[int], limit: int, namespace: Namespace, bookmark: Bookmark | None = None) -> Node:
-        """Locks the path of the longest cached prefix of tokens[:limit]; the node at its end, a root where nothing is
-        cached. `bookmark` as in `match`.
+        """Locks the path of the longest prefix of tokens[:limit] on the device; the node at its end, a root where
+        nothing is cached. `bookmark` as in `match`.
         """
         node, shared = self._find(tokens, limit, namespace, bookmark)
         if node is None:
             node = self._roots[namespace] = Node(namespace, None, [], [], 0)
-        elif shared < node.end:
-            node = self._split(node, shared)
+        else:
+            node, shared = self._on_device(node, shared)
+            if shared < node.end:
+                node = self._split(node, shared)
         self._lock(node)
         return node
+
+    def host_slots(self, node: Node, tokens: list[int], limit: int) -> list[int]:
+        """The slots of the pages of tokens[:limit] that follow `node`. They are used now, so others go before them."""
+        last, shared = self._descend(node, node.end, tokens, limit)
+        runs, now = [], next(self._clock)
+        for one in last.path:
+            if not one.host:
+                break
+            one.used = now
+            runs.append(one.pages[: shared - one.end] if shared < one.end else one.pages)
+        if runs and not last.children:
+            self._host_leaves.note(last, self._nodes)
+        return [slot for run in reversed(runs) for slot in run]
 
     def unlock(self, node: Node) -> list[int]:
         """Takes one lock back. The pages of a path that was withdrawn, once they have no reader: the caller frees them,
@@ -127,13 +106,15 @@ class RadixTree:
         return [page for run in reversed(runs) for page in run]
 
     def continues(self, node: Node, tokens: list[int]) -> bool:
-        """Whether the tree has the page of `tokens` that follows `node`."""
-        return self._key(tokens, node.end) in node.children
+        """Whether the tree has the page of `tokens` that follows `node` on the device."""
+        child = node.children.get(self._key(tokens, node.end))
+        return child is not None and not child.host
 
     def insert(self, node: Node, tokens: list[int], pages: Sequence[int]) -> tuple[Node, list[int]]:
         """Enters `pages`, which hold the keys and values of `tokens` from their beginning and start with the pages of
         `node`, which the caller has locked. The lock moves to the node returned, at the end of `pages`. The pages
-        returned are the tree's from now on. The others stay the caller's: the tree had their tokens already.
+        returned are the tree's from now on. The others stay the caller's: the tree had their tokens already. Where it
+        had them in the host pool, their slots are free now.
         """
         if node.withdrawn:
             return node, []
@@ -141,39 +122,60 @@ class RadixTree:
         last, shared = self._descend(node, node.end, tokens, whole)
         if shared < last.end:
             last = self._split(last, shared)
-        taken = list(pages[shared:])
-        if taken:
-            new = tokens[shared * self.page_size : whole]
-            child = Node(node.namespace, last, new, taken, len(pages))
-            last.children[self._key(new, 0)] = child
+        taken = self._revived(last, pages)
+        if new := list(pages[shared:]):
+            text = tokens[shared * self.page_size : whole]
+            child = Node(node.namespace, last, text, new, len(pages))
+            last.children[self._key(text, 0)] = child
+            last.below += 1
             self._nodes += 1
-            self.size += len(taken)
-            self.evictable += len(taken)
+            taken += new
             last = child
+        self.size += len(taken)
+        self.evictable += len(taken)
         if last is not node:
             self._lock(last)
             self.unlock(node)
         return last, taken
 
-    def evict(self, count: int) -> list[int]:
-        """Up to `count` pages of unlocked leaves, least recently used first. They are the caller's."""
-        freed: list[int] = []
-        while len(freed) < count and self._leaves:
-            used, _, node = heapq.heappop(self._leaves)
-            if not self._is_free_leaf(node) or node.used != used:
-                continue
+    def evict(self, count: int) -> Evicted:
+        """Up to `count` pages of unlocked leaves, least recently used first. They are the caller's, who copies those
+        that have a slot now before their next owner writes to them."""
+        freed, moved = list[int](), dict[int, int]()
+        while len(freed) < count and (node := self._leaves.take()) is not None:
             cut = max(0, len(node.pages) - (count - len(freed)))
-            freed += reversed(node.pages[cut:])
-            if not cut:
-                self._remove(node)
-                continue
-            node.end -= len(node.pages) - cut
-            del node.pages[cut:], node.tokens[cut * self.page_size :]
-            self._settle(node)
+            gone = node.pages[cut:]
+            freed += reversed(gone)
+            slots = self._slots_for(len(gone), moved)
+            moved.update(zip(slots, gone, strict=False))
+            self._leave_device(node, cut, slots)
         self.size -= len(freed)
         self.evictable -= len(freed)
         self.evicted += len(freed)
-        return freed
+        return Evicted(freed, moved)
+
+    def add_slots(self, more: int) -> None:
+        """The host pool has grown."""
+        self._free_slots += range(self.slots + more - 1, self.slots - 1, -1)
+        self.slots += more
+
+    def clear_host(self) -> None:
+        """Takes all host nodes out: what their slots hold is not certain."""
+        open_nodes = list(self._roots.values())
+        while open_nodes:
+            one = open_nodes.pop()
+            for key, child in list(one.children.items()):
+                if child.host:
+                    del one.children[key]
+                    self._forget_all(child)
+                else:
+                    open_nodes.append(child)
+            self._settle(one)
+
+    @property
+    def host_size(self) -> int:
+        """Pages in the host pool."""
+        return self.slots - len(self._free_slots)
 
     def withdraw(self, node: Node) -> list[int]:
         """The path of `node`, and what follows it, is not found any more: its pages may hold NaN. Those that no
@@ -184,27 +186,29 @@ class RadixTree:
             return []
         assert top.parent is not None
         del top.parent.children[self._key(top.tokens, 0)]
-        freed, open_nodes = list[int](), [top]
-        while open_nodes:
-            one = open_nodes.pop()
-            one.withdrawn = True
-            open_nodes += one.children.values()
-            if not one.locks:
-                self.evictable -= len(one.pages)
-                freed += self._forget(one)
+        top.parent.below -= 1
+        freed = self._forget_all(top)
         self._settle(top.parent)
         return freed
 
     def _find(
         self, tokens: list[int], limit: int, namespace: Namespace, bookmark: Bookmark | None
     ) -> tuple[Node | None, int]:
-        """The last node that shares a page with tokens[:limit], and all pages shared; no node without a root."""
+        """The last node that shares a page with tokens[:limit], and all pages shared, those in the host pool included;
+        no node without a root."""
         root = self._roots.get(namespace)
         if root is None:
             return None, 0
         bookmark = bookmark or Bookmark()
         bookmark.node, bookmark.pages = self._descend(*self._left_of(bookmark, root), tokens, limit)
         return bookmark.node, bookmark.pages
+
+    def _on_device(self, node: Node, shared: int) -> tuple[Node, int]:
+        """The last node of the path that is no host node, and the pages shared up to there, of `shared` in all."""
+        while node.host:
+            assert node.parent is not None
+            node, shared = node.parent, node.parent.end
+        return node, shared
 
     def _left_of(self, bookmark: Bookmark, root: Node) -> tuple[Node, int]:
         """The last node that still shares a page with the text of `bookmark`, and all pages shared up to there.
@@ -250,8 +254,8 @@ class RadixTree:
         assert node.parent is not None
         cut = len(node.pages) - (node.end - end)
         at = cut * self.page_size
-        upper = Node(node.namespace, node.parent, node.tokens[:at], node.pages[:cut], end)
-        upper.locks, upper.used = node.locks, node.used
+        upper = Node(node.namespace, node.parent, node.tokens[:at], node.pages[:cut], end, node.host)
+        upper.locks, upper.used, upper.below = node.locks, node.used, int(not node.host)
         node.parent.children[self._key(upper.tokens, 0)] = upper
         node.parent, node.tokens, node.pages = upper, node.tokens[at:], node.pages[cut:]
         upper.children[self._key(node.tokens, 0)] = node
@@ -268,28 +272,110 @@ class RadixTree:
 
     def _settle(self, node: Node) -> None:
         """Notes a leaf that can be evicted, and drops a root that nothing stands on."""
-        if not self._is_free_leaf(node):
-            return
         if node.parent is None:
-            node.withdrawn = True
-            del self._roots[node.namespace]
-            return
-        heapq.heappush(self._leaves, (node.used, next(self._clock), node))
-        if len(self._leaves) > 2 * self._nodes + 64:
-            live = [entry for entry in self._leaves if self._is_free_leaf(entry[2]) and entry[0] == entry[2].used]
-            self._leaves = list({entry[2]: entry for entry in live}.values())
-            heapq.heapify(self._leaves)
+            if not (node.children or node.locks or node.withdrawn):
+                node.withdrawn = True
+                del self._roots[node.namespace]
+        elif self._is_free_leaf(node):
+            self._leaves.note(node, self._nodes)
+        elif self._is_host_leaf(node):
+            self._host_leaves.note(node, self._nodes)
 
     def _is_free_leaf(self, node: Node) -> bool:
-        return not node.children and not node.locks and not node.withdrawn
+        return not (node.host or node.below or node.locks or node.withdrawn)
+
+    def _is_host_leaf(self, node: Node) -> bool:
+        return node.host and not node.children and not node.withdrawn
+
+    def _revived(self, last: Node, pages: Sequence[int]) -> list[int]:
+        """The host nodes of the path to `last` are ordinary ones again, with their share of `pages`; that share."""
+        runs: list[list[int]] = []
+        for one in last.path:
+            if not one.host:
+                break
+            assert one.parent is not None
+            self._free_slots += one.pages
+            one.pages, one.host = list(pages[one.end - len(one.pages) : one.end]), False
+            one.parent.below += 1
+            runs.append(one.pages)
+        return [page for run in reversed(runs) for page in run]
+
+    def _slots_for(self, count: int, moved: dict[int, int]) -> list[int]:
+        """Up to `count` slots. Host leaves that go for them are not `moved` there any more."""
+        while len(self._free_slots) < min(count, self.slots):
+            leaf = self._host_leaves.take()
+            if leaf is None:
+                break
+            cut = max(0, len(leaf.pages) - (count - len(self._free_slots)))
+            for slot in leaf.pages[cut:]:
+                moved.pop(slot, None)
+            self._shorten_host(leaf, cut)
+        return [self._free_slots.pop() for _ in range(min(count, len(self._free_slots)))]
+
+    def _shorten_host(self, leaf: Node, cut: int) -> None:
+        """Of a host leaf only the first `cut` pages stay."""
+        self._free_slots += leaf.pages[cut:]
+        self.host_evicted += len(leaf.pages) - cut
+        if not cut:
+            self._remove(leaf)
+            return
+        leaf.end -= len(leaf.pages) - cut
+        del leaf.pages[cut:], leaf.tokens[cut * self.page_size :]
+        self._settle(leaf)
+
+    def _leave_device(self, leaf: Node, cut: int, slots: list[int]) -> None:
+        """The pages of `leaf` from `cut` on are not its own any more; the first of them are in `slots`."""
+        lost = len(leaf.pages) - cut - len(slots)
+        self.host_evicted += lost if self.slots else 0
+        if not cut and not slots:
+            self._remove(leaf)
+            return
+        if lost:
+            # No host leaf had a slot to give, so none stands below.
+            leaf.end -= lost
+            del leaf.tokens[(cut + len(slots)) * self.page_size :]
+        if not cut:
+            assert leaf.parent is not None
+            leaf.pages, leaf.host = slots, True
+            leaf.parent.below -= 1
+            self._settle(leaf.parent)
+        elif slots:
+            at = cut * self.page_size
+            lower = Node(leaf.namespace, leaf, leaf.tokens[at:], slots, leaf.end, host=True)
+            lower.children, lower.used, leaf.children = leaf.children, leaf.used, {self._key(leaf.tokens, cut): lower}
+            for child in lower.children.values():
+                child.parent = lower
+            leaf.end -= len(slots)
+            del leaf.pages[cut:], leaf.tokens[at:]
+            self._nodes += 1
+            self._settle(lower)
+        else:
+            del leaf.pages[cut:]
+        self._settle(leaf)
 
     def _remove(self, leaf: Node) -> None:
-        """Takes an evicted leaf out; the node above it may be a leaf now."""
+        """Takes a leaf out; the node above it may be a leaf now."""
         assert leaf.parent is not None
         del leaf.parent.children[self._key(leaf.tokens, 0)]
+        leaf.parent.below -= int(not leaf.host)
         leaf.withdrawn = True
         self._nodes -= 1
         self._settle(leaf.parent)
+
+    def _forget_all(self, top: Node) -> list[int]:
+        """Withdraws `top`, which its parent does not have any more, and all below it; the pages without readers."""
+        freed, open_nodes = list[int](), [top]
+        while open_nodes:
+            one = open_nodes.pop()
+            one.withdrawn = True
+            open_nodes += one.children.values()
+            if one.host:
+                self._free_slots += one.pages
+                one.pages, self._nodes = [], self._nodes - 1
+            elif not one.locks:
+                self.evictable -= len(one.pages)
+                freed += self._forget(one)
+        return freed
 
     def _forget(self, node: Node) -> list[int]:
         """The pages of a withdrawn node without readers."""

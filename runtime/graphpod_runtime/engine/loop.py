@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from graphpod_policy import EngineConfig
+from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.engine.grammars import Grammars
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
@@ -53,6 +54,7 @@ class Runner(Launching[Any], Protocol):
     counters: Counters
     eos_ids: tuple[int, ...]
     vocabulary: int
+    host_tier: HostTier | None
 
     @property
     def pages(self) -> Allocator: ...
@@ -94,6 +96,7 @@ class Loop:
             runner.pages,
             Limits.serving(config),
             runner.eos_ids,
+            runner.host_tier,
         )
         capacity = runner.pages.capacity * config.page_size
         self._metrics = ServingMetrics(

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from graphpod_policy import Backend, EngineConfig, FallbackReason, Policy
 from graphpod_runtime.base.inputs import Inputs
+from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.cache.pinned_pool import PinnedPool
 from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices, dispatch
@@ -47,6 +49,8 @@ class Runner:
 
     pages: PageAllocator
     eos_ids: tuple[int, ...]
+    host_tier: HostTier | None
+    """Of the KV cache."""
     vocabulary: int
     """Rows of the model's embedding: token ids are below it."""
 
@@ -94,6 +98,9 @@ class Runner:
         assert self.config.max_batch is not None, "a start has derived it"
         answers = self.config.max_batch
         self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
+        self.host_tier = self._engine.host_tier
+        if self.host_tier is not None and isinstance(self.host_tier.copies, PinnedPool):
+            self.host_tier.copies.allocate()
         self._step = self._decode
         if isinstance(self._engine.seats, DraftingSeats):
             self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, self._run).step
@@ -115,6 +122,8 @@ class Runner:
         for in line on the device. Passes land in their order. Later passes go on from the tokens that it chooses, or
         from those that are `given` for its chunks or sequences.
         """
+        if self.host_tier is not None:
+            self.host_tier.join()
         if self.pages.unclean:
             self._clean_pages()
         if self._poison is not None:

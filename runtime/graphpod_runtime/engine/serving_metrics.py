@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphpod_policy import Phase, Policy
+from graphpod_runtime.engine.host_cache_metrics import HostCacheMetrics
 from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Marks, Sequence
 from graphpod_runtime.engine.speculation_metrics import PlainRows
@@ -64,6 +65,9 @@ class ServingMetrics:
         self._adders = [counters.adder(name) for name in names]
         self._totals = [0] * len(names)
         self._plain: PlainRows | None = None
+        self._host: HostCacheMetrics | None = None
+        if (tier := scheduler.kv.host) is not None:
+            self._host = HostCacheMetrics(counters, scheduler.kv, tier, scheduler.limits.page_size)
         if (speculation := scheduler.limits.speculation) is not None:
             self._plain = PlainRows(counters, speculation.method)
 
@@ -159,5 +163,7 @@ class ServingMetrics:
             if total != before:
                 add(total - before)
         self._totals = totals
+        if self._host is not None:
+            self._host.update()
         if self._plain is not None and scheduler.drafting is not None:
             self._plain.update(scheduler.drafting.plain)

@@ -89,6 +89,11 @@ ROWS = {
         _W, _F, "the GPU or the model cannot use the type of spec.engine.dtype (exit code 29)", "a pod starts",
         NEXT_STEP[ExitCode.DtypeUnavailable],
     ),
+    "HostCacheInvalid": stalls(
+        (*_A, *_W), _F, "spec.engine.hostCache does not fit into the pod's memory limit, or spec.engine.prefixCache is "
+        "Off: the spec alone shows it (Accepted), or the engine found it (exit code 30)", "a pod starts",
+        NEXT_STEP[ExitCode.HostCacheInvalid], own_step=True,
+    ),
     "KvCacheTooSmall": stalls(
         _W, _F, "the KV cache cannot hold one request of maxModelLen tokens (exit code 22)", "a pod starts",
         NEXT_STEP[ExitCode.KvCacheTooSmall], own_step=True,

@@ -63,6 +63,7 @@ COMMANDS: dict[Reason, str] = {
     R.PodSecurityRefused: EDIT, R.AdmissionRefused: "kubectl get validatingwebhookconfigurations",
     R.PlacementRefused: EDIT, R.VolumeElsewhere: PODS, R.ImagePullFailed: EDIT, R.ConfigInvalid: EDIT,
     R.ContextTooLong: EDIT, R.AttentionUnavailable: _set("engine.attention", "Auto"), R.DtypeUnavailable: EDIT,
+    R.HostCacheInvalid: EDIT,
     R.KvCacheTooSmall: EDIT, R.KvCacheTooLarge: EDIT, R.WeightsTooLarge: EDIT, R.GpuMissing: EDIT,
     R.ParallelismInvalid: EDIT, R.SettingInvalid: EDIT, R.EngineRefused: EDIT, R.OutOfMemory: EDIT,
     R.EngineDied: LOGS, R.EngineStuck: LOGS, R.ProbeFailed: POD, R.Restarting: LOGS, R.ContainerRefused: POD,

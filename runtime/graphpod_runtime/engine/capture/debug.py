@@ -47,6 +47,8 @@ class Mode(StrEnum):
     """No pass is launched before the one before it has landed: is a wrong answer the doing of running ahead?"""
     Seats = "seats"
     """After every pass what the device keeps of sequences is compared with what the host knows of them."""
+    Reload = "reload"
+    """Every hit in the host tier of the KV cache is loaded, also where computing it takes less time."""
 
 
 Fault = tuple[FaultKind, Phase, int] | tuple[FaultKind, Compiled]

@@ -4,6 +4,9 @@ A sequence reads the pages of its longest cached prefix and owns the rest of its
 tree as whole pages: a prompt's when the pass that ends it gave a finite row, an answer's when the sequence ends or is
 set back. Memory without readers belongs to the tree until somebody needs it.
 
+With a host tier evicted pages are copied to the host. A sequence whose prefix goes on there gets them back into pages
+of its own, which are the tree's from then on.
+
 A pass in flight reads and writes pages of its sequences: whoever schedules takes the pages of a sequence back when its
 last pass has landed.
 """
@@ -11,7 +14,9 @@ last pass has landed.
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from graphpod_runtime.cache.radix import Bookmark, Match, Node, RadixTree
+from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostTier
+from graphpod_runtime.cache.radix import RadixTree
+from graphpod_runtime.cache.radix_node import Bookmark, Match, Node
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.messages import Pooling
 
@@ -25,6 +30,7 @@ class Allocator(Protocol):
     def available(self) -> int: ...
     def take(self, count: int) -> list[int]: ...
     def free(self, pages: list[int], *, clean: bool = True) -> None: ...
+    def overwritten(self, pages: list[int]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -38,13 +44,16 @@ class _Holding:
 class KvSpace:
     """Pages of `page_size` tokens out of `pages`. Without `caching` nothing enters the tree."""
 
-    def __init__(self, pages: Allocator, page_size: int, caching: bool, drafting: bool = False) -> None:
+    def __init__(
+        self, pages: Allocator, page_size: int, caching: bool, drafting: bool = False, host: HostTier | None = None
+    ) -> None:
         """`drafting`: pages of a sequence may hold rows that were not looked at, of drafts that were wrong."""
         self.tree = RadixTree(page_size)
+        self.host = host if caching else None
         self.asked_tokens = 0
         """Tokens of the sequences that were admitted for the first time."""
         self.hit_tokens = 0
-        """Those of them that were in the tree."""
+        """Those of them that were in the tree, on the device or in the host tier."""
         self._pages = pages
         self._page_size = page_size
         self._caching = caching
@@ -70,7 +79,7 @@ class KvSpace:
         size, ours, others = self._page_size, sequence.tokens, other.tokens
         if ours[:size] != others[:size]:
             return False
-        there = self._match(sequence).pages * size
+        there = self._there(sequence) * size
         half = there + self._pages_for(-(-(len(ours) - there) // 2)) * size
         if half > min(self._limit(sequence), len(others)):
             return False
@@ -80,12 +89,12 @@ class KvSpace:
 
     def missing(self, sequence: Sequence) -> int:
         """Tokens that `sequence` would have to compute if it were admitted now."""
-        return len(sequence.tokens) - self._match(sequence).pages * self._page_size
+        return len(sequence.tokens) - self._there(sequence) * self._page_size
 
     def has_room(self, sequence: Sequence, spare: int) -> bool:
         """Whether `sequence` could be admitted now, and `spare` pages be left."""
-        hit, unlocked = self._match(sequence)
-        return self._pages_for(len(sequence.tokens)) - hit + spare <= self.available - unlocked
+        there = self._match(sequence)
+        return self._pages_for(len(sequence.tokens)) - there.pages + spare <= self.available - there.unlocked
 
     def admit(self, sequence: Sequence, spare: int) -> bool:
         """Gives `sequence` pages for all its tokens, those of its longest cached prefix among them, which count as
@@ -95,15 +104,22 @@ class KvSpace:
             return False
         bookmark = self._bookmarks.pop(sequence)
         node = self.tree.lock(sequence.tokens, self._limit(sequence), sequence.namespace, bookmark)
-        hit = node.end
-        own = self._take(self._pages_for(len(sequence.tokens)) - hit)
+        on_device = node.end
+        if self.host is not None:
+            # Used from now on: the pages that are taken must not push them out.
+            self.tree.host_slots(node, sequence.tokens, self._limit(sequence))
+        own = self._take(self._pages_for(len(sequence.tokens)) - on_device)
+        if self.host is not None:
+            node, own = self._loaded(self.host, sequence, node, own)
         self._held[sequence] = _Holding(node, own)
         sequence.pages = self.tree.pages(node) + own
-        sequence.launched = sequence.computed = hit * self._page_size
+        sequence.launched = sequence.computed = node.end * self._page_size
         if sequence.cached is None:
             sequence.cached = sequence.computed
             self.asked_tokens += len(sequence.tokens)
             self.hit_tokens += sequence.computed
+            if self.host is not None:
+                self.host.hit_tokens += (node.end - on_device) * self._page_size
         return True
 
     def grow(self, sequence: Sequence) -> None:
@@ -162,13 +178,47 @@ class KvSpace:
 
     def _take(self, count: int) -> list[int]:
         if (missing := count - self._pages.available) > 0:
-            self._pages.free(self.tree.evict(missing))
+            self._evict(missing)
         return self._pages.take(count)
+
+    def _evict(self, count: int) -> None:
+        """At least so many pages of the tree are free now; their bytes are on their way to the host tier."""
+        if self.host is None:
+            self._pages.free(self.tree.evict(count).pages)
+            return
+        self.tree.add_slots(self.host.copies.slots - self.tree.slots)
+        pages, moved = self.tree.evict(max(count, EVICTED_AT_ONCE))
+        if moved and not self.host.store(moved):
+            self.tree.clear_host()
+        self._pages.free(pages)
+
+    def _loaded(self, host: HostTier, sequence: Sequence, node: Node, own: list[int]) -> tuple[Node, list[int]]:
+        """The prefix of `sequence` goes on in the host tier where that pays: the end of the path that it reads then,
+        with the lock of `node`, and what is left of `own`."""
+        slots = self.tree.host_slots(node, sequence.tokens, self._limit(sequence))
+        if not host.pays(len(slots)):
+            host.skipped_tokens += len(slots) * self._page_size
+            return node, own
+        pages, rest = own[: len(slots)], own[len(slots) :]
+        worked, sequence.arrival = host.load(slots, pages)
+        if not worked:
+            self.tree.clear_host()
+            self._pages.free(pages, clean=False)
+            return node, self._pages.take(len(pages)) + rest
+        self._pages.overwritten(pages)
+        node, _ = self.tree.insert(node, sequence.tokens, self.tree.pages(node) + pages)
+        return node, rest
 
     def _match(self, sequence: Sequence) -> Match:
         """What the tree has of a sequence that waits."""
         bookmark = self._bookmarks.setdefault(sequence, Bookmark())
         return self.tree.match(sequence.tokens, self._limit(sequence), sequence.namespace, bookmark)
+
+    def _there(self, sequence: Sequence) -> int:
+        """Pages of a sequence that waits which it would not have to compute."""
+        there = self._match(sequence)
+        worth = self.host is not None and self.host.pays(there.host)
+        return there.pages + (there.host if worth else 0)
 
     def _alike(self, ours: list[int], others: list[int], first: int, end: int) -> bool:
         """Whether these tokens are the same. Little is read behind the first that differ."""

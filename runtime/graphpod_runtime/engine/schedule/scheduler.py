@@ -24,6 +24,9 @@ sequence is dropped; an end by length is known before and launches nothing. Page
 go back when the last pass that writes to them has landed. No sequence is set back while a pass is in flight: what it
 lands may end sequences and give pages, so `next` waits for it.
 
+A prompt whose prefix comes from the host tier joins no pass before that has landed, unless nothing decodes: then its
+pass is launched at once and waits on the device.
+
 A grammar moves on with each token that lands, and ends its sequence when nothing can follow. One whose mask may take
 long is apart: its sequence runs no pass ahead, and joins the first pass that is planned once its mask is written. So it
 holds up itself alone.
@@ -37,6 +40,7 @@ from collections.abc import Sequence as List
 from dataclasses import dataclass, replace
 
 from graphpod_policy import EngineConfig, PrefixCache
+from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.engine.schedule.batch import (
     NOT_FINITE,
     NOTHING_LEFT,
@@ -136,7 +140,9 @@ class Scheduler:
     """`next` gives a batch, which is launched at once; `advance` takes its tokens, batch by batch in their order. At
     most one batch is in flight when `next` is called. Aborts and submits come in between."""
 
-    def __init__(self, pages: Allocator, limits: Limits, eos_ids: tuple[int, ...]) -> None:
+    def __init__(
+        self, pages: Allocator, limits: Limits, eos_ids: tuple[int, ...], host: HostTier | None = None
+    ) -> None:
         self.limits = limits
         self.preemptions = 0
         self.nonfinite = 0
@@ -144,7 +150,8 @@ class Scheduler:
         self.drafting: Drafting | None = None
         if limits.speculation is not None:
             self.drafting = Drafting(limits.speculation, limits.page_size, limits.max_model_len)
-        self.kv = KvSpace(pages, limits.page_size, caching=limits.prefix_cache, drafting=self.drafting is not None)
+        drafts = self.drafting is not None
+        self.kv = KvSpace(pages, limits.page_size, caching=limits.prefix_cache, drafting=drafts, host=host)
         self._eos_ids = frozenset(eos_ids)
         self._open: dict[str, Sequence] = {}
         self._waiting = WaitingQueue()
@@ -290,8 +297,9 @@ class Scheduler:
         limits = self.limits
         left = limits.budget_while_decoding if self._decoding else limits.prefill_chunk
         chunks: list[Chunk] = []
-        if self._prefilling:
-            oldest = self._to_launch(self._prefilling[0])
+        ready = [sequence for sequence in self._prefilling if not self._awaits_load(sequence)]
+        if ready:
+            oldest = self._to_launch(ready[0])
             kept = min(oldest, left - left // 2)
             left -= kept
             for sequence in self._shorter(than=oldest) if left else ():
@@ -300,7 +308,7 @@ class Scheduler:
                     break
             left += kept
         served = {chunk.sequence for chunk in chunks}
-        for sequence in self._prefilling:
+        for sequence in ready:
             if left and sequence not in served:
                 left -= self._add(chunks, sequence, left)
         while left and (admitted := self._admit()) is not None:
@@ -350,10 +358,18 @@ class Scheduler:
         return len(sequence.tokens) - sequence.launched
 
     def _add(self, chunks: list[Chunk], sequence: Sequence, most: int) -> int:
-        """Adds a chunk of `sequence` with at most so many tokens; how many it has."""
+        """Adds a chunk of `sequence` with at most so many tokens; how many it has, none while it awaits a load."""
+        if self._awaits_load(sequence):
+            return 0
         end = min(len(sequence.tokens), sequence.launched + most)
         chunks.append(Chunk(sequence, sequence.launched, end))
         return end - sequence.launched
+
+    def _awaits_load(self, sequence: Sequence) -> bool:
+        """Whether its prefix is on its way from the host and its pass would hold up others, which decode."""
+        if sequence.arrival is not None and sequence.arrival.landed:
+            sequence.arrival = None
+        return sequence.arrival is not None and bool(self._decoding)
 
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
         """Whether a prompt on its way computes at least half of what `sequence` needs. It waits for one such prompt."""

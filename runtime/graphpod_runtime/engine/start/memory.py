@@ -15,6 +15,15 @@ def available_bytes(cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo")
     return machine if left is None else min(machine, left)
 
 
+def limit_bytes(cgroup: Path = CGROUP) -> int | None:
+    """What the container may have in all; None without a limit."""
+    for path in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
+        if path.is_file():
+            text = path.read_text().strip()
+            return None if text == "max" else int(text)
+    return None
+
+
 def _left_of_limit(cgroup: Path) -> int | None:
     """Limit minus use, page cache that can be dropped counted as free (cgroup v2, then v1); None without a limit."""
     for folder, limit_name, usage_name in (

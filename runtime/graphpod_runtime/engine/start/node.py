@@ -28,11 +28,11 @@ def model_of(folder: Path) -> ModelFacts | None:
 def node_of(config: EngineConfig, model: ModelFacts | None) -> NodeFacts:
     """The place that `config` names."""
     if config.features.device is Device.Cpu:
-        return NodeFacts(free_bytes=memory.available_bytes())
+        return NodeFacts(free_bytes=memory.available_bytes(), container_bytes=memory.limit_bytes())
     if not (count := torch.cuda.device_count()):
         return NodeFacts(gpus=0)
     free, total = torch.cuda.mem_get_info(0)
-    node = NodeFacts(count, torch.cuda.get_device_capability(0), total, free)
+    node = NodeFacts(count, torch.cuda.get_device_capability(0), total, free, container_bytes=memory.limit_bytes())
     return replace(node, kernels=_kernels(settled(config, model, node)[0], model))
 
 

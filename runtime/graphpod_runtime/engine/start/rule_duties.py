@@ -5,6 +5,9 @@ from graphpod_runtime.base.failure import StartFailure
 
 DONE: dict[Duty, str] = {
     Duty.FinalScales: "KV scales come with the weights, which are loaded before anything is captured",
+    Duty.LoadsInBreaks: "a pass is put behind all copies before it begins (`Runner.launch`), so before its breaks",
+    Duty.LoadsBeforeReplay: "a pass is put behind all copies before it begins (`Runner.launch`)",
+    Duty.JoinAfterLoad: "a decode pass is put behind all copies before it begins (`Runner.launch`)",
     Duty.VerifyWidth: "a decode graph of n sequences is captured for n times the rows of one (`Plan.rows`)",
     Duty.ModelDtypeOutput: "the break arena's output slot has the model's element type",
 }

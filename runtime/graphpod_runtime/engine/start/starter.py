@@ -40,6 +40,7 @@ from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.cells import quantises
+from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.kv import cache_dtype
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
@@ -58,6 +59,7 @@ from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, weights_bytes
 from graphpod_runtime.engine.start.draft_limit import draft_limit
+from graphpod_runtime.engine.start.host_cache import host_tier
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
@@ -92,6 +94,8 @@ class Started:
     """Debug modes."""
     cache: CompileCache | None
     """Of what is compiled; None: nothing is."""
+    host_tier: HostTier | None
+    """Of the KV cache; None: it was not asked for, or has no memory."""
 
 
 class Starter:
@@ -228,6 +232,7 @@ class Starter:
             self.config = replace(self.config, features=replace(asked.features, speculative_max_batch=limit))
             report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=measured)
             logger.info("batches of up to %d requests are decoded with drafts", limit)
+        tier = self._host_tier(captures, device_state, always=Mode.Reload in switches.modes)
         device_state.fill_scratch()
         capturer.closed = True
         if cache is not None:
@@ -246,6 +251,7 @@ class Starter:
             self._ladders(captures, switches),
             switches.modes,
             cache,
+            tier,
         )
 
     def _warn(self, warning: str | None) -> None:
@@ -325,6 +331,22 @@ class Starter:
         seconds = partial(self._seconds, captures, device_state, Phase.Decode)
         limit = draft_limit(captured.graphs.sizes, config.feature_set().verify_width, seconds)
         return min(limit, config.max_batch)
+
+    def _host_tier(self, captures: DegradingCapture, device_state: DeviceState, *, always: bool) -> HostTier | None:
+        """That of the KV cache, if there is to be one."""
+        if self.config.features.host_cache_bytes is None:
+            return None
+        graphs = captures.captured.get(Phase.Prefill)
+        if graphs is not None and graphs.graphs.sizes:
+            size = max(graphs.graphs.sizes)
+            seconds = self._seconds(captures, device_state, Phase.Prefill, size)
+        else:
+            size, attention = self.config.prefill_chunk, device_state.attention
+            inputs = dummy_inputs(Phase.Prefill, size, self.config.page_size, device_state.device)
+            attention.plan(inputs)
+            prefill = device_state.passes[Phase.Prefill]
+            seconds = seconds_of(lambda: prefill.eager(inputs, attention.run, size), device_state.place.wait)
+        return host_tier(self.config, device_state.attention.cache, seconds / size, self.counters, always=always)
 
     def _seconds(self, captures: DegradingCapture, device_state: DeviceState, phase: Phase, size: int) -> float:
         """Of the graph of `size` rows."""

@@ -1,12 +1,14 @@
 """Pages of sequences and of the prefix cache, under a scheduler, against what each slot really holds."""
 
 import random
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphpod_runtime.cache.host_tier import HostTier, LoadCosts
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, QueueFull, Scheduler
@@ -23,9 +25,14 @@ class Engine:
     before it has landed.
     """
 
-    def __init__(self, pages: int, limits: Limits = LIMITS, *, ahead: bool = False) -> None:
+    def __init__(
+        self, pages: int, limits: Limits = LIMITS, *, ahead: bool = False, slots: int = 0, failing: int = 0
+    ) -> None:
+        """With `slots` of a host tier, of whose copies one in `failing` fails."""
         self.allocator = PageAllocator(pages + 1)
-        self.scheduler = Scheduler(self.allocator, limits, (END,))
+        self.copies = SlotCopies(slots, failing)
+        tier = HostTier(self.copies, LoadCosts(0, 0, 1), SIZE) if slots else None
+        self.scheduler = Scheduler(self.allocator, limits, (END,), tier)
         self.kv = self.scheduler.kv
         self.live: dict[str, Sequence] = {}
         self.computed = 0
@@ -34,7 +41,7 @@ class Engine:
         self._flight: LaunchedPass | None = None
         self._text: dict[int, list[int]] = {}
         """The tokens of each sequence as the device has them, by identity."""
-        self._slots: dict[tuple[int, int], object] = {}
+        self._slots = self.copies.device
         """What each slot holds: all tokens up to there, as keys and values depend on them."""
         self._open: list[Sequence] = []
 
@@ -76,10 +83,12 @@ class Engine:
         assert 0 <= self.scheduler.usage <= 1
 
     def _launched(self, token: Any) -> "LaunchedPass | None":
+        self.copies.turn += 1
         batch = self.scheduler.next()
         if batch is None:
             assert self._flight is not None or not self.scheduler.busy
             return None
+        self.copies.join()
         if isinstance(batch, DecodeBatch):
             rows = [(one, end - 1, end, True) for one, end in zip(batch.sequences, batch.ends, strict=True)]
         else:
@@ -111,6 +120,58 @@ class Engine:
                 del self.live[progress.sequence.id]
         self.check()
         return ended
+
+
+class Arriving:
+    """A load that lands two turns later."""
+
+    def __init__(self, copies: "SlotCopies") -> None:
+        self._copies, self._lands = copies, copies.turn + 2
+
+    @property
+    def landed(self) -> bool:
+        return self._copies.turn >= self._lands
+
+
+class SlotCopies:
+    """Is Copies, over what each slot of the device holds. Nothing is copied before a pass waits for it."""
+
+    page_bytes, store_seconds, load_seconds, failed_allocations = 1, 0.0, 0.0, 0
+
+    def __init__(self, slots: int, failing: int) -> None:
+        self.slots, self.turn = slots, 0
+        self.device: dict[tuple[int, int], object] = {}
+        """What each slot of the device holds: all tokens up to there, as keys and values depend on them."""
+        self._host: dict[int, list[object]] = {}
+        self._line: list[Any] = []
+        self._failing, self._calls = failing, 0
+
+    def store(self, moved: Mapping[int, int]) -> None:
+        def copy() -> None:
+            for slot, page in moved.items():
+                self._host[slot] = [self.device.get((page, at)) for at in range(SIZE)]
+
+        self._in_line(copy)
+
+    def load(self, slots: Any, pages: Any) -> Arriving:
+        def copy() -> None:
+            for slot, page in zip(slots, pages, strict=True):
+                self.device |= {(page, at): held for at, held in enumerate(self._host[slot])}
+
+        self._in_line(copy)
+        return Arriving(self)
+
+    def join(self) -> bool:
+        line, self._line = self._line, []
+        for copy in line:
+            copy()
+        return bool(line)
+
+    def _in_line(self, copy: Any) -> None:
+        self._calls += 1
+        if self._failing and self._calls % self._failing == 0:
+            raise RuntimeError("no copy")
+        self._line.append(copy)
 
 
 class LaunchedPass(NamedTuple):
@@ -269,6 +330,37 @@ def test_a_row_that_is_not_finite_takes_what_it_read_out_of_the_tree() -> None:
     assert third.cached == 0
 
 
+def test_a_prefix_that_left_for_the_host_comes_back_and_is_not_computed() -> None:
+    engine = Engine(10, slots=40)
+    for number in range(4):
+        engine.submit(str(number), [number + 1] * 17, 3)
+        engine.run()
+    computed, tier = engine.computed, engine.kv.host
+    assert tier is not None
+    again = engine.submit("again", [1] * 17, 3)
+    engine.run()
+    assert (again.cached, engine.computed - computed) == (16, 3)
+    assert (tier.loaded, tier.hit_tokens, tier.skipped_tokens) == (4, 16, 0)
+    assert (engine.kv.hit_tokens, tier.waits) == (16, 0), "the engine joins here"
+
+
+def test_who_decodes_does_not_wait_for_the_load_of_another_one() -> None:
+    engine = Engine(16, slots=40)
+    for number in range(4):
+        engine.submit(str(number), [number + 1] * 17, 3)
+        engine.run()
+    old = engine.submit("old", [9] * 5, 20)
+    engine.step()
+    loading = engine.submit("loading", [1] * 17, 3)
+    lengths = []
+    while loading.launched <= 16:
+        engine.step()
+        lengths.append((len(old.tokens), loading.cached, loading.launched))
+    # A decode pass was due; then two of them run while the load is on its way.
+    assert lengths == [(7, None, 0), (8, 16, 16), (9, 16, 16), (9, 16, 17)]
+    engine.run()
+
+
 def test_without_the_cache_nothing_is_kept() -> None:
     engine = Engine(30, Limits(40, 4, 8, SIZE, 4))
     for id in "ab":
@@ -313,11 +405,17 @@ EVENTS = st.one_of(
 
 @pytest.mark.parametrize("ahead", [False, True])
 @settings(max_examples=300, deadline=None)
-@given(pages=st.integers(10, 30), events=st.lists(EVENTS, max_size=60), seed=st.integers(0, 2**16))
+@given(
+    pages=st.integers(10, 30),
+    events=st.lists(EVENTS, max_size=60),
+    seed=st.integers(0, 2**16),
+    slots=st.sampled_from([0, 4, 40]),
+    failing=st.sampled_from([0, 0, 2, 5]),
+)
 def test_whatever_comes_every_hit_is_the_prefix_and_no_page_is_lost_or_shared(
-    ahead: bool, pages: int, events: list[Any], seed: int
+    ahead: bool, pages: int, events: list[Any], seed: int, slots: int, failing: int
 ) -> None:
-    engine, chance = Engine(pages, ahead=ahead), random.Random(seed)
+    engine, chance = Engine(pages, ahead=ahead, slots=slots, failing=failing), random.Random(seed)
     texts = [[random.Random(text).choice([5, 6]) for text in range(40 * text, 40 * text + 40)] for text in range(4)]
     submitted, ended = [], []
 

@@ -94,7 +94,7 @@ def test_a_poisoned_row_in_a_batch_of_eight_ends_alone_and_its_pages_serve_the_n
     cache = runner.engine.attention.cache
     pages = runner.pages
     # What others have computed since lies in the prefix cache, on pages that were spoilt among others.
-    pages.free(link.loop.scheduler.kv.tree.evict(pages.capacity))
+    pages.free(link.loop.scheduler.kv.tree.evict(pages.capacity).pages)
     taken = pages.take(pages.available)
     assert set(link.spoilt) <= set(taken)
     pages.free(taken)

@@ -53,6 +53,7 @@ class ScriptedRunner:
     def __init__(self, config: EngineConfig, report: Callable[[Report], None], began: float) -> None:
         self.config = config
         self.counters = Counters()
+        self.host_tier = None
         self.eos_ids, self.vocabulary = (END,), VOCABULARY
         self.pages = PageAllocator(1 + config.max_batch * -(-config.max_model_len // config.page_size))
         self._report = report

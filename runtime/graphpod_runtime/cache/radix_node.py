@@ -1,0 +1,64 @@
+"""Nodes of the radix tree, and what its calls give."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Namespace = tuple[str, str]
+"""Adapter and salt."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A run of pages, and what follows it. A root has no pages."""
+
+    namespace: Namespace
+    parent: "Node | None"
+    tokens: list[int]
+    pages: list[int]
+    """Of the device; of a host node slots of the host pool."""
+    end: int
+    """Pages from the root to the end of this node."""
+    host: bool = False
+    children: dict[tuple[int, ...], "Node"] = field(default_factory=dict)
+    """By the tokens of their first page."""
+    below: int = 0
+    """Those of them that are no host nodes."""
+    locks: int = 0
+    """Readers of this node or of one below it."""
+    used: int = 0
+    """When it was last locked or unlocked."""
+    withdrawn: bool = False
+    """It is not found any more; its pages go with its last lock, if they are not gone."""
+
+    @property
+    def path(self) -> Iterator["Node"]:
+        """This node and those above it, up to the root."""
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+
+class Match(NamedTuple):
+    """Whole pages of a prefix that the tree has on the device, how many of them could be evicted now, and the pages
+    that follow them in the host pool."""
+
+    pages: int
+    unlocked: int
+    host: int = 0
+
+
+class Evicted(NamedTuple):
+    """Pages that are the caller's, and the slots that are to take the bytes of some of them: page by slot."""
+
+    pages: list[int]
+    moved: dict[int, int]
+
+
+@dataclass(slots=True)
+class Bookmark:
+    """Where the latest search for one text ended. The next one for it goes on from what is left of that."""
+
+    node: Node | None = None
+    pages: int = 0

@@ -1,0 +1,50 @@
+"""What is counted of the host tier of the KV cache."""
+
+from graphpod_runtime.cache.host_tier import HostCacheFailure, HostTier
+from graphpod_runtime.engine.schedule.kv_space import KvSpace
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.series import Add
+
+DIRECTIONS = ("store", "load")
+
+
+class HostCacheMetrics:
+    """Of one engine's scheduler. Names and labels are checked once, when this is made."""
+
+    def __init__(self, counters: Counters, kv: KvSpace, tier: HostTier, page_size: int) -> None:
+        self._counters, self._kv, self._tier, self._page_size = counters, kv, tier, page_size
+        adder = counters.adder
+        self._adders: list[Add] = [
+            *(adder("graphpod_prefix_cache_tier_hit_tokens_total", tier=name) for name in ("device", "host")),
+            *(adder("graphpod_host_cache_copied_bytes_total", direction=name) for name in DIRECTIONS),
+            *(adder("graphpod_host_cache_copy_seconds_total", direction=name) for name in DIRECTIONS),
+            adder("graphpod_host_cache_waits_total"),
+            adder("graphpod_host_cache_evicted_tokens_total"),
+            adder("graphpod_host_cache_skipped_tokens_total"),
+            *(adder("graphpod_host_cache_failures_total", reason=reason.value) for reason in HostCacheFailure),
+        ]
+        self._counted = [0.0] * len(self._adders)
+        self.update()
+
+    def update(self) -> None:
+        """Writes all as it is now."""
+        kv, tier, copies = self._kv, self._tier, self._tier.copies
+        self._counters.set("graphpod_host_cache_capacity_bytes", copies.slots * copies.page_bytes)
+        self._counters.set("graphpod_host_cache_used_bytes", kv.tree.host_size * copies.page_bytes)
+        failures = tier.failures | {HostCacheFailure.Allocation: copies.failed_allocations}
+        now = [
+            kv.hit_tokens - tier.hit_tokens,
+            tier.hit_tokens,
+            tier.stored * copies.page_bytes,
+            tier.loaded * copies.page_bytes,
+            copies.store_seconds,
+            copies.load_seconds,
+            tier.waits,
+            kv.tree.host_evicted * self._page_size,
+            tier.skipped_tokens,
+            *(failures[reason] for reason in HostCacheFailure),
+        ]
+        for add, total, before in zip(self._adders, now, self._counted, strict=True):
+            if total != before:
+                add(total - before)
+        self._counted = now
