@@ -245,7 +245,9 @@ HOST_CACHE = Section(
             Unit.Bytes,
             (
                 Query(f"max by (namespace, pod) ({selected('graphpod_host_cache_used_bytes')})", "{{pod}} used"),
-                Query(f"max by (namespace, pod) ({selected('graphpod_host_cache_capacity_bytes')})", "{{pod}} capacity"),
+                Query(
+                    f"max by (namespace, pod) ({selected('graphpod_host_cache_capacity_bytes')})", "{{pod}} capacity"
+                ),
             ),
             _NO_TIER,
         ),
@@ -267,6 +269,7 @@ HOST_CACHE = Section(
             Unit.BytesPerSecond,
             (Query(f"sum by (direction) ({rate(_COPIED)}) / sum by (direction) ({rate(_TOOK)})", "{{direction}}"),),
             "Empty if spec.engine.hostCache is not set, or while nothing is copied.",
+            width=12,
         ),
         Panel(
             "Waits and failures",
@@ -279,7 +282,7 @@ HOST_CACHE = Section(
                 Query(f"sum by (reason) ({rate('graphpod_host_cache_failures_total')})", "failed: {{reason}}"),
             ),
             _NO_TIER,
-            width=24,
+            width=12,
         ),
     ),
 )

@@ -17,7 +17,7 @@ from graphpod_policy.resolution.sizing import Allowance, asked_ladder, budget_cu
 from graphpod_policy.rules import BY_NAME, GATES, Case, speaking
 from graphpod_policy.start.cost import NOTHING, Cost, budget, phase_cost
 
-RESOLVER_REVISION = "2026-11-23.1"
+RESOLVER_REVISION = "2026-11-25.1"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {

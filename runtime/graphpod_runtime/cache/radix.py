@@ -9,7 +9,7 @@ what is left of a prefix is always a prefix. A page belongs to the tree from `in
 `unlock` hands it back. Pure: no device, no torch.
 
 With slots of a host pool an evicted page stays in the tree: its node becomes a host node, whose pages are slots. Host
-nodes stand below all others, nobody locks them, and the least recently used leaves among them go when slots run out.
+nodes stand below all others and are never locked. The least recently used leaves among them go when slots run out.
 `insert` over a host node makes it an ordinary one again and frees its slots.
 """
 

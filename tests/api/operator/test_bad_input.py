@@ -159,7 +159,7 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
     [
         ({"engine": {"quantization": "Fp8"}}, "spec.engine.quantization"),
         ({"engine": {"speculative": {"method": "Mtp"}}}, "spec.engine.speculative"),
-        ({"engine": {"hostCache": {"size": "1Gi"}}}, "spec.engine.hostCache"),
+        ({"engine": {"cpuOffload": {"size": "1Gi"}}}, "spec.engine.cpuOffload"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
         ({"parallelism": {"tensor": 2}}, "spec.parallelism.tensor"),
         ({"graph": {"prefill": "Full"}}, "spec.graph.prefill"),

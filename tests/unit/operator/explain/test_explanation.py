@@ -183,8 +183,27 @@ def test_many_mistakes_are_counted_after_the_first_ones(run: Explain) -> None:
 
 
 def test_what_was_asked_in_bytes_is_a_quantity(run: Explain) -> None:
-    _, told, _ = run(GPU + "  engine: {hostCache: {size: 200Gi}}\n")
-    assert told.startswith("cannot start: FeatureNotBuilt: spec.engine.hostCache: host KV cache (200Gi) is not built")
+    _, told, _ = run(GPU + "  engine: {cpuOffload: {size: 200Gi}}\n")
+    assert told.startswith("cannot start: FeatureNotBuilt: spec.engine.cpuOffload: CPU weight offload (200Gi) is not")
+
+
+def test_a_host_cache_that_the_memory_limit_does_not_hold_is_refused_with_both_numbers(run: Explain) -> None:
+    limited = GPU + "      memory: 32Gi\n"
+    _, told, _ = run(limited + "  engine: {hostCache: {size: 32Gi}}\n")
+    told = " ".join(told.split())
+    assert told.startswith(
+        "cannot start: HostCacheInvalid: spec.engine.hostCache.size 32Gi does not fit into the pod's memory limit of "
+        "32Gi, of which front and engine themselves take 512 MiB; lower it, or raise spec.resources.limits.memory to "
+        "more than 33280Mi"
+    )
+    code, told, _ = run(limited + "  engine: {hostCache: {size: 31Gi}}\n")
+    assert code == 0
+    assert "host KV cache of 31Gi, part of spec.resources.limits.memory" in " ".join(told.split())
+
+
+def test_a_host_cache_without_a_prefix_cache_is_refused(run: Explain) -> None:
+    _, told, _ = run(GPU + "  engine: {hostCache: {size: 1Gi}, prefixCache: 'Off'}\n")
+    assert "spec.engine.hostCache.size 1Gi holds prefixes, and spec.engine.prefixCache is Off" in " ".join(told.split())
 
 
 def test_sizes_and_batch_of_ranks_say_that_they_are_of_one(run: Explain) -> None:

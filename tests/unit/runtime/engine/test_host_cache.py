@@ -4,11 +4,12 @@ the tier meets fails a request."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
+from typing import Any
 
 import pytest
 import torch
 
-from graphpod_policy import KvCacheDtype, Policy
+from graphpod_policy import KvCacheDtype, Policy, SpeculativeMethod
 from graphpod_runtime.cache.host_pool import HostPool
 from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostCacheFailure, HostTier, LoadCosts
 from graphpod_runtime.cache.kv import KvCache
@@ -192,6 +193,16 @@ def test_poison_spoils_neither_what_leaves_nor_what_comes(
 ) -> None:
     monkeypatch.setenv("GRAPHPOD_DEBUG", "poison,reload")
     runner = started(host_cache_bytes=4 * MIB)
+    expected, _ = rounds(runner, tier=None)
+    assert rounds(runner, tier=runner.host_tier)[0] == expected
+    assert runner.host_tier is not None
+    assert runner.host_tier.loaded > 0
+
+
+def test_a_page_that_was_not_clean_is_not_wiped_after_its_load(started: Callable[..., Runner]) -> None:
+    """Pages of an engine with drafts are zeroed before their next owner."""
+    drafts: dict[str, Any] = {"speculative": SpeculativeMethod.Ngram, "speculative_max_batch": 8}
+    runner = started(host_cache_bytes=4 * MIB, **drafts)
     expected, _ = rounds(runner, tier=None)
     assert rounds(runner, tier=runner.host_tier)[0] == expected
     assert runner.host_tier is not None
