@@ -21,7 +21,8 @@ from .conftest import Front, engine_json
 
 CORE = re.compile(
     r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens|size_|requested_|decision_)"
-    r"|forward_|eager_|attention_|trace_|grammar_mask_|speculation_)"
+    r"|forward_|eager_|attention_|trace_|grammar_mask_|speculation_|host_cache_"
+    r"|prefix_cache_tier_)"
 )
 """Rows that only a runner with a model can move, or a traced request; their own tests look at them."""
 
