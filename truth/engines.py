@@ -33,9 +33,10 @@ CHUNK = 32
 """Tokens of one prefill pass."""
 SIZES: dict[Phase, tuple[int, ...]] = {Phase.Prefill: (4, 8, 16, CHUNK), Phase.Decode: (1, 2, 4, 8, 16, MOST_REQUESTS)}
 KV_BYTES = 32 << 20
+HOST_BYTES = 16 << 20
 
 
-def features_of(subject: Subject, device: Device, drafts: bool = False) -> Features:
+def features_of(subject: Subject, device: Device, drafts: bool = False, host_tier: bool = False) -> Features:
     """What the rules see of an engine over `subject`."""
     return Features(
         device=device,
@@ -46,6 +47,7 @@ def features_of(subject: Subject, device: Device, drafts: bool = False) -> Featu
         kv_cache_dtype=subject.kv_cache_dtype,
         speculative=SpeculativeMethod.Ngram if drafts else None,
         speculative_max_batch=MOST_REQUESTS if drafts else None,
+        host_cache_bytes=HOST_BYTES if host_tier else None,
     )
 
 
@@ -74,13 +76,14 @@ def start_engine(
     on_failure: OnCaptureFailure = OnCaptureFailure.Fail,
     load: LoadModel = models.load,
     drafts: bool = False,
+    host_tier: bool = False,
 ) -> Runner:
-    """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding. StartFailure under Fail
-    for whatever its start meets; Degrade walks down."""
+    """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding or a host tier.
+    StartFailure under Fail for whatever its start meets; Degrade walks down."""
     torch.backends.cuda.matmul.allow_tf32 = False
     # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
     torch._dynamo.reset()
-    features = features_of(subject, device, drafts)
+    features = features_of(subject, device, drafts, host_tier)
     sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
     request = GraphRequest(
         variant.prefill,

@@ -151,6 +151,8 @@ class _Row:
     runner: Runner | None = None
     drafting: Runner | None = None
     """With speculative decoding."""
+    tiered: Runner | None = None
+    """With a host tier."""
 
     def cells(self) -> Iterator[Cell]:
         for scenario in self.matrix.scenarios:
@@ -158,7 +160,7 @@ class _Row:
             try:
                 found = self._judged(scenario)
             except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is reported)
-                self.runner = self.drafting = None
+                self.runner = self.drafting = self.tiered = None
                 found = Outcome.Failed, _words(error), Difference()
             outcome, because, difference = found
             yield Cell(
@@ -179,21 +181,22 @@ class _Row:
         record = self.reference.of(scenario)
         runner = self._engine(scenario)
         before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
-        right = _right_drafts(runner)
+        shown = _shown(runner)
         if scenario.drafts:
             knows(runner, (sequence.tokens for sequence in record.sequences.values()))
-        recorded = scenario.recorded(runner, scenario.wants, None if scenario.drafts else record)
+        recorded = scenario.recorded(runner, scenario.wants, None if scenario.own_passes else record)
         launches = launched(lambda: scenario.run(recorded)) if self._launches(scenario) else scenario.run(recorded)
         after = {phase: Counts.now(runner.counters, phase) for phase in Phase}
         near = self.reference.near_of(self.variant)
-        difference = (compare_texts if scenario.drafts else compare)(record, recorded, near)
+        difference = (compare_texts if scenario.own_passes else compare)(record, recorded, near)
         if self.variant == EAGER and scenario.fault is None:
             difference += _alone(self.reference, scenario)
         outcome, because = _verdict(difference, near, self._degraded(runner, scenario))
         if outcome is Outcome.Failed:
             return outcome, because, difference
-        if scenario.drafts and _right_drafts(runner) == right:
-            return Outcome.Failed, "no draft was right, so nothing was shown", difference
+        if scenario.own_passes and _shown(runner) == shown:
+            what = "draft was right" if scenario.drafts else "page came back from the host"
+            return Outcome.Failed, f"no {what}, so nothing was shown", difference
         segments = sum((after[one] - before[one]).replays * runner.report.phases[one].segments for one in Phase)
         if launches not in (None, segments):
             return Outcome.Failed, f"{launches} graph launches, replays of {segments} segments counted", difference
@@ -228,14 +231,23 @@ class _Row:
             if self.drafting is None:
                 self.drafting = self._start(OnCaptureFailure.Fail, drafts=True)
             return self.drafting
+        if scenario.host_tier:
+            if self.tiered is None:
+                self.tiered = self._start(OnCaptureFailure.Fail, host_tier=True)
+            return self.tiered
         if self.runner is None:
             # Eager's row, too, has an engine of its own: poison must not reach the records.
             self.runner = self._start(OnCaptureFailure.Fail)
         return self.runner
 
-    def _start(self, on_failure: OnCaptureFailure, faults: str = "", *, drafts: bool = False) -> Runner:
-        with switches(faults, Mode.Poison if self.matrix.poisoned else ""):
-            return start_engine(self.subject, self.variant, self.matrix.device, self.folder, on_failure, drafts=drafts)
+    def _start(
+        self, on_failure: OnCaptureFailure, faults: str = "", *, drafts: bool = False, host_tier: bool = False
+    ) -> Runner:
+        # Tiny models compute in less time than they load.
+        modes = [*([Mode.Poison] if self.matrix.poisoned else []), *([Mode.Reload] if host_tier else [])]
+        options = {"drafts": drafts, "host_tier": host_tier}
+        with switches(faults, ",".join(modes)):
+            return start_engine(self.subject, self.variant, self.matrix.device, self.folder, on_failure, **options)
 
     def _degraded(self, runner: Runner, scenario: Scenario) -> str | None:
         """What is wrong with the policies that run after this start; None when they are right."""
@@ -254,15 +266,16 @@ class _Row:
         if policy is Policy.Disabled:
             return frozenset({FallbackReason.Disabled})
         scores = phase is Phase.Prefill and scenario.reads_all_rows
-        features = features_of(self.subject, self.matrix.device, scenario.drafts)
+        features = features_of(self.subject, self.matrix.device, scenario.drafts, scenario.host_tier)
         plan = resolve(features, GraphRequest(self.variant.prefill, self.variant.decode))
         gate = refusing_gate(plan.gates, Batch(phase, policy, rows=1, padded=1, input_logprobs=scores))
         return frozenset() if gate is None else frozenset({gate})
 
 
-def _right_drafts(runner: Runner) -> float:
-    """So far."""
-    return runner.counters.value("graphpod_speculation_accepted_tokens_total")
+def _shown(runner: Runner) -> float:
+    """So far, what shows that drafts or the host tier did something: right drafts, pages that came back."""
+    loaded = 0 if runner.host_tier is None else runner.host_tier.loaded
+    return runner.counters.value("graphpod_speculation_accepted_tokens_total") + loaded
 
 
 def _verdict(difference: Difference, near: float, wrong: str | None) -> tuple[Outcome, str]:

@@ -14,6 +14,7 @@ import numpy
 from llguidance import LLMatcher
 
 from graphpod_policy import EngineConfig, Phase
+from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
@@ -39,6 +40,7 @@ class Driven(Protocol):
     config: EngineConfig
     pages: PageAllocator
     eos_ids: tuple[int, ...]
+    host_tier: HostTier | None
 
     @property
     def ahead(self) -> bool: ...
@@ -96,6 +98,10 @@ class RecordedSchedule:
     @property
     def pages(self) -> PageAllocator:
         return self.runner.pages
+
+    @property
+    def host_tier(self) -> HostTier | None:
+        return self.runner.host_tier
 
     @property
     def eos_ids(self) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ def served(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_T
 def scheduled(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_TOKENS) -> Scheduler:
     """Each wave of requests at once, as a server runs them: a pass ahead of what is known, over one prefix cache."""
     limits = replace(Limits.of(recorded.config, max(map(len, waves))), prefix_cache=True)
-    scheduler = Scheduler(recorded.pages, limits, recorded.eos_ids)
+    scheduler = Scheduler(recorded.pages, limits, recorded.eos_ids, recorded.host_tier)
     run_ahead = RunAhead(scheduler, recorded)
     for wave, requests in enumerate(waves):
         for index, request in enumerate(requests):
@@ -96,6 +96,18 @@ def preempted(recorded: RecordedSchedule) -> None:
     assert scheduler.preemptions, "no request was set back"
 
 
+def hit_after_eviction(recorded: RecordedSchedule) -> None:
+    """A prompt that others push out of the KV cache and that comes again, with more behind it; so do the others."""
+    pages, size = recorded.pages, recorded.config.page_size
+    taken = pages.take(pages.available - 2 * CHUNK * 3 // size)
+    first, second, third = prompts(2 * CHUNK, 3 * CHUNK, 2 * CHUNK + 5)
+    again = [[*one, *tail] for one, tail in zip((first, second, third), prompts(9, 3, 1), strict=True)]
+    try:
+        scheduled(recorded, *([one] for one in (first, second, third, *again)))
+    finally:
+        pages.free(taken)
+
+
 def embeddings(recorded: RecordedSchedule) -> None:
     """Prompts of one pass and of several, some of which begin like others; a third of them are for texts."""
     first = prompts(1, 5, 17, 32, 40, 61)
@@ -123,6 +135,8 @@ class Name(StrEnum):
     DraftsGrammars = "drafts: grammars"
     DraftsLogprobs = "drafts: output logprobs"
     DraftsPreempted = "drafts: preempted"
+    HostTier = "host tier: hit after eviction"
+    HostTierSampled = "host tier: sampled"
     OutputLogprobs = "output logprobs"
     InputLogprobs = "input logprobs"
     CaptureFault = "fault: capture"
@@ -145,8 +159,15 @@ class Scenario(NamedTuple):
     """Of requests in turn."""
     drafts: bool = False
     """By an engine with speculative decoding, most of whose drafts are right. Eager, which has none, is the record."""
+    host_tier: bool = False
+    """By an engine with a host tier, which must load. Eager, which has none and computes, is the record."""
     fault: FaultKind | None = None
     degraded_by: frozenset[str] = frozenset()
+
+    @property
+    def own_passes(self) -> bool:
+        """Whether its passes are not those of the record, so that texts are compared."""
+        return self.drafts or self.host_tier
 
     @property
     def rivals(self) -> int:
@@ -187,6 +208,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(Name.DraftsGrammars, prefix_hit, sampling=Sampling(TEMPERATURE), constrained=True, drafts=True),
     Scenario(Name.DraftsLogprobs, several, LogprobRequest(answer=ALTERNATIVES), drafts=True),
     Scenario(Name.DraftsPreempted, preempted, drafts=True),
+    Scenario(Name.HostTier, hit_after_eviction, host_tier=True),
+    Scenario(Name.HostTierSampled, hit_after_eviction, sampling=Sampling(TEMPERATURE), host_tier=True),
     Scenario(Name.CaptureFault, several, fault=FaultKind.Capture, degraded_by=frozenset({"CaptureFailed"})),
     Scenario(
         Name.MemoryFault,
