@@ -17,7 +17,7 @@ from graphpod_runtime.grammar.bounds import (
     refuse_many_rules,
     refuse_rules,
 )
-from graphpod_runtime.grammar.structural_tag import StructuralTag, quoted, schema_in_lark
+from graphpod_runtime.grammar.structural_tag import StructuralTag, escapes, quoted, schema_in_lark
 from graphpod_runtime.wire.messages import Grammar
 
 BLANKS = r"(?: |\r?\n[ \t]{0,40})?"
@@ -67,7 +67,8 @@ def _of_schema(schema: Any, whitespace: str | None) -> str:
     if schema is True:
         schema = {}
     refuse_costly(schema)
-    return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_blanks(whitespace))
+    options = _blanks(whitespace) | escapes(schema)
+    return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
 
 
 def _blanks(whitespace: str | None) -> Any:

@@ -285,4 +285,12 @@ def schema_in_lark(schema: Any, options: dict[str, Any]) -> str:
         if not schema:
             raise GrammarInvalid("no value fits: the schema is false")
         schema = {}
-    return f"%json {json.dumps(schema | {'x-guidance': options})}"
+    return f"%json {json.dumps(schema | {'x-guidance': options | escapes(schema)})}"
+
+
+def escapes(schema: Any) -> dict[str, Any]:
+    """llguidance's option for escapes in strings. A letter has one spelling, so that no name of a property comes twice
+    by another one; a schema that itself holds a control character needs its number.
+    """
+    needed = "\\u00" in json.dumps(schema, ensure_ascii=False)
+    return {} if needed else {"json_allowed_escapes": 'nrbtf\\"'}

@@ -156,7 +156,14 @@ class PromptRequest(GenerationRequest):
         """
         ignored: Ignored = {}
         take_unknown(self, self.not_built, "", "", ignored)
-        for name in ("metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"):
+        for name in (
+            "metadata",
+            "service_tier",
+            "user",
+            "safety_identifier",
+            "prompt_cache_key",
+            "prompt_cache_retention",
+        ):
             if getattr(self, name) is not None:
                 ignored[name] = None
                 setattr(self, name, None)
@@ -260,6 +267,9 @@ class CountRequest(PromptRequest):
     """POST /v1/messages/count_tokens."""
 
 
+WITHOUT_EFFECT = (
+    "metadata", "service_tier", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+)  # fmt: skip
 TOOL_NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "defer_loading": (False,),
     "allowed_callers": (["direct"],),

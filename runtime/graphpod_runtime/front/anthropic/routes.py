@@ -46,8 +46,9 @@ async def create(service: Service, parser: Parser, request: Request, body: Messa
     """The assistant's next turn, whole or as a stream. ApiError says what is wrong with the request."""
     received = time.perf_counter()
     with ExitStack() as until:
-        async with parser.paced(size_of(request)):
-            chat = _translated(service, request, body, body.max_tokens, body.stop_sequences)
+        chat = await parser.apart(
+            size_of(request), lambda: _translated(service, request, body, body.max_tokens, body.stop_sequences)
+        )
         with own_words(RENAMED):
             service.admit(chat, 1, until)
             generation = await chat_generation(service, chat, received, until)
@@ -63,8 +64,7 @@ async def create(service: Service, parser: Parser, request: Request, body: Messa
 
 async def count_tokens(service: Service, parser: Parser, request: Request, body: CountRequest) -> Response:
     """The tokens of the prompt. ApiError 400 for one that the context does not hold."""
-    async with parser.paced(size_of(request)):
-        chat = _translated(service, request, body, None, None)
+    chat = await parser.apart(size_of(request), lambda: _translated(service, request, body, None, None))
     with own_words(RENAMED):
         chat.take_ignored()
         ids = await answered_prompt(service, chat, None)

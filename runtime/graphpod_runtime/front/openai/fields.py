@@ -48,6 +48,27 @@ def depth_fits(value: Any, allowed: int = MAX_DEPTH) -> bool:
     return not level
 
 
+def takes_more(value: Any, allowed: int) -> bool:
+    """Whether a value of JSON takes more than so many bytes for sure: a look at about as many of its parts, however
+    large it is. False may be wrong by blanks, escapes and marks.
+    """
+    left, size = [iter((value,))], 0
+    while left and size <= allowed:
+        for one in left[-1]:
+            size += len(one) if isinstance(one, str) else 1
+            if isinstance(one, dict):
+                left.append(itertools.chain.from_iterable(one.items()))
+                break
+            if isinstance(one, list):
+                left.append(iter(one))
+                break
+            if size > allowed:
+                break
+        else:
+            left.pop()
+    return size > allowed
+
+
 def why_unwritable(value: Any, allowed: int = MAX_DEPTH) -> str | None:
     """What is wrong with a value of JSON that cannot be written again: too deep, or half a surrogate pair. None where
     it can be.

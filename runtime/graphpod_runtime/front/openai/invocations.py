@@ -22,12 +22,10 @@ async def invocations(service: Service, request: Request, parser: Parser) -> Res
     """A chat for a body with `messages`, a completion for one with `prompt`. ApiError 400 for neither."""
     fields = (await parser.read(request, Invocation)).model_extra or {}
     if "messages" in fields:
-        async with parser.paced(size_of(request)):
-            conversation = valid(fields, ChatRequest)
+        conversation = await parser.apart(size_of(request), lambda: valid(fields, ChatRequest))
         return await chat(service, request, conversation)
     if "prompt" in fields:
-        async with parser.paced(size_of(request)):
-            text = valid(fields, CompletionRequest)
+        text = await parser.apart(size_of(request), lambda: valid(fields, CompletionRequest))
         return await completions(service, request, text)
     message = "send messages for a chat, or prompt for a completion"
     raise invalid(message, param="messages", code="missing_required_parameter")

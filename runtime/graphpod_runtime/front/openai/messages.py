@@ -13,6 +13,7 @@ from graphpod_runtime.front.openai.fields import (
     STRICT,
     Text,
     depth_fits,
+    takes_more,
     why_unwritable,
 )
 from graphpod_runtime.front.openai.turn.tool_fields import ToolFields
@@ -186,6 +187,8 @@ class Conversation(ToolFields):
         """What the chat template reads besides messages (`enable_thinking`). ApiError 400 when it is too large."""
         found = self.chat_template_kwargs or {}
         field = "chat_template_kwargs"
+        if takes_more(found, MAX_VARIABLES):
+            raise invalid(f"{field} takes more than {MAX_VARIABLES} bytes as JSON; send less", param=field)
         if not depth_fits(found):
             raise invalid(f"{field} is nested more than {MAX_DEPTH} levels deep", param=field)
         try:
@@ -195,7 +198,7 @@ class Conversation(ToolFields):
         except ValueError as error:  # NaN
             raise invalid(f"{field} is not JSON: {error}", param=field) from error
         if size > MAX_VARIABLES:
-            raise invalid(f"{field} takes {size} bytes as JSON; at most {MAX_VARIABLES} are read", param=field)
+            raise invalid(f"{field} takes more than {MAX_VARIABLES} bytes as JSON; send less", param=field)
         return found
 
     def take_ignored_of_messages(self, ignored: Ignored) -> None:

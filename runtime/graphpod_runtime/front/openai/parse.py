@@ -1,15 +1,15 @@
 """From the bytes of a body to a request: bounds before parsing, one large body at a time, nothing kept of it.
 
-Parsing holds the event loop, which answers probes and writes streams. So what a body may cost is bounded by counting
-in it, which takes a hundredth of the time, and after a large one the loop is left to others for as long again.
+The event loop answers probes and writes streams, so it parses small bodies only. Large ones have a thread, whose checks
+of texts let the loop take its turns; what Python's JSON reader holds by itself is some milliseconds a megabyte. What a
+body may cost is bounded by counting in it, which takes a hundredth of the time.
 """
 
 import asyncio
-import contextlib
 import json
 import re
-import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -28,13 +28,14 @@ MAX_ITEMS = 1 << 20
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 Body = TypeVar("Body", bound=BaseModel)
+Result = TypeVar("Result")
 
 
 class Parser:
     """Reads the bodies of all requests of one server."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="large bodies")
 
     async def read(self, request: Request, model: type[Body]) -> Body:
         """The request's body as a `model`. ApiError 400 for another form, 413 for one with too many values, 415 for
@@ -46,23 +47,13 @@ class Parser:
         if not _says_json(request.headers.get("content-type", "")):
             raise not_an_object()
         data = b"".join([part async for part in request.stream()])
-        async with self.paced(len(data)):
-            return parsed(data, model)
+        return await self.apart(len(data), lambda: parsed(data, model))
 
-    @contextlib.asynccontextmanager
-    async def paced(self, size: int) -> AsyncIterator[None]:
-        """For work that holds the loop for so many bytes of JSON: large ones go one at a time, and leave the loop to
-        others for as long again.
-        """
+    async def apart(self, size: int, work: Callable[[], Result]) -> Result:
+        """The result of `work` on so many bytes of JSON: here for small ones, for large ones in the thread."""
         if size < LARGE_BODY:
-            yield
-            return
-        async with self._turn:
-            began = time.perf_counter()
-            try:
-                yield
-            finally:
-                await asyncio.sleep(time.perf_counter() - began)
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def size_of(request: Request) -> int:

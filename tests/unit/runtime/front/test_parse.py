@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from graphpod_runtime.front.openai import invocations, parse
+from graphpod_runtime.front.openai import fields, invocations, parse
 from graphpod_runtime.front.openai.chat import chat_prompt
 from graphpod_runtime.front.openai.parse import LARGE_BODY, MAX_ITEMS, MAX_NODES, Parser, parsed
 from graphpod_runtime.front.openai.request import ChatRequest, CompletionRequest
@@ -80,11 +80,11 @@ LARGE = "x" * LARGE_BODY
 
 
 @pytest.mark.parametrize("body", [{"messages": [{"role": "user", "content": LARGE}]}, {"prompt": LARGE}])
-def test_a_large_body_of_either_api_is_checked_in_its_turn(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
-    parser, waited = Parser(), list[bool]()
+def test_a_large_body_of_either_api_is_checked_off_the_loop(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
+    parser, checked = Parser(), list[str]()
 
     def valid(value: object, model: type[Any]) -> Any:
-        waited.append(parser._turn.locked())
+        checked.append(threading.current_thread().name)
         return parse.valid(value, model)
 
     async def reached(service: Any, request: Any, made: Any) -> Any:
@@ -102,7 +102,66 @@ def test_a_large_body_of_either_api_is_checked_in_its_turn(monkeypatch: pytest.M
     request = Request({"type": "http", "headers": headers}, receive)
     service: Any = None
     asyncio.run(invocations.invocations(service, request, parser))
-    assert waited == [True]
+    assert checked == ["large bodies_0"]
+
+
+@pytest.mark.parametrize(("size", "thread"), [(LARGE_BODY - 1, "MainThread"), (LARGE_BODY, "large bodies_0")])
+def test_bodies_are_parsed_off_the_loop_from_a_size_on(monkeypatch: pytest.MonkeyPatch, size: int, thread: str) -> None:
+    data, threads = b'{"prompt": "a"}'.ljust(size), list[str]()
+    loads = json.loads
+
+    def read(text: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return loads(text)
+
+    monkeypatch.setattr(parse.json, "loads", read)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
+    assert asyncio.run(Parser().read(request, CompletionRequest)).prompt == "a"
+    assert threads == [thread]
+
+
+def test_large_bodies_go_one_at_a_time_and_the_loop_runs_meanwhile() -> None:
+    async def run() -> None:
+        parser, loop, order = Parser(), asyncio.get_running_loop(), list[str]()
+        begun, goes_on = asyncio.Event(), threading.Event()
+
+        def first() -> None:
+            order.append("first")
+            loop.call_soon_threadsafe(begun.set)
+            assert goes_on.wait(30)
+            order.append("first ends")
+
+        waiting = [
+            asyncio.create_task(parser.apart(LARGE_BODY, first)),
+            asyncio.create_task(parser.apart(LARGE_BODY, lambda: order.append("second"))),
+        ]
+        await begun.wait()
+        await parser.apart(10, lambda: order.append("small"))
+        goes_on.set()
+        await asyncio.gather(*waiting)
+        assert order == ["first", "small", "first ends", "second"]
+
+    asyncio.run(run())
+
+
+def test_of_a_huge_value_a_bounded_part_is_looked_at() -> None:
+    class Counted(list[Any]):
+        seen = 0
+
+        def __iter__(self) -> Any:
+            for one in super().__iter__():
+                Counted.seen += 1
+                yield one
+
+    huge = {"a": Counted([1, "xx", {"b": [2]}] * 100_000)}
+    assert fields.takes_more(huge, 1000)
+    assert Counted.seen < 1000
+    assert not fields.takes_more({"a": ["x" * 900, {"b": None}]}, 1000)
+    assert fields.takes_more({"a": ["x" * 1000]}, 1000)
 
 
 class Asked:

@@ -184,7 +184,7 @@ def test_a_slash_at_the_end_of_a_path_changes_nothing(front: Front, path: str) -
             "chat_template_kwargs",
             "does not read 'a'; it reads: none",
         ),
-        (CHAT, say("x", chat_template_kwargs={"a": "x" * 20_000}), 400, "chat_template_kwargs", "at most 16384"),
+        (CHAT, say("x", chat_template_kwargs={"a": "x" * 20_000}), 400, "chat_template_kwargs", "more than 16384"),
         (CHAT, say("x", chat_template_kwargs={"a": NESTED}), 400, "chat_template_kwargs", "16 levels"),
         (CHAT, say("x", chat_template_kwargs={"a": float("nan")}), 400, "chat_template_kwargs", "not JSON"),
         (CHAT, say("x", logit_bias=NESTED), 400, "logit_bias", "valid dictionary"),

@@ -109,6 +109,16 @@ def test_tokens_come_and_go_back(front: Front) -> None:
         (TEXT, {"model": "echo", "prompt": "x", "é \r\n": 1}, "????"),
         ("/tokenize", {"prompt": "x", "truncate": 5}, "truncate"),
         ("/detokenize", {"tokens": [1], "truncate": 5}, "truncate"),
+        (
+            CHAT,
+            say("x", response_format={"type": "text", "json_schema": {"name": "n", "strict": True, "schema": {}}}),
+            "response_format.json_schema.name, response_format.json_schema.strict",
+        ),
+        (
+            "/v1/responses",
+            {"input": "x", "text": {"format": {"type": "text", "name": "n", "strict": False}}},
+            "text.format.name, text.format.strict",
+        ),
         (CHAT, say("x", n=1, parallel_tool_calls=False, tool_choice="none", logprobs=False), None),
     ],
 )  # fmt: skip

@@ -51,6 +51,7 @@ def tag(**format: Any) -> Grammar:
 
 CALLED = {"begin": "<call>", "content": {"type": "json_schema", "json_schema": CAT}, "end": "</call>"}
 
+OPEN = {"type": "object", "properties": {"a": {"type": "integer"}}}
 WHOLE: list[tuple[Grammar, str, bool]] = [
     (schema(CAT), '{"name":"Tom"}', True),
     (schema(CAT), '{\n  "name": "Tom"\n}', True),
@@ -108,6 +109,15 @@ WHOLE: list[tuple[Grammar, str, bool]] = [
         True,
     ),
     (tag(type="grammar", grammar='root ::= "a"+'), "aaa", True),
+    (schema(OPEN), '{"a":1,"b":"x"}', True),
+    (schema(OPEN), r'{"a":1,"\u0061":"x"}', False),
+    (tag(type="json_schema", json_schema=OPEN), r'{"a":1,"\u0061":"x"}', False),
+    (schema({}), r'"\n\"\\ é😀"', True),
+    (schema({"enum": ["\x01"]}), r'"\u0001"', True),
+    (schema({"minProperties": 2, "required": ["a"], "properties": {"a": {}}}), '{"a":1,"a":2}', False),
+    (schema({"minProperties": 2, "required": ["a"], "properties": {"a": {}}}), '{"a":1,"b":2}', True),
+    (schema({"multipleOf": 0.1}), "0.3", True),
+    (schema({"multipleOf": 0.1}), "0.35", False),
 ]  # fmt: skip
 
 
@@ -220,6 +230,8 @@ REFUSED: list[tuple[Grammar, str]] = [
     (tag(type="sequence", elements=[{"type": "grammar", "grammar": rules("r", 300)}] * 2), "600 rules and terminals"),
     (tag(type="triggered_tags", triggers=["<x>"], tags=[CALLED]), "none of the triggers"),
     (tag(type="sequence", elements=[{"type": "any_text"}] * 600), "1 to 512"),
+    (schema({"type": "object", "minProperties": 2}), "could repeat one name"),
+    (schema({"minProperties": 3, "required": ["a"], "properties": {"a": {}}}), "above the 1 names in 'required'"),
 ]
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from graphpod_runtime.front.openai.fields import MAX_ALTERNATIVES, MAX_MESSAGES, STRICT, MaxTokens, Text, ThinkingTokens
 from graphpod_runtime.front.openai.request import OF_GENERATION, GenerationRequest
 from graphpod_runtime.front.openai.responses.items import Item, Turn, take_ignored, turns_of
+from graphpod_runtime.front.openai.structured.request import NAMING
 from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import (
     CHAT_NOT_BUILT,
@@ -161,6 +162,9 @@ class ResponsesRequest(GenerationRequest):
                 take_unknown(owner, {}, f"{at}.", f"{at}.", ignored)
         if self.text and self.text.format:
             take_unknown(self.text.format, {}, "text.format.", "text.format.", ignored)
+            ignored.update(
+                dict.fromkeys(f"text.format.{name}" for name in NAMING if getattr(self.text.format, name) is not None)
+            )
         if isinstance(self.input, list):
             take_ignored(self.input, ignored)
         self._check()

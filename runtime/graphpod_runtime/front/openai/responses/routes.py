@@ -73,8 +73,9 @@ class Responses:
             self._service.check_model(body.model)
         before = self._before(body.previous_response_id)
         with ExitStack() as until:
-            async with self._parser.paced(size_of(request) + len(before)):
-                chat, items, kept = self._translated(request, body, before)
+            chat, items, kept = await self._parser.apart(
+                size_of(request) + len(before), lambda: self._translated(request, body, before)
+            )
             with own_words(RENAMED):
                 self._service.admit(chat, 1, until)
                 generation = await chat_generation(self._service, chat, received, until)
@@ -105,8 +106,7 @@ class Responses:
     async def input_items(self, id: str, request: Request) -> HttpResponse:
         """GET /v1/responses/{id}/input_items: the newest first, `limit` of them, those after the item `after`."""
         kept = _kept(self._found(id)).items
-        async with self._parser.paced(len(kept)):
-            return self._page(msgspec.json.decode(kept), request.query_params)
+        return await self._parser.apart(len(kept), lambda: self._page(msgspec.json.decode(kept), request.query_params))
 
     def _page(self, items: list[Any], query: QueryParams) -> HttpResponse:
         if (order := query.get("order", "desc")) not in ("asc", "desc"):

@@ -11,6 +11,8 @@ Schema = dict[str, Any] | bool
 """A JSON schema."""
 SchemaOrText = Schema | Text
 """One, or its JSON as a text."""
+NAMING = ("name", "description", "strict")
+"""Fields about a schema that have no effect: the model does not read it, and it is always kept."""
 Choices = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
 
 
@@ -111,6 +113,9 @@ class StructuredFields(BaseModel):
             if format.json_schema is not None:
                 at = "response_format.json_schema."
                 take_unknown(format.json_schema, {}, at, at, ignored)
+                ignored.update(
+                    dict.fromkeys(at + name for name in NAMING if getattr(format.json_schema, name) is not None)
+                )
         if (outputs := self.structured_outputs) is not None:
             take_unknown(outputs, {}, "structured_outputs.", "structured_outputs.", ignored)
             if outputs.disable_fallback is not None:
