@@ -119,11 +119,11 @@ def _refuse_object(schema: dict[str, Any]) -> None:
             )
     if isinstance(options, list) and len(options) > MAX_OPTIONS:
         raise GrammarInvalid(f"an enum of the schema has {len(options)} values; at most {MAX_OPTIONS} fit")
-    least, required = schema.get("minProperties"), schema.get("required")
-    named = len(required) if isinstance(required, list) else 0
-    if isinstance(least, int | float) and least > named + 1:
+    least, listed = schema.get("minProperties"), schema.get("required")
+    sure = len(listed) if isinstance(listed, list) else 0
+    if isinstance(least, int | float) and least > sure + 1:
         raise GrammarInvalid(
-            f"minProperties {least} is above the {named} names in 'required' and one more: an answer could repeat one "
+            f"minProperties {least} is above the {sure} names in 'required' and one more: an answer could repeat one "
             "name to have so many; put names into 'required'"
         )
     if isinstance(multiple, int | float) and abs(multiple) > MAX_MULTIPLE:
