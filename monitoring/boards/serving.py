@@ -225,7 +225,6 @@ LOAD = Section(
 )
 
 _NO_TIER = "Empty if spec.engine.hostCache is not set."
-_COPIED, _TOOK = "graphpod_host_cache_copied_bytes_total", "graphpod_host_cache_copy_seconds_total"
 _BY_POD = "sum by (namespace, pod)"
 HOST_CACHE = Section(
     "Host KV cache",
@@ -263,13 +262,25 @@ HOST_CACHE = Section(
             _NO_TIER,
         ),
         Panel(
-            "Speed of copies",
-            "Bytes of KV pages for each second that their copies took, to the host (store) and back (load).",
+            "Copies of KV pages",
+            "Bytes a second to the host (store) and back to the device (load).",
             Kind.Lines,
             Unit.BytesPerSecond,
-            (Query(f"sum by (direction) ({rate(_COPIED)}) / sum by (direction) ({rate(_TOOK)})", "{{direction}}"),),
-            "Empty if spec.engine.hostCache is not set, or while nothing is copied.",
-            width=12,
+            (Query(f"sum by (direction) ({rate('graphpod_host_cache_copied_bytes_total')})", "{{direction}}"),),
+            _NO_TIER,
+        ),
+        Panel(
+            "Time in copies",
+            "Share of the time in which a pod copies pages. Near 100 %: the link to the host is the limit.",
+            Kind.Lines,
+            Unit.Share,
+            (
+                Query(
+                    f"max by (namespace, pod, direction) ({rate('graphpod_host_cache_copy_seconds_total')})",
+                    "{{pod}} {{direction}}",
+                ),
+            ),
+            _NO_TIER,
         ),
         Panel(
             "Waits and failures",
@@ -282,7 +293,6 @@ HOST_CACHE = Section(
                 Query(f"sum by (reason) ({rate('graphpod_host_cache_failures_total')})", "failed: {{reason}}"),
             ),
             _NO_TIER,
-            width=12,
         ),
     ),
 )

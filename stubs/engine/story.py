@@ -118,6 +118,8 @@ class Story:
     """What it serves, reported once its KV cache is there."""
     drafts: Mapping[str, Any] | None = None
     """How it drafts, reported when Ready; None: not at all."""
+    host_cache: Mapping[str, Any] | None = None
+    """Its host tier, reported when Ready; None: it has none."""
     silent_at: float | None = None
     mute: bool = False
     """/warmup never answers."""
@@ -167,6 +169,7 @@ class Story:
             "stages": [{"name": name, "seconds": round(seconds, 3)} for name, seconds in scene.stages],
             "limits": dict(self.limits) if scene.pages else None,
             "speculative": self.drafts if scene.state == "Ready" else None,
+            "hostCache": self.host_cache if scene.state == "Ready" else None,
             "kv": {
                 "pages": scene.pages,
                 "pageSize": self.page_size,
@@ -219,6 +222,13 @@ def _drafts(config: Mapping[str, Any]) -> dict[str, Any] | None:
     given = features.get("speculativeMaxBatch")
     auto = ["maxBatch"] if given is None else []
     return {"method": method, "steps": features.get("speculativeSteps", 3), "maxBatch": given or 8, "auto": auto}
+
+
+def _host_cache(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    if (size := config.get("features", {}).get("hostCacheBytes")) is None:
+        return None
+    pages = size // PAGE_BYTES
+    return {"bytes": pages * PAGE_BYTES, "tokens": pages * config.get("pageSize", 16)}
 
 
 class _Ended(Exception):
@@ -280,6 +290,7 @@ class _Start:
             end=end,
             limits=_limits(self.config),
             drafts=_drafts(self.config),
+            host_cache=_host_cache(self.config),
             silent_at=self.silent_at,
             mute=any(one.at == "warmup" for one in self._all(Kind.Silent)),
             lie=next((one.at for one in self._all(Kind.Lying)), ""),

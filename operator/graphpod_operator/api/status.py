@@ -174,6 +174,9 @@ class EngineStatus(StatusModel):
     speculative: SpeculativeStatus | None = Field(
         None, description="How the pods draft. Absent without speculative decoding."
     )
+    host_cache_tokens: Count | None = Field(
+        None, description="Tokens that the host KV cache of one pod holds. Absent without one."
+    )
     display: Word = Field(description="Context, batch and KV tokens as text, for the printer column.")
 
 

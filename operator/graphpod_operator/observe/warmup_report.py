@@ -92,6 +92,12 @@ class SpeculativeRead(EngineValue):
     auto: Annotated[tuple[Word, ...], Field(max_length=8)] = ()
 
 
+class HostCacheRead(EngineValue):
+    """The host tier of the KV cache, in tokens."""
+
+    tokens: Amount = 0
+
+
 class KvRead(EngineValue):
     """The KV cache, in tokens that sequences can own."""
 
@@ -134,6 +140,7 @@ class Reading(EngineValue):
     limits: LimitsRead | None = None
     kv: KvRead = KvRead()
     speculative: SpeculativeRead | None = None
+    host_cache: HostCacheRead | None = None
     failure: FailureRead | None = None
     scrapes: ScrapesRead | None = None
     """None: the engine is too old to report it."""

@@ -17,7 +17,7 @@ def engine_status(
     one. Engines of before say nothing of them.
     """
     read = [
-        (reading.limits, reading.kv.tokens, reading.speculative)
+        (reading.limits, reading.kv.tokens, reading.speculative, reading.host_cache)
         for pod in pods
         if isinstance(reading := readings.get(pod.uid), Reading)
         and reading.config_hash == config_hash
@@ -30,13 +30,14 @@ def engine_status(
         return None
     limits = [served for served, *_ in read]
     context, batch = min(one.max_model_len for one in limits), min(one.max_batch for one in limits)
-    kv_tokens = min(tokens for _, tokens, _ in read)
+    kv_tokens = min(tokens for _, tokens, *_ in read)
     auto = {name for one in limits for name in one.auto}
     return EngineStatus(
         max_model_len=context,
         max_batch=batch,
         kv_tokens=kv_tokens,
-        speculative=_least([drafts for *_, drafts in read if drafts is not None]),
+        speculative=_least([drafts for *_, drafts, _ in read if drafts is not None]),
+        host_cache_tokens=min((tier.tokens for *_, tier in read if tier is not None), default=None),
         display=display(context, batch, kv_tokens, auto),
     )
 

@@ -131,6 +131,13 @@ class ServedDrafts(NamedTuple):
         return {"method": self.method.value, "steps": self.steps, "maxBatch": self.batch, "auto": auto}
 
 
+class ServedHostCache(NamedTuple):
+    """The host tier of the KV cache, once all of it is allocated."""
+
+    bytes: int
+    tokens: int
+
+
 class Attention(NamedTuple):
     """Whose kernels compute attention, and why theirs."""
 
@@ -153,6 +160,8 @@ class Report:
     """Known once the KV cache is."""
     drafts: ServedDrafts | None = None
     """Known when Ready; None without speculative decoding."""
+    host_cache: ServedHostCache | None = None
+    """Known when Ready; None without a host tier."""
     weights_bytes: int = 0
     """Known once the model is."""
     compiled: tuple[int, int] = (0, 0)
@@ -203,6 +212,7 @@ class Report:
             "attention": self.attention and self.attention._asdict(),
             "limits": self.limits and self.limits.as_dict(),
             "speculative": self.drafts and self.drafts.as_dict(),
+            "hostCache": self.host_cache and self.host_cache._asdict(),
             "compiled": {"compiler": self.compiled[0], "cache": self.compiled[1]},
             "weightsBytes": self.weights_bytes,
             "kv": {

@@ -68,7 +68,15 @@ from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.wire.counters import Counters
-from graphpod_runtime.wire.report import Attention, PhaseReport, Report, ServedDrafts, StartStage, State
+from graphpod_runtime.wire.report import (
+    Attention,
+    PhaseReport,
+    Report,
+    ServedDrafts,
+    ServedHostCache,
+    StartStage,
+    State,
+)
 
 logger = logging.getLogger("graphpod.engine")
 
@@ -233,6 +241,9 @@ class Starter:
             report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=measured)
             logger.info("batches of up to %d requests are decoded with drafts", limit)
         tier = self._host_tier(captures, device_state, always=Mode.Reload in switches.modes)
+        if tier is not None:
+            pages = (asked.features.host_cache_bytes or 0) // tier.copies.page_bytes
+            report.host_cache = ServedHostCache(pages * tier.copies.page_bytes, pages * asked.page_size)
         device_state.fill_scratch()
         capturer.closed = True
         if cache is not None:

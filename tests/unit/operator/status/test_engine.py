@@ -46,6 +46,20 @@ def test_what_the_spec_says_is_not_called_auto() -> None:
     assert status.display == "context 40960 (Auto), batch 64, 1.2M KV tokens"
 
 
+def test_a_host_tier_is_that_of_the_pod_with_the_least() -> None:
+    both = pods("a", "b")
+    read = {
+        one.uid: reading(1, 1, 1, [], hostCache={"bytes": 10 * most, "tokens": most})
+        for one, most in zip(both, (800, 640), strict=True)
+    }
+    status = engine_status(HASH, both, read)
+    assert status is not None
+    assert status.model_dump(by_alias=True)["hostCacheTokens"] == 640
+    plain = engine_status(HASH, both, {one.uid: reading(1, 1, 1, []) for one in both})
+    assert plain is not None
+    assert plain.host_cache_tokens is None
+
+
 def test_drafts_are_told_as_the_pods_measured_them() -> None:
     both = pods("a", "b")
     drafts = {"method": "Ngram", "steps": 3, "auto": ["maxBatch"]}

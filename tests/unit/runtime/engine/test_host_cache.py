@@ -267,6 +267,8 @@ def test_metrics_name_the_tier_and_count_bytes_each_way(started: Callable[..., R
         return runner.counters.value(f"graphpod_{name}", **labels)
 
     page = tier.copies.page_bytes
+    pages = 4 * MIB // page
+    assert runner.report.as_dict()["hostCache"] == {"bytes": pages * page, "tokens": pages * 4}
     assert page == 2 * 3 * 4 * 3 * 16 * 4  # keys and values, layers, tokens, heads, dimension, bytes
     assert value("host_cache_capacity_bytes") == 4 * MIB // page * page
     assert value("host_cache_used_bytes") == scheduler.kv.tree.host_size * page > 0
