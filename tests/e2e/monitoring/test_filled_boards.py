@@ -59,8 +59,9 @@ NOTES = {fleet.GPU.title: "a fixture with values of another GPU: these pods run 
 
 
 def example(collector: str, **more: Manifest) -> Manifest:
-    """examples/smollm2.yaml with monitoring, drafts, a host tier and traces. Its decode ladder is shorter than its load, its longest
-    prefill graph has no use, and an old pod goes after the new one has come: two pods then share two cores.
+    """examples/smollm2.yaml with monitoring, drafts, a host tier and traces. Its decode ladder is shorter than its
+    load, its longest prefill graph has no use, and an old pod goes after the new one has come: two pods then share two
+    cores.
     """
     found: Manifest = yaml.safe_load(EXAMPLE.read_text())
     spec = found["spec"]
