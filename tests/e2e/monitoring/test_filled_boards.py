@@ -59,20 +59,14 @@ NOTES = {fleet.GPU.title: "a fixture with values of another GPU: these pods run 
 
 
 def example(collector: str, **more: Manifest) -> Manifest:
-    """examples/smollm2.yaml with monitoring, drafts, a host tier and traces. Its decode ladder is shorter than its
-    load, its longest prefill graph has no use, and an old pod goes after the new one has come: two pods then share two
-    cores.
+    """examples/smollm2.yaml with monitoring, drafts and traces. Its decode ladder is shorter than its load, its longest
+    prefill graph has no use, and an old pod goes after the new one has come: two pods then share two cores.
     """
     found: Manifest = yaml.safe_load(EXAMPLE.read_text())
     spec = found["spec"]
     drafts = {"method": "Ngram", "steps": 3, "maxBatch": 4}
     spec["monitoring"] = {"enabled": True}
-    spec["engine"] |= {
-        "maxBatch": 4,
-        "speculative": drafts,
-        "hostCache": {"size": "64Mi"},
-        "tracing": {"endpoint": collector},
-    }
+    spec["engine"] |= {"maxBatch": 4, "speculative": drafts, "tracing": {"endpoint": collector}}
     spec["graph"] |= {"sizes": {"prefill": [16, 64, 128, 256, 1024], "decode": [1, 2]}}
     spec["resources"]["limits"]["cpu"] = "1"
     spec["rollout"] = {"strategy": "Surge"}
