@@ -30,7 +30,7 @@ from graphpod_runtime.front.openai.stream import EventStream, answer
 from graphpod_runtime.front.openai.structured.check import in_words
 from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.turn.chat_shape import deltas_of, message_of
-from graphpod_runtime.front.openai.turn.grammar import after_reasoning, grammar_of_calls
+from graphpod_runtime.front.openai.turn.grammar import after_reasoning, answer_or_calls, grammar_of_calls
 from graphpod_runtime.front.openai.turn.reader import TurnPiece, TurnReader
 from graphpod_runtime.front.openai.turn.reasoning_fields import with_effort, without_idle_switches
 from graphpod_runtime.front.openai.turn.reasoning_limit import reasoning_limit
@@ -154,6 +154,11 @@ async def chat_generation(service: Service, body: ChatRequest, received: float, 
 async def _grammar(service: Service, body: ChatRequest, use: ToolUse | None, form: TurnForm) -> Grammar | None:
     """What the turn must be; None: any text. ApiError 400 for what cannot be used, or for two of them."""
     asked = grammar_of(body)
+    if asked is not None and use is not None and use.mode == "auto" and service.family.calls is not None:
+        param, grammar = asked
+        with in_words(param):
+            grammar = answer_or_calls(grammar, use, service.family, form)
+        return await service.usable(param, grammar)
     calls = None if use is None else grammar_of_calls(use, service.family, form)
     if calls is not None:
         if asked is not None:

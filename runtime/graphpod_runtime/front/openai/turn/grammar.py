@@ -8,6 +8,7 @@ from graphpod_runtime.front.openai.turn.strict_calls import (
     BLANKS,
     OBJECT,
     Node,
+    calls_alone,
     json_schema,
     strict_calls,
     text,
@@ -41,6 +42,14 @@ def after_reasoning(grammar: Grammar, form: TurnForm) -> Grammar:
         return grammar
     refuse_long(grammar.text, grammar.kind)
     return _tag(_after_reasoning(_node_of(grammar), form), grammar.whitespace)
+
+
+def answer_or_calls(grammar: Grammar, use: ToolUse, family: Family, form: TurnForm) -> Grammar:
+    """That of a turn that is an answer of this grammar, or calls tools of the request and says nothing else.
+    GrammarInvalid and ApiError as `after_reasoning` and `strict_calls`."""
+    refuse_long(grammar.text, grammar.kind)
+    node = {"type": "or", "elements": [_node_of(grammar), calls_alone(use, family)]}
+    return _tag(_after_reasoning(node, form), grammar.whitespace)
 
 
 def _after_reasoning(node: Node, form: TurnForm, *, at_once: bool = False) -> Node:

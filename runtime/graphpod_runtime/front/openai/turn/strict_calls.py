@@ -58,6 +58,20 @@ def strict_calls(use: ToolUse, family: Family) -> Node:
     return _one_of([free | {"not_first": form.bare}, calls[0]])
 
 
+def calls_alone(use: ToolUse, family: Family) -> Node:
+    """Calls without text, one section or more, that fit the schemas of the strict tools. ApiError as `strict_calls`."""
+    form = family.calls
+    assert form is not None, "a family whose calls are not known was refused"
+    sections = [
+        _sequence([text(opens), _calls(form, at, use), text(_closing(form, at))]) for at, opens in enumerate(form.opens)
+    ]
+    if isinstance(form.calls, PythonCalls):
+        sections.append(_calls(form, 0, use))  # a bare object would be an answer
+    section = _one_of([_sequence([BLANKS, one]) for one in sections])
+    more = [{"type": "star", "content": section}] if use.parallel else []
+    return _sequence([section, *more])
+
+
 def _closing(form: ToolFormat, at: int) -> str:
     """What ends a section of `opens[at]`, but for calls that end with it."""
     ended = isinstance(form.calls, TaggedCalls) and not form.calls.closes

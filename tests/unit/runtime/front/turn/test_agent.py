@@ -108,6 +108,26 @@ def test_an_answer_of_one_token_has_no_call(smollm2: Front) -> None:
         assert (said.choices[0].finish_reason, said.choices[0].message.tool_calls) == ("length", None)
 
 
+def test_with_structured_output_a_turn_is_the_answer_or_calls(smollm2: Front) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"sum": {"enum": [5]}},
+        "required": ["sum"],
+        "additionalProperties": False,
+    }
+    for seed in range(4):
+        said = smollm2.client().chat.completions.create(
+            model="smollm2",
+            messages=[{"role": "user", "content": "What is 2 plus 3?"}],
+            tools=TOOLS,  # type: ignore[arg-type]
+            response_format={"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}},
+            max_tokens=40,
+            seed=seed,
+        )
+        message = said.choices[0].message
+        assert message.tool_calls or message.content is None or '{"sum":5}'.startswith("".join(message.content.split()))
+
+
 def test_several_calls_may_be_forced(smollm2: Front) -> None:
     messages: Any = [{"role": "user", "content": "Add 1 and 2, then 3 and 4."}]
     said = smollm2.client().chat.completions.create(

@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from demo.weights import model_folder
 from graphpod_policy import ToolParser
-from graphpod_runtime.front.openai.turn.grammar import after_reasoning, grammar_of_calls
+from graphpod_runtime.front.openai.turn.grammar import after_reasoning, answer_or_calls, grammar_of_calls
 from graphpod_runtime.front.openai.turn.tool_fields import Tool, ToolUse
 from graphpod_runtime.front.openai.turn.turn_form import form_of
 from graphpod_runtime.front.requests.errors import ApiError
@@ -162,7 +162,10 @@ IN_JSON = {
         "<|tool_call_end|><|tool_calls_section_end|>",
     ),
     "LongCat": (f"<longcat_tool_call>\n{CALL}\n</longcat_tool_call>",),
-    "Hermes": (f"I look.\n<tool_call>\n{CALL}\n</tool_call>\n<tool_call>\n{CALL}\n</tool_call> Done.",),
+    "Hermes": (
+        f"<tool_call>\n{CALL}\n</tool_call>",
+        f"I look.\n<tool_call>\n{CALL}\n</tool_call>\n<tool_call>\n{CALL}\n</tool_call> Done.",
+    ),
     "Llama3Json": (
         f"{LLAMA}",
         f" {LLAMA}; {LLAMA}",
@@ -294,6 +297,24 @@ def test_a_strict_call_is_held_within_reasoning_too(vocabulary: LLTokenizer) -> 
         for arguments, right in ((PARIS, True), ("{}", False)):
             for between in ("hm", "hm</think>\n\n"):
                 assert fits(vocabulary, grammar, before + between + call.replace("ARGUMENTS", arguments)) is right
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("format", [format for format in (*IN_JSON, *IN_PARTS) if format != "Harmony"])
+def test_a_turn_with_structured_output_is_the_answer_or_calls(
+    vocabulary: LLTokenizer, format: str, strict: bool
+) -> None:
+    asked = Grammar("json_schema", '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}')
+    family = Family.of(format, "None", "", knows_tools=True)
+    grammar = answer_or_calls(asked, ToolUse(tools(strict=strict), "auto"), family, TurnForm())
+    assert fits(vocabulary, grammar, '{"n": 5}')
+    assert not fits(vocabulary, grammar, '{"n": "x"}')
+    assert not fits(vocabulary, grammar, "Text.")
+    if format in IN_JSON:
+        turn = next(turn for turn in IN_JSON[format][::-1] if not turn.startswith("I look"))
+        turn = turn.replace(" Done.", "")
+        assert fits(vocabulary, grammar, turn.replace("ARGUMENTS", PARIS))
+        assert fits(vocabulary, grammar, turn.replace("ARGUMENTS", '{"city": 5}')) is not strict
 
 
 @pytest.mark.parametrize(
