@@ -53,9 +53,12 @@ def _matrix(options: argparse.Namespace) -> Matrix:
     def kept(words: list[str] | None, name: str) -> bool:
         return words is None or any(word.lower() in name.lower() for word in words)
 
+    subjects = models.subjects(options.device)
+    if options.subject is not None:
+        subjects += models.fp8_subjects(options.device)
     return Matrix(
         options.device,
-        tuple(one for one in models.subjects(options.device) if kept(options.subject, one.name)),
+        tuple(one for one in subjects if kept(options.subject, one.name)),
         tuple(one for one in variants() if kept(options.policy, str(one))),
         tuple(one for one in SCENARIOS if kept(options.scenario, one.name)),
         options.poison,

@@ -45,6 +45,7 @@ def features_of(subject: Subject, device: Device, drafts: bool = False, host_tie
         max_batch=MOST_REQUESTS,
         prefill_chunk=CHUNK,
         kv_cache_dtype=subject.kv_cache_dtype,
+        quantization=subject.quantization,
         speculative=SpeculativeMethod.Ngram if drafts else None,
         speculative_max_batch=MOST_REQUESTS if drafts else None,
         host_cache_bytes=HOST_BYTES if host_tier else None,

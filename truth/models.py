@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from graphpod_policy import Device, KvCacheDtype
+from graphpod_policy import Device, KvCacheDtype, Quantization
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.compiled import source_comparison
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.random import random_model
+from graphpod_runtime.models.weights.fp8 import fp8_weights
 
 VOCAB = 211
 CONTEXT = 160
@@ -36,6 +37,7 @@ class Subject:
     config: Mapping[str, Any]
     dtype: str = "float32"
     kv_cache_dtype: KvCacheDtype = KvCacheDtype.Auto
+    quantization: Quantization | None = None
     page_size: int = 4
     fixed: bool = True
 
@@ -80,6 +82,12 @@ SPECIAL: dict[str, dict[str, Any]] = {
 }
 """What an architecture's small model has of its own; one that is not listed is BASE."""
 
+FP8: dict[str, dict[str, Any]] = {
+    "blocks": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+    "static": {"quant_method": "fp8", "activation_scheme": "static"},
+}
+"""`quantization_config` of checkpoints by form."""
+
 WIDE: dict[str, Any] = {"hidden_size": 256, "head_dim": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
 """Heads as wide as flashinfer's kernels want them."""
 
@@ -108,24 +116,49 @@ def subjects(device: Device) -> tuple[Subject, ...]:
     )
 
 
+def fp8_subjects(device: Device) -> tuple[Subject, ...]:
+    """Weights in each form of FP8, under 16-bit activations: a last place of theirs tips what is rounded to FP8, as
+    another batch shape shows. Not among `subjects` until a whole run of them is recorded; `--subject FP8` runs them."""
+    architecture = "LlamaForCausalLM"
+    config = BASE | {"architectures": [architecture]} | SPECIAL[architecture]
+    settings: dict[str, Any] = {"dtype": "bfloat16", "page_size": 4 if device is Device.Cpu else 16, "fixed": False}
+    of = {form: config | {"quantization_config": scheme} for form, scheme in FP8.items()}
+    return (
+        *(Subject(f"Llama FP8 {form}", architecture, config, **settings) for form, config in of.items()),
+        Subject("Llama FP8 online", architecture, config, quantization=Quantization.Fp8, **settings),
+    )
+
+
 def load(
-    folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device, read: OnProgress = ignore_progress
+    folder: Path,
+    dtype: torch.dtype,
+    max_model_len: int,
+    device: torch.device,
+    read: OnProgress = ignore_progress,
+    quantize: bool = False,
 ) -> Model:
     """Is a LoadModel: the same weights on every device, drawn on the host."""
-    model = random_model(folder, dtype, max_model_len, device, read)
+    model = random_model(folder, dtype, max_model_len, device, read, quantize)
     generator = torch.Generator().manual_seed(0)
     for parameter in model.module().parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         drawn = noise * DEVIATION if parameter.dim() > 1 else parameter.data.float().cpu() + 0.3 * noise
         parameter.data.copy_(drawn)
+    for weight in fp8_weights(model.module()):
+        weight.fill(torch.randn(weight.matrix.shape, generator=generator).to(device) * DEVIATION)
     return model
 
 
 def nudged(
-    folder: Path, dtype: torch.dtype, max_model_len: int, device: torch.device, read: OnProgress = ignore_progress
+    folder: Path,
+    dtype: torch.dtype,
+    max_model_len: int,
+    device: torch.device,
+    read: OnProgress = ignore_progress,
+    quantize: bool = False,
 ) -> Model:
     """As `load`, every weight a unit or two in the last place off, up or down."""
-    model = load(folder, dtype, max_model_len, device, read)
+    model = load(folder, dtype, max_model_len, device, read, quantize)
     generator = torch.Generator().manual_seed(1)
     for parameter in model.module().parameters():
         parameter.data.copy_(source_comparison.nudged(parameter.data.cpu(), generator))

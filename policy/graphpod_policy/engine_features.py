@@ -10,6 +10,7 @@ from graphpod_policy.enums import (
     KvCacheDtype,
     Phase,
     Policy,
+    Quantization,
     Role,
     SpeculativeMethod,
 )
@@ -67,7 +68,14 @@ FEATURES: tuple[Feature, ...] = (
     Feature("host KV cache", "spec.engine.hostCache", True, lambda f: _bytes(f.host_cache_bytes)),
     Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: _bytes(f.cpu_offload_bytes)),
     Feature("LoRA adapters", "spec.engine.lora", False, lambda f: ", ".join(f.lora)),
-    Feature("quantization", "spec.engine.quantization", False, lambda f: f.quantization),
+    Feature("FP8 weights", "spec.engine.quantization", True, lambda f: f.quantization is Quantization.Fp8),
+    Feature(
+        "GGUF weights",
+        "spec.engine.quantization",
+        False,
+        lambda f: f.quantization is Quantization.Gguf,
+        instead="convert the file with graphpod-engine convert, or use Fp8",
+    ),
     Feature(
         "KV cache dtype",
         "spec.engine.kvCacheDtype",

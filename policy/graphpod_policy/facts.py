@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.model.config_json import ConfigJson
+from graphpod_policy.model.fp8_scheme import PARTS
 
 GIB = 1 << 30
 
@@ -62,6 +63,8 @@ class ModelFacts:
     """Whether any layer attends to a window only."""
     not_built: str | None = None
     """What of the model the engine of this version does not have."""
+    fp8_weights: int = 0
+    """Weights that the checkpoint holds in FP8; 0: all are plain."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "ModelFacts":
@@ -78,7 +81,7 @@ class ModelFacts:
         experts = next((found for name in EXPERTS if (found := _count(text, name, 0))), 0)
         width = _count(text, "moe_intermediate_size", 0) or None
         known = declared.row is not None
-        return cls(
+        shape = cls(
             architecture=declared.architecture,
             layers=layers,
             hidden=hidden,
@@ -100,6 +103,18 @@ class ModelFacts:
             windowed=bool(_usable(declared.windows)),
             not_built=_usable(declared.not_built),
         )
+        if not known or shape.not_built or (scheme := _usable(declared.scheme)) is None:
+            return shape
+        return replace(shape, fp8_weights=scheme.weights(layers, shape.matrices))
+
+    @property
+    def matrices(self) -> dict[str, int]:
+        """Weights of the matrices of a dense layer, by their names: what may be in FP8."""
+        heads, kv = self.hidden * self.heads * self.head_dim, self.hidden * self.kv_heads * self.head_dim
+        sizes = ((heads, kv, kv), (heads,), (self.hidden * self.intermediate,) * 2, (self.hidden * self.intermediate,))
+        return {
+            part: size for parts, each in zip(PARTS, sizes, strict=True) for part, size in zip(parts, each, strict=True)
+        }
 
     @property
     def params(self) -> int:

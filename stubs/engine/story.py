@@ -177,6 +177,7 @@ class Story:
                 "bytes": scene.pages * PAGE_BYTES,
             },
             "weightsBytes": WEIGHTS_BYTES if loaded else 0,
+            "weights": "bfloat16" if loaded else None,
             "compiled": {"compiler": 0, "cache": 0},
             "vocabulary": 0,
             "warnings": [],

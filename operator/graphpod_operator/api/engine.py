@@ -330,7 +330,9 @@ class Engine(ApiModel):
         KvCacheDtype.Auto, description="Element type of the KV cache. Default: Auto (that of the activations)."
     )
     quantization: Quantization | None = Field(
-        None, description="Format of the weights: Fp8, or Gguf as in the file. Default: not quantized."
+        None,
+        description="What plain weights become when they are loaded: Fp8. Gguf is not built. Default: as in the "
+        "checkpoint.",
     )
     attention: AttentionBackend = Field(
         AttentionBackend.Auto, description="Kernels that compute attention. Default: Auto (the device's best)."

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpod_policy.model.architectures import ARCHITECTURES, Architecture
+from graphpod_policy.model.fp8_scheme import Fp8Scheme, SchemeNotBuilt, scheme_of
 
 Json = Mapping[str, Any]
+
+QUANTIZATION = "quantization_config"
+"""The field that says how weights are held."""
 
 REFUSED = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
 """Fields that change the arithmetic and are not built; a true value is refused."""
@@ -40,7 +44,10 @@ class ConfigJson:
         row = ARCHITECTURES.get(name)
         if row is None:
             return cls(name, None, given(whole.get("text_config") or whole))
-        return cls(name, row, {**row.defaults, **given(whole["text_config"] if row.text_part else whole)})
+        fields = {**row.defaults, **given(whole["text_config"] if row.text_part else whole)}
+        if row.text_part and whole.get(QUANTIZATION):
+            fields[QUANTIZATION] = whole[QUANTIZATION]  # it is the whole checkpoint's
+        return cls(name, row, fields)
 
     def not_built(self) -> str | None:
         """What the engine of this version does not have: the field, its value, and what is built instead."""
@@ -50,11 +57,12 @@ class ConfigJson:
         for field in REFUSED:
             if fields.get(field):
                 return f"{field}={json.dumps(fields[field])} is not built"
-        scheme = fields.get("quantization_config") or {}
-        # A scheme for the KV cache alone leaves the weights plain numbers.
-        if scheme and (scheme.get("config_groups") or not scheme.get("kv_cache_scheme")):
-            method = scheme.get("quant_method")
-            return f"quantization_config of {method!r} is not built; take the model's 16-bit weights"
+        try:
+            scheme = self.scheme()
+        except SchemeNotBuilt as error:
+            return str(error)
+        if scheme and (mixed := scheme.mixed(int(fields["num_hidden_layers"]))):
+            return f"{QUANTIZATION} that quantizes a part of what is one matrix here is not built ({mixed})"
         field, only = row.activation
         # One function per family: silu in a Gemma would be a file of another model.
         if (activation := fields.get(field, only)) != only:
@@ -63,6 +71,10 @@ class ConfigJson:
             if kind not in (FULL, SLIDING):
                 return f"layer type {kind!r} is not built; only {FULL} and {SLIDING} are"
         return self._rope_not_built(row)
+
+    def scheme(self) -> Fp8Scheme | None:
+        """How matrices are held in FP8; None: as plain numbers. SchemeNotBuilt for a way that is not built."""
+        return scheme_of(self.fields.get(QUANTIZATION))
 
     def windows(self) -> tuple[int | None, ...]:
         """Of each layer: how many of the last tokens a token attends to, None for all; () for a model without."""

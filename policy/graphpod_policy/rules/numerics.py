@@ -37,10 +37,11 @@ ROWS: tuple[Rule, ...] = (
         policies=GRAPHS,
         severity=Severity.Adjust,
         when=lambda case: case.features.quantization is Quantization.Fp8,
-        because="scales of weights and activations become constants of the graph",
-        hint="nothing to do: capture comes after the calibration of scales",
-        source="design; dynamic activation scales are per token",
-        feature="quantization",
+        because="a weight's scale that changes after capture would be replayed with its old value",
+        hint="nothing to do: scales are final before the first capture; those of activations are computed in the "
+        "graph, for each token by itself",
+        source="contract 24; padded rows and other requests change no row's scale",
+        feature="FP8 weights",
         duty=Duty.FinalScales,
     ),
     Rule(
@@ -64,7 +65,7 @@ ROWS: tuple[Rule, ...] = (
         because="the operators that unpack GGUF weights cannot be traced",
         hint="set spec.graph.prefill: Breakable, or convert the weights with graphpod-engine convert",
         source="SGLang PCG rule 10",
-        feature="quantization",
+        feature="GGUF weights",
     ),
     Rule(
         id="FullTorchCompile",

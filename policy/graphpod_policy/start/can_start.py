@@ -12,11 +12,11 @@ from graphpod_policy import limits
 from graphpod_policy.attention import Choice, Work, attention_for, built_ahead
 from graphpod_policy.config import EngineConfig
 from graphpod_policy.engine_features import not_built
-from graphpod_policy.enums import AttentionBackend, Device, KvCacheDtype, PrefixCache
+from graphpod_policy.enums import AttentionBackend, Device, KvCacheDtype, PrefixCache, Quantization
 from graphpod_policy.exit_codes import NEXT_STEP, ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
 from graphpod_policy.model.dtype import DtypeChoice, dtype_for
-from graphpod_policy.node import NOWHERE, PROCESS_BYTES, NodeFacts
+from graphpod_policy.node import NOWHERE, PROCESS_BYTES, Capability, NodeFacts
 from graphpod_policy.plan import Decision, Plan
 from graphpod_policy.resolve import chunk_there, refine
 from graphpod_policy.start.footprint import (
@@ -31,6 +31,8 @@ from graphpod_policy.start.footprint import (
 from graphpod_policy.units import as_quantity, size
 
 MIB = 1 << 20
+FP8_PRODUCTS: Capability = (8, 9)
+"""The first GPUs that multiply FP8."""
 SUSPENDED = "Suspended"
 """The reason of a service that is to have no pods; no engine ends by it."""
 
@@ -71,6 +73,7 @@ def can_start(
     found += _context(config, model)
     if dtype.refused:
         found.append(Obstacle.of(ExitCode.DtypeUnavailable, dtype.refused))
+    found += _fp8_weights(config, model, node)
     choice = attention_there(config, model, node)
     if choice.kernels is None and config.features.attention is not AttentionBackend.Triton:  # that is not built
         found.append(Obstacle.of(ExitCode.AttentionUnavailable, choice.because))
@@ -139,6 +142,18 @@ def _context(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacl
     if longest is not None and config.max_model_len is not None and config.max_model_len > longest:
         what = f"spec.engine.maxModelLen {config.max_model_len} is more than the {longest} positions of "
         yield Obstacle.of(ExitCode.ContextTooLong, what + config.model.name)
+
+
+def _fp8_weights(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> Iterator[Obstacle]:
+    online = config.features.quantization is Quantization.Fp8
+    if not online and not (model and model.fp8_weights):
+        return
+    if config.features.device is Device.Cuda and node.capability is not None and node.capability < FP8_PRODUCTS:
+        (major, minor), (least, after) = node.capability, FP8_PRODUCTS
+        where = "spec.engine.quantization: Fp8" if online else f"{config.model.name} has FP8 weights"
+        what = f"{where}: a GPU of compute capability {major}.{minor} multiplies no FP8, which {least}.{after} does"
+        step = "use an L4, L40S, H100 or newer, or 16-bit weights"
+        yield Obstacle.of(ExitCode.DtypeUnavailable, what, step)
 
 
 def _dtype(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> DtypeChoice:

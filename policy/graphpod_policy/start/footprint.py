@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from graphpod_policy import limits
 from graphpod_policy.attention import DECODE_PARTS
 from graphpod_policy.config import EngineConfig
-from graphpod_policy.enums import Device, KvCacheDtype, Phase, PrefixCache
+from graphpod_policy.enums import Device, KvCacheDtype, Phase, PrefixCache, Quantization
 from graphpod_policy.facts import Facts, ModelFacts
 from graphpod_policy.model.dtype import DTYPE_BYTES
 from graphpod_policy.plan import Plan
@@ -26,9 +26,17 @@ MARGIN = 0.1
 
 
 def weights_bytes(config: EngineConfig, model: ModelFacts) -> int:
-    """Weights on one device."""
+    """Weights on one device; a byte for each that is in FP8 in the checkpoint or becomes so when it is loaded."""
     spread = config.features.tensor * config.features.pipeline
-    return model.params * DTYPE_BYTES[config.element] // spread
+    return (model.params * DTYPE_BYTES[config.element] - fp8_savings(config, model)) // spread
+
+
+def fp8_savings(config: EngineConfig, model: ModelFacts) -> int:
+    """Bytes that FP8 takes less than plain weights would; their scales are too few to count."""
+    fp8 = model.fp8_weights
+    if not fp8 and config.features.quantization is Quantization.Fp8 and not model.experts:
+        fp8 = model.layers * sum(model.matrices.values())
+    return fp8 * (DTYPE_BYTES[config.element] - 1)
 
 
 def pages_of(config: EngineConfig, tokens: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from graphpod_policy import EngineConfig, Policy, SpeculativeMethod
+from graphpod_policy import EngineConfig, Policy, Quantization, SpeculativeMethod
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
 from graphpod_runtime.api.embeddings import check, embedded
 from graphpod_runtime.api.errors import EngineClosed, in_our_words
@@ -43,6 +43,7 @@ class AsyncEngine:
         name: str | None = None,
         device: str = AUTO,
         dtype: str = AUTO,
+        quantization: Quantization | str | None = None,
         max_model_len: int | None = None,
         max_batch: int | None = None,
         prefill: Policy | str = Policy.Auto,
@@ -54,9 +55,9 @@ class AsyncEngine:
     ) -> None:
         """Reads the folder; `start` does the rest. Arguments and errors are those of Engine."""
         self._settings = Settings.of(
-            model, config, name=name, device=device, dtype=dtype, max_model_len=max_model_len, max_batch=max_batch,
-            prefill=prefill, decode=decode, speculative=speculative, draft_tokens=draft_tokens,
-            drafts_max_batch=drafts_max_batch, host_cache=host_cache,
+            model, config, name=name, device=device, dtype=dtype, quantization=quantization,
+            max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
+            draft_tokens=draft_tokens, drafts_max_batch=drafts_max_batch, host_cache=host_cache,
         )  # fmt: skip
         self._requests: ThreadEngine | None = None
         self._ownership: Ownership | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from graphpod_policy import EngineConfig, Policy, SpeculativeMethod
+from graphpod_policy import EngineConfig, Policy, Quantization, SpeculativeMethod
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
 from graphpod_runtime.api.callers_thread import TURNS, TurnedEngine
 from graphpod_runtime.api.embeddings import check, embedded
@@ -43,6 +43,7 @@ class Engine:
         name: str | None = None,
         device: str = AUTO,
         dtype: str = AUTO,
+        quantization: Quantization | str | None = None,
         max_model_len: int | None = None,
         max_batch: int | None = None,
         prefill: Policy | str = Policy.Auto,
@@ -54,9 +55,8 @@ class Engine:
         report: Callable[[Report], None] | None = None,
     ) -> None:
         """Loads, captures and checks; returns when Ready. `model` is a folder, `max_model_len` tokens, `max_batch`
-        sequences; with `speculative`, `draft_tokens` follow each token in batches of up to `drafts_max_batch`;
-        `host_cache` is bytes of host memory for KV pages. Or
-        `config` sets all of it. `report` is called as the start goes on (default: the log).
+        sequences; `quantization` is what plain weights become; with `speculative`, `draft_tokens` follow each token in
+        batches of up to `drafts_max_batch`; `host_cache` is bytes of host memory for KV pages. Or
 
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
         wrong with the folder, StartFailure for a start that fails.
@@ -65,9 +65,9 @@ class Engine:
         from graphpod_runtime.engine.start.start_log import StartLog
 
         self._settings = Settings.of(
-            model, config, name=name, device=device, dtype=dtype, max_model_len=max_model_len, max_batch=max_batch,
-            prefill=prefill, decode=decode, speculative=speculative, draft_tokens=draft_tokens,
-            drafts_max_batch=drafts_max_batch, host_cache=host_cache,
+            model, config, name=name, device=device, dtype=dtype, quantization=quantization,
+            max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
+            draft_tokens=draft_tokens, drafts_max_batch=drafts_max_batch, host_cache=host_cache,
         )  # fmt: skip
         self._closed = False
         self._ownership = Ownership.of_callers_thread()

@@ -16,6 +16,7 @@ from graphpod_policy import (
     ModelConfig,
     ModelFacts,
     Policy,
+    Quantization,
     ServingConfig,
     SpeculativeMethod,
     limits,
@@ -46,6 +47,7 @@ class LocalOptions:
     name: str | None = None
     device: str = AUTO
     dtype: str = AUTO
+    quantization: Quantization | None = None
     max_model_len: int | None = None
     max_batch: int | None = None
     prefill: Policy = Policy.Auto
@@ -64,6 +66,7 @@ class LocalOptions:
             name=getattr(options, "name", None),
             device=options.device,
             dtype=options.dtype,
+            quantization=options.quantization,
             max_model_len=options.max_model_len,
             max_batch=options.max_batch,
             prefill=options.prefill,
@@ -86,6 +89,12 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             choices=(AUTO, *EngineConfig.DTYPES),
             default=AUTO,
             help="auto: bfloat16 on a GPU (float16 where it has none), else float32",
+        ),
+        parser.add_argument(
+            "--quantization",
+            type=one_of(Quantization),
+            metavar="FORM",
+            help="Fp8: weights become FP8 when they are loaded; a checkpoint that is FP8 needs no option",
         ),
         parser.add_argument(
             "--max-model-len",
@@ -149,6 +158,7 @@ def local_config(
         gpus=1 if device is Device.Cuda else 0,
         max_model_len=options.max_model_len,
         max_batch=options.max_batch,
+        quantization=options.quantization,
         speculative=options.speculative,
         speculative_steps=options.draft_tokens or Features().speculative_steps,
         speculative_max_batch=options.drafts_max_batch,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphpod_policy import EngineConfig, Policy, SpeculativeMethod
+from graphpod_policy import EngineConfig, Policy, Quantization, SpeculativeMethod
 from graphpod_runtime.api.local_config import LocalOptions, local_config
 from graphpod_runtime.base.openmp import bound_spinning
 from graphpod_runtime.front.metrics.exporter import FrontMetrics
@@ -45,6 +45,7 @@ class Settings:
         *,
         prefill: Policy | str,
         decode: Policy | str,
+        quantization: Quantization | str | None,
         speculative: SpeculativeMethod | str | None,
         **options: Any,
     ) -> "Settings":
@@ -58,7 +59,14 @@ class Settings:
         if (model is None) == (config is None):
             raise ValueError("give either model, the folder of a model, or config, an EngineConfig")
         method = None if speculative is None else SpeculativeMethod(speculative)
-        given = LocalOptions(Path(), prefill=Policy(prefill), decode=Policy(decode), speculative=method, **options)
+        given = LocalOptions(
+            Path(),
+            prefill=Policy(prefill),
+            decode=Policy(decode),
+            quantization=None if quantization is None else Quantization(quantization),
+            speculative=method,
+            **options,
+        )
         if config is None:
             assert model is not None
             config = local_config(replace(given, model=Path(model)), say=log.info)

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from graphpod_policy.model.fp8_scheme import Fp8Scheme
+
 
 class Stretch(Protocol):
     """Frequencies other than 1 / step."""
@@ -70,6 +72,8 @@ class ModelShape:
     """Whether attention's and the MLP's results are normalised before they are added."""
     norm_plus_one: bool = False
     """Whether a norm's weight w of the checkpoint means 1 + w, applied in float32."""
+    scheme: Fp8Scheme | None = None
+    """Of the matrices of layers that are in FP8; None: all are plain."""
 
     def window(self, layer: int) -> int | None:
         """That of `layer`."""

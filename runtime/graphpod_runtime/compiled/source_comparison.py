@@ -13,12 +13,16 @@ from torch import Tensor
 from graphpod_runtime.base.errors import CompileFailed
 from graphpod_runtime.compiled.aot import Argument, Function, TensorFunction, like, tensors_of
 
+FP8 = torch.float8_e4m3fn
 COUNTS = (1, 5, 64)
 """Numbers of rows that are tried: one, one that fills no vector, and one of a small prefill."""
 MANY_ON_CPU, MANY = 300, 2048
 """One more: beyond a CPU's ladder, and a long prefill on devices that compute it in no time."""
 NUDGES = 8
 """Times the difference that a unit or two in the last place of every argument makes."""
+TIPPING = 2.0**-10
+"""A nudge, in functions that round activations to FP8. A last place may tip one of them to the next number of FP8, an
+eighth off: nudges must be as large as tips some of them, for chance would decide which of two runs has one."""
 
 
 def prove(
@@ -38,7 +42,8 @@ def prove(
     places = min((one.shape[0] for at, one in enumerate(most) if at not in with_rows and one.dim() > 0), default=1)
     generator = torch.Generator(most[0].device).manual_seed(0)
     drawn = [_drawn(tensor, generator, places) for tensor in most]
-    moved = [nudged(tensor, generator) for tensor in drawn]
+    least = TIPPING if any(tensor.dtype is FP8 for tensor in drawn) else 0.0
+    moved = [nudged(tensor, generator, least) for tensor in drawn]
     for count in (*COUNTS, many):
         given, other = (
             [tensor[:count] if at in with_rows else tensor for at, tensor in enumerate(each)] for each in (drawn, moved)
@@ -60,15 +65,18 @@ def _drawn(tensor: Tensor, generator: torch.Generator, places: int) -> Tensor:
     are places in tables, with any of the first `places`, which every table has."""
     if not tensor.is_floating_point():
         return tensor.random_(0, places, generator=generator)
+    if tensor.dtype is FP8:
+        return tensor.copy_(torch.empty(tensor.shape, device=tensor.device).normal_(0, 1, generator=generator))
     return tensor.normal_(0, tensor.shape[-1] ** -0.5 if tensor.dim() == 2 else 1, generator=generator)
 
 
-def nudged(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Every element a unit or two in the last place off, up or down; integers as they are."""
-    if not tensor.is_floating_point():
+def nudged(tensor: Tensor, generator: torch.Generator, least: float = 0.0) -> Tensor:
+    """Every element a unit or two in the last place off, up or down, or by the factor 1 ± `least` if that is more;
+    integers and FP8 as they are."""
+    if not tensor.is_floating_point() or tensor.dtype is FP8:
         return tensor
     up = torch.empty_like(tensor).bernoulli_(generator=generator) > 0
-    eps = torch.finfo(tensor.dtype).eps
+    eps = max(least, torch.finfo(tensor.dtype).eps)
     return torch.where(up, tensor * (1 + eps), tensor * (1 - eps))
 
 

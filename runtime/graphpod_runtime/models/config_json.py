@@ -4,12 +4,13 @@ What is built stands once, in `graphpod_policy.model.config_json`: `graphpod exp
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from graphpod_policy.model.architectures import Architecture
 from graphpod_policy.model.config_json import FULL, ConfigJson, Json, given, rope_type
+from graphpod_policy.model.fp8_scheme import ONLINE
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.base.shapes import Activation, ModelShape, Stretch
@@ -24,9 +25,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     return whole
 
 
-def read_shape(folder: Path) -> ModelShape:
+def read_shape(folder: Path, quantize: bool = False) -> ModelShape:
     """The model's shape from `folder`/config.json. ModelInvalid when it is missing or broken, ModelUnsupported when it
-    is not built.
+    is not built. `quantize`: plain matrices of layers become FP8.
     """
     path = folder / "config.json"
     whole = read_config(folder)
@@ -35,7 +36,9 @@ def read_shape(folder: Path) -> ModelShape:
         missing = declared.not_built()
         if declared.row is None or missing is not None:
             raise ModelUnsupported(f"{path}: {missing}")
-        return _Reader(declared, declared.row).shape(_eos_ids(folder, whole, declared.fields))
+        shape = _Reader(declared, declared.row).shape(_eos_ids(folder, whole, declared.fields))
+        scheme = declared.scheme() or (ONLINE if quantize else None)
+        return replace(shape, scheme=scheme)
     except KeyError as error:
         raise ModelInvalid(f"{path}: field {error} is missing") from error
     except (AttributeError, TypeError, ValueError) as error:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from graphpod_policy.model.fp8_scheme import PARTS, Fp8Scheme
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
@@ -16,16 +17,19 @@ from graphpod_runtime.models.layer_functions import Forms, LayerFunctions
 from graphpod_runtime.models.norm import RmsNorm
 from graphpod_runtime.models.rope import rope_tables
 from graphpod_runtime.models.tensor_destination import Destination, Target
-from graphpod_runtime.models.weights.weight import PlainWeight, Weight
+from graphpod_runtime.models.weights.weight import Weight, weight_of
 
 
 class Linear(nn.Module):
-    """The weight [out, in] and perhaps the bias of x · weightᵀ + bias; may hold several fused projections."""
+    """The weight [out, in] and perhaps the bias of x · weightᵀ + bias; may hold several fused projections, of `parts`
+    outputs each."""
 
-    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype, *, bias: bool) -> None:
+    def __init__(
+        self, inputs: int, parts: tuple[int, ...], dtype: torch.dtype, scheme: Fp8Scheme | None, *, bias: bool
+    ) -> None:
         super().__init__()
-        self.weight: Weight = PlainWeight(inputs, outputs, dtype)
-        self.bias = nn.Parameter(torch.empty(outputs, dtype=dtype), requires_grad=False) if bias else None
+        self.weight: Weight = weight_of(inputs, parts, dtype, scheme)
+        self.bias = nn.Parameter(torch.empty(sum(parts), dtype=dtype), requires_grad=False) if bias else None
 
 
 def _norm(shape: ModelShape, width: int, dtype: torch.dtype) -> RmsNorm:
@@ -42,16 +46,17 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.index = index
         hidden, attention = shape.hidden, shape.heads * shape.head_dim
+        qkv, out, gate_up, down = (_scheme(shape, index, parts[0]) for parts in PARTS)
         self.norm_before_attention = _norm(shape, hidden, dtype)
-        heads = attention + 2 * shape.kv_heads * shape.head_dim
-        self.qkv = Linear(hidden, heads, dtype, bias=shape.qkv_bias)
+        heads = (attention, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
+        self.qkv = Linear(hidden, heads, dtype, qkv, bias=shape.qkv_bias)
         self.norm_q = _norm(shape, shape.head_dim, dtype) if shape.qk_norm else None
         self.norm_k = _norm(shape, shape.head_dim, dtype) if shape.qk_norm else None
-        self.out = Linear(attention, hidden, dtype, bias=shape.out_bias)
+        self.out = Linear(attention, (hidden,), dtype, out, bias=shape.out_bias)
         self.norm_attended = _norm(shape, hidden, dtype) if shape.norm_results else None
         self.norm_before_mlp = _norm(shape, hidden, dtype)
-        self.gate_up = Linear(hidden, 2 * shape.intermediate, dtype, bias=shape.mlp_bias)
-        self.down = Linear(shape.intermediate, hidden, dtype, bias=shape.mlp_bias)
+        self.gate_up = Linear(hidden, (shape.intermediate,) * 2, dtype, gate_up, bias=shape.mlp_bias)
+        self.down = Linear(shape.intermediate, (hidden,), dtype, down, bias=shape.mlp_bias)
         self.norm_result = _norm(shape, hidden, dtype) if shape.norm_results else None
 
     @property
@@ -90,6 +95,11 @@ class DecoderLayer(nn.Module):
             _weight(self.norm_k),
         )
         return attend(self.index, q, k, v)
+
+
+def _scheme(shape: ModelShape, layer: int, part: str) -> Fp8Scheme | None:
+    """Of the matrix that has `part` in it."""
+    return shape.scheme if shape.scheme is not None and shape.scheme.covers(layer, part) else None
 
 
 def _weight(norm: RmsNorm | None) -> Tensor | None:

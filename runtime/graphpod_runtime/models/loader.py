@@ -28,13 +28,15 @@ def load_model(
     max_model_len: int,
     device: torch.device = HOST,
     read: OnProgress = ignore_progress,
+    quantize: bool = False,
 ) -> Model:
     """The model in `folder`, weights as `dtype` on `device`. ModelInvalid names file and tensor of what is wrong.
-    `read` is called after each piece of a tensor, however slow the storage is.
+    `read` is called after each piece of a tensor, however slow the storage is. `quantize`: the matrices of layers
+    become FP8 where the checkpoint's are not.
     """
     if not folder.is_dir():
         raise ModelInvalid(f"{folder}: no such folder; check the model's path and that its volume is mounted")
-    shape = read_shape(folder)
+    shape = read_shape(folder, quantize)
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))
     model.module().to(device)  # tables that were computed on the host
@@ -53,9 +55,9 @@ def load_model(
                 f"{file}: tensor {stored_name} has no place in {shape.architecture}; use the config.json of this model"
             )
         target = targets[name]
-        if tensor.shape != target.shape:
+        if tuple(tensor.shape) not in map(tuple, target.shapes):
             raise ModelInvalid(
-                f"{file}: {stored_name} has shape {list(tensor.shape)}, config.json says {list(target.shape)}; "
+                f"{file}: {stored_name} has shape {list(tensor.shape)}, config.json says {list(target.shapes[0])}; "
                 "the two are of different models"
             )
         try:

@@ -9,6 +9,7 @@ from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.registry import build
+from graphpod_runtime.models.weights.fp8 import fp8_weights
 
 DEVIATION = 0.02
 """Of matrices: what trained models start from. Norm weights are 1, biases 0."""
@@ -20,9 +21,10 @@ def random_model(
     max_model_len: int,
     device: torch.device = HOST,
     read: OnProgress = ignore_progress,
+    quantize: bool = False,
 ) -> Model:
     """As `load_model`, but only config.json is read; the same folder gives the same weights on the same device."""
-    shape = read_shape(folder)
+    shape = read_shape(folder, quantize)
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))
     model.module().to(device)
@@ -32,5 +34,8 @@ def random_model(
             parameter.data.normal_(0, DEVIATION, generator=generator)
         else:
             parameter.data.fill_(0.0 if name.endswith("bias") else 1.0)
+        read()
+    for weight in fp8_weights(model.module()):
+        weight.fill(torch.empty(weight.matrix.shape, device=device).normal_(0, DEVIATION, generator=generator))
         read()
     return model

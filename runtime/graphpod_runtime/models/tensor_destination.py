@@ -16,12 +16,12 @@ class Destination(Protocol):
     """What takes one tensor of a checkpoint."""
 
     @property
-    def shape(self) -> Sequence[int]:
-        """Of the tensor."""
+    def shapes(self) -> Sequence[Sequence[int]]:
+        """That the tensor may have."""
 
     def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
-        """Takes `tensor`, which has `shape`, piece by piece; `read` is called after each: a mapped tensor is read from
-        storage as it is copied. TensorInvalid for one whose values cannot be what it is for.
+        """Takes `tensor`, which has one of `shapes`, piece by piece; `read` is called after each: a mapped tensor is
+        read from storage as it is copied. TensorInvalid for one whose values cannot be what it is for.
         """
 
 
@@ -45,8 +45,8 @@ class Target:
         return self.parameter.data[self.first : self.first + self.rows]
 
     @property
-    def shape(self) -> Sequence[int]:
-        return self.view.shape
+    def shapes(self) -> Sequence[Sequence[int]]:
+        return (self.view.shape,)
 
     def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
         rows = max(1, PIECE_BYTES * self.rows // max(1, tensor.nbytes))

@@ -164,6 +164,8 @@ class Report:
     """Known when Ready; None without a host tier."""
     weights_bytes: int = 0
     """Known once the model is."""
+    weights: str | None = None
+    """How the matrices of layers are held, for people; known once the model is."""
     compiled: tuple[int, int] = (0, 0)
     """Functions that this start compiled, and that it found compiled on disk."""
     kv_pages: int = 0
@@ -215,6 +217,7 @@ class Report:
             "hostCache": self.host_cache and self.host_cache._asdict(),
             "compiled": {"compiler": self.compiled[0], "cache": self.compiled[1]},
             "weightsBytes": self.weights_bytes,
+            "weights": self.weights,
             "kv": {
                 "pages": self.kv_pages,
                 "pageSize": self.page_size,

@@ -157,7 +157,7 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"engine": {"quantization": "Fp8"}}, "spec.engine.quantization"),
+        ({"engine": {"quantization": "Gguf"}}, "spec.engine.quantization"),
         ({"engine": {"speculative": {"method": "Mtp"}}}, "spec.engine.speculative"),
         ({"engine": {"cpuOffload": {"size": "1Gi"}}}, "spec.engine.cpuOffload"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),

@@ -164,8 +164,16 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
     ]
     compiled = settings.pop("compile", CompileMode.Nothing)
     graph = GraphConfig(*phases, on_capture_failure=settings.pop("on_capture_failure"), compile=compiled)
-    asked = ("device", "kv_cache_dtype", "attention", "speculative", "speculative_steps", "speculative_max_batch",
-             "host_cache_bytes")  # fmt: skip
+    asked = (
+        "device",
+        "kv_cache_dtype",
+        "quantization",
+        "attention",
+        "speculative",
+        "speculative_steps",
+        "speculative_max_batch",
+        "host_cache_bytes",
+    )
     features = FeatureConfig(**{name: settings.pop(name) for name in asked if name in settings})
     return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, features=features, **settings)
 

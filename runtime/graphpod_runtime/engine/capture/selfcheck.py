@@ -6,7 +6,9 @@ Twice over, on the rows that `graphpod_policy.start.selfcheck` names.
 KV pages written. That finds a frozen value, a reused address, a break that does not write where it should.
 (b) For some sizes, with plain eager on fresh unpadded tensors: that finds what (a) shares, such as a buffer that
 is loaded wrongly. Rounding differs there, because kernels differ by row count and by the width of block tables; the
-allowance is four times what padding of both does to plain eager, so it is measured, not chosen.
+allowance is four times what padding of both does to plain eager, so it is measured, not chosen. Where activations are
+rounded to FP8, a last place tips one now and then, and is an eighth of it off from there on. Chance decides which runs
+have one; so there it is four times what tipping some of them on purpose does, if that is more.
 
 What is compiled rounds in its own way, which no padding explains. So plain eager runs the same compiled code as the
 graphs, and `compiled/source_comparison.py` compares that with what it was compiled from. A compiled trace is not the
@@ -15,6 +17,7 @@ the model's.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol
@@ -70,6 +73,8 @@ class Checker:
     vocab: int
     max_model_len: int
     long_row: int = 0
+    tipped: Callable[[], AbstractContextManager[None]] | None = None
+    """Within, the model computes with scales that tip activations; None: it rounds none to FP8."""
 
     def sizes(self) -> Iterator[int]:
         """Checks every graph, yielding each size that passed. SelfCheckFailed names the first bad one."""
@@ -115,12 +120,20 @@ class Checker:
         scene.reset()
         plain = _copies(eager(scene.inputs, count))
         scene.reset()
-        padded = _copies(eager(self._padded(scene.inputs), max(size, count + 1)))
+        others = [_copies(eager(self._padded(scene.inputs), max(size, count + 1)))]
+        if self.tipped is not None:
+            scene.reset()
+            with self.tipped():
+                others.append(_copies(eager(scene.inputs, count)))
+        allowances = [
+            ROUNDING_ALLOWANCE * max(_furthest(wanted, other[index]) for other in others)
+            for index, wanted in enumerate(plain)
+        ]
         # A step's second result is the greedy choice made from the first one.
-        certain = ROUNDING_ALLOWANCE * _furthest(plain[0], padded[0])
-        for index, (got, wanted, other) in enumerate(zip(replayed, plain, padded, strict=True)):
+        certain = allowances[0]
+        for index, (got, wanted, allowed) in enumerate(zip(replayed, plain, allowances, strict=True)):
             if self.phase is not Phase.Decode or index != 1:
-                allowed, difference = ROUNDING_ALLOWANCE * _furthest(wanted, other), _furthest(got, wanted)
+                difference = _furthest(got, wanted)
                 if not difference <= allowed:
                     raise SelfCheckFailed(
                         f"{where}: differs from plain eager by {difference:.3g}; padding alone explains {allowed:.3g}"

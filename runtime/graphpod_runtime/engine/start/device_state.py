@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphpod_policy import EngineConfig, ExitCode, Phase, limits
+from graphpod_policy import EngineConfig, ExitCode, Phase, Quantization, limits
 from graphpod_policy.start.can_start import Obstacle
 from graphpod_policy.start.footprint import pages_of
 from graphpod_runtime.attention.base import AttentionBackend
@@ -41,8 +41,8 @@ that a real row that reads it is wrong beyond doubt."""
 REHEARSED_ROWS = 2
 """Of the pass that shows what breaks take and return: not one, which many a dimension has that is no rows."""
 
-LoadModel = Callable[[Path, torch.dtype, int, torch.device, OnProgress], Model]
-"""(folder, dtype, max_model_len, device) -> the model; raises ModelInvalid."""
+LoadModel = Callable[[Path, torch.dtype, int, torch.device, OnProgress, bool], Model]
+"""(folder, dtype, max_model_len, device, read, quantize) -> the model; raises ModelInvalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,8 @@ def loaded(config: EngineConfig, place: Place, read_model: LoadModel, read: OnPr
     """The weights on `place`; `read` hears of every piece. StartFailure when it cannot be read or does not fit."""
     folder, dtype = Path(config.model.path), dtype_of(config.element)
     try:
-        return read_model(folder, dtype, limits.context(config.feature_set()), place.device, read)
+        quantize = config.features.quantization is Quantization.Fp8
+        return read_model(folder, dtype, limits.context(config.feature_set()), place.device, read, quantize)
     except ModelUnsupported as error:
         raise StartFailure.by(Obstacle.of(ExitCode.ModelUnsupported, str(error))) from error
     except ModelInvalid as error:

@@ -4,7 +4,7 @@ from graphpod_policy import Duty, ExitCode, Plan
 from graphpod_runtime.base.failure import StartFailure
 
 DONE: dict[Duty, str] = {
-    Duty.FinalScales: "KV scales come with the weights, which are loaded before anything is captured",
+    Duty.FinalScales: "scales of weights and KV cache are loaded with the weights, before anything is captured",
     Duty.LoadsInBreaks: "a pass is put behind all copies before it begins (`Runner.launch`), so before its breaks",
     Duty.LoadsBeforeReplay: "a pass is put behind all copies before it begins (`Runner.launch`)",
     Duty.JoinAfterLoad: "a decode pass is put behind all copies before it begins (`Runner.launch`)",

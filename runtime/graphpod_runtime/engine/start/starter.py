@@ -184,6 +184,7 @@ class Starter:
             model = loaded(asked, place, self._read_model, self._alive)
             self._warn(self._unscaled(model))
             report.vocabulary, report.weights_bytes = model.shape.vocab, weights_bytes(model)
+            report.weights = str(model.shape.scheme or asked.element)
         with self._stage(StartStage.Buffers):
             chosen = attention_of(asked, place, model)
             known = known_of(model.shape, place, chosen)

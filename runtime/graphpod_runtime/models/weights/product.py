@@ -8,6 +8,7 @@ from enum import Enum
 
 from torch import Tensor
 
+from graphpod_runtime.kernels.fp8_product import block_product, row_product
 from graphpod_runtime.kernels.matrix_product import product
 
 Tensors = tuple[Tensor | None, ...]
@@ -19,10 +20,20 @@ class Form(Enum):
 
     Plain = "Plain"
     """(weight [out, in]), of the activations' type."""
+    Fp8 = "Fp8"
+    """(weight [out, in], scale [out], scale of all activations [1] or None: each row has its own)"""
+    Fp8Blocks = "Fp8Blocks"
+    """(weight [out, in], scales of blocks), by `kernels/fp8_product.py`"""
 
 
 def matmul(form: Form, x: Tensor, weight: Tensors, bias: Tensor | None) -> Tensor:
     """x [rows, in] · weightᵀ + bias [out] -> [rows, out]; `weight` has the tensors of `form`."""
-    (matrix,) = weight
+    matrix, *scales = weight
     assert matrix is not None
-    return product(x, matrix, bias)
+    if form is Form.Plain:
+        return product(x, matrix, bias)
+    scale = scales[0]
+    assert scale is not None
+    if form is Form.Fp8Blocks:
+        return block_product(x, matrix, scale, bias)
+    return row_product(x, matrix, scale, scales[1], bias)

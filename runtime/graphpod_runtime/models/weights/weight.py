@@ -1,12 +1,14 @@
 """One matrix of a layer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from graphpod_policy.model.fp8_scheme import Fp8Scheme, Granularity
 from graphpod_runtime.models.tensor_destination import Destination, Target
+from graphpod_runtime.models.weights.fp8 import Fp8BlockWeight, Fp8Weight
 from graphpod_runtime.models.weights.product import Form, Tensors, matmul
 
 
@@ -50,3 +52,12 @@ class PlainWeight(nn.Module):
 
     def fill(self, matrix: Tensor) -> None:
         self.matrix.data.copy_(matrix)
+
+
+def weight_of(inputs: int, parts: Sequence[int], dtype: torch.dtype, scheme: Fp8Scheme | None) -> Weight:
+    """An unset weight, of `parts` rows each fused; without a scheme one of `dtype`."""
+    if scheme is None:
+        return PlainWeight(inputs, sum(parts), dtype)
+    if scheme.granularity is Granularity.Blocks:
+        return Fp8BlockWeight(inputs, parts, scheme)
+    return Fp8Weight(inputs, sum(parts), scheme)

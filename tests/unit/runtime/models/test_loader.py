@@ -77,8 +77,8 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "capped logits": (lambda folder: edit(folder, final_logit_softcapping=30.0), "final_logit_softcapping=30.0 is not"),
     "quantized weights": (
-        lambda folder: edit(folder, quantization_config={"quant_method": "fp8"}),
-        "quantization_config of 'fp8' is not built",
+        lambda folder: edit(folder, quantization_config={"quant_method": "awq"}),
+        "quantization_config of 'awq' is not built",
     ),
     "windows of layers that are not there": (
         lambda folder: edit(folder, use_sliding_window=True, max_window_layers=0, sliding_window=8, layer_types=["x"]),
