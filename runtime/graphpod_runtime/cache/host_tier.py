@@ -50,6 +50,9 @@ class Copies(Protocol):
     def slots(self) -> int:
         """Pages that the pool has room for now. It grows until the pool is allocated."""
 
+    def allocate(self) -> None:
+        """Begins to allocate what is left of the pool: the engine is Ready."""
+
     def store(self, moved: Mapping[int, int]) -> None:
         """Copies pages, by the slots that take them, as they are when all that was launched has run. RuntimeError or
         MemoryError when it cannot."""

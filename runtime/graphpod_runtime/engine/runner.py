@@ -18,7 +18,6 @@ from graphpod_policy import Backend, EngineConfig, FallbackReason, Policy
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.cache.pinned_pool import PinnedPool
 from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices, dispatch
@@ -99,8 +98,6 @@ class Runner:
         answers = self.config.max_batch
         self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
         self.host_tier = self._engine.host_tier
-        if self.host_tier is not None and isinstance(self.host_tier.copies, PinnedPool):
-            self.host_tier.copies.allocate()
         self._step = self._decode
         if isinstance(self._engine.seats, DraftingSeats):
             self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, self._run).step

@@ -251,6 +251,8 @@ class Starter:
             cache.sealed = True
         report.state = State.Ready
         self._tell()
+        if tier is not None:
+            tier.copies.allocate()
         return Started(
             device_state.model,
             device_state.device,
