@@ -224,7 +224,9 @@ def _table(axes: Axes, panel: Panel, series: list[Series], _: Span) -> None:
     axes.set_axis_off()
     columns = [name for name in LABELS if any(name in one.labels for one in series)]
     cells = [[one.labels.get(name, "") for name in columns] for one in series]
-    table = axes.table(cells, colLabels=columns, loc="upper left", cellLoc="left")
+    letters = [max(map(len, column)) + 2 for column in zip(columns, *cells, strict=True)]
+    widths = [count / sum(letters) for count in letters]
+    table = axes.table(cells, colLabels=columns, colWidths=widths, loc="upper left", cellLoc="left")
     table.auto_set_font_size(False)
     table.set_fontsize(8)
 

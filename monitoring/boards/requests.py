@@ -212,7 +212,8 @@ DRAFTS = Section(
         Panel(
             "Passes with drafts, and tokens without",
             "Decode passes a second that verified drafts, and tokens a second decoded without them. Batch: more "
-            "requests ran than drafts pay for. Grammar: the mask needs the token before.",
+            "requests ran than drafts pay for. Grammar: the mask needs the token before. NothingFound: the text had "
+            "no match. Room: one token was left, or no page.",
             Kind.Lines,
             Unit.PerSecond,
             (
