@@ -54,7 +54,7 @@ def _matrix(options: argparse.Namespace) -> Matrix:
         return words is None or any(word.lower() in name.lower() for word in words)
 
     subjects = models.subjects(options.device)
-    if options.subject is not None:
+    if any("fp8" in word.lower() for word in options.subject or ()):
         subjects += models.fp8_subjects(options.device)
     return Matrix(
         options.device,

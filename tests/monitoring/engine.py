@@ -16,6 +16,8 @@ from tests.eventually import Eventually
 NAME = "smollm2"
 ROUNDS, CLIENTS, TOKENS = 6, 3, 24
 """Plain requests are ROUNDS × CLIENTS, each of TOKENS tokens."""
+RETURNING = 12
+"""Long prompts, each of some 500 tokens."""
 SCHEMA = {
     "type": "object",
     "properties": {"sea": {"enum": ["calm", "rough"]}, "wind": {"enum": ["weak", "strong"]}},
@@ -102,3 +104,12 @@ def load(base: str) -> Load:
             answers += sum((*clients.map(ask, numbers), *clients.map(bound, numbers)))
             vectors += len(client.embeddings.create(model=NAME, input=["The sea.", f"A ship, {number}."]).data)
     return Load(answers, answers + vectors)
+
+
+def returning(base: str) -> None:
+    """Long prompts, one at a time, and all of them again: a KV cache that holds few of them has those in host memory
+    then. `base`: the URL before /v1."""
+    with OpenAI(base_url=f"{base}/v1", api_key="none", timeout=120, max_retries=0) as client:
+        for number in [*range(RETURNING), *range(RETURNING)]:
+            prompt = f"Day {number}. " + "The sea was calm, and nobody spoke. " * 60
+            client.completions.create(model=NAME, prompt=prompt, max_tokens=1)

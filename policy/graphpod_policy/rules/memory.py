@@ -49,7 +49,7 @@ ROWS: tuple[Rule, ...] = (
         when=lambda case: case.features.host_cache_bytes is not None,
         because="KV pages come back from the host while a prefill runs; unlike offloaded weights they are read in "
         "breaks only",
-        hint="nothing to do: the wait for a layer's load is in its break",
+        hint="nothing to do: no break reads a page before its load has come",
         source="SGLang memory_pool.py get_key_buffer waits for each layer; no rule for breakable graphs",
         feature="host KV cache",
         duty=Duty.LoadsInBreaks,
