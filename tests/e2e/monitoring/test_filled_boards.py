@@ -2,7 +2,8 @@
 
 Prometheus is configured by monitors alone: the chart's, the operator's, and that of an exporter for GPUs. The load
 meets a ladder that is too short (fallbacks), a KV cache that is too small (pages in host memory), a change of the
-service (a rollout), and a capture that fails then (a degradation). `make boards` keeps what each step printed and what each panel showed, and draws every board.
+service (a rollout), and a capture that fails then (a degradation). `make boards` keeps what each step printed and what
+each panel showed, and draws every board.
 """
 
 import json
@@ -58,9 +59,9 @@ NOTES = {fleet.GPU.title: "a fixture with values of another GPU: these pods run 
 
 
 def example(collector: str, **more: Manifest) -> Manifest:
-    """examples/smollm2.yaml with monitoring, drafts, traces and a host tier. Its decode ladder is shorter than its load,
-    its longest prefill graph has no use, its KV cache holds six long prompts, and an old pod goes after the new one has
-    come: two pods then share two cores.
+    """examples/smollm2.yaml with monitoring, drafts, traces and a host tier. Its decode ladder is shorter than its
+    load, its longest prefill graph has no use, its KV cache holds six long prompts, and an old pod goes after the new
+    one has come: two pods then share two cores.
     """
     found: Manifest = yaml.safe_load(EXAMPLE.read_text())
     spec = found["spec"]
