@@ -62,7 +62,7 @@ NEXT_STEP: dict[ExitCode, str] = {
     ExitCode.ModelUnsupported: "use a model that graphpod explain --model-config config.json accepts",
     ExitCode.GpuMissing: "set nvidia.com/gpu in spec.resources.limits, and use the CUDA image on a node with GPUs",
     ExitCode.ParallelismInvalid: "change spec.parallelism to sizes that divide the model and match the GPUs",
-    ExitCode.DtypeUnavailable: "remove spec.engine.dtype, or set spec.engine.dtype: float32",
+    ExitCode.DtypeUnavailable: "remove spec.engine.dtype or spec.engine.quantization, whichever the message names",
     ExitCode.HostCacheInvalid: "lower spec.engine.hostCache.size, or raise spec.resources.limits.memory",
     ExitCode.SettingInvalid: "correct that setting",
 }

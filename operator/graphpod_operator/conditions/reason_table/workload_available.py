@@ -86,7 +86,7 @@ ROWS = {
         NEXT_STEP[ExitCode.AttentionUnavailable],
     ),
     "DtypeUnavailable": stalls(
-        _W, _F, "the GPU or the model cannot use the type of spec.engine.dtype (exit code 29)", "a pod starts",
+        _W, _F, "the GPU or the model cannot use spec.engine.dtype, or FP8 weights (exit code 29)", "a pod starts",
         NEXT_STEP[ExitCode.DtypeUnavailable],
     ),
     "HostCacheInvalid": stalls(
