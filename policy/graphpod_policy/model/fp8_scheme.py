@@ -20,8 +20,10 @@ PARTS: tuple[tuple[str, ...], ...] = (
     ("mlp.down_proj",),
 )
 """Matrices of a layer that may be in FP8. Those of one row are one matrix in the engine."""
-MOST_IGNORED, LONGEST_IGNORED = 65536, 512
+MOST_IGNORED, LONGEST_IGNORED = 4096, 512
 """Entries of a list of what stays as it is, and characters of each."""
+MOST_PATTERNS = 64
+"""Of these entries, regular expressions: each is tried on every matrix."""
 PREFIXES = ("model.", "language_model.model.", "model.language_model.")
 """What names of layers begin with; the last two are those of models that see images."""
 
@@ -165,8 +167,11 @@ def _list(config: Mapping[str, Any], field: str) -> Sequence[Any]:
 
 
 def _ignored(entries: Iterable[object]) -> tuple[str, ...]:
-    """The entries that can concern a layer, checked: patterns are compiled once."""
-    return tuple(_entries(entries))
+    """The entries that can concern a layer, checked."""
+    found = tuple(_entries(entries))
+    if sum(entry.startswith("re:") for entry in found) > MOST_PATTERNS:
+        raise SchemeNotBuilt(f"quantization_config ignores by more than {MOST_PATTERNS} patterns; name the matrices")
+    return found
 
 
 def _entries(entries: Iterable[object]) -> Iterator[str]:

@@ -27,6 +27,12 @@ def slot_shape(cache: KvCache) -> tuple[int, int, int]:
     return keys.shape[0], 2, keys.shape[2]
 
 
+def page_size_bytes(cache: KvCache) -> int:
+    """Of a page with all its layers, on the host."""
+    layers, both, width = slot_shape(cache)
+    return layers * both * width
+
+
 class HostPool:
     """Is Copies, of a cache in the host's own memory."""
 
@@ -35,7 +41,7 @@ class HostPool:
     def __init__(self, cache: KvCache, size: int) -> None:
         """As many slots as `size` bytes hold; the system gives one its memory when it is first written."""
         layers, _, width = slot_shape(cache)
-        self.page_bytes = layers * 2 * width
+        self.page_bytes = page_size_bytes(cache)
         self.slots = size // self.page_bytes
         self.store_seconds = self.load_seconds = 0.0
         self._keys, self._values = halves(cache)

@@ -18,12 +18,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from graphpod_runtime.cache.host_pool import MEASURED, halves, slot_shape
+from graphpod_runtime.cache.host_pool import MEASURED, halves, page_size_bytes, slot_shape
 from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE
 from graphpod_runtime.cache.kv import KvCache
 
 SLAB_BYTES = 256 << 20
 """A power of two: torch pins no other amounts."""
+RESERVE_BYTES = 256 << 20
+"""Of host memory, left to all else that runs in the container."""
 
 
 class PinnedArrival:
@@ -42,16 +44,17 @@ class PinnedArrival:
 class PinnedPool:
     """Is Copies, of a cache on a GPU."""
 
-    def __init__(self, cache: KvCache, size: int) -> None:
-        """As many slots as `size` bytes hold, in whole slabs; few of them until `allocate` has run."""
+    def __init__(self, cache: KvCache, size: int, available: Callable[[], int]) -> None:
+        """As many slots as `size` bytes hold, in whole slabs; few of them until `allocate` has run. RESERVE_BYTES of
+        the host's `available` bytes stay free: pinning beyond a container's limit would not fail but end it."""
         layers, _, width = slot_shape(cache)
-        self.page_bytes = layers * 2 * width
+        self.page_bytes = page_size_bytes(cache)
         self.store_seconds = self.load_seconds = 0.0
         self.failed_allocations = 0
         self._shape = layers, 2, width
         self._device = cache.device
         self._halves = halves(cache)
-        self._size = size
+        self._size, self._available = size, available
         self._stream = torch.cuda.Stream(cache.device)
         self._staging = torch.empty((EVICTED_AT_ONCE, *self._shape), dtype=torch.uint8, device=cache.device)
         self._latest: torch.cuda.Event | None = None
@@ -156,6 +159,8 @@ class PinnedPool:
         of_slab = max(1, SLAB_BYTES // self.page_bytes)
         while left > 0:
             try:
+                if self._available() < SLAB_BYTES + RESERVE_BYTES:
+                    raise MemoryError
                 self._pin(min(left, of_slab))
             except (RuntimeError, MemoryError):
                 # What is pinned serves; the failure is counted and shown with the pool's size.

@@ -46,7 +46,7 @@ def load_model(
     scales = KvScales(shape.layers)
     for file, stored_name, tensor in _tensors(folder):
         name = architecture.tensor(stored_name)
-        if name is None or name.endswith(IGNORED) or (shape.tied and name == "lm_head.weight"):
+        if name is None or name.endswith(IGNORED) or (shape.tied and name.startswith("lm_head.")):
             continue
         if scales.take(file, name, tensor):
             continue

@@ -49,6 +49,11 @@ class Target:
         return (self.view.shape,)
 
     def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
+        if tensor.is_floating_point() and tensor.element_size() == 1:
+            raise TensorInvalid(
+                f"is {str(tensor.dtype).removeprefix('torch.')}, where config.json says plain numbers; FP8 is built "
+                "for the matrices of layers: quantize the model again and leave out all others, lm_head too"
+            )
         rows = max(1, PIECE_BYTES * self.rows // max(1, tensor.nbytes))
         for piece, into in zip(tensor.split(rows), self.view.split(rows), strict=True):
             into.copy_(piece)

@@ -4,10 +4,11 @@ import logging
 
 from graphpod_policy import EngineConfig
 from graphpod_runtime.base.shapes import HOST
-from graphpod_runtime.cache.host_pool import HostPool
+from graphpod_runtime.cache.host_pool import HostPool, page_size_bytes
 from graphpod_runtime.cache.host_tier import HostCacheFailure, HostTier, LoadCosts
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pinned_pool import PinnedPool
+from graphpod_runtime.engine.start.memory import available_bytes
 from graphpod_runtime.wire.counters import Counters
 
 logger = logging.getLogger("graphpod.engine")
@@ -23,8 +24,12 @@ def host_tier(
     size = config.features.host_cache_bytes
     if size is None:
         return None
+    if size < (page := page_size_bytes(cache)):
+        counters.add("graphpod_host_cache_failures_total", reason=HostCacheFailure.Allocation)
+        logger.warning("host KV cache: %d bytes hold no page, which takes %d: raise hostCache.size", size, page)
+        return None
     try:
-        pool = HostPool(cache, size) if cache.device == HOST else PinnedPool(cache, size)
+        pool = HostPool(cache, size) if cache.device == HOST else PinnedPool(cache, size, available_bytes)
     except (RuntimeError, MemoryError, OSError) as error:
         counters.add("graphpod_host_cache_failures_total", reason=HostCacheFailure.Allocation)
         logger.warning("host KV cache: %d bytes cannot be allocated, the engine serves without it: %s", size, error)

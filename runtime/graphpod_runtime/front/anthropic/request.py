@@ -156,14 +156,7 @@ class PromptRequest(GenerationRequest):
         """
         ignored: Ignored = {}
         take_unknown(self, self.not_built, "", "", ignored)
-        for name in (
-            "metadata",
-            "service_tier",
-            "user",
-            "safety_identifier",
-            "prompt_cache_key",
-            "prompt_cache_retention",
-        ):
+        for name in WITHOUT_EFFECT:
             if getattr(self, name) is not None:
                 ignored[name] = None
                 setattr(self, name, None)

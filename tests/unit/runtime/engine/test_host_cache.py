@@ -13,6 +13,7 @@ from graphpod_policy import KvCacheDtype, Policy, SpeculativeMethod
 from graphpod_runtime.cache.host_pool import HostPool
 from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostCacheFailure, HostTier, LoadCosts
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.pinned_pool import PinnedPool
 from graphpod_runtime.cache.radix_node import Node
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
@@ -254,6 +255,35 @@ def test_a_pool_that_cannot_be_allocated_is_counted_and_the_engine_serves(
     assert runner.host_tier is None
     assert runner.counters.value("graphpod_host_cache_failures_total", reason="Allocation") == 1
     rounds(runner, tier=None)
+
+
+def test_a_pool_without_room_for_a_page_is_counted_and_said(
+    started: Callable[..., Runner], caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = started(host_cache_bytes=1000)
+    assert runner.host_tier is None
+    assert runner.counters.value("graphpod_host_cache_failures_total", reason="Allocation") == 1
+    assert "1000 bytes hold no page, which takes 4608: raise hostCache.size" in caplog.text
+
+
+class Pinned(PinnedPool):
+    """A PinnedPool that pins nothing, of pages of 64 MiB."""
+
+    def __init__(self, size: int, available: int) -> None:
+        self.page_bytes, self.failed_allocations = 64 * MIB, 0
+        self._size, self._places, self._left = size, [], available
+        self._available = lambda: self._left
+
+    def _pin(self, slots: int) -> None:
+        self._places += [torch.empty(0)] * slots
+        self._left -= slots * self.page_bytes
+
+
+@pytest.mark.parametrize(("available", "slots", "failures"), [(4096, 16, 0), (1100, 12, 1), (500, 0, 1)])
+def test_pinning_ends_before_the_memory_of_the_container_does(available: int, slots: int, failures: int) -> None:
+    pool = Pinned(1024 * MIB, available * MIB)
+    pool._allocate()
+    assert (pool.slots, pool.failed_allocations) == (slots, failures)
 
 
 def test_metrics_name_the_tier_and_count_bytes_each_way(started: Callable[..., Runner]) -> None:

@@ -196,6 +196,7 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
         "layers.1: self_attn.q_proj, self_attn.k_proj, self_attn.v_proj",
     ),
     "no pattern": (compressed("channel", ignore=("re:(",)), "is no pattern"),
+    "many patterns": (compressed("channel", ignore=("re:x",) * 65), "by more than 64 patterns"),
     "no name": (compressed("channel", ignore=(7,)), "ignores '7'"),  # type: ignore[arg-type]
 }
 
@@ -206,6 +207,15 @@ def test_a_format_that_is_not_known_is_refused_by_its_name(tmp_path: Path, name:
     write_llama(tmp_path)
     edit(tmp_path, quantization_config=config)
     with pytest.raises(ModelUnsupported, match=words):
+        load_model(tmp_path, torch.float32, 64)
+
+
+def test_fp8_that_config_json_does_not_speak_of_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    write_llama(tmp_path, tied=False)
+    tensors = load_file(tmp_path / WEIGHTS)
+    tensors["lm_head.weight"] = tensors["lm_head.weight"].to(FP8)
+    save_file(tensors, tmp_path / WEIGHTS)
+    with pytest.raises(ModelInvalid, match=r"lm_head.weight is float8_e4m3fn, where .* leave out all others, lm_head"):
         load_model(tmp_path, torch.float32, 64)
 
 
