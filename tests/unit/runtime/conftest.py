@@ -58,7 +58,6 @@ def write_llama(
     config = LlamaConfig(
         vocab_size=211,
         hidden_size=heads * 16,
-        intermediate_size=96,
         num_hidden_layers=3,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
@@ -67,7 +66,7 @@ def write_llama(
         initializer_range=0.2,
         bos_token_id=1,
         eos_token_id=2,
-        **{"rope_theta": 100000.0} | settings,
+        **{"rope_theta": 100000.0, "intermediate_size": 96} | settings,
     )
     LlamaForCausalLM(config).eval().save_pretrained(folder)
     return folder

@@ -290,10 +290,12 @@ def test_quantized_is_what_a_checkpoint_of_channels_holds() -> None:
 def test_compiled_halves_over_fp8_weights_are_compiled_once_for_each_form(
     tmp_path: Path, started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Widths are multiples of 64: on a CPU inductor rounds the tail of other rows to garbage, which the proof of
+    compiled code refuses (torch 2.11 and 2.13)."""
     monkeypatch.setenv("GRAPHPOD_COMPILE_CACHE", str(tmp_path / "compiled"))
     folder = tmp_path / "model"
     folder.mkdir()
-    write_llama(folder)
+    write_llama(folder, heads=16, kv_heads=4, intermediate_size=256)
     quantize(folder, FORMATS["blocks"])
     prompts = random_prompts(4)
     expected = generate(started(Policy.Disabled, Policy.Disabled, folder=folder), prompts, 8, ignore_eos=True)
