@@ -3,6 +3,7 @@
 A slot holds the bytes of a page layer by layer, keys before values: [layers, 2, bytes].
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -27,12 +28,6 @@ def slot_shape(cache: KvCache) -> tuple[int, int, int]:
     return keys.shape[0], 2, keys.shape[2]
 
 
-def page_size_bytes(cache: KvCache) -> int:
-    """Of a page with all its layers, on the host."""
-    layers, both, width = slot_shape(cache)
-    return layers * both * width
-
-
 class HostPool:
     """Is Copies, of a cache in the host's own memory."""
 
@@ -40,12 +35,12 @@ class HostPool:
 
     def __init__(self, cache: KvCache, size: int) -> None:
         """As many slots as `size` bytes hold; the system gives one its memory when it is first written."""
-        layers, _, width = slot_shape(cache)
-        self.page_bytes = page_size_bytes(cache)
+        shape = slot_shape(cache)
+        self.page_bytes = math.prod(shape)
         self.slots = size // self.page_bytes
         self.store_seconds = self.load_seconds = 0.0
         self._keys, self._values = halves(cache)
-        self._pool = reserved((self.slots, layers, 2, width), torch.uint8)
+        self._pool = reserved((self.slots, *shape), torch.uint8)
 
     def allocate(self) -> None:
         """Nothing is left: the system gives memory when it is written."""

@@ -9,6 +9,7 @@ The first slots are there at once, to be measured. The rest is pinned by a threa
 Ready: that takes the system seconds for each 10 GiB.
 """
 
+import math
 import threading
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from graphpod_runtime.cache.host_pool import MEASURED, halves, page_size_bytes, slot_shape
+from graphpod_runtime.cache.host_pool import MEASURED, halves, slot_shape
 from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE
 from graphpod_runtime.cache.kv import KvCache
 
@@ -47,11 +48,10 @@ class PinnedPool:
     def __init__(self, cache: KvCache, size: int, available: Callable[[], int]) -> None:
         """As many slots as `size` bytes hold, in whole slabs; few of them until `allocate` has run. RESERVE_BYTES of
         the host's `available` bytes stay free: pinning beyond a container's limit would not fail but end it."""
-        layers, _, width = slot_shape(cache)
-        self.page_bytes = page_size_bytes(cache)
+        self._shape = slot_shape(cache)
+        self.page_bytes = math.prod(self._shape)
         self.store_seconds = self.load_seconds = 0.0
         self.failed_allocations = 0
-        self._shape = layers, 2, width
         self._device = cache.device
         self._halves = halves(cache)
         self._size, self._available = size, available

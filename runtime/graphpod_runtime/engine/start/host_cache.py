@@ -1,10 +1,11 @@
 """The host tier of a start: its pool, and what a load costs against prefill by the clock of this start."""
 
 import logging
+import math
 
 from graphpod_policy import EngineConfig
 from graphpod_runtime.base.shapes import HOST
-from graphpod_runtime.cache.host_pool import HostPool, page_size_bytes
+from graphpod_runtime.cache.host_pool import HostPool, slot_shape
 from graphpod_runtime.cache.host_tier import HostCacheFailure, HostTier, LoadCosts
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pinned_pool import PinnedPool
@@ -24,7 +25,7 @@ def host_tier(
     size = config.features.host_cache_bytes
     if size is None:
         return None
-    if size < (page := page_size_bytes(cache)):
+    if size < (page := math.prod(slot_shape(cache))):
         counters.add("graphpod_host_cache_failures_total", reason=HostCacheFailure.Allocation)
         logger.warning("host KV cache: %d bytes hold no page, which takes %d: raise hostCache.size", size, page)
         return None
