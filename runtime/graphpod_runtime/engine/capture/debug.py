@@ -2,12 +2,15 @@
 
 GRAPHPOD_FAULT=<kind>:<phase>:<size>, or compile:<function>, makes one step of the start fail; several are separated by
 commas. GRAPHPOD_DEBUG names modes in which the engine runs slower and sees more, separated by commas, too.
+GRAPHPOD_ACCEPTANCE=<rate> or <rate>:<seed> scripts which drafts of speculative decoding count as right, for
+measurements over random weights. The texts are not the model's then.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from graphpod_policy import ExitCode, Phase
 from graphpod_runtime.base.failure import StartFailure
@@ -15,6 +18,7 @@ from graphpod_runtime.compiled.cache import Compiled
 
 FAULT = "GRAPHPOD_FAULT"
 DEBUG = "GRAPHPOD_DEBUG"
+ACCEPTANCE = "GRAPHPOD_ACCEPTANCE"
 
 
 class FaultKind(StrEnum):
@@ -54,12 +58,20 @@ class Mode(StrEnum):
 Fault = tuple[FaultKind, Phase, int] | tuple[FaultKind, Compiled]
 
 
+class Acceptance(NamedTuple):
+    """The share of all places of a text at which a draft counts as right, and what they are drawn by."""
+
+    rate: float
+    seed: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Switches:
     """What the environment asked for; the default is nothing."""
 
     faults: frozenset[Fault] = frozenset()
     modes: frozenset[Mode] = frozenset()
+    acceptance: Acceptance | None = None
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "Switches":
@@ -67,6 +79,7 @@ class Switches:
         return cls(
             frozenset(_fault(text) for text in _words(environment, FAULT)),
             frozenset(_mode(text) for text in _words(environment, DEBUG)),
+            _acceptance(environment.get(ACCEPTANCE, "")),
         )
 
     def fires(self, kind: FaultKind, *where: Phase | int | str) -> bool:
@@ -103,3 +116,19 @@ def _mode(text: str) -> Mode:
         raise StartFailure(
             ExitCode.SettingInvalid, f"{DEBUG}: {text!r} is no debug mode; choose from {', '.join(Mode)}"
         ) from error
+
+
+def _acceptance(text: str) -> Acceptance | None:
+    if not text:
+        return None
+    try:
+        rate, _, seed = text.partition(":")
+        found = Acceptance(float(rate), int(seed or 0))
+    except ValueError:
+        found = None
+    if found is None or not 0 <= found.rate <= 1 or not 0 <= found.seed < 1 << 32:
+        raise StartFailure(
+            ExitCode.SettingInvalid,
+            f"{ACCEPTANCE}: {text!r}: expected <rate> or <rate>:<seed> with a rate from 0 to 1, as 0.8:7",
+        )
+    return found

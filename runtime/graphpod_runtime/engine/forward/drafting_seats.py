@@ -26,6 +26,7 @@ from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN, Places, advance, read
+from graphpod_runtime.kernels.rows.scripted_acceptance import ScriptedAcceptance
 from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
 
 Numbers = NDArray[numpy.int64]
@@ -53,6 +54,8 @@ class DraftingSeats:
         """For steps of up to so many `rows`, read `into` static buffers; `slot_tokens` are those of the cache."""
         self._page_size, self._into, self._slot_tokens = page_size, into, slot_tokens
         self.proposer = proposer
+        self.script: ScriptedAcceptance | None = None
+        """A debug switch."""
         self._device = into.tokens.device
         count = 2 * rows
         self._state = torch.zeros(count, PAGES + into.tables.shape[1], dtype=torch.int64, device=self._device)
@@ -82,7 +85,7 @@ class DraftingSeats:
         real = read(self._state, self._seats, self._places, drafts, self._slot_tokens(), self._into)
         count = sum(widths)
         tokens, positions, slots, lengths, tables = (buffer[:count] for buffer in self._into)
-        proposed = None if found is None else found.any
+        proposed = None if found is None else found.any if self.script is None else torch.ones_like(found.any)
         self._step = _Step(self._seats, widths, self._places, tokens.clone(), real, proposed, decodes=True)
         starts, yields = torch.arange(count + 1), tuple(range(count))
         return Inputs(Phase.Decode, tokens, positions, slots, tables, lengths, starts, yields, in_place=True)
@@ -104,7 +107,8 @@ class DraftingSeats:
     def keep(self, tokens: Tensor) -> Runs | None:
         """`tokens` [rows] follow the rows of the pass. None behind prompts, which have one token each."""
         step = self._step
-        taken = advance(self._state, step.seats, step.places, step.tokens, step.real, tokens)
+        script = self.script if step.decodes else None
+        taken = advance(self._state, step.seats, step.places, step.tokens, step.real, tokens, script)
         return Runs(step.widths, taken, step.proposed) if step.decodes else None
 
     def landed(self, seated: Seated, tokens: Tensor) -> None:

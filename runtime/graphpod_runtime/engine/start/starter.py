@@ -64,6 +64,7 @@ from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
+from graphpod_runtime.engine.start.scripted_drafts import script
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
@@ -192,6 +193,7 @@ class Starter:
             config = replace(derived_limits.widest(asked, known, there), prefill_chunk=chunk_there(self._plan, known))
             device_state = DeviceState.made(config, place, model, chosen, derived_limits.rows(config, there))
             report.attention = Attention(device_state.attention.name, device_state.attention_because)
+            self._warn(script(switches.acceptance, device_state))
             plan = self._refined(facts_of(asked, device_state, known))
             config = replace(config, max_batch=derived_limits.batch(asked, known, plan))
         cache = None

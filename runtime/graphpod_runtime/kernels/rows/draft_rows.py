@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.kernels.rows.scripted_acceptance import ScriptedAcceptance
 from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
 
 TOKEN, LENGTH, ROOM, PAGES = 0, 1, 2, 3
@@ -66,10 +67,19 @@ def read(
     return real
 
 
-def advance(state: Tensor, seats: Tensor, places: Places, read: Tensor, real: Tensor, tokens: Tensor) -> Tensor:
+def advance(
+    state: Tensor,
+    seats: Tensor,
+    places: Places,
+    read: Tensor,
+    real: Tensor,
+    tokens: Tensor,
+    script: ScriptedAcceptance | None = None,
+) -> Tensor:
     """What a step gave: `tokens` [rows] follow those of its rows, which were `read` [rows], drafts among them. A draft
     is right when it is the token that follows the one before it; then the row of the draft counts, too. The token
-    behind the last right draft is the seat's latest now; one below 0, which is none, is kept as 0.
+    behind the last right draft is the seat's latest now; one below 0, which is none, is kept as 0. With a `script` that
+    says which drafts are right, and the text goes on by them.
 
     int64 [entries, width + 2]: the tokens behind each row of an entry, how many of its drafts had room, and how many of
     those were right.
@@ -77,8 +87,10 @@ def advance(state: Tensor, seats: Tensor, places: Places, read: Tensor, real: Te
     following, drafted = tokens[places.rows], read[places.rows][:, 1:]
     at = torch.arange(1, following.shape[1], device=tokens.device)
     verified = real[places.rows][:, 1:] & (at <= places.drafts[:, None])
-    right = (following[:, :-1] == drafted) & verified
-    accepted = right.long().cumprod(1).sum(1)
+    right = following[:, :-1] == drafted if script is None else script.right(seats, state[seats, LENGTH], len(at))
+    accepted = (right & verified).long().cumprod(1).sum(1)
+    if script is not None:
+        following = torch.cat((drafted.where(at <= accepted[:, None], following[:, :-1]), following[:, -1:]), 1)
     state[seats, TOKEN] = following.gather(1, accepted[:, None])[:, 0].clamp(min=0)
     state[seats, LENGTH] += accepted + 1
     return torch.cat((following, verified.sum(1, keepdim=True), accepted[:, None]), 1)

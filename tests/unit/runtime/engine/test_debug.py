@@ -4,7 +4,7 @@ import pytest
 
 from graphpod_policy import ExitCode, Phase
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
+from graphpod_runtime.engine.capture.debug import Acceptance, FaultKind, Mode, Switches
 
 
 def test_an_empty_environment_asks_for_nothing() -> None:
@@ -27,6 +27,11 @@ def test_several_faults_and_modes_are_separated_by_commas() -> None:
     assert switches.modes == {Mode.Eager, Mode.Addresses}
 
 
+def test_acceptance_is_a_rate_and_perhaps_a_seed() -> None:
+    assert Switches.read({"GRAPHPOD_ACCEPTANCE": "0.8"}).acceptance == Acceptance(0.8, 0)
+    assert Switches.read({"GRAPHPOD_ACCEPTANCE": "1:7"}).acceptance == Acceptance(1.0, 7)
+
+
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
@@ -34,6 +39,9 @@ def test_several_faults_and_modes_are_separated_by_commas() -> None:
         ({"GRAPHPOD_FAULT": "capture:decode:2,"}, "expected <kind>:<phase>:<size>"),
         ({"GRAPHPOD_FAULT": "compile:prefill:8"}, "compile:<function> with function one of before, mlp, after, piece"),
         ({"GRAPHPOD_FAULT": "compile:half"}, "compile:<function>"),
+        ({"GRAPHPOD_ACCEPTANCE": "1.5"}, "a rate from 0 to 1"),
+        ({"GRAPHPOD_ACCEPTANCE": "nan"}, "a rate from 0 to 1"),
+        ({"GRAPHPOD_ACCEPTANCE": "0.8:x"}, "expected <rate> or <rate>:<seed>"),
         ({"GRAPHPOD_DEBUG": "eager,slow"}, "'slow' is no debug mode; choose from eager"),
     ],
 )

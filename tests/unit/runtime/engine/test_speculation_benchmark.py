@@ -1,0 +1,19 @@
+"""The benchmark of speculative decoding, with a tiny model on this machine's CPU."""
+
+import json
+from pathlib import Path
+
+from benchmarks.speculation import Workload, run
+from graphpod_policy import CompileMode, Device
+from truth.models import small
+
+
+def test_every_method_is_measured_at_the_acceptance_that_is_set(tmp_path: Path) -> None:
+    folder = small("Qwen3ForCausalLM").folder(tmp_path)
+    found = run(Workload(folder, Device.Cpu, "float32", CompileMode.Nothing, 3, 1.0, 65, 8 << 20))
+    assert list(found["rows"]) == ["plain", "Ngram"]
+    assert found["rows"]["Ngram"]["acceptedShare"] == 1
+    assert found["rows"]["Ngram"]["tokensPerPass"] == 4
+    ratios = found["compared"]["Ngram"]
+    assert ratios["ideal"] == 4 / ratios["verifyOverDecode"]
+    assert json.loads(json.dumps(found)) == found
