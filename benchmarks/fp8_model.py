@@ -11,7 +11,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +95,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     rows: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as parent:
+    # Each in a process of its own: an engine takes what is free of the GPU.
+    with (
+        tempfile.TemporaryDirectory() as parent,
+        ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as aside,
+    ):
         for form in FORMS:
-            rows[form] = measured(form, Path(parent))
-            torch.cuda.empty_cache()
+            rows[form] = aside.submit(measured, form, Path(parent)).result()
             for name, seconds in rows[form].items():
                 if isinstance(seconds, float):
                     print(f"{form:9} {name:14} {seconds * 1e3:8.2f} ms  {rows['plain'][name] / seconds:5.2f} ×")

@@ -63,7 +63,9 @@ def test_serving_leaves_the_scratch_page_finite(started: Callable[..., Runner]) 
 
 @pytest.mark.parametrize(("value", "finite"), [(1000.0, True), (torch.nan, False)])
 def test_an_unwritten_slot_of_a_live_page_must_be_finite(place: Place, value: float, finite: bool) -> None:
-    """Why: attention gives NaN for NaN at masked positions too."""
+    """Why: attention gives NaN for NaN at masked positions too; on GPUs some of torch's kernels do."""
+    if place.device.type == "cuda" and not finite:
+        pytest.skip("which kernel torch takes depends on the GPU")
     cache = KvCache.allocate(SHAPE, 4, 4, torch.float32, place.device)
     cache.fill(torch.tensor([1, 2], device=place.device), value)
     attention = TorchAttention(SHAPE)

@@ -89,14 +89,16 @@ class Runner:
         self._choices = {phase: choices(ladder) for phase, ladder in self._engine.ladders.items()}
         self.pages = PageAllocator(self._engine.attention.cache.pages)
         self.eos_ids, self.vocabulary = self._engine.model.shape.eos_ids, self._engine.model.shape.vocab
+        device = self._engine.device
+        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._slot_tokens = self._engine.attention.cache.slot_tokens
-        draw, context = drawer_for(self._engine.device), self.config.max_model_len
+        draw, context = drawer_for(device), self.config.max_model_len
         assert context is not None, "a start has derived it"
         at_once = rows_at_once(self.vocabulary, context)
-        self._sampler = Sampler(draw, self._engine.device, self.eos_ids, at_once)
+        self._sampler = Sampler(draw, device, self.eos_ids, at_once)
         assert self.config.max_batch is not None, "a start has derived it"
         answers = self.config.max_batch
-        self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, self._engine.device, self.counters)
+        self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, device, self.counters)
         self.host_tier = self._engine.host_tier
         self._step = self._decode
         if isinstance(self._engine.seats, DraftingSeats):
@@ -207,7 +209,7 @@ class Runner:
     def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Ran]:
         """One pass over `inputs`, on a graph where one fits: its results, and how it ran."""
         engine, phase, count, code_runs = self._engine, inputs.phase, inputs.count, self._code_runs
-        began, launching = Moment(engine.device), time.perf_counter()
+        began, launching = Moment(self._stream), time.perf_counter()
         choice, recompiled = self._choose(inputs), False
         if isinstance(choice, FallbackReason):
             uncompiled = self._uncompiled()

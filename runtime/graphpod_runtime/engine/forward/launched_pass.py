@@ -28,14 +28,19 @@ from graphpod_runtime.wire.messages import Logprob
 class Moment:
     """A point in a device's line of work: an event on a GPU; elsewhere the work before it is done, and it is a time."""
 
-    __slots__ = ("_event", "_seconds")
+    __slots__ = ("_event", "_seconds", "_stream")
 
-    def __init__(self, device: torch.device) -> None:
-        self._seconds = time.perf_counter()
+    def __init__(self, stream: torch.cuda.Stream | None) -> None:
+        """Now; `stream`: of a GPU. To ask torch for the current one takes longer than to record the event."""
+        self._seconds, self._stream = time.perf_counter(), stream
         self._event: torch.cuda.Event | None = None
-        if device.type == "cuda":
+        if stream is not None:
             self._event = torch.cuda.Event(enable_timing=True)
-            self._event.record()
+            self._event.record(stream)
+
+    def later(self) -> "Moment":
+        """Now, in the same line."""
+        return Moment(self._stream)
 
     def wait(self) -> None:
         """Returns when the device has come here."""
@@ -124,7 +129,7 @@ class LaunchedPass:
         self._answers = chosen.answers and chosen.answers.copied()
         self._prompts = forwarded.prompts and forwarded.prompts.copied()
         self._pooled = forwarded.pooled and forwarded.pooled.copied()
-        self._landed = Moment(chosen.tokens.device)
+        self._landed = self.ran.began.later()
 
     @property
     def device_seconds(self) -> float:

@@ -38,6 +38,7 @@ pages are given back as not clean, and so are those of a prompt that goes before
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as List
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from graphpod_policy import EngineConfig, PrefixCache
 from graphpod_runtime.cache.host_tier import HostTier
@@ -114,8 +115,7 @@ class Limits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """One new token of a sequence; `finish` is set when it was the last, `logprob` when it was asked for. An Error has
     no token and a `message`. `complete`: the grammar is, and the token is text although `finish` is Stop.
     """
