@@ -52,10 +52,16 @@ class Series:
     name: str
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
+    dashed: bool = False
 
     @property
     def latest(self) -> float:
         return self.points[-1][1]
+
+    @property
+    def zero(self) -> bool:
+        """Throughout."""
+        return not any(value for _, value in self.points)
 
 
 def substituted(expr: str, variables: Mapping[str, str]) -> str:
@@ -82,10 +88,22 @@ def answer(prometheus: str, board: Board, panel: Panel, query: Query, span: Span
     return [one for one in found if one.points]
 
 
+def marked(prometheus: str, board: Board, span: Span) -> list[tuple[float, str]]:
+    """The moments that a board marks, in their order: Unix times within the span, and what happened."""
+    found = set()
+    for mark in board.marks:
+        query = Query(mark.expr, mark.legend)
+        expr = substituted(mark.expr, span.variables(board))
+        start = str(span.end - span.length)
+        result = _get(prometheus, "query_range", query=expr, start=start, end=str(span.end), step=str(span.step))
+        found |= {(at, one.name) for one in (_series(query, row) for row in result) for _, at in one.points}
+    return sorted((at, name) for at, name in found if span.end - span.length <= at <= span.end)
+
+
 def _series(query: Query, row: Mapping[str, Any]) -> Series:
     values = row.get("values") or [row["value"]]
     points = tuple((float(at), float(value)) for at, value in values if not math.isnan(float(value)))
-    return Series(called(query, row["metric"]), row["metric"], points)
+    return Series(called(query, row["metric"]), row["metric"], points, query.dashed)
 
 
 def _get(prometheus: str, verb: str, **words: str) -> list[dict[str, Any]]:

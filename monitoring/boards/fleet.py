@@ -1,6 +1,20 @@
 """The board of fleet and GPUs: what each pod holds and does, next to what its GPU reports."""
 
-from monitoring.boards.row import LOWEST, OF_SERVICES, Board, Kind, Panel, Query, Section, Tone, Unit, rate, selected
+from monitoring.boards.row import (
+    LOWEST,
+    OF_SERVICES,
+    POD_STARTS,
+    Board,
+    Kind,
+    Panel,
+    Query,
+    Section,
+    Tone,
+    Unit,
+    Word,
+    rate,
+    selected,
+)
 
 _IDLE = "Empty while no pass runs."
 _GPU = (
@@ -67,7 +81,8 @@ FLEET = Section(
         ),
         Panel(
             "Share of passes on a graph, by pod",
-            "Share of forward passes that replay a graph. A pod below the others runs another policy.",
+            "Share of forward passes that replay a graph. A pod below the others runs another policy. Below 90 % "
+            "(dashed) in decode: alert GraphpodReplayRatioLow.",
             Kind.Lines,
             Unit.Share,
             (
@@ -78,6 +93,7 @@ FLEET = Section(
                 ),
             ),
             _IDLE,
+            steps=((0.9, Tone.Good),),
         ),
         Panel(
             "Requests of each pod",
@@ -152,7 +168,7 @@ GPU = Section(
             (Query(_gpu("DCGM_FI_DEV_XID_ERRORS"), "{{pod}} GPU {{gpu}}"),),
             _GPU,
             steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
-            words=((0, "no fault"),),
+            words=(Word(0, "no fault", Tone.Good),),
         ),
     ),
 )
@@ -163,4 +179,5 @@ BOARD = Board(
     "What each pod holds and does, next to what its GPU reports.",
     OF_SERVICES,
     (FLEET, GPU),
+    (POD_STARTS,),
 )

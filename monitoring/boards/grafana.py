@@ -18,7 +18,7 @@ from grafana_foundation_sdk.models import common as shown
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from monitoring.boards.row import LOWEST, Board, Kind, Panel, Tone, Variable
+from monitoring.boards.row import LOWEST, Board, Kind, Mark, Panel, Tone, Variable
 
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG = "graphpod"
@@ -26,8 +26,11 @@ ALL = ".*"
 """The value of All: series without the label count, too."""
 HIDDEN = {"Time": True, "Value": True, "__name__": True}
 """Columns that a table of labels leaves out."""
+ZERO = model.MatcherConfig(id_val="byValue", options={"reducer": "allIsZero", "op": "gte", "value": 0})
+"""Series that are 0 throughout."""
 
 _COLOURED_BY_VALUE = (Kind.Number, Kind.Bars)
+_OF_TIME = (Kind.Lines, Kind.Stacked)
 
 Built = Any
 """A builder of the SDK: its panels have no common type but a protocol of one method."""
@@ -50,6 +53,8 @@ def render(board: Board) -> str:
     )
     for variable in board.variables:
         made.with_variable(_variable(variable))
+    for mark in board.marks:
+        made.annotation(_Marks(mark))
     number = 0
     for section in board.sections:
         number += 1
@@ -58,6 +63,20 @@ def render(board: Board) -> str:
             number += 1
             made.with_panel(_panel(panel).id(number))
     return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+class _Marks(model.AnnotationQuery):
+    """An annotation of Prometheus whose values are times. The SDK does not know its fields; it is its own builder."""
+
+    def __init__(self, mark: Mark) -> None:
+        super().__init__(mark.name, SOURCE, icon_color=Tone.Plain.value, expr=f"1000 * {mark.expr}")
+        self.title = mark.legend
+
+    def build(self) -> model.AnnotationQuery:
+        return self
+
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), "useValueForTime": True, "titleFormat": self.title, "step": "30s"}
 
 
 def _variable(variable: Variable) -> dashboard.QueryVariable:
@@ -79,21 +98,30 @@ def _panel(panel: Panel) -> Built:
     made = _KINDS[panel.kind]()
     made.title(panel.title).description(panel.description).datasource(SOURCE)
     made.unit(panel.unit.value).span(panel.width).height(panel.height)
-    if panel.quiet:
-        made.no_value(panel.quiet)
+    made.no_value(panel.why_empty)
     if panel.kind in _COLOURED_BY_VALUE or panel.steps:
         made.thresholds(_thresholds(panel))
     if panel.kind is Kind.Lines and panel.steps:
         dashed = common.GraphThresholdsStyleConfig().mode(shown.GraphThresholdsStyleMode.DASHED)
         made.thresholds_style(dashed).axis_soft_max(panel.steps[-1][0])
+    mode = model.FieldColorModeId.SHADES if panel.kind in _OF_TIME else model.FieldColorModeId.FIXED
     for pattern, tone in reversed(panel.tones):  # of two overrides the last counts
-        colour = model.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": tone.value})
+        colour = model.DynamicConfigValue(id_val="color", value={"mode": mode, "fixedColor": tone.value})
         made.override_by_regexp(f"/^(?:{pattern})$/", [colour])
+    if panel.kind in _OF_TIME:
+        out = model.DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": True, "viz": False})
+        made.with_override(ZERO, [out])
     if panel.words:
-        words = {f"{value:g}": model.ValueMappingResult(text=word) for value, word in panel.words}
+        words = {
+            f"{word.value:g}": model.ValueMappingResult(text=word.text, color=word.tone.value, index=place)
+            for place, word in enumerate(panel.words)
+        }
         made.mappings([model.ValueMap(options=words)])
     for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
         made.with_target(_target(panel, query.expr, query.legend, letter))
+        if query.dashed:
+            line = model.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [10, 10]})
+            made.override_by_query(letter, [line])
     return made
 
 
@@ -119,7 +147,7 @@ def _lines() -> Built:
     )
     tooltip = common.VizTooltipOptions().mode(shown.TooltipDisplayMode.MULTI).sort(shown.SortOrder.DESCENDING)
     made = timeseries.Panel().legend(legend.calcs(["lastNotNull"]).show_legend(True)).tooltip(tooltip)
-    return made.axis_soft_min(0).show_points(shown.VisibilityMode.AUTO)
+    return made.axis_soft_min(0).show_points(shown.VisibilityMode.AUTO).span_nulls(False)
 
 
 def _stacked() -> Built:
@@ -154,5 +182,5 @@ _KINDS = {
     Kind.Number: _number,
     Kind.Bars: _bars,
     Kind.Table: _table,
-    Kind.Timeline: lambda: statetimeline.Panel().show_value(shown.VisibilityMode.NEVER),
+    Kind.Timeline: lambda: statetimeline.Panel().show_value(shown.VisibilityMode.AUTO),
 }

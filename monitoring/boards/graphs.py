@@ -3,6 +3,7 @@
 from monitoring.boards.row import (
     LOWEST,
     OF_SERVICES,
+    POD_STARTS,
     STAGES,
     Board,
     Kind,
@@ -11,6 +12,8 @@ from monitoring.boards.row import (
     Section,
     Tone,
     Unit,
+    Word,
+    counted,
     quantiles,
     rate,
     selected,
@@ -30,6 +33,17 @@ def _most(counter: str) -> Query:
     return Query(f"topk by (phase) ({_SIZES}, {added} > 0)", "{{phase}} {{size}}")
 
 
+_STATES = (
+    Word(1, "Loading", Tone.Pale),
+    Word(2, "Capturing", Tone.Plain),
+    Word(3, "SelfChecking", Tone.Deep),
+    Word(4, "Ready", Tone.Good),
+    Word(5, "Failed", Tone.Bad),
+)
+_EACH = (f"{word.value:g} * " + selected("graphpod_warmup_state", f'state="{word.text}"') for word in _STATES)
+_STATE = f"sum by (namespace, pod) ({' or '.join(_EACH)})"
+"""Each pod's state as a number: of a state that it is not in, 0 is added."""
+
 STATE = Section(
     "State",
     (
@@ -48,9 +62,9 @@ STATE = Section(
             "The state of each pod's start over time: Loading, Capturing, SelfChecking, then Ready. Good: Ready.",
             Kind.Timeline,
             Unit.Count,
-            (Query(f"max by (namespace, pod, state) ({selected('graphpod_warmup_state')}) > 0", "{{pod}}: {{state}}"),),
+            (Query(_STATE, "{{pod}}"),),
             width=6,
-            tones=((".*: Ready", Tone.Good), (".*: Failed", Tone.Bad), (".*", Tone.Plain)),
+            words=_STATES,
         ),
         Panel(
             "Planned sizes captured",
@@ -108,7 +122,7 @@ CAPTURE = Section(
     (
         Panel(
             "Time to capture a size",
-            "Seconds to capture one size: mean, and what 95 % of the captures stay below, of the pods that run.",
+            "Seconds to capture one size: mean of all captures, and the slowest size, of the pods that run.",
             Kind.Bars,
             Unit.Seconds,
             (
@@ -118,9 +132,8 @@ CAPTURE = Section(
                     "{{phase}} {{policy}} mean",
                 ),
                 Query(
-                    "histogram_quantile(0.95, sum by (le, phase, policy) "
-                    f"({selected('graphpod_graph_capture_duration_seconds_bucket')}))",
-                    "{{phase}} {{policy}} p95",
+                    f"max by (phase, policy) ({selected('graphpod_graph_size_capture_seconds')})",
+                    "{{phase}} {{policy}} slowest",
                 ),
             ),
             "Empty if no phase has graphs.",
@@ -140,10 +153,11 @@ CAPTURE = Section(
             Unit.Bytes,
             (
                 Query(
-                    f"sum by (namespace, pod, phase, policy, kind) ({selected('graphpod_graph_memory_bytes')})",
+                    f"sum by (namespace, pod, phase, policy, kind) ({selected('graphpod_graph_memory_bytes')}) > 0",
                     "{{pod}} {{phase}} {{policy}} {{kind}}",
                 ),
             ),
+            "Empty if no phase has graphs.",
         ),
         Panel(
             "Captures, by result",
@@ -153,10 +167,11 @@ CAPTURE = Section(
             Unit.Count,
             (
                 Query(
-                    f"sum by (phase, policy, result) ({selected('graphpod_graph_captures_total')})",
+                    f"sum by (phase, policy, result) ({selected('graphpod_graph_captures_total')}) > 0",
                     "{{phase}} {{policy}} {{result}}",
                 ),
             ),
+            "Empty until the first capture.",
             tones=((".* error", Tone.Bad), (".* ok", Tone.Good)),
         ),
         Panel(
@@ -166,7 +181,7 @@ CAPTURE = Section(
             Unit.Count,
             (
                 Query(
-                    f"sum by (phase, reason) ({selected('graphpod_graph_capture_failures_total')})",
+                    counted(f"sum by (phase, reason) ({selected('graphpod_graph_capture_failures_total')})", "reason"),
                     "{{phase}} {{reason}}",
                 ),
             ),
@@ -179,10 +194,11 @@ CAPTURE = Section(
             Unit.Count,
             (
                 Query(
-                    f"sum by (phase, policy, result) ({selected('graphpod_graph_selfchecks_total')})",
+                    f"sum by (phase, policy, result) ({selected('graphpod_graph_selfchecks_total')}) > 0",
                     "{{phase}} {{policy}} {{result}}",
                 ),
             ),
+            "Empty until the self-check.",
             tones=((".* failed", Tone.Bad), (".* passed", Tone.Good)),
         ),
     ),
@@ -193,7 +209,8 @@ REPLAY = Section(
     (
         Panel(
             "Share of passes on a graph",
-            "Share of forward passes that replay a graph. Good: near 100 % where the policy is not Disabled.",
+            "Share of forward passes that replay a graph. Good: near 100 % where the policy is not Disabled. Below "
+            "90 % (dashed) in decode: alert GraphpodReplayRatioLow.",
             Kind.Lines,
             Unit.Share,
             (
@@ -204,6 +221,7 @@ REPLAY = Section(
                 ),
             ),
             _IDLE,
+            steps=((0.9, Tone.Good),),
         ),
         Panel(
             "Passes, by policy",
@@ -347,4 +365,5 @@ BOARD = Board(
     "Which graphs run, what they cost to capture, and how often they are replayed.",
     OF_SERVICES,
     (STATE, CAPTURE, REPLAY, LADDER),
+    (POD_STARTS,),
 )

@@ -1,6 +1,6 @@
 """The board of the operator: the services it manages, its queue, and its talk with the API server."""
 
-from monitoring.boards.row import LOWEST, Board, Kind, Panel, Query, Section, Tone, Unit, Variable
+from monitoring.boards.row import LOWEST, Board, Kind, Mark, Panel, Query, Section, Tone, Unit, Variable, counted
 from monitoring.rules.operator import CONTROLLER, LEASE
 
 _HERE = 'namespace=~"$namespace"'
@@ -115,14 +115,17 @@ SERVICES = Section(
         ),
         Panel(
             "Policies that became weaker than planned",
-            "Times since the operator started, from the planned to the effective policy. Good: 0.",
+            "Times since the operator started: the phase, its planned policy, and the effective one. Good: none.",
             Kind.Bars,
             Unit.Count,
             (
                 Query(
-                    "sum by (phase, planned, effective) "
-                    f"(graphpod_operator_policy_degradations_total{{{_HERE}}} {_MINE})",
-                    "{{phase}} {{planned}} to {{effective}}",
+                    counted(
+                        "sum by (phase, planned, effective) "
+                        f"(graphpod_operator_policy_degradations_total{{{_HERE}}} {_MINE})",
+                        "planned",
+                    ),
+                    "{{phase}} {{planned}} {{effective}}",
                 ),
             ),
             width=12,
@@ -130,17 +133,21 @@ SERVICES = Section(
         ),
         Panel(
             "Time from a change to Ready",
-            "Until a new or changed service is Ready, of all services since the operator started: 50 % (p50) and 95 % "
+            "Until a new or changed service is Ready, of all services since the operator started: the mean, and 95 % "
             "(p95) took less.",
             Kind.Bars,
             Unit.Seconds,
-            tuple(
+            (
                 Query(
-                    f"histogram_quantile({share:g}, sum by (le) "
+                    f"sum(graphpod_operator_time_to_ready_seconds_sum{{{_HERE}}})"
+                    f" / sum(graphpod_operator_time_to_ready_seconds_count{{{_HERE}}})",
+                    "mean",
+                ),
+                Query(
+                    "histogram_quantile(0.95, sum by (le) "
                     f"(graphpod_operator_time_to_ready_seconds_bucket{{{_HERE}}}))",
-                    f"p{share * 100:g}",
-                )
-                for share in (0.5, 0.95)
+                    "p95",
+                ),
             ),
             "Empty until a service got Ready that this operator saw from its beginning.",
             width=12,
@@ -305,4 +312,16 @@ BOARD = Board(
     "The services that the operator manages, its queue, and its requests to the API server.",
     (Variable("namespace", "graphpod_operator_build_info, namespace"),),
     (SERVICES, QUEUE, API),
+    (
+        Mark(
+            "Starts of operators",
+            f"max by (namespace, pod) (process_start_time_seconds{{{_HERE}}} {_MINE})",
+            "start of operator {{pod}}",
+        ),
+        Mark(
+            "Starts of pods",
+            "max by (namespace, pod) (process_start_time_seconds and on (job, instance) graphpod_build_info)",
+            "start of {{namespace}}/{{pod}}",
+        ),
+    ),
 )

@@ -2,6 +2,7 @@
 
 from monitoring.boards.row import (
     OF_SERVICES,
+    POD_STARTS,
     Board,
     Kind,
     Panel,
@@ -210,19 +211,23 @@ DRAFTS = Section(
             _NO_DRAFTS,
         ),
         Panel(
-            "Passes with drafts, and tokens without",
-            "Decode passes a second that verified drafts, and tokens a second decoded without them. Batch: more "
-            "requests ran than drafts pay for. Grammar: the mask needs the token before. NothingFound: the text had "
-            "no match. Room: one token was left, or no page.",
+            "Passes with drafts",
+            "Decode passes a second that verified drafts.",
             Kind.Lines,
             Unit.PerSecond,
-            (
-                Query(f"sum by (method) ({rate('graphpod_speculation_passes_total')})", "{{method}} passes"),
-                Query(
-                    f"sum by (reason) ({rate('graphpod_speculation_plain_rows_total')})", "tokens without: {{reason}}"
-                ),
-            ),
+            (Query(f"sum by (method) ({rate('graphpod_speculation_passes_total')})", "{{method}}"),),
             _NO_DRAFTS,
+        ),
+        Panel(
+            "Tokens without drafts, by reason",
+            "Tokens a second that were decoded without drafts. Batch: more requests ran than drafts pay for. Grammar: "
+            "the mask needs the token before. NothingFound: the text had no match. Room: one token was left, or no "
+            "page.",
+            Kind.Stacked,
+            Unit.TokensPerSecond,
+            (Query(f"sum by (reason) ({rate('graphpod_speculation_plain_rows_total')})", "{{reason}}"),),
+            _NO_DRAFTS,
+            width=12,
         ),
         Panel(
             "Largest batch with drafts",
@@ -231,7 +236,7 @@ DRAFTS = Section(
             Unit.Count,
             (Query(f"max by (namespace, pod) ({selected('graphpod_speculation_max_batch')})", "{{pod}}"),),
             _NO_DRAFTS,
-            width=24,
+            width=12,
         ),
     ),
 )
@@ -242,4 +247,5 @@ BOARD = Board(
     "What clients ask for, and what that costs passes, grammars, drafts and traces.",
     OF_SERVICES,
     (ASKED, PASSES, GRAMMARS, DRAFTS),
+    (POD_STARTS,),
 )

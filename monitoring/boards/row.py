@@ -12,6 +12,10 @@ COLUMNS = 24
 
 UNSCRAPED = "Empty only if Prometheus does not scrape what is chosen above."
 """Of a panel whose series exist from the start."""
+INTERPOLATED = (
+    "Quantiles (p50, p95, p99) lie between two bounds of a histogram: of few values they may be above the largest one."
+)
+"""Of a panel with quantiles."""
 
 
 class Kind(StrEnum):
@@ -25,7 +29,7 @@ class Kind(StrEnum):
     Table = "table"
     """One row a series: its labels, and no value."""
     Timeline = "timeline"
-    """One band a series while it exists."""
+    """One band a series; its values have words."""
 
 
 class Unit(StrEnum):
@@ -51,6 +55,10 @@ class Tone(StrEnum):
     Bad = "red"
     Plain = "blue"
     """Neither good nor bad."""
+    Pale = "super-light-blue"
+    """Before Plain."""
+    Deep = "dark-blue"
+    """After Plain."""
 
 
 LOWEST = -math.inf
@@ -62,6 +70,17 @@ class Query:
 
     expr: str
     legend: str
+    dashed: bool = False
+    """Whether its lines are what others are held against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What stands in place of a value, and the colour of that."""
+
+    value: float
+    text: str
+    tone: Tone
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +97,11 @@ class Panel:
     """Of COLUMNS."""
     height: int = 8
     tones: tuple[tuple[str, Tone], ...] = ()
-    """Colours of series by a regular expression of the whole name; the first that matches counts."""
+    """Colours of series by a regular expression of the whole name; the first that matches counts. Several lines of one
+    colour get shades of it."""
     steps: tuple[tuple[float, Tone], ...] = ()
     """From each value on its tone, in ascending order; below the first Plain. Lines get a dashed line at each."""
-    words: tuple[tuple[float, str], ...] = ()
-    """What stands in place of a value."""
+    words: tuple[Word, ...] = ()
 
     def tone(self, name: str, value: float) -> Tone | None:
         """Of a series of this name whose latest value is this; None if nothing is said about it."""
@@ -93,7 +112,17 @@ class Panel:
     @property
     def description(self) -> str:
         """As Grafana shows it at the panel's title."""
-        return f"{self.means} {self.quiet or UNSCRAPED}"
+        return " ".join((self.means, *([INTERPOLATED] if self.interpolated else []), self.why_empty))
+
+    @property
+    def why_empty(self) -> str:
+        """What stands in place of data."""
+        return self.quiet or UNSCRAPED
+
+    @property
+    def interpolated(self) -> bool:
+        """Whether it shows quantiles of histograms."""
+        return any("histogram_quantile" in query.expr for query in self.queries)
 
     @property
     def instant(self) -> bool:
@@ -116,6 +145,15 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """Moments that every line of time is marked with: the values of `expr` are Unix times in seconds."""
+
+    name: str
+    expr: str
+    legend: str
+
+
+@dataclass(frozen=True, slots=True)
 class Board:
     """`name`: of its file and ConfigMap; its uid is `graphpod-NAME`."""
 
@@ -124,6 +162,7 @@ class Board:
     description: str
     variables: tuple[Variable, ...]
     sections: tuple[Section, ...]
+    marks: tuple[Mark, ...]
 
     def panels(self) -> Iterator[Panel]:
         """Every panel, in the board's order."""
@@ -151,8 +190,21 @@ def selected(metric: str, more: str = "") -> str:
     return f"{metric}{{{SERVICE}{',' + more if more else ''}}}"
 
 
+POD_STARTS = Mark(
+    "Starts of pods",
+    f"max by (namespace, pod) ({selected('process_start_time_seconds')} and on (job, instance) graphpod_build_info)",
+    "start of {{namespace}}/{{pod}}",
+)
+"""A rollout, a restart or a new replica."""
+
+
 def rate(metric: str, more: str = "") -> str:
     return f"rate({selected(metric, more)}[$__rate_interval])"
+
+
+def counted(expr: str, label: str) -> str:
+    """Counts above 0, or one of 0 whose `label` is `none`."""
+    return f'({expr}) > 0 or label_replace(sum({expr}) == 0, "{label}", "none", "", "")'
 
 
 def quantiles(histogram: str, by: str = "", shown: tuple[float, ...] = (0.5, 0.95, 0.99)) -> tuple[Query, ...]:

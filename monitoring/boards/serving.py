@@ -3,6 +3,7 @@
 from monitoring.boards.row import (
     LOWEST,
     OF_SERVICES,
+    POD_STARTS,
     Board,
     Kind,
     Panel,
@@ -37,9 +38,19 @@ def _answered(window: str) -> str:
     )
 
 
-def _left(good: str, share: float) -> str:
-    """What is left of a budget when so much is good and `share` may be bad: 1 is all of it, below 0 is overspent."""
-    return f"1 - (1 - ({good})) / {share:g}"
+def _spent(good: str, share: float) -> str:
+    """What is spent of a budget when so much is good and `share` may be bad: 1 is all of it."""
+    return f"(1 - ({good})) / {share:g}"
+
+
+_OF_SERVICE = 'namespace=~"$namespace",inferenceservice=~"$inferenceservice"'
+
+
+def _objective(name: str, bound: str) -> Query:
+    """What each service is held against: its own objective, or else the default."""
+    own = f'graphpod_operator_objective_seconds{{{_OF_SERVICE},objective="{name}"}}'
+    default = f"{by(SERVICE, 'max')} ({selected('graphpod_build_info')}) * {float(bound):g}"
+    return Query(f"{by(SERVICE, 'max')} ({own}) or {default}", "{{namespace}}/{{inferenceservice}} objective", True)
 
 
 OBJECTIVES = Section(
@@ -48,7 +59,7 @@ OBJECTIVES = Section(
         Panel(
             "Share within the objective",
             "First tokens (TTFT) and gaps between tokens within spec.slo, by default 1 s and 50 ms: goal 99 %. "
-            "Requests with an answer: goal 99.9 %. spec.slo counts if the recording rules are installed.",
+            "Requests with an answer: goal 99.9 % (both dashed). spec.slo counts if the recording rules are installed.",
             Kind.Lines,
             Unit.Share,
             (
@@ -58,25 +69,26 @@ OBJECTIVES = Section(
             ),
             _IDLE,
             width=16,
+            steps=((0.99, Tone.Good), (0.999, Tone.Good)),
         ),
         Panel(
-            "Error budget left",
-            "Of the time shown. 100 %: nothing failed. 0 %: as much failed as the goal allows. -200 %: that and twice "
-            "as much again. Below 0 the objective is missed.",
+            "Error budget spent",
+            "Within the time shown. 0 %: nothing failed. 100 %: as much failed as the goal allows. 300 %: three times "
+            "as much. Above 100 % the objective is missed.",
             Kind.Number,
             Unit.Share,
             (
                 Query(
-                    _left(_within("ttft", _TTFT, TTFT_BOUND, "$__range"), 0.01),
+                    _spent(_within("ttft", _TTFT, TTFT_BOUND, "$__range"), 0.01),
                     "{{namespace}}/{{inferenceservice}} TTFT",
                 ),
                 Query(
-                    _left(_within("itl", _ITL, ITL_BOUND, "$__range"), 0.01), "{{namespace}}/{{inferenceservice}} gaps"
+                    _spent(_within("itl", _ITL, ITL_BOUND, "$__range"), 0.01), "{{namespace}}/{{inferenceservice}} gaps"
                 ),
-                Query(_left(_answered("$__range"), 0.001), "{{namespace}}/{{inferenceservice}} answered"),
+                Query(_spent(_answered("$__range"), 0.001), "{{namespace}}/{{inferenceservice}} answered"),
             ),
             _IDLE,
-            steps=((LOWEST, Tone.Bad), (0, Tone.Good)),
+            steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
         ),
     ),
 )
@@ -85,12 +97,13 @@ LATENCY = Section(
     "Latency",
     (
         Panel(
-            "Time to first token", "From receiving a request to its first token. p50: half of the requests took less.",
-            Kind.Lines, Unit.Seconds, quantiles(_TTFT), _IDLE,
+            "Time to first token", "From receiving a request to its first token. p50: half of the requests took less. "
+            "Dashed: the objective.", Kind.Lines, Unit.Seconds, (*quantiles(_TTFT), _objective("ttft", TTFT_BOUND)),
+            _IDLE,
         ),
         Panel(
-            "Gaps between tokens", "Each gap counts: p99 shows single stalls.", Kind.Lines, Unit.Seconds,
-            quantiles(_ITL), _IDLE,
+            "Gaps between tokens", "Each gap counts: p99 shows single stalls. Dashed: the objective.", Kind.Lines,
+            Unit.Seconds, (*quantiles(_ITL), _objective("itl", ITL_BOUND)), _IDLE,
         ),
         Panel(
             "Time of a whole request", "From receiving a request to its last token.", Kind.Lines, Unit.Seconds,
@@ -175,10 +188,12 @@ LOAD = Section(
         ),
         Panel(
             "KV cache in use",
-            "Share of the KV pages that requests hold. At 100 % requests wait or are preempted.",
+            "Share of the KV pages that requests hold. At 100 % requests wait or are preempted. Above 95 % (dashed) "
+            "with preemptions: alert GraphpodKVCacheSaturated.",
             Kind.Lines,
             Unit.Share,
             (Query(f"max by (namespace, pod) ({selected('graphpod_kv_cache_usage_ratio')})", "{{pod}}"),),
+            steps=((0.95, Tone.Bad),),
         ),
         Panel(
             "Hits of the prefix cache",
@@ -303,4 +318,5 @@ BOARD = Board(
     "What clients get, against the objectives, and what holds them up.",
     OF_SERVICES,
     (OBJECTIVES, LATENCY, LOAD, HOST_CACHE),
+    (POD_STARTS,),
 )

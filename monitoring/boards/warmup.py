@@ -1,6 +1,19 @@
 """The board of warm-up's cost: seconds and bytes by stage and size, cold against cached, and restarts."""
 
-from monitoring.boards.row import LOWEST, OF_SERVICES, STAGES, Board, Kind, Panel, Query, Section, Tone, Unit, selected
+from monitoring.boards.row import (
+    LOWEST,
+    OF_SERVICES,
+    POD_STARTS,
+    STAGES,
+    Board,
+    Kind,
+    Panel,
+    Query,
+    Section,
+    Tone,
+    Unit,
+    selected,
+)
 
 _STAGES = "graphpod_startup_stage_duration_seconds"
 _OF_GRAPHS = 'stage=~"Compile|PrefillCapture|DecodeMeasure|DecodeCapture|SelfCheck"'
@@ -155,4 +168,5 @@ BOARD = Board(
     "Seconds and bytes of a start by stage and size, cold against cached, and restarts.",
     OF_SERVICES,
     (START, GRAPHS),
+    (POD_STARTS,),
 )

@@ -8,8 +8,10 @@ from matplotlib import pyplot as plt
 
 from monitoring.boards import BOARDS
 from monitoring.boards.asking import Series, Span
-from monitoring.boards.picture import BARS, NAMED, draw, draw_panel, text
-from monitoring.boards.row import Kind, Panel, Query, Tone, Unit
+from monitoring.boards.drawn_panel import BARS, NAMED, Time, colours, draw_panel, runs
+from monitoring.boards.picture import Data, draw
+from monitoring.boards.row import Kind, Panel, Query, Tone, Unit, Word
+from monitoring.boards.value_text import text
 
 SPAN = Span(end=100.0, length=60.0, scrape=15.0)
 LINES = Panel("Ratio", "What it is.", Kind.Lines, Unit.Share, (Query("up", "{{pod}}"),))
@@ -22,7 +24,7 @@ def series(name: str, *values: float) -> Series:
 def texts(panel: Panel, *shown: Series) -> str:
     """Everything that a panel writes."""
     figure, axes = plt.subplots()
-    draw_panel(axes, panel, list(shown), SPAN)
+    draw_panel(axes, panel, list(shown), Time(SPAN))
     figure.canvas.draw()
     words = [one.get_text() for one in figure.findobj(plt.Text)]
     plt.close(figure)
@@ -43,21 +45,63 @@ def test_a_panel_writes_its_title_its_meaning_and_each_latest_value() -> None:
 
 
 def test_series_that_are_left_out_are_counted() -> None:
-    many = [series(f"pod-{number}", float(number)) for number in range(NAMED + BARS)]
+    many = [series(f"pod-{number}", float(number)) for number in range(1, NAMED + BARS + 1)]
     assert f"and {BARS} smaller ones" in texts(LINES, *many)
-    assert f"and {NAMED} more, each 800% or less" in texts(replace(LINES, kind=Kind.Bars), *many)
+    assert f"and {NAMED} more, each 900% or less" in texts(replace(LINES, kind=Kind.Bars), *many)
 
 
 def test_zero_is_seen_and_a_limit_is_named() -> None:
     assert "0 all the time" in texts(LINES, series("a", 0, 0))
     assert "limit 90%" in texts(replace(LINES, steps=((0.9, Tone.Bad),)), series("a", 0.5))
+    assert "goal 90%" in texts(replace(LINES, steps=((0.9, Tone.Good),)), series("a", 0.5))
+
+
+@pytest.mark.parametrize("kind", [Kind.Lines, Kind.Stacked])
+def test_a_legend_counts_the_series_that_are_0_and_names_the_others(kind: Kind) -> None:
+    written = texts(replace(LINES, kind=kind), series("a", 0.5), series("b", 0), series("c", 0, 0))
+    assert "a: 50%" in written
+    assert "and 2 that are 0 throughout" in written
+    assert "b:" not in written
+
+
+def test_a_line_is_parted_where_samples_are_missing() -> None:
+    gap = Series("a", {}, ((0, 1), (1, 1), (5, 1), (6, 1), (9, 1)))
+    assert [[at for at, _ in run] for run in runs(gap, 1.0)] == [[0, 1], [5, 6], [9]]
+    figure, axes = plt.subplots()
+    draw_panel(axes, LINES, [gap], Time(SPAN))
+    assert [len(line.get_xdata()) for line in axes.lines] == [2, 2, 1]
+    plt.close(figure)
+
+
+def test_series_of_one_tone_have_different_colours_and_so_have_all_others() -> None:
+    toned = replace(LINES, tones=(("stop|length", Tone.Good),))
+    names = ("stop", "length", "a", "b", "c")
+    assert len({str(colour) for colour in colours(toned, [series(name, 1) for name in names])}) == len(names)
+    many = [series(str(number), 1) for number in range(NAMED)]
+    assert len(set(colours(LINES, many))) == NAMED
+
+
+def test_a_moment_is_marked_in_every_line_of_time_and_named_once(tmp_path: Path) -> None:
+    figure, axes = plt.subplots()
+    draw_panel(axes, LINES, [series("a", 1)], Time(SPAN, [(70.0, "start of x")]))
+    assert list(axes.lines[-1].get_xdata()) == [-30, -30]
+    plt.close(figure)
+
+
+def test_a_band_has_a_colour_for_each_state() -> None:
+    words = (Word(1, "Loading", Tone.Pale), Word(2, "Ready", Tone.Good), Word(3, "Failed", Tone.Bad))
+    written = texts(replace(LINES, kind=Kind.Timeline, words=words), series("pod-1", 1, 2, 2))
+    assert {"  pod-1", "Loading", "Ready"} <= set(written.split("\n"))
+    assert "Failed" not in written
 
 
 def test_a_word_stands_in_place_of_a_value() -> None:
-    assert "no fault  gpu" in texts(replace(LINES, kind=Kind.Number, words=((0, "no fault"),)), series("gpu", 0))
+    assert "no fault  gpu" in texts(
+        replace(LINES, kind=Kind.Number, words=(Word(0, "no fault", Tone.Good),)), series("gpu", 0)
+    )
 
 
 def test_a_board_of_every_kind_is_drawn_without_data_and_with_a_note(tmp_path: Path) -> None:
     board = BOARDS[0]
-    file = draw(board, {panel: [] for panel in board.panels()}, SPAN, tmp_path / "x.png", {"Replay": "made up"})
+    file = draw(board, Data({panel: [] for panel in board.panels()}), SPAN, tmp_path / "x.png", {"Replay": "made up"})
     assert file.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,33 @@
+"""A value as people read it."""
+
+from monitoring.boards.row import Unit
+
+SUFFIXES = {
+    Unit.PerSecond: "/s",
+    Unit.RequestsPerSecond: " req/s",
+    Unit.TokensPerSecond: " tok/s",
+    Unit.Tokens: " tok",
+}
+"""After a number of so many."""
+
+
+def text(value: float, unit: Unit) -> str:
+    """The value with its unit."""
+    if unit is Unit.Share:
+        return f"{value:,.0%}" if value == 0 or abs(value) >= 1 else f"{_plain(value * 100)}%"
+    if unit is Unit.Seconds:
+        return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
+    if unit in (Unit.Bytes, Unit.BytesPerSecond):
+        return _bytes(value) + ("/s" if unit is Unit.BytesPerSecond else "")
+    if unit is Unit.Watts:
+        return f"{value:.4g} W"
+    return f"{value:.4g}{SUFFIXES.get(unit, '')}"
+
+
+def _bytes(value: float) -> str:
+    return f"{value / 2**30:.4g} GiB" if abs(value) >= 2**30 else f"{value / 2**20:.4g} MiB"
+
+
+def _plain(value: float) -> str:
+    """Three digits, and no exponent."""
+    return f"{float(f'{value:.3g}'):.12f}".rstrip("0").rstrip(".")
