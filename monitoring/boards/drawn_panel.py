@@ -86,7 +86,7 @@ def height(panel: Panel, series: list[Series]) -> float:
             Kind.Stacked: 2.1 + LINE * _legend_lines(panel, series),
             Kind.Number: 0.3 + 0.28 * len(series),
             Kind.Bars: 0.4 + 0.24 * min(max(len(series), 3), BARS),
-            Kind.Table: 0.2 + 0.22 * (1 + len(series)),
+            Kind.Table: 0.5 + 0.25 * (1 + len(series)),
             Kind.Timeline: 0.6 + 0.3 * max(len(series), 2) + 2 * LINE,
         }[panel.kind]
     )

@@ -29,7 +29,7 @@ _SIZES = 8
 
 def _most(counter: str) -> Query:
     """A counter of sizes, within the time shown: the largest of each phase."""
-    added = f"sum by (phase, size) (increase({selected(counter)}[$__range]))"
+    added = f"round(sum by (phase, size) (increase({selected(counter)}[$__range])))"  # increase() extrapolates
     return Query(f"topk by (phase) ({_SIZES}, {added} > 0)", "{{phase}} {{size}}")
 
 

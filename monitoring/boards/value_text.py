@@ -1,5 +1,7 @@
 """A value as people read it."""
 
+import math
+
 from monitoring.boards.row import Unit
 
 SUFFIXES = {
@@ -25,7 +27,8 @@ def text(value: float, unit: Unit) -> str:
 
 
 def _bytes(value: float) -> str:
-    return f"{value / 2**30:.4g} GiB" if abs(value) >= 2**30 else f"{value / 2**20:.4g} MiB"
+    power = min(int(math.log2(abs(value)) // 10), 3) if abs(value) >= 1 else 0
+    return f"{value / 2 ** (10 * power):.4g} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
 def _plain(value: float) -> str:

@@ -39,6 +39,15 @@ def test_a_share_is_always_a_percentage(value: float, shown: str) -> None:
     assert text(value, Unit.Share) == shown
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0 B"), (512, "512 B"), (1536, "1.5 KiB"), (29.75 * 2**20, "29.75 MiB"), (2**40, "1024 GiB")],
+)
+def test_bytes_have_the_unit_of_their_size(value: float, shown: str) -> None:
+    assert text(value, Unit.Bytes) == shown
+    assert text(value, Unit.BytesPerSecond) == f"{shown}/s"
+
+
 def test_a_panel_writes_its_title_its_meaning_and_each_latest_value() -> None:
     written = texts(LINES, series("a", 0.5, 0.25))
     assert {"Ratio", "What it is.", "a: 25%"} <= set(written.split("\n"))
