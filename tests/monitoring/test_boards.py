@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from monitoring.boards import BOARDS, fleet
-from monitoring.boards.asking import Series, answer
+from monitoring.boards.asking import Series, answer, marked
 from monitoring.boards.picture import data, draw
 from monitoring.boards.row import Board, Panel, Query
 from monitoring.rules import RECORDINGS, objectives
 from tests.monitoring import dcgm
 from tests.monitoring.conftest import Watched
+from tests.monitoring.engine import CLIENTS, ROUNDS
 
 pytestmark = pytest.mark.slow
 """`make monitoring` runs them: Prometheus is built for them, and they take minutes."""
@@ -69,6 +70,22 @@ def test_first_tokens_within_the_objective_are_those_of_the_engines_own_histogra
     good = exposed(watched, "graphpod_time_to_first_token_seconds_bucket", le="1.0")
     assert exposed(watched, "graphpod_time_to_first_token_seconds_count") == watched.load.answers
     assert shown.latest == pytest.approx(good / watched.load.answers)
+
+
+def test_the_answers_for_a_prompt_are_those_that_the_load_asked_for(watched: Watched) -> None:
+    """Each client sends a plain prompt and one with a schema a round; every second of the latter wants two answers."""
+    (shown,) = latest(watched, "requests", "Answers for a prompt")
+    assert watched.load.answers == 5 * ROUNDS * CLIENTS / 2
+    assert shown.latest == pytest.approx(watched.load.answers / (2 * ROUNDS * CLIENTS))
+
+
+def test_starts_of_pods_are_marked_where_they_are_within_the_time_shown(watched: Watched) -> None:
+    board = next(one for one in BOARDS if one.name == "serving")
+    started = exposed(watched, "process_start_time_seconds")
+    assert marked(watched.prometheus.url, board, watched.span) == []
+    since = replace(watched.span, length=watched.span.end - started + 60)
+    ((moment, what),) = marked(watched.prometheus.url, board, since)
+    assert (moment, what) == (pytest.approx(started), "start of demo/smollm2-1")
 
 
 def test_the_services_of_the_operators_board_are_those_of_the_cluster(watched: Watched) -> None:

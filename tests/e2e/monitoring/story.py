@@ -39,11 +39,12 @@ class Shown:
 
 @dataclass
 class Story:
-    """Everything in its order. `quiet` is every panel before any request, `panels` after everything."""
+    """Everything in its order. `quiet` is every panel before any request, `panels` and `marks` are after everything."""
 
     steps: list[Step] = field(default_factory=list)
     quiet: list[Shown] = field(default_factory=list)
     panels: list[Shown] = field(default_factory=list)
+    marks: list[tuple[float, str]] = field(default_factory=list)
 
     def step(self, command: str, work: Callable[[], object]) -> str:
         """What it printed."""
@@ -66,6 +67,7 @@ class Story:
                 "emptyBeforeTraffic": sum(not one.filled for one in self.quiet),
                 "steps": [asdict(one) for one in self.steps],
                 "panels": [asdict(one) for one in self.panels],
+                "marks": [what for _, what in self.marks],
                 "emptyPanelsBeforeTraffic": [asdict(one) for one in self.quiet if not one.filled],
             }
             Path(path).write_text(json.dumps(found, indent=2) + "\n")

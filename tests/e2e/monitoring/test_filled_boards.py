@@ -23,7 +23,7 @@ from demo.chart import NAMESPACE as SYSTEM
 from demo.local import Testbed
 from demo.service import EXAMPLE, NAME, NAMESPACE, wait_condition, wait_rollout
 from monitoring.boards import BOARDS, fleet
-from monitoring.boards.asking import Span
+from monitoring.boards.asking import Span, marked
 from monitoring.boards.picture import data, draw
 from stubs.collector import Collector
 from testbed import Cluster
@@ -178,6 +178,7 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
         eventually(lambda: prometheus.value("sum(graphpod_requests_running)") == 0)
         whole = span()
         made.panels = list(shown(prometheus.url, whole))
+        made.marks = marked(prometheus.url, BOARDS[0], whole)
         made.write()
         if pictures := os.environ.get(PICTURES):
             for board in BOARDS:
@@ -193,6 +194,10 @@ def test_a_panel_that_is_empty_before_any_request_says_why(story: Story) -> None
     empty = [one for one in story.quiet if not one.filled]
     assert empty != []
     assert [one for one in empty if not one.why_empty.startswith("Empty")] == []
+
+
+def test_the_rollout_is_marked(story: Story) -> None:
+    assert len([what for _, what in story.marks if what.startswith(f"start of {NAMESPACE}/{NAME}-")]) == 1
 
 
 def test_the_fault_and_the_rollout_are_in_the_numbers(story: Story) -> None:

@@ -1,5 +1,6 @@
 """A Prometheus that is not there, or is something else."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import pytest
 
 from monitoring import __main__ as command
 from monitoring.boards import BOARDS
-from monitoring.boards.asking import NoPrometheus, Span, answer
+from monitoring.boards.asking import NoPrometheus, Span, answer, marked
 
 SPAN = Span(end=100.0, length=60.0, scrape=15.0)
 PANEL = next(BOARDS[0].panels())
@@ -46,6 +47,16 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 def test_what_is_no_prometheus_is_an_error_with_its_url(status: int, body: bytes) -> None:
     with answering(status, body) as url, pytest.raises(NoPrometheus, match=f"^{url} does not answer as a Prometheus"):
         answer(url, BOARDS[0], PANEL, PANEL.queries[0], SPAN)
+
+
+def test_a_moment_within_the_time_shown_is_marked_once() -> None:
+    def row(pod: str, *values: str) -> dict[str, object]:
+        return {"metric": {"namespace": "a", "pod": pod}, "values": [[at, value] for at, value in enumerate(values)]}
+
+    found = [row("late", "101"), row("b", "70", "70"), row("early", "39.5"), row("again", "60", "60", "80")]
+    with answering(200, json.dumps({"data": {"result": found}}).encode()) as url:
+        shown = marked(url, BOARDS[0], SPAN)
+    assert shown == [(60, "start of a/again"), (70, "start of a/b"), (80, "start of a/again")]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "no url"])

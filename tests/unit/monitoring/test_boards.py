@@ -6,9 +6,10 @@ import re
 import pytest
 
 from graphpod_policy.metrics import METRICS
+from graphpod_runtime.wire.report import State
 from monitoring.boards import BOARDS, grafana
 from monitoring.boards.asking import STEPS, Span, called, substituted
-from monitoring.boards.row import COLUMNS, LOWEST, Board, Kind, Panel, Query, Tone, Unit
+from monitoring.boards.row import COLUMNS, LOWEST, Board, Kind, Panel, Query, Tone, Unit, counted
 from monitoring.rules import ALERTS, RECORDINGS
 from tests.unit.house.pages import ROOT
 from tests.unit.house.test_import_law import imported
@@ -24,6 +25,10 @@ ELSEWHERE = {
 SPAN = Span(end=1000.0, length=600.0, scrape=15.0)
 
 
+def _named(name: str) -> Board:
+    return next(board for board in BOARDS if board.name == name)
+
+
 @pytest.mark.parametrize(("board", "panel"), PANELS, ids=lambda value: getattr(value, "title", None))
 def test_a_panel_asks_for_series_and_labels_that_are_exported(board: Board, panel: Panel) -> None:
     for query in panel.queries:
@@ -33,6 +38,57 @@ def test_a_panel_asks_for_series_and_labels_that_are_exported(board: Board, pane
         assert expr.count("(") == expr.count(")")
         assert "$" not in expr
         assert set(re.findall(r"\[([^\]]*)\]", query.expr)) <= {"$__rate_interval", "$__range"}
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_moments_are_marked_by_times_of_series_that_are_exported(board: Board) -> None:
+    assert board.marks
+    for mark in board.marks:
+        expr = substituted(mark.expr, SPAN.variables(board))
+        assert unknown(expr) == set()
+        assert SERIES.search(expr)
+        assert "$" not in expr
+
+
+def test_grafana_marks_the_values_of_an_annotation_as_milliseconds() -> None:
+    (made,) = json.loads(grafana.render(BOARDS[0]))["annotations"]["list"]
+    assert made["expr"] == f"1000 * {BOARDS[0].marks[0].expr}"
+    assert (made["useValueForTime"], made["titleFormat"]) == (True, "start of {{namespace}}/{{pod}}")
+    assert made["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_a_gap_stays_a_gap_and_a_series_of_zeros_leaves_legend_and_tooltip(board: Board) -> None:
+    lines = [panel for panel in json.loads(grafana.render(board))["panels"] if panel["type"] == "timeseries"]
+    assert lines
+    for panel in lines:
+        assert panel["fieldConfig"]["defaults"]["custom"]["spanNulls"] is False
+        (zero,) = [one for one in panel["fieldConfig"]["overrides"] if one["matcher"]["id"] == "byValue"]
+        assert zero["matcher"]["options"]["reducer"] == "allIsZero"
+        assert zero["properties"][0]["value"] == {"legend": True, "tooltip": True, "viz": False}
+
+
+def test_lines_of_one_tone_get_shades_and_an_objective_is_dashed() -> None:
+    panels = {panel["title"]: panel for panel in json.loads(grafana.render(_named("serving")))["panels"]}
+    ended = panels["Requests, by how they ended"]["fieldConfig"]["overrides"]
+    assert {"mode": "shades", "fixedColor": "green"} in [one["properties"][0]["value"] for one in ended]
+    first = panels["Time to first token"]["fieldConfig"]["overrides"]
+    (dashed,) = [one for one in first if one["properties"][0]["id"] == "custom.lineStyle"]
+    letter = panels["Time to first token"]["targets"][-1]["refId"]
+    assert dashed["matcher"] == {"id": "byFrameRefID", "options": letter}
+
+
+def test_a_state_has_a_word_and_a_colour() -> None:
+    (state,) = [one for one in json.loads(grafana.render(BOARDS[0]))["panels"] if one["title"] == "State of each pod"]
+    words = state["fieldConfig"]["defaults"]["mappings"][0]["options"]
+    assert [words[str(value)]["text"] for value in range(1, 6)] == [state.value for state in State]
+    assert len({word["color"] for word in words.values()}) == len(words)
+
+
+def test_a_count_of_zero_is_called_none() -> None:
+    assert counted("sum by (a) (x)", "a") == (
+        '(sum by (a) (x)) > 0 or label_replace(sum(sum by (a) (x)) == 0, "a", "none", "", "")'
+    )
 
 
 def test_every_metric_is_on_a_board_or_in_a_rule() -> None:
