@@ -24,8 +24,8 @@ BIG, SMALL = 10.0, 8.0
 """Points of titles and of all other text: small text is 11 pixels high."""
 LETTERS = 9.6
 """Of small text for each column that a panel is wide."""
-LINE = 0.16
-"""Inches of a line of small text."""
+LINE, CELL = 0.16, 0.2
+"""Inches of a line of small text, and of a row of a table."""
 COLOURS = {
     Tone.Good: "tab:green",
     Tone.Warn: "tab:orange",
@@ -86,7 +86,7 @@ def height(panel: Panel, series: list[Series]) -> float:
             Kind.Stacked: 2.1 + LINE * _legend_lines(panel, series),
             Kind.Number: 0.3 + 0.28 * len(series),
             Kind.Bars: 0.4 + 0.24 * min(max(len(series), 3), BARS),
-            Kind.Table: 0.5 + 0.25 * (1 + len(series)),
+            Kind.Table: 0.2 + CELL * (1 + len(series)),
             Kind.Timeline: 0.6 + 0.3 * max(len(series), 2) + 2 * LINE,
         }[panel.kind]
     )
@@ -223,7 +223,7 @@ def _axes_of_time(axes: Axes, panel: Panel, series: list[Series], time: Time) ->
         if panel.unit is Unit.Share and 0.6 < max(values) <= 1:
             top = 1.05
         axes.set_ylim(-0.03 * top, top)  # a line at 0 is seen
-        if panel.unit is Unit.Bytes:
+        if panel.unit in (Unit.Bytes, Unit.BytesPerSecond):
             axes.yaxis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(top / 6))))
     if not any(values):
         axes.text(0.5, 0.5, "0 all the time", transform=axes.transAxes, ha="center", color="0.4", fontsize=BIG)
@@ -280,10 +280,12 @@ def _table(axes: Axes, _panel: Panel, series: list[Series], _time: Time) -> None
     columns = [name for name in LABELS if any(name in one.labels for one in series)]
     cells = [[one.labels.get(name, "") for name in columns] for one in series]
     letters = [max(map(len, column)) + 2 for column in zip(columns, *cells, strict=True)]
-    widths = [count / sum(letters) for count in letters]
-    table = axes.table(cells, colLabels=columns, colWidths=widths, loc="upper left", cellLoc="left")
-    table.auto_set_font_size(False)
-    table.set_fontsize(SMALL)
+    for row, words in enumerate([columns, *cells]):
+        below = (0, -72 * CELL * (row + 0.7))
+        for column, word in enumerate(words):
+            left = (sum(letters[:column]) / sum(letters), 1)
+            weight = "normal" if row else "bold"
+            axes.annotate(word, left, below, "axes fraction", "offset points", fontsize=SMALL, fontweight=weight)
 
 
 def _timeline(axes: Axes, panel: Panel, series: list[Series], time: Time) -> None:

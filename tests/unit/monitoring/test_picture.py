@@ -97,6 +97,15 @@ def test_a_moment_is_marked_in_every_line_of_time_and_named_once(tmp_path: Path)
     plt.close(figure)
 
 
+def test_a_table_has_a_row_for_each_series_and_no_two_words_in_one_place() -> None:
+    figure, axes = plt.subplots()
+    draw_panel(axes, replace(LINES, kind=Kind.Table), [series("pod-1", 1), series("pod-2", 1)], Time(SPAN))
+    cells = [one for one in axes.texts if one.get_text().startswith("pod")]
+    assert [one.get_text() for one in cells] == ["pod", "pod-1", "pod-2"]
+    assert len({one.xyann for one in cells}) == len(cells)
+    plt.close(figure)
+
+
 def test_a_band_has_a_colour_for_each_state() -> None:
     words = (Word(1, "Loading", Tone.Pale), Word(2, "Ready", Tone.Good), Word(3, "Failed", Tone.Bad))
     written = texts(replace(LINES, kind=Kind.Timeline, words=words), series("pod-1", 1, 2, 2))
