@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -40,6 +41,10 @@ if find_spec("hypothesis"):  # a machine with a GPU has what the engine needs, a
     # One profile everywhere: hypothesis would otherwise choose another where it believes to be in CI.
     hypothesis.settings.register_profile("graphpod", deadline=None, print_blob=True)
     hypothesis.settings.load_profile("graphpod")
+
+if shutil.which("g++"):
+    # What inductor compiles in one test, another test or the next run finds.
+    os.environ.setdefault("CXX", str(TESTS / "kept_objects" / "g++"))
 
 if find_spec("httpcore2"):
     import httpcore2

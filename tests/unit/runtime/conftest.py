@@ -200,12 +200,14 @@ def started(
 ) -> Callable[..., Runner]:
     """started(prefill, decode, **config changes) -> a Ready runner; every report it sent is in `.reports`.
 
-    What one start has traced or compiled, later ones find, in all tests that name no folder of their own.
+    What one start has traced or compiled, later ones find, in all workers' tests that name no folder of their own.
 
     A `load` among the changes takes the place of load_model.
     """
     if CACHE_FOLDER not in os.environ:
-        monkeypatch.setenv(CACHE_FOLDER, str(tmp_path_factory.getbasetemp() / "compiled"))
+        run = tmp_path_factory.getbasetemp()
+        shared = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
+        monkeypatch.setenv(CACHE_FOLDER, str(shared / "compiled"))
 
     def start(prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any) -> Runner:
         folder, load = changes.pop("folder", llama_folder), changes.pop("load", load_model)
