@@ -61,6 +61,7 @@ def runner_of(form: str, folder: Path) -> Runner:
     config = EngineConfig.of(
         features, request, resolve(features, request), model=ModelConfig(form, str(folder)), dtype="bfloat16"
     )
+    print(f"{form:9} starting", flush=True)
     runner = Runner(config, lambda report: None, load=random_model)
     runner.start()
     return runner

@@ -20,6 +20,8 @@ BLOCK = 128
 """Rows and columns that share a scale, in weights by blocks."""
 MULTIPLE = 16
 """Of both sizes of a weight that torch's product takes."""
+FEW_ROWS = 1
+"""Up to so many rows of activations our own kernel for vectors is the fastest."""
 
 TRITON = find_spec("triton") is not None
 
@@ -100,6 +102,8 @@ def _block_twin(x: Tensor, x_scale: Tensor, weight: Tensor, scale: Tensor, dtype
 
 @torch.library.impl("graphpod::fp8_product", "cuda")
 def _row_product(x: Tensor, x_scale: Tensor, weight: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    if TRITON and x.shape[0] <= FEW_ROWS:
+        return _vector_product(x, x_scale, weight, scale, None, dtype)
     if any(size % MULTIPLE for size in weight.shape):
         return _row_twin(x, x_scale, weight, scale, dtype)
     if dtype is torch.bfloat16:  # the only type of a result that torch scales by rows
@@ -115,10 +119,21 @@ def _row_product(x: Tensor, x_scale: Tensor, weight: Tensor, scale: Tensor, dtyp
 def _block_product(x: Tensor, x_scale: Tensor, weight: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
     if not TRITON:
         return _block_twin(x, x_scale, weight, scale, dtype)
+    if x.shape[0] <= FEW_ROWS:
+        return _vector_product(x, x_scale, weight, scale, rows_of_a_scale(weight, scale), dtype)
     from graphpod_runtime.kernels.fp8_blocks_triton import block_product_into
 
     out = torch.empty(x.shape[0], weight.shape[0], dtype=dtype, device=x.device)
     return block_product_into(x, x_scale, weight, scale, rows_of_a_scale(weight, scale), out)
+
+
+def _vector_product(
+    x: Tensor, x_scale: Tensor, weight: Tensor, scale: Tensor, rows_of_a_scale: int | None, dtype: torch.dtype
+) -> Tensor:
+    from graphpod_runtime.kernels.fp8_vector_triton import vector_product_into
+
+    out = torch.empty(x.shape[0], weight.shape[0], dtype=dtype, device=x.device)
+    return vector_product_into(x, x_scale, weight, scale, rows_of_a_scale, out)
 
 
 @torch.library.register_fake("graphpod::fp8_product")

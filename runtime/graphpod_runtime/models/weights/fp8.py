@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, Granularity
@@ -94,13 +95,12 @@ class Fp8BlockWeight(nn.Module):
         }
 
     def fill(self, matrix: Tensor) -> None:
-        height = BLOCK if self._shared else 1
-        for at in range(0, matrix.shape[0], height):
-            for left in range(0, matrix.shape[1], BLOCK):
-                block = matrix[at : at + height, left : left + BLOCK]
-                made, scale = quantized_rows(block.reshape(1, -1))
-                self.matrix[at : at + height, left : left + BLOCK].copy_(made.view(block.shape))
-                self.scale[at // height, left // BLOCK] = scale[0]
+        (outputs, inputs), height = matrix.shape, BLOCK if self._shared else 1
+        whole = functional.pad(matrix, (0, -inputs % BLOCK, 0, -outputs % height))
+        blocks = whole.unflatten(1, (-1, BLOCK)).unflatten(0, (-1, height)).transpose(1, 2)
+        made, scales = quantized_rows(blocks.reshape(-1, height * BLOCK))
+        self.matrix.copy_(made.view(blocks.shape).transpose(1, 2).reshape(whole.shape)[:outputs, :inputs])
+        self.scale.copy_(scales.view(self.scale.shape))
 
 
 def fp8_weights(module: nn.Module) -> tuple[Fp8Weight | Fp8BlockWeight, ...]:
