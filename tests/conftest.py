@@ -15,6 +15,7 @@ import pytest
 
 from testbed.cluster import Cluster
 from tests.audit import Trail
+from tests.collector import set_aside
 from tests.eventually import Eventually
 from tests.places import Place, PodSecurity
 
@@ -68,11 +69,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """What is collected lives until the end. The garbage collector would look at it again and again, half a second each
-    time, with thousands of tests, torch and transformers."""
+    """No collector walks what is being collected, nor what was."""
     gc.disable()
     result = yield
-    gc.freeze()
+    set_aside()
     gc.enable()
     return result
 

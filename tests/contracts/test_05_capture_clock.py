@@ -3,7 +3,7 @@ prepares included, and is the sum of parts that are told. Only the largest size 
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from graphpod_runtime.engine.forward.passes import Code, PrefillPass
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.wire.report import StartStage
+from tests.collector import as_in_an_engine
 
 
 def test_only_the_largest_and_the_smallest_size_are_warmed_up(
@@ -51,20 +52,8 @@ def test_each_captured_size_is_told_with_what_it_took(started: Callable[..., Run
         assert 0 < sum(cost.seconds for cost in part.costs) <= part.capture_seconds
 
 
-@pytest.fixture(params=[False, True], ids=["nothing set aside", "objects set aside"])
-def aside(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether the process has set objects aside, as tests do what was collected."""
-    gc.unfreeze()
-    gc.collect()
-    if request.param:
-        gc.freeze()
-    yield request.param
-    gc.collect()
-    gc.freeze()
-
-
 def test_no_collector_runs_during_a_capture_and_it_runs_again_afterwards(
-    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, aside: bool
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[bool, bool]] = []
     right = PrefillPass.code
@@ -74,7 +63,8 @@ def test_no_collector_runs_during_a_capture_and_it_runs_again_afterwards(
         return right(self, size)
 
     monkeypatch.setattr(PrefillPass, "code", watching)
-    started(decode=Policy.Disabled)
+    with as_in_an_engine():
+        started(decode=Policy.Disabled)
+        assert gc.get_freeze_count() == 0
     assert (False, True) in seen
     assert gc.isenabled()
-    assert (gc.get_freeze_count() > 0) == aside, "what is set aside by the process stays so"

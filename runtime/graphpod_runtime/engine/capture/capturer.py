@@ -114,17 +114,14 @@ class Capturer:
 @contextmanager
 def no_collector() -> Iterator[None]:
     """No collection starts of its own accord, which would free tensors in the middle of a capture; one that somebody
-    asks for walks little, because what is alive now is set aside. Where the process itself has set objects aside, they
-    stay so: `gc` cannot give back only a part.
+    asks for walks little, because what is alive now is set aside.
     """
-    collecting, aside = gc.isenabled(), gc.get_freeze_count() > 0
+    collecting = gc.isenabled()
     gc.disable()
-    if not aside:
-        gc.freeze()
+    gc.freeze()
     try:
         yield
     finally:
-        if not aside:
-            gc.unfreeze()
+        gc.unfreeze()
         if collecting:
             gc.enable()
