@@ -48,12 +48,35 @@ def texts(found: list[Answer]) -> list[tuple[int, ...]]:
     return [answer.tokens for answer in found]
 
 
+@pytest.fixture(scope="module")
+def undrafted_so_far() -> dict[tuple[Policy, ...], Runner]:
+    return {}
+
+
+@pytest.fixture
+def undrafted(started: Start, undrafted_so_far: dict[tuple[Policy, ...], Runner]) -> Start:
+    """undrafted(prefill, decode) → an engine without drafts, to compare with. Each is started once."""
+
+    def start(*policies: Policy) -> Runner:
+        if policies not in undrafted_so_far:
+            undrafted_so_far[policies] = started(*policies)
+        return undrafted_so_far[policies]
+
+    return start
+
+
 def both(
-    started: Start, policies: tuple[Policy, Policy], prompts: list[list[int]], new: int, sampling: Sampling, **more: Any
+    undrafted: Start,
+    started: Start,
+    policies: tuple[Policy, Policy],
+    prompts: list[list[int]],
+    new: int,
+    sampling: Sampling,
+    **more: Any,
 ) -> tuple[list[Answer], list[Answer], Runner]:
     """The answers without drafts, and with drafts most of which are right."""
     asked = {"max_tokens": new, "sampling": sampling, "ignore_eos": True} | more
-    plain = answers(started(*policies), prompts, **asked)
+    plain = answers(undrafted(*policies), prompts, **asked)
     runner = started(*policies, **NGRAM)
     knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)))
     return plain, answers(runner, prompts, **asked), runner
@@ -61,8 +84,10 @@ def both(
 
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("policies", POLICIES)
-def test_texts_are_those_without_drafts(started: Start, policies: tuple[Policy, Policy], kind: str) -> None:
-    plain, drafted, runner = both(started, policies, random_prompts(8), 40, SAMPLINGS[kind])
+def test_texts_are_those_without_drafts(
+    undrafted: Start, started: Start, policies: tuple[Policy, Policy], kind: str
+) -> None:
+    plain, drafted, runner = both(undrafted, started, policies, random_prompts(8), 40, SAMPLINGS[kind])
     assert texts(drafted) == texts(plain)
     proposed = runner.counters.value("graphpod_speculation_proposed_tokens_total", method="Ngram")
     accepted = runner.counters.value("graphpod_speculation_accepted_tokens_total", method="Ngram")
@@ -73,23 +98,23 @@ def test_texts_are_those_without_drafts(started: Start, policies: tuple[Policy, 
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
-def test_any_number_of_requests(started: Start, count: int) -> None:
-    plain, drafted, _ = both(started, POLICIES[1], random_prompts(count, seed=count), 25, Sampling())
+def test_any_number_of_requests(undrafted: Start, started: Start, count: int) -> None:
+    plain, drafted, _ = both(undrafted, started, POLICIES[1], random_prompts(count, seed=count), 25, Sampling())
     assert texts(drafted) == texts(plain)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7])
-def test_any_number_of_drafts(started: Start, steps: int) -> None:
+def test_any_number_of_drafts(undrafted: Start, started: Start, steps: int) -> None:
     prompts = random_prompts(4)
-    plain = answers(started(), prompts, 30, ignore_eos=True)
+    plain = answers(undrafted(), prompts, 30, ignore_eos=True)
     runner = started(**NGRAM, speculative_steps=steps)
     knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)), wrong=11)
     assert texts(answers(runner, prompts, 30, ignore_eos=True)) == texts(plain)
 
 
-def test_log_probabilities_are_those_without_drafts(started: Start) -> None:
+def test_log_probabilities_are_those_without_drafts(undrafted: Start, started: Start) -> None:
     wants = LogprobRequest(answer=3, prompt=1)
-    plain, drafted, _ = both(started, POLICIES[1], random_prompts(6), 30, Sampling(), wants=wants)
+    plain, drafted, _ = both(undrafted, started, POLICIES[1], random_prompts(6), 30, Sampling(), wants=wants)
     assert texts(drafted) == texts(plain)
     for one, other in zip(plain, drafted, strict=True):
         assert [logprob.token for logprob in other.logprobs] == list(one.tokens)
@@ -99,10 +124,10 @@ def test_log_probabilities_are_those_without_drafts(started: Start) -> None:
         assert len(other.prompt_logprobs) == len(one.prompt_logprobs)
 
 
-def test_prompt_look_up_finds_what_a_text_repeats(started: Start) -> None:
+def test_prompt_look_up_finds_what_a_text_repeats(undrafted: Start, started: Start) -> None:
     """The model's own loops, and prompts that are loops."""
     prompts = [[5, 6, 7, 8] * 8, [11, 12] * 14, *random_prompts(2)]
-    plain = answers(started(), prompts, 60, ignore_eos=True)
+    plain = answers(undrafted(), prompts, 60, ignore_eos=True)
     runner = started(**NGRAM)
     assert texts(answers(runner, prompts, 60, ignore_eos=True)) == texts(plain)
     assert runner.counters.value("graphpod_speculation_proposed_tokens_total", method="Ngram") > 0
@@ -184,9 +209,9 @@ def test_a_wrong_draft_that_is_not_finite_stays_alone(started: Start, tmp_path: 
     assert ends(started(**settings)) == ends(started(**settings, **NGRAM)) == {FinishReason.Length}
 
 
-def test_only_drafts_that_have_room_are_proposed(started: Start) -> None:
+def test_only_drafts_that_have_room_are_proposed(undrafted: Start, started: Start) -> None:
     prompts = random_prompts(4)
-    plain = answers(started(), prompts, 2, ignore_eos=True)
+    plain = answers(undrafted(), prompts, 2, ignore_eos=True)
     runner = started(**NGRAM, speculative_steps=5)
     knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)), wrong=10**6)
     assert texts(answers(runner, prompts, 2, ignore_eos=True)) == texts(plain)
@@ -214,10 +239,10 @@ def test_prefix_hits_chunk_tails_and_preemptions(started: Start, kind: str, kv_c
     assert drafted.scheduler.kv.available == runner.pages.capacity
 
 
-def test_ends_stops_and_lengths_within_accepted_runs(started: Start) -> None:
+def test_ends_stops_and_lengths_within_accepted_runs(undrafted: Start, started: Start) -> None:
     """Every token of a text is the stop of a request once, so a stop lies at each place of an accepted run."""
     (prompt,) = random_prompts(1, shortest=9, longest=9)
-    (plain,) = answers(started(), [prompt], 16, ignore_eos=True)
+    (plain,) = answers(undrafted(), [prompt], 16, ignore_eos=True)
     text = list(plain.tokens)
     runner = knows(started(**NGRAM), [[*prompt, *text]], wrong=10**6)
     served = Served(runner)
@@ -232,9 +257,9 @@ def test_ends_stops_and_lengths_within_accepted_runs(started: Start) -> None:
     assert served.scheduler.kv.available == runner.pages.capacity
 
 
-def test_aborts_in_flight_lose_no_page_and_change_no_other_text(started: Start) -> None:
+def test_aborts_in_flight_lose_no_page_and_change_no_other_text(undrafted: Start, started: Start) -> None:
     prompts = random_prompts(4, shortest=9, longest=30)
-    plain = answers(started(), prompts, 30, ignore_eos=True)
+    plain = answers(undrafted(), prompts, 30, ignore_eos=True)
     runner = started(**NGRAM)
     knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)))
     served = Served(runner)
@@ -253,11 +278,11 @@ def test_aborts_in_flight_lose_no_page_and_change_no_other_text(started: Start) 
 
 @pytest.mark.parametrize("policies", POLICIES)
 def test_a_rejected_draft_leaves_nothing_readable(
-    started: Start, monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy]
+    undrafted: Start, started: Start, monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy]
 ) -> None:
     """Poison spoils every slot behind a sequence's known text before each pass, those of rejected drafts included."""
     prompts = random_prompts(8)
-    plain = answers(started(*policies), prompts, 30, ignore_eos=True)
+    plain = answers(undrafted(*policies), prompts, 30, ignore_eos=True)
     monkeypatch.setenv("GRAPHPOD_DEBUG", "poison,seats,addresses")
     runner = started(*policies, **NGRAM)
     knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)), wrong=2)
@@ -266,13 +291,13 @@ def test_a_rejected_draft_leaves_nothing_readable(
 
 def test_lockstep_and_running_ahead_give_one_text(started: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHPOD_DEBUG", "lockstep")
-    plain, drafted, _ = both(started, POLICIES[1], random_prompts(8), 30, SAMPLINGS["drawn"])
+    plain, drafted, _ = both(started, started, POLICIES[1], random_prompts(8), 30, SAMPLINGS["drawn"])
     assert texts(drafted) == texts(plain)
 
 
-def test_above_max_batch_passes_are_plain_and_texts_the_same(started: Start) -> None:
+def test_above_max_batch_passes_are_plain_and_texts_the_same(undrafted: Start, started: Start) -> None:
     prompts = random_prompts(6)
-    plain = answers(started(), prompts, 30, ignore_eos=True)
+    plain = answers(undrafted(), prompts, 30, ignore_eos=True)
     runner = started(**NGRAM | {"speculative_max_batch": 2}, decode_sizes=(1, 2))
     given = {"method": "Ngram", "steps": 3, "maxBatch": 2, "auto": []}
     assert runner.report.as_dict()["speculative"] == given

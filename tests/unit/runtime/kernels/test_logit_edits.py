@@ -175,17 +175,21 @@ def test_draws_have_the_softmax_that_processors_and_filters_leave(
     changed = torch.tensor(reference(logits.tolist(), Sequence("a", tokens, 4, 50, Sampling(processing=processing))))
     expected = filtered(changed, sampling)
     counts = torch.zeros(VOCAB)
+    members = tuple(
+        Sequence("a", tokens, 4, 50, replace(sampling, seed=seed, processing=processing), pages=[1, 2])
+        for seed in range(5000)
+    )
+    batch = SamplingBatch.of(members, draw_by_torch, HOST, EOS)
+    draws = batch.processed[0].drawing.draws
+    assert draws is not None
+    rows = logits.expand(5000, -1)
     for first in range(0, TRIES, 5000):
-        members = tuple(
-            Sequence("a", tokens, 4, 50, replace(sampling, seed=seed, processing=processing), pages=[1, 2])
-            for seed in range(first, first + 5000)
-        )
-        batch = SamplingBatch.of(members, draw_by_torch, HOST, EOS)
+        assert draws.seeds.tolist() == list(range(first, first + 5000))
         slots = torch.full((3, PAGE), -7, dtype=torch.int32)
         history = History.of_prompts(slots, members, batch.reading)
-        rows = logits.expand(5000, -1)
         drawn = batch.tokens(rows, greedy(rows), torch.full((5000,), 6), history)
         counts += torch.bincount(drawn, minlength=VOCAB)
+        draws.seeds.add_(5000)
     assert counts[expected == 0].sum() == 0
     due = expected * TRIES
     rare = due < 10
