@@ -23,7 +23,7 @@ from graphpod_policy.start.footprint import (
     MARGIN,
     activation_bytes,
     capture_room,
-    host_pool_bytes,
+    host_tier_bytes,
     page_bytes,
     pages_of,
     weights_bytes,
@@ -101,7 +101,7 @@ def start_facts(config: EngineConfig, model: ModelFacts | None, node: NodeFacts)
     known = Facts(model=model, gpu_memory_bytes=node.memory_bytes, reads_whole_tables=whole)
     if model is None or node.free_bytes is None:
         return known
-    left = node.free_bytes - weights_bytes(config, model) - host_pool_bytes(config)
+    left = node.free_bytes - weights_bytes(config, model) - host_tier_bytes(config)
     free = capture_room(config, known, max(0, left))
     return replace(known, free_bytes=free)
 
@@ -197,7 +197,7 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
         yield Obstacle.of(ExitCode.WeightsTooLarge, what, _room_for_weights(config, model, given or least * page))
         return
     activations = activation_bytes(config, model)
-    free -= host_pool_bytes(config)
+    free -= host_tier_bytes(config)
     if given is None:
         room = int((free - weights) * (1 - MARGIN)) - activations
         if room // page < least:
@@ -233,7 +233,7 @@ def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> st
     """
     if config.features.device is not Device.Cpu:
         return "use a larger GPU or a smaller model"
-    rest = int((cache + activation_bytes(config, model)) / (1 - MARGIN)) + host_pool_bytes(config)
+    rest = int((cache + activation_bytes(config, model)) / (1 - MARGIN)) + host_tier_bytes(config)
     amount = as_quantity(_whole_mebibytes(PROCESS_BYTES + weights_bytes(config, model) + rest))
     return f"raise spec.resources.limits.memory to at least {amount}"
 

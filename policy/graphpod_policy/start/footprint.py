@@ -21,6 +21,8 @@ CHECKED_PAGES = 4
 """Of one sequence of a checked decode step, at most; but for the first one, which has LONG_ROW tokens."""
 PREFIX_TOKENS = 1 << 22
 """More than a GPU holds of a real model. It bounds tiny models, because the engine lists pages one by one."""
+STAGING_BYTES = 64 << 20
+"""Of a GPU, for the copies of the host tier in each direction."""
 MARGIN = 0.1
 """Part of the free memory that the KV cache leaves alone: front, sockets, allocator fragmentation."""
 
@@ -50,9 +52,13 @@ def page_bytes(config: EngineConfig, model: ModelFacts) -> int:
     return 2 * model.layers * config.page_size * model.kv_heads * model.head_dim * element
 
 
-def host_pool_bytes(config: EngineConfig) -> int:
-    """The pool of host memory for the KV cache, of the memory that the KV cache itself is in: none of a GPU's."""
-    return (config.features.host_cache_bytes or 0) if config.features.device is Device.Cpu else 0
+def host_tier_bytes(config: EngineConfig) -> int:
+    """What the host tier of the KV cache takes of the memory that the cache itself is in: on a CPU its pool, of a GPU's
+    memory what stages its copies."""
+    pool = config.features.host_cache_bytes
+    if not pool:
+        return 0
+    return pool if config.features.device is Device.Cpu else 2 * STAGING_BYTES
 
 
 def activation_bytes(config: EngineConfig, model: ModelFacts) -> int:
@@ -97,7 +103,7 @@ def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) 
     captures = {phase: cost.bytes for phase, cost in plan.costs.items()}
     rows = max(batch, *plan.rows(Phase.Decode)[-1:], 1)
     buffers = decode_scratch_bytes(rows, model, known, features.device)
-    left = free - weights_bytes(config, model) - buffers - captures[Phase.Prefill] - host_pool_bytes(config)
+    left = free - weights_bytes(config, model) - buffers - captures[Phase.Prefill] - host_tier_bytes(config)
     reserve = activation_bytes(config, model) + captures[Phase.Decode]
     least = pages_of(config, limits.least_context(features, known))
     room = cache_room(config, largest_sizes(plan), left, reserve, least, page)

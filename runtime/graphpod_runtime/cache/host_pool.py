@@ -5,15 +5,18 @@ A slot holds the bytes of a page layer by layer, keys before values: [layers, 2,
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from graphpod_runtime.cache.host_tier import Done, Move, Stored
 from graphpod_runtime.cache.kv import KvCache, reserved
 
 MEASURED = 5
-"""Copies of a page that are timed; the fastest counts."""
+"""Loads that are timed; the fastest counts."""
+MEASURED_PAGES = 16
+"""Of the longer ones."""
 
 
 def halves(cache: KvCache) -> tuple[Tensor, Tensor]:
@@ -28,9 +31,26 @@ def slot_shape(cache: KvCache) -> tuple[int, int, int]:
     return keys.shape[0], 2, keys.shape[2]
 
 
+def load_costs(pages: int, load: Callable[[Sequence[int], Sequence[int]], object]) -> tuple[float, float]:
+    """Seconds of a load, and of each of its pages, of a `load` that returns when it has landed: slots 0 to `pages` go
+    to the pages from 1 on. Nobody else may use them."""
+
+    def seconds(count: int) -> float:
+        began = time.perf_counter()
+        load(range(count), range(1, count + 1))
+        return time.perf_counter() - began
+
+    if pages < 2:
+        return 0.0, seconds(1) if pages else 0.0
+    one, all_of_them = (min(seconds(count) for _ in range(MEASURED)) for count in (1, pages))
+    page = max(0.0, all_of_them - one) / (pages - 1)
+    return max(0.0, one - page), page
+
+
 class HostPool:
     """Is Copies, of a cache in the host's own memory."""
 
+    at_once = 1 << 20
     failed_allocations = 0
 
     def __init__(self, cache: KvCache, size: int) -> None:
@@ -45,33 +65,34 @@ class HostPool:
     def allocate(self) -> None:
         """Nothing is left: the system gives memory when it is written."""
 
-    def store(self, moved: Mapping[int, int]) -> None:
+    def store(self, moved: Mapping[int, int]) -> Stored:
         began = time.perf_counter()
         for slot, page in moved.items():
             place = self._pool[slot]
             place[:, 0].copy_(self._keys[:, page])
             place[:, 1].copy_(self._values[:, page])
         self.store_seconds += time.perf_counter() - began
+        return Stored(Done(), Done())
 
-    def load(self, slots: Sequence[int], pages: Sequence[int]) -> None:
+    def load(self, slots: Sequence[int], pages: Sequence[int], behind: Iterable[Move] = ()) -> Move:
         began = time.perf_counter()
         for slot, page in zip(slots, pages, strict=True):
             place = self._pool[slot]
             self._keys[:, page].copy_(place[:, 0])
             self._values[:, page].copy_(place[:, 1])
         self.load_seconds += time.perf_counter() - began
+        return Done()
 
-    def join(self) -> bool:
-        return False
+    def wait(self, moves: Iterable[Move]) -> None:
+        """All of them have landed."""
+
+    def wait_for_all(self) -> None:
+        """They have."""
 
     def measured(self) -> tuple[float, float]:
-        """Seconds of a load, and of each of its pages."""
-        if not self.slots:
-            return 0.0, 0.0
-        into = torch.empty_like(self._pool[0])
-        seconds = []
-        for _ in range(MEASURED):
-            began = time.perf_counter()
-            into.copy_(self._pool[0])
-            seconds.append(time.perf_counter() - began)
-        return 0.0, min(seconds)
+        """Seconds of a load, and of each of its pages. The cache holds the same afterwards."""
+        few = min(MEASURED_PAGES, self.slots, self._keys.shape[1] - 1)
+        self.store({slot: slot + 1 for slot in range(few)})
+        costs = load_costs(few, self.load)
+        self.store_seconds = self.load_seconds = 0.0
+        return costs

@@ -10,7 +10,7 @@ what is left of a prefix is always a prefix. A page belongs to the tree from `in
 
 With slots of a host pool an evicted page stays in the tree: its node becomes a host node, whose pages are slots. Host
 nodes stand below all others and are never locked. The least recently used leaves among them go when slots run out.
-`insert` over a host node makes it an ordinary one again and frees its slots.
+`insert` over a host node makes it an ordinary one again and frees its slots, unless they are still read.
 """
 
 import itertools
@@ -70,6 +70,11 @@ class RadixTree:
         self._lock(node)
         return node
 
+    def lock_path(self, node: Node) -> Node:
+        """Locks the path of `node` once more, which is locked; `node`."""
+        self._lock(node)
+        return node
+
     def host_slots(self, node: Node, tokens: list[int], limit: int) -> list[int]:
         """The slots of the pages of tokens[:limit] that follow `node`. They are used now, so others go before them."""
         last, shared = self._descend(node, node.end, tokens, limit)
@@ -110,11 +115,13 @@ class RadixTree:
         child = node.children.get(self._key(tokens, node.end))
         return child is not None and not child.host
 
-    def insert(self, node: Node, tokens: list[int], pages: Sequence[int]) -> tuple[Node, list[int]]:
+    def insert(
+        self, node: Node, tokens: list[int], pages: Sequence[int], *, reads_slots: bool = False
+    ) -> tuple[Node, list[int]]:
         """Enters `pages`, which hold the keys and values of `tokens` from their beginning and start with the pages of
         `node`, which the caller has locked. The lock moves to the node returned, at the end of `pages`. The pages
         returned are the tree's from now on. The others stay the caller's: the tree had their tokens already. Where it
-        had them in the host pool, their slots are free now.
+        had them in the host pool, their slots are free now; with `reads_slots` not before `release`.
         """
         if node.withdrawn:
             return node, []
@@ -122,7 +129,7 @@ class RadixTree:
         last, shared = self._descend(node, node.end, tokens, whole)
         if shared < last.end:
             last = self._split(last, shared)
-        taken = self._revived(last, pages)
+        taken = self._revived(last, pages, reads_slots)
         if new := list(pages[shared:]):
             text = tokens[shared * self.page_size : whole]
             child = Node(node.namespace, last, text, new, len(pages))
@@ -159,6 +166,10 @@ class RadixTree:
         self._free_slots += range(self.slots + more - 1, self.slots - 1, -1)
         self.slots += more
 
+    def release(self, slots: Sequence[int]) -> None:
+        """Slots of `insert` that nobody reads any more."""
+        self._free_slots += slots
+
     def clear_host(self) -> None:
         """Takes all host nodes out: what their slots hold is not certain."""
         open_nodes = list(self._roots.values())
@@ -174,7 +185,7 @@ class RadixTree:
 
     @property
     def host_size(self) -> int:
-        """Pages in the host pool."""
+        """Slots of the host pool that are in use."""
         return self.slots - len(self._free_slots)
 
     def withdraw(self, node: Node) -> list[int]:
@@ -287,21 +298,23 @@ class RadixTree:
     def _is_host_leaf(self, node: Node) -> bool:
         return node.host and not node.children and not node.withdrawn
 
-    def _revived(self, last: Node, pages: Sequence[int]) -> list[int]:
+    def _revived(self, last: Node, pages: Sequence[int], reads_slots: bool) -> list[int]:
         """The host nodes of the path to `last` are ordinary ones again, with their share of `pages`; that share."""
         runs: list[list[int]] = []
         for one in last.path:
             if not one.host:
                 break
             assert one.parent is not None
-            self._free_slots += one.pages
+            if not reads_slots:
+                self._free_slots += one.pages
             one.pages, one.host = list(pages[one.end - len(one.pages) : one.end]), False
             one.parent.below += 1
             runs.append(one.pages)
         return [page for run in reversed(runs) for page in run]
 
     def _slots_for(self, count: int, moved: dict[int, int]) -> list[int]:
-        """Up to `count` slots. Host leaves that go for them are not `moved` there any more."""
+        """Up to `count` slots, ascending: neighbours are one copy. Host leaves that go for them are not `moved` there
+        any more."""
         while len(self._free_slots) < min(count, self.slots):
             leaf = self._host_leaves.take()
             if leaf is None:
@@ -310,7 +323,7 @@ class RadixTree:
             for slot in leaf.pages[cut:]:
                 moved.pop(slot, None)
             self._shorten_host(leaf, cut)
-        return [self._free_slots.pop() for _ in range(min(count, len(self._free_slots)))]
+        return sorted(self._free_slots.pop() for _ in range(min(count, len(self._free_slots))))
 
     def _shorten_host(self, leaf: Node, cut: int) -> None:
         """Of a host leaf only the first `cut` pages stay."""

@@ -122,7 +122,7 @@ class Runner:
         from those that are `given` for its chunks or sequences.
         """
         if self.host_tier is not None:
-            self.host_tier.join()
+            self._join(self.host_tier, batch)
         if self.pages.unclean:
             self._clean_pages()
         if self._poison is not None:
@@ -232,6 +232,17 @@ class Runner:
     def _uncompiled(self) -> int:
         """How often compiled code had none for its arguments, and ran as it was written."""
         return 0 if self._engine.cache is None else self._engine.cache.uncompiled
+
+    def _join(self, tier: HostTier, batch: Batch) -> None:
+        """The pass of `batch` and all that is launched behind it find the pages of its sequences as copies leave them.
+        A graph reads and writes them without asking, so this is in front of its launch."""
+        if self.pages.unclean or self._poison is not None:
+            # Pages are written that sequences of other passes may have, or nobody.
+            tier.copies.wait_for_all()
+        if waiting := [sequence for sequence in batch.sequences if sequence.awaits]:
+            tier.join([move for sequence in waiting for move in sequence.awaits])
+            for sequence in waiting:
+                sequence.awaits = []
 
     def _clean_pages(self) -> None:
         """Zeroes the pages that may hold NaN before a sequence writes to them: attention over NaN is NaN even where it

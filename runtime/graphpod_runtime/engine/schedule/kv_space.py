@@ -5,16 +5,19 @@ tree as whole pages: a prompt's when the pass that ends it gave a finite row, an
 set back. Memory without readers belongs to the tree until somebody needs it.
 
 With a host tier evicted pages are copied to the host. A sequence whose prefix goes on there gets them back into pages
-of its own, which are the tree's from then on.
+of its own, which are the tree's from then on. While they are on their way the load is one more reader of them and of
+their slots, so neither goes to anyone else. A sequence `awaits` the copies of all pages that it has, whoever called for
+them; until then no pass of it runs, or that pass waits on the device.
 
 A pass in flight reads and writes pages of its sequences: whoever schedules takes the pages of a sequence back when its
 last pass has landed.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostTier
+from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostTier, Move
 from graphpod_runtime.cache.radix import RadixTree
 from graphpod_runtime.cache.radix_node import Bookmark, Match, Node
 from graphpod_runtime.engine.schedule.sequence import Sequence
@@ -41,6 +44,14 @@ class _Holding:
     own: list[int] = field(default_factory=list)
 
 
+class _Load(NamedTuple):
+    """A load on its way, the end of the path that it locks, and the slots that it reads."""
+
+    move: Move
+    node: Node
+    slots: list[int]
+
+
 class KvSpace:
     """Pages of `page_size` tokens out of `pages`. Without `caching` nothing enters the tree."""
 
@@ -61,6 +72,7 @@ class KvSpace:
         self._held: dict[Sequence, _Holding] = {}
         self._bookmarks: dict[Sequence, Bookmark] = {}
         """Of sequences that wait: where their prefixes end in the tree."""
+        self._loads: deque[_Load] = deque()
 
     @property
     def available(self) -> int:
@@ -71,6 +83,18 @@ class KvSpace:
     def capacity(self) -> int:
         """All pages."""
         return self._pages.capacity
+
+    @property
+    def loading(self) -> bool:
+        """Whether loads from the host are on their way, which may give pages when they have landed."""
+        return bool(self._loads)
+
+    def settle(self) -> None:
+        """Loads that have landed read their pages and slots no more."""
+        while self._loads and self._loads[0].move.landed:
+            _, node, slots = self._loads.popleft()
+            self.tree.release(slots)
+            self._pages.free(self.tree.unlock(node), clean=False)
 
     def spares_half(self, sequence: Sequence, other: Sequence) -> bool:
         """Whether the pages of `other`, once they are in the tree, spare `sequence` at least half of its work."""
@@ -108,11 +132,12 @@ class KvSpace:
         if self.host is not None:
             # Used from now on: the pages that are taken must not push them out.
             self.tree.host_slots(node, sequence.tokens, self._limit(sequence))
-        own = self._take(self._pages_for(len(sequence.tokens)) - on_device)
+        own = self._take(self._pages_for(len(sequence.tokens)) - on_device, spare)
         if self.host is not None:
             node, own = self._loaded(self.host, sequence, node, own)
         self._held[sequence] = _Holding(node, own)
         sequence.pages = self.tree.pages(node) + own
+        sequence.awaits = [] if self.host is None else self.host.awaited(sequence.pages)
         sequence.launched = sequence.computed = node.end * self._page_size
         if sequence.cached is None:
             sequence.cached = sequence.computed
@@ -126,6 +151,8 @@ class KvSpace:
         """One more page for `sequence`, where one is available."""
         new = self._take(1)
         sequence.pages += new
+        if self.host is not None:
+            sequence.awaits += self.host.awaited(new)
         self._held[sequence].own += new
 
     def take_back(self, sequence: Sequence, tokens: int) -> bool:
@@ -176,18 +203,20 @@ class KvSpace:
             self._pages.free(holding.own, clean=clean and not self._drafting)
             self._pages.free(self.tree.unlock(holding.node), clean=False)
 
-    def _take(self, count: int) -> list[int]:
+    def _take(self, count: int, spare: int = 0) -> list[int]:
         if (missing := count - self._pages.available) > 0:
-            self._evict(missing)
+            self._evict(missing, spare)
         return self._pages.take(count)
 
-    def _evict(self, count: int) -> None:
-        """At least so many pages of the tree are free now; their bytes are on their way to the host tier."""
+    def _evict(self, count: int, spare: int) -> None:
+        """At least so many pages of the tree are free now; their bytes are on their way to the host tier. More go with
+        them, `spare` at least: who decodes meanwhile needs single pages, and would wait for the store of all of these.
+        """
         if self.host is None:
             self._pages.free(self.tree.evict(count).pages)
             return
         self.tree.add_slots(self.host.copies.slots - self.tree.slots)
-        pages, moved = self.tree.evict(max(count, EVICTED_AT_ONCE))
+        pages, moved = self.tree.evict(count + max(spare, EVICTED_AT_ONCE))
         if moved and not self.host.store(moved):
             self.tree.clear_host()
         self._pages.free(pages)
@@ -199,14 +228,17 @@ class KvSpace:
         if not host.pays(len(slots)):
             host.skipped_tokens += len(slots) * self._page_size
             return node, own
+        own = host.soonest(own)
         pages, rest = own[: len(slots)], own[len(slots) :]
-        worked, sequence.arrival = host.load(slots, pages)
-        if not worked:
+        move = host.load(slots, pages)
+        if move is None:
             self.tree.clear_host()
             self._pages.free(pages, clean=False)
             return node, self._pages.take(len(pages)) + rest
         self._pages.overwritten(pages)
-        node, _ = self.tree.insert(node, sequence.tokens, self.tree.pages(node) + pages)
+        node, _ = self.tree.insert(node, sequence.tokens, self.tree.pages(node) + pages, reads_slots=True)
+        self._loads.append(_Load(move, self.tree.lock_path(node), slots))
+        self.settle()
         return node, rest
 
     def _match(self, sequence: Sequence) -> Match:

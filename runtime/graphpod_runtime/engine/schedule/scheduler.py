@@ -24,8 +24,8 @@ sequence is dropped; an end by length is known before and launches nothing. Page
 go back when the last pass that writes to them has landed. No sequence is set back while a pass is in flight: what it
 lands may end sequences and give pages, so `next` waits for it.
 
-A prompt whose prefix comes from the host tier joins no pass before that has landed, unless nothing decodes: then its
-pass is launched at once and waits on the device.
+A prompt whose pages come from the host tier, or are leaving for it, joins no pass before they have, as long as others
+decode or have chunks to run. Where nothing else can run, its pass is launched at once and waits on the device.
 
 A grammar moves on with each token that lands, and ends its sequence when nothing can follow. One whose mask may take
 long is apart: its sequence runs no pass ahead, and joins the first pass that is planned once its mask is written. So it
@@ -232,6 +232,7 @@ class Scheduler:
         """The next pass, or None: it depends on what is in flight, else all that is open waits for masks, or nothing
         is."""
         batch: Batch | None
+        self.kv.settle()
         if self._decode_is_due:
             batch = self._next_decode() or (None if self._waits_for_pages() else self._next_prefill())
         else:
@@ -262,6 +263,7 @@ class Scheduler:
         due, NOT_FINITE ends the sequence with an error, and so does NOTHING_LEFT. What has ended since `batch` was
         launched has no progress."""
         self._flights -= 1
+        self.kv.settle()
         tokens = yielded.tokens
         logprobs = yielded.answers or (None,) * len(tokens)
         if isinstance(batch, DecodeBatch):
@@ -297,7 +299,7 @@ class Scheduler:
         limits = self.limits
         left = limits.budget_while_decoding if self._decoding else limits.prefill_chunk
         chunks: list[Chunk] = []
-        ready = [sequence for sequence in self._prefilling if not self._awaits_load(sequence)]
+        ready = [sequence for sequence in self._prefilling if not self._awaits_copies(sequence)]
         if ready:
             oldest = self._to_launch(ready[0])
             kept = min(oldest, left - left // 2)
@@ -313,6 +315,10 @@ class Scheduler:
                 left -= self._add(chunks, sequence, left)
         while left and (admitted := self._admit()) is not None:
             left -= self._add(chunks, admitted, left)
+        if not chunks and not self._decoding:
+            for sequence in self._prefilling:
+                if left:
+                    left -= self._add(chunks, sequence, left, waits=True)
         return PrefillBatch(tuple(chunks)) if chunks else None
 
     def _shorter(self, than: int) -> Iterator[Sequence]:
@@ -330,6 +336,10 @@ class Scheduler:
         # A sequence that ends with the token in flight makes room for a row already.
         rows = len(self._prefilling) + sum(self._goes_on(sequence) for sequence in self._decoding)
         if rows >= self.limits.max_batch:
+            return None
+        # What awaits its pages is work for later passes, and enough of it holds up no budget for tokens.
+        later = sum(self._to_launch(sequence) for sequence in self._prefilling if sequence.awaits)
+        if later >= self.limits.prefill_chunk:
             return None
         first, passed = None, 0
         for sequence in self._waiting:
@@ -357,19 +367,20 @@ class Scheduler:
     def _to_launch(self, sequence: Sequence) -> int:
         return len(sequence.tokens) - sequence.launched
 
-    def _add(self, chunks: list[Chunk], sequence: Sequence, most: int) -> int:
-        """Adds a chunk of `sequence` with at most so many tokens; how many it has, none while it awaits a load."""
-        if self._awaits_load(sequence):
+    def _add(self, chunks: list[Chunk], sequence: Sequence, most: int, *, waits: bool = False) -> int:
+        """Adds a chunk of `sequence` with at most so many tokens; how many it has, none while it awaits copies, unless
+        its pass `waits` for them on the device."""
+        if not waits and self._awaits_copies(sequence):
             return 0
         end = min(len(sequence.tokens), sequence.launched + most)
         chunks.append(Chunk(sequence, sequence.launched, end))
         return end - sequence.launched
 
-    def _awaits_load(self, sequence: Sequence) -> bool:
-        """Whether its prefix is on its way from the host and its pass would hold up others, which decode."""
-        if sequence.arrival is not None and sequence.arrival.landed:
-            sequence.arrival = None
-        return sequence.arrival is not None and bool(self._decoding)
+    def _awaits_copies(self, sequence: Sequence) -> bool:
+        """Whether pages of it are on their way from the host or to it."""
+        if sequence.awaits:
+            sequence.awaits = [move for move in sequence.awaits if not move.landed]
+        return bool(sequence.awaits)
 
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
         """Whether a prompt on its way computes at least half of what `sequence` needs. It waits for one such prompt."""
@@ -388,7 +399,7 @@ class Scheduler:
             sequence = self._decoding[index]
             if self._short_of_pages(sequence):
                 if not self.kv.available:
-                    if self._flights:
+                    if self._flights or self.kv.loading:
                         return None
                     if self.drafting is None or not self.drafting.take_back(self._decoding, self.kv):
                         self._preempt()
@@ -403,8 +414,8 @@ class Scheduler:
         return self.drafting.batch(going_on, self.kv, spare=self.running)
 
     def _waits_for_pages(self) -> bool:
-        """Whether a sequence cannot decode before the flight has landed."""
-        if not self._flights or self.kv.available:
+        """Whether a sequence cannot decode before the flight or a load has landed."""
+        if not (self._flights or self.kv.loading) or self.kv.available:
             return False
         return any(self._short_of_pages(sequence) for sequence in self._decoding)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from graphpod_runtime.cache.host_tier import Arrival
+from graphpod_runtime.cache.host_tier import Move
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.grammar.matcher import AnswerGrammar
@@ -95,8 +95,9 @@ class Sequence:
     """Its passes in flight, of an engine with speculative decoding."""
     cached: int | None = None
     """Tokens that the prefix cache had when the sequence was first admitted; None before."""
-    arrival: Arrival | None = None
-    """The load of a part of its prefix from the host tier, while that may be on its way."""
+    awaits: list[Move] = field(default_factory=list)
+    """Copies between the device and the host tier that may be on their way: its pages must not be read or written
+    before they have landed."""
     prompt_logprobs: list[Logprob] = field(default_factory=list)
     """Of the prompt's tokens from max(1, wants.prompt_start) on, as far as they are known. What a preemption makes
     compute again is not scored again."""

@@ -8,7 +8,7 @@ from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.host_pool import HostPool, slot_shape
 from graphpod_runtime.cache.host_tier import HostCacheFailure, HostTier, LoadCosts
 from graphpod_runtime.cache.kv import KvCache
-from graphpod_runtime.cache.pinned_pool import PinnedPool
+from graphpod_runtime.cache.pinned_pool import PinnedPool, out_of_memory
 from graphpod_runtime.engine.start.memory import available_bytes
 from graphpod_runtime.wire.counters import Counters
 
@@ -32,6 +32,8 @@ def host_tier(
     try:
         pool = HostPool(cache, size) if cache.device == HOST else PinnedPool(cache, size, available_bytes)
     except (RuntimeError, MemoryError, OSError) as error:
+        if not out_of_memory(error):
+            raise
         counters.add("graphpod_host_cache_failures_total", reason=HostCacheFailure.Allocation)
         logger.warning("host KV cache: %d bytes cannot be allocated, the engine serves without it: %s", size, error)
         return None

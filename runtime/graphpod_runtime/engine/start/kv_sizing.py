@@ -6,7 +6,7 @@ import torch
 
 from graphpod_policy import EngineConfig, Phase
 from graphpod_policy.start.can_start import kv_cache_too_large, kv_cache_too_small
-from graphpod_policy.start.footprint import cache_room, host_pool_bytes, most_pages, pages_of
+from graphpod_policy.start.footprint import cache_room, host_tier_bytes, most_pages, pages_of
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
@@ -26,14 +26,15 @@ def cache(
     """What `allocate` makes of a number of pages, the scratch page in addition to those that sequences can own: as many
     as kvCacheMemory says; else what stays free next to the decode graphs (`decode_bytes`) and the measured peak of
     `eager_prefill`, and a margin that holds the self-check of the `largest` graphs; at most `most_pages`, at least one
-    context of `least_context` tokens. A host pool in the same memory goes first.
+    context of `least_context` tokens. What the host tier takes of
+    the same memory goes first.
 
     What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
     StartFailure when not even that fits, or not what kvCacheMemory asks for.
     """
     one_page = page_bytes(shape, config.page_size, cache_dtype(config))
     least, whole = (pages_of(config, tokens) for tokens in (least_context, config.max_model_len))
-    reserve = place.peak_of(eager_prefill) + decode_bytes + host_pool_bytes(config)
+    reserve = place.peak_of(eager_prefill) + decode_bytes + host_tier_bytes(config)
     if config.kv_cache_bytes is not None:
         room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
     else:

@@ -1,7 +1,7 @@
 """An engine with a host tier gives the texts of one without: evicted prefixes are loaded, bit for bit, and nothing that
 the tier meets fails a request."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
 from typing import Any
@@ -11,7 +11,15 @@ import torch
 
 from graphpod_policy import KvCacheDtype, Policy, SpeculativeMethod
 from graphpod_runtime.cache.host_pool import HostPool
-from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostCacheFailure, HostTier, LoadCosts
+from graphpod_runtime.cache.host_tier import (
+    EVICTED_AT_ONCE,
+    CopyFailed,
+    HostCacheFailure,
+    HostTier,
+    LoadCosts,
+    Move,
+    Stored,
+)
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pinned_pool import PinnedPool
 from graphpod_runtime.cache.radix_node import Node
@@ -39,19 +47,19 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHPOD_DEBUG", "reload")
 
 
-def rounds(runner: Runner, *, tier: HostTier | None, pages: int = PAGES) -> tuple[dict[str, list[int]], Scheduler]:
+def rounds(runner: Runner, *, tier: HostTier | None, times: int = 2) -> tuple[dict[str, list[int]], Scheduler]:
     """The prompts one after the other, twice: with few pages the second round finds none of the first on the device."""
-    others = runner.pages.take(runner.pages.available - pages)
+    others = runner.pages.take(runner.pages.available - PAGES)
     limits = replace(Limits.of(runner.config, 20), prefix_cache=True)
     scheduler = Scheduler(runner.pages, limits, runner.eos_ids, tier)
     run_ahead, asked = RunAhead(scheduler, runner), list[Request]()
-    for number in range(2):
+    for number in range(times):
         for index, prompt in enumerate(PROMPTS):
             asked.append(Request(f"{number}.{index}", [*prompt, 7 + number], len(prompt) + 1, 6, ignore_eos=True))
             scheduler.submit(asked[-1])
             while run_ahead.busy:
                 run_ahead.turn()
-    assert scheduler.kv.available == pages
+    assert scheduler.kv.available == PAGES
     assert all(len(one.tokens) == one.prompt_len + 6 for one in asked)
     tree = scheduler.kv.tree
     in_tree = [page for root in tree._roots.values() for page in _pages_below(root)]
@@ -97,15 +105,16 @@ class Watched(HostPool):
     def bytes_of(self, page: int) -> list[torch.Tensor]:
         return [half.view(torch.uint8).clone() for half in self.cache.take(torch.tensor([page]))]
 
-    def store(self, moved: Mapping[int, int]) -> None:
-        super().store(moved)
+    def store(self, moved: Mapping[int, int]) -> Stored:
         self.left |= {slot: self.bytes_of(page) for slot, page in moved.items()}
+        return super().store(moved)
 
-    def load(self, slots: Sequence[int], pages: Sequence[int]) -> None:
-        super().load(slots, pages)
+    def load(self, slots: Sequence[int], pages: Sequence[int], behind: Iterable[Move] = ()) -> Move:
+        landed = super().load(slots, pages)
         for slot, page in zip(slots, pages, strict=True):
             assert all(starmap(torch.equal, zip(self.left[slot], self.bytes_of(page), strict=True)))
             self.compared += 1
+        return landed
 
 
 def test_a_page_comes_back_bit_for_bit(started: Callable[..., Runner]) -> None:
@@ -115,26 +124,51 @@ def test_a_page_comes_back_bit_for_bit(started: Callable[..., Runner]) -> None:
     assert watched.compared > 20
 
 
+class Late:
+    """Is Move, of a copy that runs when somebody waits for it."""
+
+    def __init__(self, copy: Callable[[], object], before: Iterable[Any], lies: bool) -> None:
+        self._copy, self._before, self._done, self._lies = copy, tuple(before), False, lies
+
+    @property
+    def landed(self) -> bool:
+        return self._done or self._lies
+
+    def force(self) -> None:
+        if not self._done:
+            self._done = True
+            for one in self._before:
+                one.force()
+            self._copy()
+
+
 class Deferred(HostPool):
-    """A device's other line at its slowest: nothing is copied before a pass must wait for it."""
+    """A device's other lines at their slowest. `lies`: its copies say that they have landed, and have not."""
 
-    def __init__(self, cache: KvCache, size: int) -> None:
+    at_once = 3
+
+    def __init__(self, cache: KvCache, size: int, *, lies: bool = False) -> None:
         super().__init__(cache, size)
-        self.line = list[Callable[[], None]]()
+        self.lies, self.stores, self.loads, self.calls = lies, list[Late](), list[Late](), 0
 
-    def store(self, moved: Mapping[int, int]) -> None:
+    def store(self, moved: Mapping[int, int]) -> Stored:
         copies = dict(moved)
-        self.line.append(lambda: HostPool.store(self, copies))
+        self.stores.append(Late(lambda: HostPool.store(self, copies), self.stores[-1:], self.lies))
+        return Stored(self.stores[-1], self.stores[-1])
 
-    def load(self, slots: Sequence[int], pages: Sequence[int]) -> None:
+    def load(self, slots: Sequence[int], pages: Sequence[int], behind: Iterable[Move] = ()) -> Move:
+        assert len(slots) <= self.at_once
         from_slots, to_pages = list(slots), list(pages)
-        self.line.append(lambda: HostPool.load(self, from_slots, to_pages))
+        before = [*self.loads[-1:], *behind]
+        self.loads.append(Late(lambda: HostPool.load(self, from_slots, to_pages), before, self.lies))
+        return self.loads[-1]
 
-    def join(self) -> bool:
-        line, self.line = self.line, []
-        for copy in line:
-            copy()
-        return bool(line)
+    def wait(self, moves: Iterable[Any]) -> None:
+        for move in moves:
+            move.force()
+
+    def wait_for_all(self) -> None:
+        self.wait(self.stores[-1:] + self.loads[-1:])
 
 
 def test_passes_wait_for_copies_wherever_these_are(started: Callable[..., Runner]) -> None:
@@ -147,9 +181,8 @@ def test_passes_wait_for_copies_wherever_these_are(started: Callable[..., Runner
     assert rounds(runner, tier=tier)[0] == expected
     assert tier.loaded > 0
     assert tier.waits > 0
-    runner.host_tier = None
-    lazy = HostTier(Deferred(cache, MIB), LoadCosts(0, 0, 1), runner.config.page_size)
-    assert rounds(runner, tier=lazy)[0] != expected, "this test sees a wait that is missing"
+    runner.host_tier = HostTier(Deferred(cache, MIB, lies=True), LoadCosts(0, 0, 1), runner.config.page_size)
+    assert rounds(runner, tier=runner.host_tier)[0] != expected, "this test sees a wait that is missing"
 
 
 class Failing(HostPool):
@@ -163,16 +196,16 @@ class Failing(HostPool):
         self.calls += reason is self.reason
         return reason is self.reason and self.calls == 1
 
-    def store(self, moved: Mapping[int, int]) -> None:
+    def store(self, moved: Mapping[int, int]) -> Stored:
         if self.fails(HostCacheFailure.Store):
-            raise RuntimeError("no memory")
-        super().store(moved)
+            raise CopyFailed("no memory")
+        return super().store(moved)
 
-    def load(self, slots: Sequence[int], pages: Sequence[int]) -> None:
+    def load(self, slots: Sequence[int], pages: Sequence[int], behind: Iterable[Move] = ()) -> Move:
         if self.fails(HostCacheFailure.Load):
             super().load(slots[: len(slots) // 2], pages[: len(slots) // 2])
-            raise RuntimeError("unplugged")
-        super().load(slots, pages)
+            raise CopyFailed("unplugged")
+        return super().load(slots, pages)
 
 
 @pytest.mark.parametrize("reason", [HostCacheFailure.Store, HostCacheFailure.Load])
@@ -181,9 +214,9 @@ def test_a_copy_that_fails_is_counted_and_its_tokens_are_computed(
 ) -> None:
     monkeypatch.setenv("GRAPHPOD_DEBUG", "poison")
     runner = started()
-    expected, _ = rounds(runner, tier=None)
+    expected, _ = rounds(runner, tier=None, times=3)
     tier = HostTier(Failing(runner.engine.attention.cache, MIB, reason), LoadCosts(0, 0, 1), runner.config.page_size)
-    found, _ = rounds(runner, tier=tier)
+    found, _ = rounds(runner, tier=tier, times=3)
     assert found == expected
     assert tier.failures == dict.fromkeys(HostCacheFailure, 0) | {reason: 1}
     assert tier.loaded > 0, "it goes on"
@@ -271,11 +304,11 @@ class Pinned(PinnedPool):
 
     def __init__(self, size: int, available: int) -> None:
         self.page_bytes, self.failed_allocations = 64 * MIB, 0
-        self._size, self._places, self._left = size, [], available
+        self._size, self.slots, self._left = size, 0, available
         self._available = lambda: self._left
 
     def _pin(self, slots: int) -> None:
-        self._places += [torch.empty(0)] * slots
+        self.slots += slots
         self._left -= slots * self.page_bytes
 
 

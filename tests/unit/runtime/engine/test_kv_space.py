@@ -1,15 +1,17 @@
 """Pages of sequences and of the prefix cache, under a scheduler, against what each slot really holds."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphpod_runtime.cache.host_tier import HostTier, LoadCosts
+from graphpod_runtime.cache.host_tier import CopyFailed, HostTier, LoadCosts, Stored
 from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.cache.radix import RadixTree
+from graphpod_runtime.cache.radix_node import Node
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
@@ -86,9 +88,10 @@ class Engine:
         self.copies.turn += 1
         batch = self.scheduler.next()
         if batch is None:
-            assert self._flight is not None or not self.scheduler.busy
+            waits = self.kv.loading or any(one.awaits for one in self.scheduler._prefilling)
+            assert self._flight is not None or not self.scheduler.busy or waits
             return None
-        self.copies.join()
+        self._join(batch)
         if isinstance(batch, DecodeBatch):
             rows = [(one, end - 1, end, True) for one, end in zip(batch.sequences, batch.ends, strict=True)]
         else:
@@ -112,6 +115,16 @@ class Engine:
                 text.append(flight.tokens[-1])
         return flight
 
+    def _join(self, batch: Batch) -> None:
+        """As the runner does."""
+        if self.allocator.unclean:
+            self.copies.wait_for_all()
+            self._slots |= {(page, at): None for page in self.allocator.take_unclean() for at in range(SIZE)}
+        if self.kv.host is not None:
+            self.kv.host.join([move for sequence in batch.sequences for move in sequence.awaits])
+        for sequence in batch.sequences:
+            sequence.awaits = []
+
     def _land(self, flight: "LaunchedPass | None") -> dict[str, FinishReason]:
         ended = {}
         for progress in self.scheduler.advance(flight.batch, Yielded(flight.tokens)) if flight else ():
@@ -122,59 +135,79 @@ class Engine:
         return ended
 
 
-class Arriving:
-    """A load that lands two turns later."""
+class Moving:
+    """Is Move. It lands some turns later, and runs then or when somebody waits for it, after those `before` it."""
 
-    def __init__(self, copies: "SlotCopies") -> None:
-        self._copies, self._lands = copies, copies.turn + 2
+    def __init__(self, copies: "SlotCopies", run: Any, before: Iterable["Moving"], turns: int) -> None:
+        self._copies, self._run, self._before = copies, run, tuple(before)
+        self._lands, self._done = copies.turn + turns, False
 
     @property
     def landed(self) -> bool:
+        if self._copies.turn >= self._lands:
+            self.force()
         return self._copies.turn >= self._lands
+
+    def force(self) -> None:
+        if not self._done:
+            self._done = True
+            for one in self._before:
+                one.force()
+            self._run()
 
 
 class SlotCopies:
-    """Is Copies, over what each slot of the device holds. Nothing is copied before a pass waits for it."""
+    """Is Copies, over what each slot of the device holds. Nothing is copied before it must be."""
 
     page_bytes, store_seconds, load_seconds, failed_allocations = 1, 0.0, 0.0, 0
+    at_once = 2
 
     def __init__(self, slots: int, failing: int) -> None:
-        self.slots, self.turn = slots, 0
+        self.slots, self.turn, self.delays = slots, 0, (2, 2)
         self.device: dict[tuple[int, int], object] = {}
         """What each slot of the device holds: all tokens up to there, as keys and values depend on them."""
         self._host: dict[int, list[object]] = {}
-        self._line: list[Any] = []
+        self._stores: list[Moving] = []
+        self._loads: list[Moving] = []
         self._failing, self._calls = failing, 0
 
     def allocate(self) -> None:
         """All of it is there."""
 
-    def store(self, moved: Mapping[int, int]) -> None:
-        def copy() -> None:
+    def store(self, moved: Mapping[int, int]) -> Stored:
+        staged = dict[int, list[object]]()
+
+        def gather() -> None:
             for slot, page in moved.items():
-                self._host[slot] = [self.device.get((page, at)) for at in range(SIZE)]
+                staged[slot] = [self.device.get((page, at)) for at in range(SIZE)]
 
-        self._in_line(copy)
+        left = Moving(self, gather, self._stores[-1:], self.delays[0])
+        kept = Moving(self, lambda: self._host.update(staged), [left], self.delays[0])
+        self._stores.append(kept)
+        self._may_fail()
+        return Stored(left, kept)
 
-    def load(self, slots: Any, pages: Any) -> Arriving:
+    def load(self, slots: Any, pages: Any, behind: Any) -> Moving:
         def copy() -> None:
             for slot, page in zip(slots, pages, strict=True):
                 self.device |= {(page, at): held for at, held in enumerate(self._host[slot])}
 
-        self._in_line(copy)
-        return Arriving(self)
+        self._loads.append(Moving(self, copy, [*self._loads[-1:], *behind], self.delays[1]))
+        self._may_fail()
+        return self._loads[-1]
 
-    def join(self) -> bool:
-        line, self._line = self._line, []
-        for copy in line:
-            copy()
-        return bool(line)
+    def wait(self, moves: Iterable[Any]) -> None:
+        for move in moves:
+            move.force()
 
-    def _in_line(self, copy: Any) -> None:
+    def wait_for_all(self) -> None:
+        self.wait(self._stores[-1:] + self._loads[-1:])
+
+    def _may_fail(self) -> None:
+        """What fails is on its way all the same."""
         self._calls += 1
         if self._failing and self._calls % self._failing == 0:
-            raise RuntimeError("no copy")
-        self._line.append(copy)
+            raise CopyFailed
 
 
 class LaunchedPass(NamedTuple):
@@ -344,7 +377,7 @@ def test_a_prefix_that_left_for_the_host_comes_back_and_is_not_computed() -> Non
     engine.run()
     assert (again.cached, engine.computed - computed) == (16, 3)
     assert (tier.loaded, tier.hit_tokens, tier.skipped_tokens) == (4, 16, 0)
-    assert (engine.kv.hit_tokens, tier.waits) == (16, 0), "the engine joins here"
+    assert (engine.kv.hit_tokens, tier.waits) == (16, 2), "nothing else ran: for pages to leave, and for the load"
 
 
 def test_who_decodes_does_not_wait_for_the_load_of_another_one() -> None:
@@ -362,6 +395,14 @@ def test_who_decodes_does_not_wait_for_the_load_of_another_one() -> None:
     # A decode pass was due; then two of them run while the load is on its way.
     assert lengths == [(7, None, 0), (8, 16, 16), (9, 16, 16), (9, 16, 17)]
     engine.run()
+
+
+def _nodes(tree: RadixTree) -> Iterator[Node]:
+    nodes = list(tree._roots.values())
+    while nodes:
+        node = nodes.pop()
+        nodes += node.children.values()
+        yield node
 
 
 def test_without_the_cache_nothing_is_kept() -> None:
@@ -414,11 +455,13 @@ EVENTS = st.one_of(
     seed=st.integers(0, 2**16),
     slots=st.sampled_from([0, 4, 40]),
     failing=st.sampled_from([0, 0, 2, 5]),
+    delays=st.tuples(st.integers(0, 4), st.integers(0, 4)),
 )
 def test_whatever_comes_every_hit_is_the_prefix_and_no_page_is_lost_or_shared(
-    ahead: bool, pages: int, events: list[Any], seed: int, slots: int, failing: int
+    ahead: bool, pages: int, events: list[Any], seed: int, slots: int, failing: int, delays: tuple[int, int]
 ) -> None:
     engine, chance = Engine(pages, ahead=ahead, slots=slots, failing=failing), random.Random(seed)
+    engine.copies.delays = delays
     texts = [[random.Random(text).choice([5, 6]) for text in range(40 * text, 40 * text + 40)] for text in range(4)]
     submitted, ended = [], []
 
@@ -444,5 +487,8 @@ def test_whatever_comes_every_hit_is_the_prefix_and_no_page_is_lost_or_shared(
     ended += engine.run()
     assert sorted(ended) == sorted(submitted)
     engine.check()
+    engine.copies.turn += max(delays)
+    engine.kv.settle()
+    assert engine.kv.tree.host_size == sum(len(node.pages) for node in _nodes(engine.kv.tree) if node.host)
     assert engine.kv.available == engine.kv.capacity
     assert engine.kv._held == engine.kv._bookmarks == {}
