@@ -33,7 +33,7 @@ def slot_shape(cache: KvCache) -> tuple[int, int, int]:
 
 def load_costs(pages: int, load: Callable[[Sequence[int], Sequence[int]], object]) -> tuple[float, float]:
     """Seconds of a load, and of each of its pages, of a `load` that returns when it has landed: slots 0 to `pages` go
-    to the pages from 1 on. Nobody else may use them."""
+    to the pages from 1 on. No sequence may have these."""
 
     def seconds(count: int) -> float:
         began = time.perf_counter()

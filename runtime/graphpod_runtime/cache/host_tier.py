@@ -2,8 +2,8 @@
 
 The radix tree says which page has which slot of the host pool. `Copies` moves the bytes: stores and loads have a line
 each. A page that leaves is written only after its bytes have left, one that comes is read only after its load:
-`awaited` says which moves must have landed before a pass uses given pages. A slot is read only after its store. Loads and stores
-are cut into moves of bounded size, so that a load follows a store of the same pages at a short distance.
+`awaited` says which moves must have landed before a pass uses given pages. A slot is read only after its store. Loads
+and stores are cut into moves of bounded size, so that a load follows a store of the same pages at a short distance.
 
 An error of a copy fails no request: pages that were to be stored are lost, what was to be loaded is computed, and
 nothing that the pool holds is trusted any more. Only errors that are the copy's own count as such (`CopyFailed`).

@@ -167,7 +167,7 @@ class RadixTree:
         self.slots += more
 
     def release(self, slots: Sequence[int]) -> None:
-        """Slots of `insert` that nobody reads any more."""
+        """Slots of `insert` that are read no more."""
         self._free_slots += slots
 
     def clear_host(self) -> None:

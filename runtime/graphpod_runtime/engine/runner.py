@@ -237,7 +237,7 @@ class Runner:
         """The pass of `batch` and all that is launched behind it find the pages of its sequences as copies leave them.
         A graph reads and writes them without asking, so this is in front of its launch."""
         if self.pages.unclean or self._poison is not None:
-            # Pages are written that sequences of other passes may have, or nobody.
+            # Pages are written that this batch does not have.
             tier.copies.wait_for_all()
         if waiting := [sequence for sequence in batch.sequences if sequence.awaits]:
             tier.join([move for sequence in waiting for move in sequence.awaits])

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -169,7 +170,7 @@ class SlotCopies:
         self._host: dict[int, list[object]] = {}
         self._stores: list[Moving] = []
         self._loads: list[Moving] = []
-        self._failing, self._calls = failing, 0
+        self._failing, self._calls, self.loads = failing, 0, 0
 
     def allocate(self) -> None:
         """All of it is there."""
@@ -192,6 +193,7 @@ class SlotCopies:
             for slot, page in zip(slots, pages, strict=True):
                 self.device |= {(page, at): held for at, held in enumerate(self._host[slot])}
 
+        self.loads += 1
         self._loads.append(Moving(self, copy, [*self._loads[-1:], *behind], self.delays[1]))
         self._may_fail()
         return self._loads[-1]
@@ -395,6 +397,28 @@ def test_who_decodes_does_not_wait_for_the_load_of_another_one() -> None:
     # A decode pass was due; then two of them run while the load is on its way.
     assert lengths == [(7, None, 0), (8, 16, 16), (9, 16, 16), (9, 16, 17)]
     engine.run()
+
+
+@pytest.mark.parametrize("slots", [12, 60])
+@pytest.mark.parametrize("delays", [(0, 4), (4, 0), (3, 3)])
+def test_stores_and_loads_at_any_pace_give_every_prefix_as_it_was(slots: int, delays: tuple[int, int]) -> None:
+    """Hits, evictions and aborts while copies are on their way, each line as late as it may be."""
+    chance, engine = random.Random(slots), Engine(20, ahead=True, slots=slots)
+    engine.copies.delays = delays
+    for number in range(300):
+        text = chance.randrange(6)
+        prompt = [*[text + 1] * chance.randrange(9, 18), chance.choice([7, 8])]
+        with suppress(QueueFull):
+            engine.submit(str(number), prompt, chance.randrange(1, 12))
+        for _ in range(chance.randrange(4)):
+            engine.step()
+        if engine.live and not chance.randrange(4):
+            engine.abort(chance.choice(list(engine.live)))
+    engine.run()
+    engine.copies.turn += max(delays)
+    engine.kv.settle()
+    assert engine.kv.available == engine.kv.capacity
+    assert engine.copies.loads > 30
 
 
 def _nodes(tree: RadixTree) -> Iterator[Node]:
