@@ -31,6 +31,7 @@ from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_onc
 from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.forward.verification import Verification
 from graphpod_runtime.engine.memory_poisoning import Poison
+from graphpod_runtime.engine.pass_copies import join
 from graphpod_runtime.engine.pass_metrics import PassMetrics
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.drafting import DraftsYielded
@@ -122,7 +123,7 @@ class Runner:
         from those that are `given` for its chunks or sequences.
         """
         if self.host_tier is not None:
-            self._join(self.host_tier, batch)
+            join(self.host_tier, batch, everything=bool(self.pages.unclean) or self._poison is not None)
         if self.pages.unclean:
             self._clean_pages()
         if self._poison is not None:
@@ -232,17 +233,6 @@ class Runner:
     def _uncompiled(self) -> int:
         """How often compiled code had none for its arguments, and ran as it was written."""
         return 0 if self._engine.cache is None else self._engine.cache.uncompiled
-
-    def _join(self, tier: HostTier, batch: Batch) -> None:
-        """The pass of `batch` and all that is launched behind it find the pages of its sequences as copies leave them.
-        A graph reads and writes them without asking, so this is in front of its launch."""
-        if self.pages.unclean or self._poison is not None:
-            # Pages are written that this batch does not have.
-            tier.copies.wait_for_all()
-        if waiting := [sequence for sequence in batch.sequences if sequence.awaits]:
-            tier.join([move for sequence in waiting for move in sequence.awaits])
-            for sequence in waiting:
-                sequence.awaits = []
 
     def _clean_pages(self) -> None:
         """Zeroes the pages that may hold NaN before a sequence writes to them: attention over NaN is NaN even where it

@@ -56,11 +56,6 @@ class PrefillBatch:
     chunks: tuple[Chunk, ...]
 
     @property
-    def sequences(self) -> tuple[Sequence, ...]:
-        """Those of the chunks, in their order."""
-        return tuple(chunk.sequence for chunk in self.chunks)
-
-    @property
     def scores_prompt(self) -> bool:
         """Whether log-probabilities of prompt tokens are wanted of this pass: then more rows count than the last of
         each chunk."""

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from graphpod_runtime.cache.host_tier import CopyFailed, HostTier, LoadCosts, Stored
 from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.pass_copies import join
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
@@ -110,13 +111,9 @@ class Engine:
 
     def _join(self, batch: Batch) -> None:
         """As the runner does."""
-        if self.allocator.unclean:
-            self.copies.wait_for_all()
-            self._slots |= {(page, at): None for page in self.allocator.take_unclean() for at in range(SIZE)}
         if self.kv.host is not None:
-            self.kv.host.join([move for sequence in batch.sequences for move in sequence.awaits])
-        for sequence in batch.sequences:
-            sequence.awaits = []
+            join(self.kv.host, batch, everything=bool(self.allocator.unclean))
+        self._slots |= {(page, at): None for page in self.allocator.take_unclean() for at in range(SIZE)}
 
     def _land(self, flight: "LaunchedPass | None") -> dict[str, FinishReason]:
         ended = {}
