@@ -53,7 +53,7 @@ TTFT, RATE, DECODE = 0.2, 0.7, 0.95
 """To be shown: at most this part of the time to compute, at least this of the pinned rate and of decode's speed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
     """`prefix` tokens are hit, `rounds` times alone and as often while `decoders` requests decode. `always`: whether
     loads pay or not."""

@@ -5,6 +5,7 @@ rounding is plain tensor code: a compiler fuses it with what made the activation
 own on a GPU. On a CPU the same numbers are multiplied in 32 bits.
 """
 
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -22,6 +23,8 @@ MULTIPLE = 16
 """Of both sizes of a weight that torch's product takes."""
 FEW_ROWS = 1
 """Up to so many rows of activations our own kernel for vectors is the fastest."""
+MANY_ROWS, ROW_MULTIPLE = 65, 4
+"""From so many rows on, a multiple of ROW_MULTIPLE, torch's product by blocks is; below, our own kernel for tiles."""
 
 TRITON = find_spec("triton") is not None
 
@@ -115,16 +118,29 @@ def _row_product(x: Tensor, x_scale: Tensor, weight: Tensor, scale: Tensor, dtyp
     return (product * x_scale * scale).to(dtype)
 
 
+@cache
+def _multiplies_blocks(device: torch.device) -> bool:
+    """Whether torch does: cuBLAS from CUDA 12.9 on, on Hopper alone."""
+    found = tuple(int(part) for part in (torch.version.cuda or "0").split("."))
+    return found >= (12, 9) and torch.cuda.get_device_capability(device) == (9, 0)
+
+
 @torch.library.impl("graphpod::fp8_block_product", "cuda")
 def _block_product(x: Tensor, x_scale: Tensor, weight: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    together, rows = rows_of_a_scale(weight, scale), x.shape[0]
+    whole = together == BLOCK and not any(size % BLOCK for size in weight.shape)
+    many = rows >= MANY_ROWS and rows % ROW_MULTIPLE == 0
+    if whole and many and dtype is torch.bfloat16 and _multiplies_blocks(x.device):
+        by_columns = x_scale.t().contiguous().t()
+        return torch._scaled_mm(x, weight.t(), scale_a=by_columns, scale_b=scale.t(), out_dtype=dtype)
     if not TRITON:
         return _block_twin(x, x_scale, weight, scale, dtype)
     if x.shape[0] <= FEW_ROWS:
-        return _vector_product(x, x_scale, weight, scale, rows_of_a_scale(weight, scale), dtype)
+        return _vector_product(x, x_scale, weight, scale, together, dtype)
     from graphpod_runtime.kernels.fp8_blocks_triton import block_product_into
 
     out = torch.empty(x.shape[0], weight.shape[0], dtype=dtype, device=x.device)
-    return block_product_into(x, x_scale, weight, scale, rows_of_a_scale(weight, scale), out)
+    return block_product_into(x, x_scale, weight, scale, together, out)
 
 
 def _vector_product(

@@ -44,7 +44,6 @@ class Masks:
         """Words in front of the masks."""
         self._eos = [(id // BITS, ~(1 << id % BITS)) for id in eos_ids]
         self._mask = masker_for(device)
-        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._writer = MaskWriter(min(MOST_THREADS, len(os.sched_getaffinity(0))))
         self._took = counters.observer("graphpod_grammar_mask_duration_seconds")
 
@@ -58,11 +57,8 @@ class Masks:
         words[: logits.shape[0]] = NO_MASK
         words[list(members.masked)] = range(count)
         self._write(members, words[first:end].reshape(count, self._words))
-        if self._copies is not None:
-            # Not in line behind the pass: the device copies while it computes the logits.
-            with torch.cuda.stream(self._copies):
-                there[:end].copy_(host[:end], non_blocking=True)
-            torch.cuda.current_stream(self._device).wait_stream(self._copies)
+        if there is not host:
+            there[:end].copy_(host[:end], non_blocking=True)
         bits = there[first:end].view(count, self._words)
         return self._mask(logits, chosen, there[: logits.shape[0]], bits, NOTHING_LEFT)
 
