@@ -234,4 +234,3 @@ def test_the_tier_never_waits_for_the_device(started: Callable[..., Runner], mon
     rounds(runner, tier=tier)
     assert tier.stored > 0
     assert tier.loaded > 0
-    assert tier.waits > 0
