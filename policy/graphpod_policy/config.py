@@ -83,6 +83,7 @@ class FeatureConfig:
     speculative_steps: int = 3
     speculative_topk: int = 1
     speculative_max_batch: int | None = None
+    speculative_draft: str | None = None
     host_cache_bytes: int | None = None
     cpu_offload_bytes: int | None = None
     cpu_offload_staging: bool = False

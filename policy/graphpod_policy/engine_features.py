@@ -23,6 +23,9 @@ BUILT_POLICIES: dict[Phase, tuple[Policy, ...]] = {
 }
 """The policies this version's engine can run."""
 
+DRAFT_HEADS = (SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3, SpeculativeMethod.Mtp)
+"""Methods whose drafts read hidden states of the model itself."""
+
 BUILT_COMPILE: tuple[CompileMode, ...] = (CompileMode.Nothing, CompileMode.Inductor)
 """The ways of compiling layers that this version's engine has."""
 
@@ -54,8 +57,15 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "draft models",
         "spec.engine.speculative",
+        True,
+        lambda f: f.speculative is SpeculativeMethod.DraftModel and f.speculative,
+        instead="set method: Ngram",
+    ),
+    Feature(
+        "draft heads",
+        "spec.engine.speculative",
         False,
-        lambda f: f.speculative is not SpeculativeMethod.Ngram and f.speculative,
+        lambda f: f.speculative in DRAFT_HEADS and f.speculative,
         instead="set method: Ngram",
     ),
     Feature(

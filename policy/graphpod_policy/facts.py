@@ -65,6 +65,8 @@ class ModelFacts:
     """What of the model the engine of this version does not have."""
     fp8_weights: int = 0
     """Weights that the checkpoint holds in FP8; 0: all are plain."""
+    draft: "ModelFacts | None" = None
+    """The smaller model that drafts for this one, where it is known."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "ModelFacts":

@@ -52,6 +52,8 @@ class Features:
     """Draft tokens proposed in one pass."""
     speculative_topk: int = 1
     """Branches kept at each draft step."""
+    speculative_draft: str | None = None
+    """Folder of the draft model, where the method has one."""
     speculative_max_batch: int | None = None
     """Sequences up to which a decode pass verifies drafts; None: Auto, measured by each pod."""
     host_cache_bytes: int | None = None

@@ -71,6 +71,8 @@ def can_start(
         found.append(Obstacle.of(ExitCode.ModelUnsupported, f"{config.model.name}: {model.not_built}"))
     found += _parallelism(config, model)
     found += _context(config, model)
+    if model is not None and (misfit := draft_misfit(config, model)) is not None:
+        found.append(misfit)
     if dtype.refused:
         found.append(Obstacle.of(ExitCode.DtypeUnavailable, dtype.refused))
     found += _fp8_weights(config, model, node)
@@ -142,6 +144,25 @@ def _context(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacl
     if longest is not None and config.max_model_len is not None and config.max_model_len > longest:
         what = f"spec.engine.maxModelLen {config.max_model_len} is more than the {longest} positions of "
         yield Obstacle.of(ExitCode.ContextTooLong, what + config.model.name)
+
+
+def draft_misfit(config: EngineConfig, model: ModelFacts) -> Obstacle | None:
+    """Why the draft model of `model` cannot draft for it, if it is known and so."""
+    draft, longest = model.draft, config.max_model_len or model.max_position
+    if draft is None:
+        return None
+    where = "spec.engine.speculative.draftModel"
+    if draft.not_built is not None:
+        return Obstacle.of(ExitCode.ModelUnsupported, f"{where}: {draft.not_built}")
+    if draft.vocab != model.vocab:
+        what = f"{where}: it has a vocabulary of {draft.vocab} tokens, and {config.model.name} one of {model.vocab}"
+        return Obstacle.of(ExitCode.ModelUnsupported, what, "use a smaller model of the same family")
+    if draft.max_position is not None and longest is not None and draft.max_position < longest:
+        what = f"{where}: it has {draft.max_position} positions, and requests may have {longest} tokens"
+        return Obstacle.of(
+            ExitCode.ContextTooLong, what, f"set spec.engine.maxModelLen to {draft.max_position} or less"
+        )
+    return None
 
 
 def _fp8_weights(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> Iterator[Obstacle]:

@@ -28,9 +28,11 @@ MARGIN = 0.1
 
 
 def weights_bytes(config: EngineConfig, model: ModelFacts) -> int:
-    """Weights on one device; a byte for each that is in FP8 in the checkpoint or becomes so when it is loaded."""
+    """Weights on one device, those of its draft model among them; a byte for each that is in FP8 in the checkpoint or
+    becomes so when it is loaded."""
     spread = config.features.tensor * config.features.pipeline
-    return (model.params * DTYPE_BYTES[config.element] - fp8_savings(config, model)) // spread
+    own = (model.params * DTYPE_BYTES[config.element] - fp8_savings(config, model)) // spread
+    return own if model.draft is None else own + weights_bytes(config, model.draft)
 
 
 def fp8_savings(config: EngineConfig, model: ModelFacts) -> int:
@@ -47,9 +49,10 @@ def pages_of(config: EngineConfig, tokens: int) -> int:
 
 
 def page_bytes(config: EngineConfig, model: ModelFacts) -> int:
-    """One page: keys and values of every layer."""
+    """One page: keys and values of every layer, those of a draft model, too."""
     element = 1 if config.features.kv_cache_dtype is KvCacheDtype.Fp8 else DTYPE_BYTES[config.element]
-    return 2 * model.layers * config.page_size * model.kv_heads * model.head_dim * element
+    own = 2 * model.layers * config.page_size * model.kv_heads * model.head_dim * element
+    return own if model.draft is None else own + page_bytes(config, model.draft)
 
 
 def host_tier_bytes(config: EngineConfig) -> int:

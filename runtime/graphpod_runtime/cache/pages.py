@@ -17,6 +17,8 @@ class PageAllocator:
         self._taken: set[int] = set()
         self.unclean: set[int] = set()
         """Pages to zero before their next owner writes to them: they may hold NaN."""
+        self.drafted: set[int] = set()
+        """Pages all of whose tokens a draft model has read, too. A page that is taken is none."""
 
     @property
     def available(self) -> int:
@@ -34,6 +36,7 @@ class PageAllocator:
             raise OutOfPages(f"{count} KV pages wanted, {len(self._free)} of {self.capacity} free")
         pages = [self._free.pop() for _ in range(count)]
         self._taken.update(pages)
+        self.drafted.difference_update(pages)
         return pages
 
     def free(self, pages: list[int], *, clean: bool = True) -> None:

@@ -32,9 +32,12 @@ class Poison:
         passes: Iterable[Pass],
         breaks: BreakArena,
         lengths: Callable[[List[Sequence]], list[int]] | None = None,
+        draft: AttentionBackend | None = None,
     ) -> None:
-        """`lengths`: the tokens of sequences where only the device knows them."""
+        """`lengths`: the tokens of sequences where only the device knows them. `draft`: that of a draft model, whose
+        cache has the same pages."""
         self._attention, self._pages, self._breaks = attention, pages, breaks
+        self._attentions = (attention,) if draft is None else (attention, draft)
         self._lengths = lengths
         self._spoilt: list[Tensor] = []
         for passing in passes:
@@ -45,7 +48,8 @@ class Poison:
         """Before the pass of `batch`."""
         cache = self._attention.cache
         free = torch.tensor(self._pages.free_pages, dtype=torch.int64, device=cache.device)
-        cache.fill(free, torch.nan)
+        for one in self._attentions:
+            one.cache.fill(free, torch.nan)
         cache.slot_tokens.index_fill_(0, free, NO_TOKEN)
         for tensor in (*self._spoilt, *self._breaks.tensors().values()):
             if tensor.is_floating_point():
@@ -60,9 +64,9 @@ class Poison:
 
     def _fill_unwritten(self, sequence: Sequence, written: int) -> None:
         """Of its pages, the slots behind the tokens that are `written` when the pass runs."""
-        cache = self._attention.cache
-        size = cache.page_size
-        whole = -(-written // size)
-        cache.fill(torch.tensor(sequence.pages[whole:], dtype=torch.int64, device=cache.device), UNWRITTEN)
-        if written % size:
-            cache.fill_end(sequence.pages[whole - 1], written % size, UNWRITTEN)
+        for cache in (one.cache for one in self._attentions):
+            size = cache.page_size
+            whole = -(-written // size)
+            cache.fill(torch.tensor(sequence.pages[whole:], dtype=torch.int64, device=cache.device), UNWRITTEN)
+            if written % size:
+                cache.fill_end(sequence.pages[whole - 1], written % size, UNWRITTEN)

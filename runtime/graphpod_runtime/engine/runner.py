@@ -19,6 +19,7 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.capture.debug import Mode
+from graphpod_runtime.engine.forward.draft_model import DraftModel
 from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices, dispatch
 from graphpod_runtime.engine.forward.inputs import inputs_of
@@ -70,6 +71,7 @@ class Runner:
         self._code_runs = 0
         """How often the body has run since Ready."""
         self._poison: Poison | None = None
+        self._draft_model: DraftModel | None = None
 
     @property
     def report(self) -> Report:
@@ -105,11 +107,16 @@ class Runner:
         if isinstance(self._engine.seats, DraftingSeats):
             self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, self._run).step
             self._speculation = SpeculationMetrics(self.counters, self.config.features)
+            self._draft_model = self._engine.seats.draft_model
+        if self._draft_model is not None:
+            self._draft_model.pages = self.pages
         self._engine.model.body.register_forward_pre_hook(self._count_code_run)
         if Mode.Poison in self._engine.modes:
             engine = self._engine
             lengths = engine.seats.lengths if isinstance(engine.seats, DraftingSeats) else None
-            self._poison = Poison(engine.attention, self.pages, engine.passes.values(), engine.capturer.breaks, lengths)
+            draft = self._draft_model and self._draft_model.attention
+            passes, breaks = engine.passes.values(), engine.capturer.breaks
+            self._poison = Poison(engine.attention, self.pages, passes, breaks, lengths, draft)
 
     @property
     def ahead(self) -> bool:
@@ -187,6 +194,8 @@ class Runner:
         """The chunks of prompts; few of their rows reach the head."""
         inputs = inputs_of(batch, self.config.page_size, self._engine.device)
         (hidden, *_), ran = self._run(inputs)
+        if self._draft_model is not None:
+            self._draft_model.prefill(batch, inputs)
         ends_text = tuple(row >= 0 for row in inputs.yields)
         ending = [index for index, ends in enumerate(ends_text) if ends]
         logits, chosen, positions = hidden[:0], inputs.tokens[:0], inputs.positions[:0]
@@ -238,7 +247,10 @@ class Runner:
         """Zeroes the pages that may hold NaN before a sequence writes to them: attention over NaN is NaN even where it
         is masked."""
         cache = self._engine.attention.cache
-        cache.fill(_on(cache.device, self.pages.take_unclean()), 0.0)
+        unclean = _on(cache.device, self.pages.take_unclean())
+        cache.fill(unclean, 0.0)
+        if self._draft_model is not None:
+            self._draft_model.attention.cache.fill(unclean, 0.0)
 
     def _count_code_run(self, body: nn.Module, arguments: object) -> None:
         """Hook on the body. It does not ask what was chosen: a replay that runs the model's code counts, too."""

@@ -124,11 +124,16 @@ class ServedDrafts(NamedTuple):
     steps: int
     batch: int
     auto: bool
+    model: str | None = None
+    """Folder of the draft model; None: the method has none."""
+    graphs: int = 0
+    """Of its steps: batch sizes that were captured."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values in the API's words."""
         auto = ["maxBatch"] if self.auto else []
-        return {"method": self.method.value, "steps": self.steps, "maxBatch": self.batch, "auto": auto}
+        found = {"method": self.method.value, "steps": self.steps, "maxBatch": self.batch, "auto": auto}
+        return found if self.model is None else found | {"draftModel": self.model, "graphs": self.graphs}
 
 
 class ServedHostCache(NamedTuple):

@@ -56,17 +56,21 @@ def write_llama(
     """
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=211,
         hidden_size=heads * 16,
-        num_hidden_layers=3,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        max_position_embeddings=512,
         tie_word_embeddings=tied,
         initializer_range=0.2,
         bos_token_id=1,
         eos_token_id=2,
-        **{"rope_theta": 100000.0, "intermediate_size": 96} | settings,
+        **{
+            "vocab_size": 211,
+            "num_hidden_layers": 3,
+            "max_position_embeddings": 512,
+            "rope_theta": 100000.0,
+            "intermediate_size": 96,
+        }
+        | settings,
     )
     LlamaForCausalLM(config).eval().save_pretrained(folder)
     return folder
@@ -171,6 +175,7 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
         "speculative",
         "speculative_steps",
         "speculative_max_batch",
+        "speculative_draft",
         "host_cache_bytes",
     )
     features = FeatureConfig(**{name: settings.pop(name) for name in asked if name in settings})

@@ -18,6 +18,7 @@ from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine.forward.draft_model import DraftModel
 from graphpod_runtime.engine.forward.inputs import refuse_short
 from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.proposer import Proposer
@@ -48,17 +49,21 @@ class _Step(NamedTuple):
 class DraftingSeats:
     """Those of one engine. Calls come in the order of passes, as `Seats` has them."""
 
-    def __init__(
-        self, page_size: int, into: StepRows, rows: int, slot_tokens: Callable[[], Tensor], proposer: Proposer
-    ) -> None:
+    proposer: Proposer
+    """Set before the first step."""
+
+    def __init__(self, page_size: int, into: StepRows, rows: int, slot_tokens: Callable[[], Tensor]) -> None:
         """For steps of up to so many `rows`, read `into` static buffers; `slot_tokens` are those of the cache."""
-        self._page_size, self._into, self._slot_tokens = page_size, into, slot_tokens
-        self.proposer = proposer
+        self._page_size, self._into, self.slot_tokens = page_size, into, slot_tokens
+        self.draft_model: DraftModel | None = None
+        """One that must hear of every pass."""
         self.script: ScriptedAcceptance | None = None
         """A debug switch."""
         self._device = into.tokens.device
         count = 2 * rows
-        self._state = torch.zeros(count, PAGES + into.tables.shape[1], dtype=torch.int64, device=self._device)
+        self.state = torch.zeros(count + 1, PAGES + into.tables.shape[1], dtype=torch.int64, device=self._device)
+        """[seats, PAGES + pages], the last one of padding: one token, 0, on the scratch page."""
+        self.state[-1, LENGTH] = 1
         self._sent: list[tuple[int, int, int]] = [(0, 0, 0)] * count
         """Of each seat: its pages, how often some were taken back, and its room."""
         self._free = list(range(count))
@@ -80,9 +85,13 @@ class DraftingSeats:
         drafts = found = None
         if max(widths) > 1:
             pages = max(len(one.pages) for one in sequences)
-            found = self.proposer.propose(self._state, self._seats, self._slot_tokens(), pages)
+            if self.draft_model is not None:
+                self.draft_model.catch_up(batch)
+            found = self.proposer.propose(self.state, self._seats, self.slot_tokens(), pages)
             drafts = found.drafts
-        real = read(self._state, self._seats, self._places, drafts, self._slot_tokens(), self._into)
+        elif self.draft_model is not None:
+            self.draft_model.skipped(sequences)
+        real = read(self.state, self._seats, self._places, drafts, self.slot_tokens(), self._into)
         count = sum(widths)
         tokens, positions, slots, lengths, tables = (buffer[:count] for buffer in self._into)
         proposed = None if found is None else found.any if self.script is None else torch.ones_like(found.any)
@@ -98,7 +107,7 @@ class DraftingSeats:
                 refuse_short(sequence, end, self._page_size)
         self._fill(sequences, ends, [0] * len(sequences))
         # Look-ups read prompts, too.
-        History.of_prompts(self._slot_tokens(), sequences, range(len(sequences)))
+        History.of_prompts(self.slot_tokens(), sequences, range(len(sequences)))
         widths = (1,) * len(sequences)
         self._plan(sequences, widths)
         nothing = torch.zeros(len(sequences), dtype=torch.int64, device=self._device)
@@ -108,7 +117,7 @@ class DraftingSeats:
         """`tokens` [rows] follow the rows of the pass. None behind prompts, which have one token each."""
         step = self._step
         script = self.script if step.decodes else None
-        taken = advance(self._state, step.seats, step.places, step.tokens, step.real, tokens, script)
+        taken = advance(self.state, step.seats, step.places, step.tokens, step.real, tokens, script)
         return Runs(step.widths, taken, step.proposed) if step.decodes else None
 
     def landed(self, seated: Seated, tokens: Tensor) -> None:
@@ -116,12 +125,12 @@ class DraftingSeats:
 
     def lengths(self, sequences: List[Sequence]) -> list[int]:
         """The tokens of each. Waits for the device."""
-        there = self._state[:, LENGTH].tolist()
+        there = self.state[:, LENGTH].tolist()
         return [there[self._seat_of[one]] if one in self._seat_of else len(one.tokens) for one in sequences]
 
     def verify(self) -> None:
         """AssertionError where the device and the host know different things. Waits for the device."""
-        there = self._state.to(HOST).numpy()
+        there = self.state.to(HOST).numpy()
         for sequence, seat in self._seat_of.items():
             pages, losses, _ = self._sent[seat]
             known = sequence.pages[:pages] if losses == sequence.page_losses else []
@@ -151,7 +160,7 @@ class DraftingSeats:
         if changes:
             made = numpy.array(changes).T
             seats, columns, values = torch.from_numpy(made.copy()).to(self._device, non_blocking=True)
-            self._state[seats, columns] = values
+            self.state[seats, columns] = values
 
     def _unknown(self, sequence: Sequence) -> bool:
         """Whether the device lacks it; it has nothing in flight then."""
@@ -167,13 +176,13 @@ class DraftingSeats:
     ) -> None:
         """All of `sequences` goes to the device: so many tokens of each. `members` keep their seats."""
         seats = [self._seat(one, (*sequences, *members)) for one in sequences]
-        rows = numpy.full((len(sequences), self._state.shape[1]), SCRATCH_PAGE, dtype=numpy.int64)
+        rows = numpy.full((len(sequences), self.state.shape[1]), SCRATCH_PAGE, dtype=numpy.int64)
         for row, one, seat, end, room in zip(rows, sequences, seats, ends, rooms, strict=True):
             row[TOKEN], row[LENGTH], row[ROOM] = one.tokens[end - 1], end, room
             row[PAGES : PAGES + len(one.pages)] = one.pages
             self._sent[seat] = len(one.pages), one.page_losses, room
         at, filled = (torch.from_numpy(part).to(self._device, non_blocking=True) for part in (numpy.array(seats), rows))
-        self._state.index_copy_(0, at, filled)
+        self.state.index_copy_(0, at, filled)
         self._planned = ((), ())
 
     def _plan(self, sequences: tuple[Sequence, ...], widths: tuple[int, ...]) -> None:

@@ -11,7 +11,7 @@ from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 
 
@@ -20,10 +20,14 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
     too few pages: it would write the scratch page, and read there what others wrote.
     """
     if isinstance(batch, DecodeBatch):
-        phase = Phase.Decode
         chunks = tuple(Chunk(one, end - 1, end) for one, end in zip(batch.sequences, batch.ends, strict=True))
-    else:
-        phase, chunks = Phase.Prefill, batch.chunks
+        return inputs_of_chunks(Phase.Decode, chunks, page_size, device)
+    inputs = inputs_of_chunks(Phase.Prefill, batch.chunks, page_size, device)
+    return replace(inputs, input_logprobs=True) if batch.reads_all_rows else inputs
+
+
+def inputs_of_chunks(phase: Phase, chunks: tuple[Chunk, ...], page_size: int, device: torch.device) -> Inputs:
+    """As `inputs_of`, of a pass over `chunks`."""
     # By numpy, and as few steps as can be: the device waits for this.
     owned = [len(chunk.sequence.pages) for chunk in chunks]
     tables = numpy.full((len(chunks), max(owned)), SCRATCH_PAGE)
@@ -46,8 +50,7 @@ def inputs_of(batch: Batch, page_size: int, device: torch.device = HOST) -> Inpu
     on_device = torch.from_numpy(rows).to(device, non_blocking=True)
     yields = tuple(end - 1 if chunk.last else -1 for chunk, end in zip(chunks, starts[1:], strict=True))
     on_host = torch.from_numpy(tables), torch.tensor(ends), torch.tensor(starts)
-    scores = isinstance(batch, PrefillBatch) and batch.reads_all_rows
-    return Inputs(phase, *on_device, *on_host, yields, input_logprobs=scores)
+    return Inputs(phase, *on_device, *on_host, yields)
 
 
 def refuse_short(sequence: Sequence, end: int, page_size: int) -> NoReturn:

@@ -439,7 +439,8 @@ class Scheduler:
         else:
             sequence = self._decoding.pop()
             self.kv.finish(sequence)
-        sequence.launched = sequence.computed = 0
+        sequence.launched = sequence.computed = sequence.drafted = 0
+        sequence.drafted_plainly = False
         sequence.page_losses += 1
         sequence.preemptions += 1
         self._waiting.set_back(sequence)

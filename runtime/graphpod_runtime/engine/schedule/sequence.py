@@ -91,6 +91,11 @@ class Sequence:
     """KV pages in order: token i lives in page i // page_size. Others may read those of a prefix."""
     page_losses: int = 0
     """How often pages were taken from it while it goes on."""
+    drafted: int = 0
+    """Tokens that a draft model has read once every launched pass has run, at least. It alone writes this and the next,
+    but for a preemption."""
+    drafted_plainly: bool = False
+    """Whether the latest pass of the sequence was one that the draft model had no part in."""
     flights: list[Flight] = field(default_factory=list)
     """Its passes in flight, of an engine with speculative decoding."""
     cached: int | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphpod_policy import EngineConfig, ExitCode, Phase, Quantization, limits
+from graphpod_policy import EngineConfig, ExitCode, Phase, Quantization, SpeculativeMethod, limits
 from graphpod_policy.start.can_start import Obstacle
 from graphpod_policy.start.footprint import pages_of
 from graphpod_runtime.attention.base import AttentionBackend
@@ -161,8 +161,10 @@ def _seats_of(config: EngineConfig, into: StepRows, attention: AttentionBackend)
     if width == 1:
         return Seats(config.page_size, into, whole_tables=attention.reads_whole_tables)
     assert config.max_batch is not None, "a start has derived it"
-    proposer = Ngram(width - 1)
-    return DraftingSeats(config.page_size, into, config.max_batch, lambda: attention.cache.slot_tokens, proposer)
+    seats = DraftingSeats(config.page_size, into, config.max_batch, lambda: attention.cache.slot_tokens)
+    if config.features.speculative is SpeculativeMethod.Ngram:
+        seats.proposer = Ngram(width - 1)
+    return seats
 
 
 def _whole(passing: Pass, attention: AttentionBackend) -> Callable[..., tuple[Tensor, ...]]:
@@ -205,16 +207,20 @@ def weights_bytes(model: Model) -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def loaded(config: EngineConfig, place: Place, read_model: LoadModel, read: OnProgress) -> Model:
-    """The weights on `place`; `read` hears of every piece. StartFailure when it cannot be read or does not fit."""
-    folder, dtype = Path(config.model.path), dtype_of(config.element)
+def loaded(
+    config: EngineConfig, place: Place, read_model: LoadModel, read: OnProgress, draft: str | None = None
+) -> Model:
+    """The weights on `place`, or those of the model that is to `draft`; `read` hears of every piece. StartFailure when
+    it cannot be read or does not fit."""
+    folder, dtype = Path(draft or config.model.path), dtype_of(config.element)
+    name, where = (folder.name, "spec.engine.speculative.draftModel: ") if draft else (config.model.name, "")
     try:
         quantize = config.features.quantization is Quantization.Fp8
         return read_model(folder, dtype, limits.context(config.feature_set()), place.device, read, quantize)
     except ModelUnsupported as error:
-        raise StartFailure.by(Obstacle.of(ExitCode.ModelUnsupported, str(error))) from error
+        raise StartFailure.by(Obstacle.of(ExitCode.ModelUnsupported, f"{where}{error}")) from error
     except ModelInvalid as error:
-        raise StartFailure(ExitCode.ModelInvalid, str(error)) from error
+        raise StartFailure(ExitCode.ModelInvalid, f"{where}{error}") from error
     except torch.OutOfMemoryError as error:
-        what = f"the weights of {config.model.name} do not fit: {error}"
+        what = f"{where}the weights of {name} do not fit: {error}"
         raise StartFailure.by(Obstacle.of(ExitCode.WeightsTooLarge, what)) from error

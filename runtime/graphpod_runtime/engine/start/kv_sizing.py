@@ -1,6 +1,7 @@
-"""How many pages the KV cache gets, and the cache."""
+"""How many pages the KV cache gets, and the caches: the model's, and that of a draft model under the same pages."""
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import torch
 
@@ -9,8 +10,11 @@ from graphpod_policy.start.can_start import kv_cache_too_large, kv_cache_too_sma
 from graphpod_policy.start.footprint import cache_room, host_tier_bytes, most_pages, pages_of
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import ModelShape
-from graphpod_runtime.cache.kv import KvCache, cache_dtype, page_bytes
+from graphpod_runtime.cache.kv import cache_dtype, page_bytes
 from graphpod_runtime.engine.start.device import Place
+
+
+Made = TypeVar("Made")
 
 
 def cache(
@@ -18,21 +22,22 @@ def cache(
     least_context: int,
     shape: ModelShape,
     place: Place,
-    allocate: Callable[[int], KvCache],
+    allocate: Callable[[int], Made],
     eager_prefill: Callable[[], object],
     decode_bytes: int,
     largest: Mapping[Phase, int],
-) -> KvCache:
+    draft_page_bytes: int = 0,
+) -> Made:
     """What `allocate` makes of a number of pages, the scratch page in addition to those that sequences can own: as many
     as kvCacheMemory says; else what stays free next to the decode graphs (`decode_bytes`) and the measured peak of
     `eager_prefill`, and a margin that holds the self-check of the `largest` graphs; at most `most_pages`, at least one
-    context of `least_context` tokens. What the host tier takes of
-    the same memory goes first.
+    context of `least_context` tokens. What the host tier takes of the same memory goes first. `draft_page_bytes`: what
+    a page has in the cache of a draft model.
 
     What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
     StartFailure when not even that fits, or not what kvCacheMemory asks for.
     """
-    one_page = page_bytes(shape, config.page_size, cache_dtype(config))
+    one_page = page_bytes(shape, config.page_size, cache_dtype(config)) + draft_page_bytes
     least, whole = (pages_of(config, tokens) for tokens in (least_context, config.max_model_len))
     reserve = place.peak_of(eager_prefill) + decode_bytes + host_tier_bytes(config)
     if config.kv_cache_bytes is not None:
@@ -54,7 +59,7 @@ def cache(
     raise StartFailure.by(kv_cache_too_small(config, least_context, room, one_page))
 
 
-def _allocated(config: EngineConfig, allocate: Callable[[int], KvCache], pages: int) -> KvCache:
+def _allocated(config: EngineConfig, allocate: Callable[[int], Made], pages: int) -> Made:
     try:
         return allocate(pages + 1)
     except torch.OutOfMemoryError as error:

@@ -16,13 +16,15 @@ from graphpod_runtime.engine.start import memory
 from graphpod_runtime.models.config_json import read_config
 
 
-def model_of(folder: Path) -> ModelFacts | None:
-    """The model in `folder` as its config.json describes it; None where that cannot be read, which loading reports."""
+def model_of(folder: Path, draft: str | None = None) -> ModelFacts | None:
+    """The model in `folder` as its config.json describes it, with the one that is to `draft` for it; None where that
+    cannot be read, which loading reports."""
     try:
         config: Mapping[str, Any] = read_config(folder)
-        return ModelFacts.of(config).served
+        model = ModelFacts.of(config).served
     except (ModelInvalid, ModelUnreadable):
         return None
+    return model if draft is None else replace(model, draft=model_of(Path(draft)))
 
 
 def node_of(config: EngineConfig, model: ModelFacts | None) -> NodeFacts:

@@ -10,11 +10,11 @@ from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.engine.start.device_state import DeviceState
 
 
-def known_of(shape: ModelShape, place: Place, chosen: Chosen) -> Facts:
-    """What is known before any buffer is made."""
-    return Facts(
-        model=model_facts(shape), gpu_memory_bytes=place.memory_bytes(), reads_whole_tables=chosen.reads_whole_tables
-    )
+def known_of(shape: ModelShape, place: Place, chosen: Chosen, draft: ModelShape | None = None) -> Facts:
+    """What is known before any buffer is made. `draft` is the shape of a draft model."""
+    model = replace(model_facts(shape), draft=draft and model_facts(draft))
+    memory, whole = place.memory_bytes(), chosen.reads_whole_tables
+    return Facts(model=model, gpu_memory_bytes=memory, reads_whole_tables=whole)
 
 
 def facts_of(config: EngineConfig, device_state: DeviceState, known: Facts) -> Facts:

@@ -41,7 +41,7 @@ from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.cells import quantises
 from graphpod_runtime.cache.host_tier import HostTier
-from graphpod_runtime.cache.kv import cache_dtype
+from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.engine.capture.capturer import Capturer
@@ -59,6 +59,7 @@ from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, weights_bytes
 from graphpod_runtime.engine.start.draft_limit import draft_limit
+from graphpod_runtime.engine.start.draft_model import DraftStart, weights_of
 from graphpod_runtime.engine.start.host_cache import host_tier
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
@@ -170,7 +171,7 @@ class Starter:
         if self._started_at is not None:
             report.stages[StartStage.Import] = time.time() - self._started_at
         self._tell()
-        model_there = model_of(Path(asked.model.path))
+        model_there = model_of(Path(asked.model.path), asked.features.speculative_draft)
         node = node_of(asked, model_there)
         if obstacles := can_start(asked, self._plan, model_there, node):
             raise StartFailure.by(*obstacles)
@@ -184,16 +185,22 @@ class Starter:
         with self._stage(StartStage.Load):
             model = loaded(asked, place, self._read_model, self._alive)
             self._warn(self._unscaled(model))
+            draft_weights = weights_of(asked, place, self._read_model, self._alive)
             report.vocabulary, report.weights_bytes = model.shape.vocab, weights_bytes(model)
+            if draft_weights is not None:
+                report.weights_bytes += weights_bytes(draft_weights)
             report.weights = str(model.shape.scheme or asked.element)
         with self._stage(StartStage.Buffers):
             chosen = attention_of(asked, place, model)
-            known = known_of(model.shape, place, chosen)
+            known = known_of(model.shape, place, chosen, draft_weights and draft_weights.shape)
             there = refine(self._plan, known)
             config = replace(derived_limits.widest(asked, known, there), prefill_chunk=chunk_there(self._plan, known))
             device_state = DeviceState.made(config, place, model, chosen, derived_limits.rows(config, there))
             report.attention = Attention(device_state.attention.name, device_state.attention_because)
             self._warn(script(switches.acceptance, device_state))
+            draft = None
+            if draft_weights is not None:
+                draft = DraftStart(config, draft_weights, device_state, self._plan.backend, self.counters)
             plan = self._refined(facts_of(asked, device_state, known))
             config = replace(config, max_batch=derived_limits.batch(asked, known, plan))
         cache = None
@@ -217,31 +224,42 @@ class Starter:
         if cache is not None:
             with self._stage(StartStage.Compile):
                 captures.compile(cache)
+                if draft is not None and captures.plan.compile is not CompileMode.Nothing:
+                    draft.compile(cache)
         report.state = State.Capturing
         with self._stage(StartStage.PrefillCapture):
             captures.capture(Phase.Prefill)
         with self._stage(StartStage.DecodeMeasure):
             captures.capture(Phase.Decode)
             decode_bytes = captures.drop(Phase.Decode)
+            if draft is not None:
+                decode_bytes += draft.measured(captures.plan, switches.modes)
         with self._stage(StartStage.KvSizing):
             kv_tokens = self._allocate_cache(
-                config, least_context(asked.feature_set(), known), device_state, decode_bytes, captures.plan
+                config, least_context(asked.feature_set(), known), device_state, decode_bytes, captures.plan, draft
             )
             self.config = replace(config, max_model_len=derived_limits.context(asked, known, kv_tokens))
             report.limits = derived_limits.served(asked, self.config)
         with self._stage(StartStage.DecodeCapture):
             captures.capture(Phase.Decode)
+            if draft is not None:
+                self._warn(draft.capture(captures.plan, switches.modes))
         report.state = State.SelfChecking
         with self._stage(StartStage.SelfCheck):
             for phase in Phase:
                 captures.check(phase)
+            if draft is not None:
+                self._warn(draft.check())
         if self.config.prefill_budget is None:
             self.config = replace(self.config, prefill_budget=self._budget(captures, device_state))
         if (method := asked.features.speculative) is not None:
             measured = asked.features.speculative_max_batch is None
-            limit = asked.features.speculative_max_batch or self._draft_limit(captures, device_state)
+            limit = asked.features.speculative_max_batch or self._draft_limit(captures, device_state, draft)
             self.config = replace(self.config, features=replace(asked.features, speculative_max_batch=limit))
             report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=measured)
+            if draft is not None:
+                report.drafts = report.drafts._replace(model=draft.name, graphs=len(draft.model.graphs))
+                draft.ready(switches.modes)
             logger.info("batches of up to %d requests are decoded with drafts", limit)
         tier = self._host_tier(captures, device_state, always=Mode.Reload in switches.modes)
         if tier is not None:
@@ -297,10 +315,16 @@ class Starter:
         self._tell()
 
     def _allocate_cache(
-        self, config: EngineConfig, least: int, device_state: DeviceState, decode_bytes: int, plan: Plan
+        self,
+        config: EngineConfig,
+        least: int,
+        device_state: DeviceState,
+        decode_bytes: int,
+        plan: Plan,
+        draft: DraftStart | None,
     ) -> int:
-        """Makes the KV cache, for at least one sequence of `least` tokens and the check of the graphs of `plan`; the
-        tokens that sequences can own.
+        """Makes the KV cache, for at least one sequence of `least` tokens and the check of the graphs of `plan`, and
+        that of a draft model; the tokens that sequences can own.
         """
         model, attention = device_state.model, device_state.attention
         inputs = dummy_inputs(Phase.Prefill, config.prefill_chunk, config.page_size, device_state.device)
@@ -317,13 +341,19 @@ class Starter:
                 logits, inputs.positions[-logits.shape[0] :], attention.cache.slot_tokens, config.max_model_len
             )
 
-        allocate = partial(device_state.new_cache, config)
-        largest = largest_sizes(plan)
-        cache = kv_sizing.cache(
-            config, least, model.shape, device_state.place, allocate, prefill, decode_bytes, largest
+        def allocate(pages: int) -> tuple[KvCache, ...]:
+            own = device_state.new_cache(config, pages)
+            return (own,) if draft is None else (own, draft.new_cache(pages))
+
+        largest, more = largest_sizes(plan), 0 if draft is None else draft.page_bytes
+        cache, *drafts = kv_sizing.cache(
+            config, least, model.shape, device_state.place, allocate, prefill, decode_bytes, largest, more
         )
-        self.report.kv_pages, self.report.kv_bytes = cache.pages - 1, cache.keys.nbytes + cache.values.nbytes
+        self.report.kv_pages = cache.pages - 1
+        self.report.kv_bytes = sum(one.keys.nbytes + one.values.nbytes for one in (cache, *drafts))
         device_state.bind(cache)
+        if draft is not None:
+            draft.bind(*drafts)
         return self.report.kv_pages * config.page_size
 
     def _budget(self, captures: DegradingCapture, device_state: DeviceState) -> int:
@@ -338,15 +368,17 @@ class Starter:
         prefill = ((size, seconds(Phase.Prefill, size)) for size in sizes if size >= min(LEAST_BUDGET, sizes[-1]))
         return prefill_budget(decode, prefill, config.prefill_chunk)
 
-    def _draft_limit(self, captures: DegradingCapture, device_state: DeviceState) -> int:
+    def _draft_limit(self, captures: DegradingCapture, device_state: DeviceState, draft: DraftStart | None) -> int:
         """Sequences of the largest batch with drafts, by the clock; every batch where decode has no graphs."""
         config, captured = self.config, captures.captured.get(Phase.Decode)
         assert config.max_batch is not None, "a start has derived it"
+        most = config.max_batch if draft is None else draft.sequences
         if captured is None or not captured.graphs.sizes:
-            return config.max_batch
+            return most
         seconds = partial(self._seconds, captures, device_state, Phase.Decode)
-        limit = draft_limit(captured.graphs.sizes, config.feature_set().verify_width, seconds)
-        return min(limit, config.max_batch)
+        sizes, width = captured.graphs.sizes, config.feature_set().verify_width
+        limit = draft_limit(sizes, width, seconds) if draft is None else draft.limit(sizes, width, seconds)
+        return min(limit, most)
 
     def _host_tier(self, captures: DegradingCapture, device_state: DeviceState, *, always: bool) -> HostTier | None:
         """That of the KV cache, if there is to be one."""

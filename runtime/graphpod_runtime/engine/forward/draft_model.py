@@ -1,0 +1,133 @@
+"""A smaller model drafts: it reads what the target reads, and writes the next tokens one after the other.
+
+Its keys and values lie in a cache of its own, under the pages of the target's: page, slot and table of a token are the
+same. So prefixes, preemption and the way back of pages know nothing of it. What it has not read it reads before it
+drafts: pages of a prefix whose text was decoded without drafts, or that came back from the host tier, and the tokens of
+a sequence that decoded without drafts for a while. Which these are the host knows without waiting: a pass without
+drafts gives one token.
+
+A draft is the model's likeliest token. It is never trusted, so it may be computed over whatever its pages hold.
+"""
+
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as List
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from graphpod_policy import FallbackReason, Phase
+from graphpod_runtime.attention.base import AttentionBackend
+from graphpod_runtime.base.inputs import Inputs
+from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine.forward.draft_steps import DraftSteps
+from graphpod_runtime.engine.forward.inputs import inputs_of_chunks
+from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
+from graphpod_runtime.engine.schedule.drafting import DraftBatch
+from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.graphs.captured_graph import CapturedGraph
+from graphpod_runtime.kernels.rows.prompt_lookup import Found
+from graphpod_runtime.models.model import Model
+
+Counted = Callable[[int | FallbackReason], None]
+"""Hears of every pass of draft steps: the sequences of its graph, or why it ran eagerly."""
+
+
+@dataclass(slots=True)
+class DraftModel:
+    """Is a Proposer. `pages` is set once the cache is sized, `counted` when the engine is Ready."""
+
+    model: Model
+    attention: AttentionBackend
+    steps: DraftSteps
+    most_rows: int
+    """Of a pass over texts."""
+    page_size: int
+    graphs: dict[int, CapturedGraph] = field(default_factory=dict)
+    """Of the steps, by sequences."""
+    eagerly: FallbackReason = FallbackReason.Disabled
+    """Why passes run eagerly where no graph fits."""
+    pages: PageAllocator = field(init=False)
+    counted: Counted = lambda ran: None
+    verify: Callable[[], None] = lambda: None
+    """Before every replay; a debug mode."""
+
+    def propose(self, state: Tensor, seats: Tensor, slot_tokens: Tensor, pages: int) -> Found:
+        count = seats.shape[0]
+        size = min((size for size in self.graphs if size >= count), default=None)
+        self.steps.load(seats, size or count)
+        if size is not None:
+            self.verify()
+            self.graphs[size].replay(count)
+        else:
+            self.steps.code(count)(self.attention.run)
+        self.counted(self.eagerly if size is None else size)
+        return Found(self.steps.drafts(count), torch.ones(count, dtype=torch.bool, device=seats.device))
+
+    def prefill(self, batch: PrefillBatch, inputs: Inputs) -> None:
+        """Behind the target's pass over `inputs`, which are those of `batch`: reads the same, and before it what is
+        missing of its prefixes."""
+        chunks = [Chunk(one.sequence, self._read(one.sequence, one.start), one.end) for one in batch.chunks]
+        if all(own.start == one.start for own, one in zip(chunks, batch.chunks, strict=True)):
+            self._forward(inputs)
+        else:
+            self._forward_all(chunks)
+        for chunk in chunks:
+            self._note(chunk.sequence, chunk.end)
+
+    def catch_up(self, batch: DraftBatch) -> None:
+        """Before the draft steps of `batch`, which is in flight for the host: reads what was decoded without drafts."""
+        chunks: list[Chunk] = []
+        for one, end in zip(batch.sequences, batch.ends, strict=True):
+            # A pass without drafts is its latest, so its length is certain. The latest token is the first step's.
+            if one.drafted_plainly and (start := self._read(one, end - 1)) < end - 1:
+                chunks.append(Chunk(one, start, end - 1))
+        self._forward_all(chunks)
+        for one in batch.sequences:
+            # Of each earlier flight it has one token more at least.
+            self._note(one, len(one.tokens) + len(one.flights) - 1)
+            one.drafted_plainly = False
+
+    def skipped(self, sequences: List[Sequence]) -> None:
+        """A pass without drafts over `sequences`: of their latest tokens this model has read none."""
+        for one in sequences:
+            one.drafted_plainly = True
+
+    def _read(self, sequence: Sequence, end: int) -> int:
+        """How many of the first `end` tokens the model has read: as far as is noted of the sequence, or of its pages."""
+        pages, whole = sequence.pages, sequence.drafted // self.page_size
+        while (whole + 1) * self.page_size <= end and pages[whole] in self.pages.drafted:
+            whole += 1
+        return min(end, max(sequence.drafted, whole * self.page_size))
+
+    def _note(self, sequence: Sequence, end: int) -> None:
+        """The model has read the first `end` tokens once all that is launched has run."""
+        first = min(sequence.drafted, end) // self.page_size
+        self.pages.drafted.update(sequence.pages[first : end // self.page_size])
+        sequence.drafted = max(sequence.drafted, end)
+
+    def _forward_all(self, chunks: List[Chunk]) -> None:
+        for packed in self._packed(chunks):
+            self._forward(inputs_of_chunks(Phase.Prefill, packed, self.page_size, self.attention.cache.device))
+
+    def _packed(self, chunks: List[Chunk]) -> Iterator[tuple[Chunk, ...]]:
+        """`chunks` in passes of at most `most_rows` rows."""
+        packed: list[Chunk] = []
+        left = self.most_rows
+        for chunk in chunks:
+            start = chunk.start
+            while start < chunk.end:
+                end = min(chunk.end, start + left)
+                packed.append(Chunk(chunk.sequence, start, end))
+                left -= end - start
+                start = end
+                if not left:
+                    yield tuple(packed)
+                    packed, left = [], self.most_rows
+        if packed:
+            yield tuple(packed)
+
+    def _forward(self, inputs: Inputs) -> None:
+        """Keys and values of `inputs`; their results are nobody's."""
+        self.attention.plan(inputs)
+        self.model.body(self.model.embed(inputs.tokens), inputs.positions, self.attention.run)

@@ -1,0 +1,309 @@
+"""The draft model of a start: its weights, its cache under the target's pages, the graphs of its steps and their check.
+
+Its graphs are captured twice, as those of decode are: once to learn what they cost, then over the final caches. One
+that cannot be captured, or is wrong, costs no answer: under `onCaptureFailure: Degrade` drafts are then computed
+eagerly, which is counted and reported.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from graphpod_policy import (
+    Backend,
+    EngineConfig,
+    ExitCode,
+    FallbackReason,
+    OnCaptureFailure,
+    Phase,
+    Plan,
+    Policy,
+    SpeculativeMethod,
+)
+from graphpod_policy.start.can_start import draft_misfit
+from graphpod_policy.start.footprint import pages_of
+from graphpod_runtime.attention.base import AttentionBackend
+from graphpod_runtime.base.errors import CompileFailed, GraphError, SelfCheckFailed
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.progress import OnProgress
+from graphpod_runtime.cache.kv import KvCache, page_bytes
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.engine.capture.capturer import no_collector
+from graphpod_runtime.engine.capture.debug import Mode
+from graphpod_runtime.engine.capture.phase_capture import timed
+from graphpod_runtime.engine.forward.draft_model import DraftModel
+from graphpod_runtime.engine.forward.draft_steps import DraftSteps
+from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, new_cache
+from graphpod_runtime.engine.start.draft_limit import PAYS_FOR_A_MODEL, draft_limit
+from graphpod_runtime.engine.start.prefill_budget import seconds_of
+from graphpod_runtime.engine.start.resolver_facts import model_facts
+from graphpod_runtime.graphs.captured_graph import CapturedGraph
+from graphpod_runtime.graphs.capture_errors import CaptureSite
+from graphpod_runtime.graphs.full import capture_full
+from graphpod_runtime.graphs.segments.addresses import Addresses
+from graphpod_runtime.graphs.segments.segment import Pool
+from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN
+from graphpod_runtime.models.model import Model
+from graphpod_runtime.wire.counters import Counters
+
+logger = logging.getLogger("graphpod.engine")
+
+DRAFT = "draft"
+"""What metrics call its passes, next to the phases."""
+MOST_SEQUENCES = 64
+"""Of a pass with drafts where `maxBatch` is Auto: a draft model pays for few, and each size is a graph of all steps."""
+CHECKED_PAGES = 3
+"""Of one sequence of a checked pass, at most."""
+
+
+class DraftStart:
+    """Makes `model`, a Proposer, of weights that are loaded."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        weights: Model,
+        device_state: DeviceState,
+        backend: Backend,
+        counters: Counters,
+    ) -> None:
+        """StartFailure where `weights` do not draft for the model of `device_state`."""
+        target, own = (model_facts(one.shape) for one in (device_state.model, weights))
+        if misfit := draft_misfit(config, replace(target, draft=own)):
+            raise StartFailure.by(misfit)
+        seats = device_state.seats
+        assert isinstance(seats, DraftingSeats)
+        assert config.max_batch is not None, "a start has derived it"
+        self._config, self._weights, self._device_state = config, weights, device_state
+        self._backend, self._counters = backend, counters
+        self._addresses = Addresses()
+        self._addresses.register_module(weights.module())
+        self._seats = seats
+        sequences = min(config.max_batch, config.features.speculative_max_batch or MOST_SEQUENCES)
+        attention: AttentionBackend = attention_of(config, device_state.place, weights).backend
+        attention.bind(self.new_cache(1))
+        self._steps = DraftSteps(
+            weights,
+            attention,
+            config.feature_set().verify_width - 1,
+            sequences,
+            seats.state,
+            lambda: seats.slot_tokens(),
+        )
+        self.model = DraftModel(weights, attention, self._steps, config.prefill_chunk, config.page_size)
+        seats.proposer = seats.draft_model = self.model
+        self._pool: Pool | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return Path(self._config.features.speculative_draft or "").name
+
+    @property
+    def sequences(self) -> int:
+        """Most of one pass."""
+        return self._steps.sequences
+
+    @property
+    def page_bytes(self) -> int:
+        """Of its cache."""
+        cache = self.model.attention.cache
+        return page_bytes(self._weights.shape, cache.page_size, cache.keys.dtype)
+
+    def new_cache(self, pages: int) -> KvCache:
+        """Of `pages` pages, scratch included."""
+        return new_cache(self._config, self._weights, self._device_state.device, pages)
+
+    def bind(self, cache: KvCache) -> None:
+        """The cache that sequences read and write."""
+        self.model.attention.bind(cache)
+
+    def compile(self, cache: CompileCache) -> None:
+        """The halves of its layers, where they can be compiled: a pass of one row runs each."""
+        self._weights.compile_halves(cache)
+        try:
+            self._run(1)
+        except CompileFailed as error:
+            logger.warning("draft model: %s; its layers run uncompiled", error)
+            self._weights.compile_halves(None)
+
+    def measured(self, plan: Plan, modes: AbstractSet[Mode]) -> int:
+        """Bytes that the graphs take, which are captured and dropped."""
+        self.capture(plan, modes)
+        taken = 0 if self._pool is None else self._pool.pool_bytes() + self._pool.driver_bytes()
+        self._drop()
+        return taken
+
+    def capture(self, plan: Plan, modes: AbstractSet[Mode]) -> str | None:
+        """The graphs for batches of the decode sizes of `plan`, as far as there can be drafts; where decode has no
+        graphs, drafts have none. Why there are none although there should be; StartFailure then where nothing may
+        degrade."""
+        decode = plan.phases[Phase.Decode]
+        wanted = () if decode.planned is Policy.Disabled else self._sizes(decode.sizes)
+        if Mode.Eager in modes or Mode.OneBreak in modes:
+            self.model.eagerly = FallbackReason.ForcedEager
+            return None
+        if not wanted or self.model.eagerly is FallbackReason.NotCaptured:
+            return None
+        for name, tensor in (*self._steps.tensors(), *self._caches()):
+            self._addresses.register(f"{DRAFT}.{name}", tensor)
+        pool = self._pool = self._device_state.place.pool(self._addresses)
+        labels = {"phase": DRAFT, "policy": Policy.Full.value, "backend": self._backend.value}
+        try:
+            with no_collector(), pool.capturing():
+                for size in dict.fromkeys((wanted[0], wanted[-1])):
+                    pool.warm(partial(self._run, size))
+                for size in wanted:
+                    with timed() as clock:
+                        self.model.graphs[size] = self._captured(size, pool)
+                    self._counters.add("graphpod_graph_captures_total", result="ok", **labels)
+                    self._counters.observe("graphpod_graph_capture_duration_seconds", clock.seconds, **labels)
+        except GraphError as error:
+            self._counters.add("graphpod_graph_captures_total", result="error", **labels)
+            return self._degrade(error)
+        return None
+
+    def check(self) -> str | None:
+        """Replays every graph over sequences with a past, and compares drafts, keys and values with those of the code
+        that it captured, bit for bit. What is wrong, if anything; StartFailure then where nothing may degrade."""
+        labels = {"phase": DRAFT, "policy": Policy.Full.value, "backend": self._backend.value}
+        try:
+            for size in sorted(self.model.graphs):
+                self._check(size)
+                self._counters.add("graphpod_graph_selfchecks_total", result="passed", **labels)
+        except SelfCheckFailed as error:
+            self._counters.add("graphpod_graph_selfchecks_total", result="failed", **labels)
+            return self._degrade(error)
+        finally:
+            self._forget()
+        return None
+
+    def limit(self, sizes: Iterable[int], width: int, seconds: Callable[[int], float]) -> int:
+        """The largest batch for which it pays, as `draft_limit`."""
+
+        def drafting(sequences: int) -> float:
+            seats, slot_tokens = self._padding(sequences), self._seats.slot_tokens()
+            run = partial(self.model.propose, self._seats.state, seats, slot_tokens, 1)
+            return seconds_of(run, self._device_state.place.wait)
+
+        fitting = [size for size in sizes if size <= self.sequences * width]
+        return draft_limit(fitting, width, seconds, PAYS_FOR_A_MODEL, drafting)
+
+    def ready(self, modes: AbstractSet[Mode]) -> None:
+        """From now on passes are counted."""
+        replays = self._counters.adder(
+            "graphpod_graph_replays_total", phase=DRAFT, policy=Policy.Full.value, backend=self._backend.value
+        )
+
+        def counted(ran: int | FallbackReason) -> None:
+            if isinstance(ran, FallbackReason):
+                self._counters.add(
+                    "graphpod_graph_fallbacks_total", phase=DRAFT, reason=ran.value, backend=self._backend.value
+                )
+            else:
+                replays()
+
+        self.model.counted = counted
+        if self._pool is not None and Mode.Addresses in modes:
+            self.model.verify = self._pool.verify
+
+    def _sizes(self, sizes: Iterable[int]) -> list[int]:
+        """Those that passes with drafts can need, largest first."""
+        ascending = sorted(sizes)
+        below = [size for size in ascending if size <= self.sequences]
+        beyond = [size for size in ascending if size > self.sequences]
+        if beyond and (not below or below[-1] < self.sequences):
+            below.append(self.sequences)
+        return below[::-1]
+
+    def _captured(self, size: int, pool: Pool) -> CapturedGraph:
+        site = CaptureSite(self._config.model.name, DRAFT, size)
+        self._steps.load(self._padding(size), size)
+        return capture_full(self._steps.code(size), site, self.model.attention.run, pool)
+
+    def _run(self, size: int) -> None:
+        """The code of a size, uncaptured, over seats of padding."""
+        self._steps.load(self._padding(size), size)
+        self._steps.code(size)(self.model.attention.run)
+
+    def _padding(self, count: int) -> torch.Tensor:
+        return torch.full((count,), len(self._seats.state) - 1, device=self._seats.state.device)
+
+    def _caches(self) -> Iterable[tuple[str, torch.Tensor]]:
+        cache = self.model.attention.cache
+        return ("keys", cache.keys), ("values", cache.values)
+
+    def _check(self, size: int) -> None:
+        cache, state = self.model.attention.cache, self._seats.state
+        device, page_size = state.device, cache.page_size
+        generator = torch.Generator().manual_seed(size)
+        count = min(size, len(state) - 1, cache.pages - 1)
+        each = max(1, min(CHECKED_PAGES, (cache.pages - 1) // count))
+        vocab, drafts = self._weights.shape.vocab, self._steps.count
+        each = min(each, pages_of(self._config, self._config.max_model_len or page_size))
+        rows = torch.zeros(count, state.shape[1], dtype=torch.int64)
+        rows[:, TOKEN] = torch.randint(vocab, (count,), generator=generator)
+        rows[:, LENGTH] = torch.randint(1, each * page_size + 1, (count,), generator=generator)
+        rows[:, ROOM] = each * page_size
+        pages = torch.arange(1, count * each + 1)
+        rows[:, PAGES : PAGES + each] = pages.view(count, each)
+        state[:count] = rows.to(device)
+        texts = torch.randint(vocab, (len(pages), page_size), generator=generator, dtype=torch.int32)
+        self._seats.slot_tokens()[pages.to(device)] = texts.to(device)
+        seats, own = torch.arange(count, device=device), pages.to(device)
+
+        def run(code: Callable[[], object]) -> tuple[torch.Tensor, object]:
+            cache.draw(own, size)
+            self._steps.load(seats, size)
+            self._steps.drafts(size).fill_(-1)
+            code()
+            return self._steps.drafts(count).clone(), cache.take(own)
+
+        replayed, written = run(lambda: self.model.graphs[size].replay(count))
+        expected, _ = run(lambda: self._steps.code(size)(self.model.attention.run))
+        if not torch.equal(replayed, expected):
+            raise SelfCheckFailed(f"{DRAFT} size {size}: the replay gave other than the {drafts} drafts of its code")
+        if not cache.holds(own, written):
+            raise SelfCheckFailed(f"{DRAFT} size {size}: the replay wrote other KV pages or values than its code")
+
+    def _forget(self) -> None:
+        """What the checks wrote."""
+        self._seats.state.zero_()
+        self._seats.state[-1, LENGTH] = 1
+        self._seats.slot_tokens().zero_()
+        self.model.attention.cache.clear()
+
+    def _degrade(self, error: GraphError) -> str:
+        """Drafts are computed eagerly. StartFailure where nothing may degrade."""
+        self._drop()
+        if self._config.graph.on_capture_failure is OnCaptureFailure.Fail:
+            raise StartFailure(
+                error.code, f"{error}; set spec.graph.onCaptureFailure: Degrade to draft without graphs"
+            ) from error
+        self._counters.add(
+            "graphpod_graph_capture_failures_total", phase=DRAFT, backend=self._backend.value, reason=error.rule
+        )
+        self.model.eagerly = FallbackReason.NotCaptured
+        return f"drafts are computed without graphs: {error}"
+
+    def _drop(self) -> None:
+        self.model.graphs.clear()
+        self._pool = None
+
+
+def weights_of(config: EngineConfig, place: Place, read_model: LoadModel, read: OnProgress) -> Model | None:
+    """Those of the draft model, if the method of `config` has one; `read` hears of every piece. StartFailure where they
+    cannot be had."""
+    if config.features.speculative is not SpeculativeMethod.DraftModel:
+        return None
+    if (folder := config.features.speculative_draft) is None:
+        raise StartFailure(ExitCode.ConfigInvalid, "spec.engine.speculative: method DraftModel has no draftModel")
+    return loaded(config, place, read_model, read, draft=folder)

@@ -1,0 +1,177 @@
+"""A draft model changes no text; what it has not read it reads before it drafts."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from graphpod_policy import ExitCode, KvCacheDtype, Policy, SpeculativeMethod
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.offline import answers
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.sampling import Sampling
+from tests.unit.runtime.conftest import random_prompts, write_llama
+from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
+
+Start = Callable[..., Runner]
+
+
+def drafted_by(folder: Path, **more: Any) -> dict[str, Any]:
+    """Settings of an engine for which the model in `folder` drafts."""
+    given = {"speculative_draft": str(folder), "speculative_max_batch": 8}
+    return {"speculative": SpeculativeMethod.DraftModel} | given | more
+
+
+def counted(runner: Runner) -> tuple[float, float]:
+    """Drafts that were verified, and those of them that were right."""
+    proposed, accepted = (f"graphpod_speculation_{kind}_tokens_total" for kind in ("proposed", "accepted"))
+    return tuple(runner.counters.value(name, method="DraftModel") for name in (proposed, accepted))
+
+
+def of_drafts(runner: Runner, name: str, **labels: str) -> float:
+    """A count of the graphs of the draft steps."""
+    return runner.counters.value(f"graphpod_graph_{name}_total", phase="draft", **labels)
+
+
+@pytest.fixture(scope="module")
+def smaller(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another model of the same vocabulary, of other heads and layers: it is right now and then."""
+    folder = tmp_path_factory.mktemp("smaller")
+    return write_llama(folder, heads=4, kv_heads=2, num_hidden_layers=2, seed=5)
+
+
+@pytest.fixture(scope="module")
+def near(llama_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model with noise on every weight: it is right more often than not."""
+    folder = tmp_path_factory.mktemp("near")
+    shutil.copytree(llama_folder, folder, dirs_exist_ok=True)
+    generator, path = torch.Generator().manual_seed(3), folder / "model.safetensors"
+    weights = load_file(path)
+    noisy = {
+        name: one + 0.04 * one.std() * torch.randn(one.shape, generator=generator) for name, one in weights.items()
+    }
+    save_file(noisy, path, {"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("policies", POLICIES[:2])
+def test_the_model_itself_is_right_as_a_draft(
+    started: Start, llama_folder: Path, policies: tuple[Policy, Policy]
+) -> None:
+    prompts = random_prompts(8)
+    plain = answers(started(*policies), prompts, 40, ignore_eos=True)
+    runner = started(*policies, **drafted_by(llama_folder))
+    assert texts(answers(runner, prompts, 40, ignore_eos=True)) == texts(plain)
+    proposed, accepted = counted(runner)
+    assert accepted >= 0.99 * proposed > 0
+    graphs = policies[1] is not Policy.Disabled
+    assert of_drafts(runner, "captures", result="ok") == (8 if graphs else 0), "four sizes, twice"
+    assert of_drafts(runner, "selfchecks", result="passed") == (4 if graphs else 0)
+    passes = runner.counters.value("graphpod_speculation_passes_total", method="DraftModel")
+    assert of_drafts(runner, "replays" if graphs else "fallbacks") >= passes > 0
+    assert of_drafts(runner, "fallbacks" if graphs else "replays") == 0
+    assert runner.pages.available == runner.pages.capacity
+
+
+@pytest.mark.parametrize("kind", ["drawn", "processed"])
+def test_texts_are_those_without_drafts(started: Start, near: Path, kind: str) -> None:
+    prompts = random_prompts(8)
+    asked = {"max_tokens": 30, "sampling": SAMPLINGS[kind], "ignore_eos": True}
+    plain = answers(started(), prompts, **asked)
+    runner = started(**drafted_by(near))
+    assert texts(answers(runner, prompts, **asked)) == texts(plain)
+    proposed, accepted = counted(runner)
+    assert 0 < accepted < proposed
+
+
+@pytest.mark.parametrize(("kind", "kv_cache_bytes"), [("drawn", 8 << 20), ("greedy", 700 << 10)])
+def test_prefix_hits_chunk_tails_and_preemptions(
+    started: Start, llama_folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kv_cache_bytes: int
+) -> None:
+    """The draft is the model itself: whatever keys and values it lacks are seen as drafts that are wrong."""
+    plain = Served(started())
+    waves(plain, SAMPLINGS[kind], ignore_eos=True)
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "poison,seats,addresses")
+    runner = started(kv_cache_bytes=kv_cache_bytes, **drafted_by(llama_folder))
+    drafted = Served(runner)
+    waves(drafted, SAMPLINGS[kind], ignore_eos=True)
+    assert drafted.got == plain.got
+    assert drafted.scheduler.kv.hit_tokens > 0
+    assert (drafted.scheduler.preemptions > 0) is (kv_cache_bytes < 1 << 20)
+    assert drafted.scheduler.kv.available == runner.pages.capacity
+    proposed, accepted = counted(runner)
+    if kind == "greedy":
+        assert accepted >= 0.99 * proposed > 0
+
+
+def test_what_was_decoded_without_drafts_is_read_before_the_next_draft(started: Start, llama_folder: Path) -> None:
+    """Six requests decode plainly because they are too many; then two of them go on with drafts, and their texts are
+    prefixes of more requests."""
+    prompts = random_prompts(6, shortest=9, longest=30)
+    plain = answers(started(), prompts, 40, ignore_eos=True)
+    runner = started(**drafted_by(llama_folder, speculative_max_batch=2), decode_sizes=(1, 2, 4, 8))
+    served = Served(runner)
+    for index, prompt in enumerate(prompts):
+        served.submit(str(index), prompt, 40 if index < 2 else 20, ignore_eos=True)
+    served.drain()
+    for index, answer in enumerate(plain):
+        assert served.got[str(index)] == list(answer.tokens)[: 40 if index < 2 else 20]
+    proposed, accepted = counted(runner)
+    assert accepted == proposed > 20
+    for index in range(2, 6):
+        served.submit(f"again {index}", [*prompts[index], *plain[index].tokens[:18]], 12, ignore_eos=True)
+        served.drain()
+    assert served.scheduler.kv.hit_tokens > 100
+    more, right = counted(runner)
+    assert right - accepted == more - proposed > 20
+
+
+def test_memory_of_both_models_is_counted(started: Start, llama_folder: Path, smaller: Path) -> None:
+    plain, drafted = started(), started(**drafted_by(smaller))
+    assert drafted.report.weights_bytes > plain.report.weights_bytes
+    own, draft = (runner.engine.attention.cache for runner in (plain, drafted))
+    model = drafted.engine.seats.draft_model  # type: ignore[union-attr]
+    assert model is not None
+    under = model.attention.cache
+    assert under.pages == draft.pages < own.pages
+    given = 8 << 20
+    used = sum(half.nbytes for cache in (draft, under) for half in (cache.keys, cache.values))
+    assert used == drafted.report.kv_bytes
+    assert 0 <= given + used // draft.pages - used < used // draft.pages
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        ({"vocab_size": 97}, ExitCode.ModelUnsupported, "a vocabulary of 97 tokens, and tiny one of 211"),
+        ({"max_position_embeddings": 64}, ExitCode.ContextTooLong, "64 positions, and requests may have 128 tokens"),
+    ],
+)
+def test_another_models_draft_is_refused(
+    started: Start, tmp_path: Path, settings: dict[str, int], code: ExitCode, words: str
+) -> None:
+    with pytest.raises(StartFailure, match=words) as caught:
+        started(**drafted_by(write_llama(tmp_path, **settings)))
+    assert caught.value.code is code
+    assert "spec.engine.speculative.draftModel" in str(caught.value)
+
+
+def test_an_unknown_folder_and_a_missing_one_are_refused(started: Start, tmp_path: Path) -> None:
+    with pytest.raises(StartFailure, match="speculative.draftModel: .*no such folder") as caught:
+        started(**drafted_by(tmp_path / "nowhere"))
+    assert caught.value.code is ExitCode.ModelInvalid
+    with pytest.raises(StartFailure, match="method DraftModel has no draftModel") as caught:
+        started(**drafted_by(tmp_path) | {"speculative_draft": None})
+    assert caught.value.code is ExitCode.ConfigInvalid
+
+
+def test_an_fp8_cache_is_one_of_both(started: Start, llama_folder: Path) -> None:
+    runner = started(**drafted_by(llama_folder, kv_cache_dtype=KvCacheDtype.Fp8))
+    answers(runner, random_prompts(4), 20, Sampling(), ignore_eos=True)
+    proposed, accepted = counted(runner)
+    assert accepted >= 0.9 * proposed > 0
+    assert runner.engine.seats.draft_model.attention.cache.keys.dtype is torch.float8_e4m3fn  # type: ignore[union-attr]
