@@ -94,7 +94,7 @@ class DraftModel:
             one.drafted_plainly = True
 
     def _read(self, sequence: Sequence, end: int) -> int:
-        """How many of the first `end` tokens the model has read: as far as is noted of the sequence, or of its pages."""
+        """How many of the first `end` tokens the model has read, by what is noted of the sequence or of its pages."""
         pages, whole = sequence.pages, sequence.drafted // self.page_size
         while (whole + 1) * self.page_size <= end and pages[whole] in self.pages.drafted:
             whole += 1

@@ -5,7 +5,7 @@ of this start.
 from collections.abc import Callable, Iterable
 
 PAYS = 1.25
-"""Times of a pass without drafts that one with looked-up drafts may take: it pays if they bring a quarter of a token."""
+"""Times of a pass without drafts that one with looked-up drafts may take: it pays if they bring 0.25 tokens."""
 PAYS_FOR_A_MODEL = 2.0
 """The same with drafts of a model, their own time included: it pays if they bring one token more."""
 

@@ -32,7 +32,6 @@ from graphpod_runtime.base.errors import CompileFailed, GraphError, SelfCheckFai
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.progress import OnProgress
 from graphpod_runtime.cache.kv import KvCache, page_bytes
-from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.engine.capture.capturer import no_collector
 from graphpod_runtime.engine.capture.debug import Mode
@@ -45,8 +44,8 @@ from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, a
 from graphpod_runtime.engine.start.draft_limit import PAYS_FOR_A_MODEL, draft_limit
 from graphpod_runtime.engine.start.prefill_budget import seconds_of
 from graphpod_runtime.engine.start.resolver_facts import model_facts
-from graphpod_runtime.graphs.captured_graph import CapturedGraph
 from graphpod_runtime.graphs.capture_errors import CaptureSite
+from graphpod_runtime.graphs.captured_graph import CapturedGraph
 from graphpod_runtime.graphs.full import capture_full
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.segment import Pool

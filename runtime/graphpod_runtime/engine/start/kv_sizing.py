@@ -13,7 +13,6 @@ from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import cache_dtype, page_bytes
 from graphpod_runtime.engine.start.device import Place
 
-
 Made = TypeVar("Made")
 
 

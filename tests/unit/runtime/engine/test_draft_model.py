@@ -161,7 +161,7 @@ def test_another_models_draft_is_refused(
 
 
 def test_an_unknown_folder_and_a_missing_one_are_refused(started: Start, tmp_path: Path) -> None:
-    with pytest.raises(StartFailure, match="speculative.draftModel: .*no such folder") as caught:
+    with pytest.raises(StartFailure, match=r"speculative\.draftModel: .*no such folder") as caught:
         started(**drafted_by(tmp_path / "nowhere"))
     assert caught.value.code is ExitCode.ModelInvalid
     with pytest.raises(StartFailure, match="method DraftModel has no draftModel") as caught:
