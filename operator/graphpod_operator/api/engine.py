@@ -21,6 +21,7 @@ from graphpod_operator.api.base import (
     lasting,
     sized,
 )
+from graphpod_operator.api.model import weights_uri
 from graphpod_policy import (
     AllToAll,
     AttentionBackend,
@@ -76,11 +77,12 @@ class Speculative(ApiModel):
         description="How draft tokens are proposed: Ngram from the text so far, DraftModel by a small model, Eagle and "
         "Eagle3 by a head trained for the model, Mtp by the model's own extra layers. Required, no default."
     )
-    draft_model: str | None = Field(
+    draft_model: Annotated[str, weights_uri("spec.engine.speculative.draftModel")] | None = Field(
         None,
         min_length=7,
         max_length=512,
-        description="Weights of the draft model or head, written as spec.model.uri is. Default: none.",
+        description="Weights of the draft model or head, written as spec.model.uri is and on the same claim. "
+        "Default: none.",
     )
     steps: Integer = Field(3, ge=1, le=16, description="Draft tokens proposed per pass. Default: 3.")
     topk: Integer = Field(1, ge=1, le=16, description="Branches kept at each draft step. Default: 1 (a chain).")

@@ -24,6 +24,23 @@ _PVC_URI = "^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9_][-A-Za-z0-9._]*)*
 _is_pvc_uri = matches(_PVC_URI)
 
 
+def weights_uri(field: str) -> Ruled:
+    """What a URI of weights under `field` must look like."""
+    return Ruled(
+        ValidationRule(
+            f"self.matches('{_URI}')",
+            f"{field} must begin with one of pvc://, hf://, s3://, oci://",
+            matches(_URI),
+        ),
+        ValidationRule(
+            f"!self.startsWith('pvc://') || self.matches('{_PVC_URI}')",
+            f"{field} with pvc:// must read pvc://CLAIM/FOLDER: a claim name, then folders of letters, "
+            "digits, '.', '_' and '-' that do not begin with '.' or '-'",
+            lambda uri: not uri.startswith("pvc://") or _is_pvc_uri(uri),
+        ),
+    )
+
+
 class SecretRef(ApiModel):
     """A Secret of this namespace; the operator never reads it."""
 
@@ -95,22 +112,7 @@ class Model(ApiModel):
         ),
     )
 
-    uri: Annotated[
-        str,
-        Ruled(
-            ValidationRule(
-                f"self.matches('{_URI}')",
-                "spec.model.uri must begin with one of pvc://, hf://, s3://, oci://",
-                matches(_URI),
-            ),
-            ValidationRule(
-                f"!self.startsWith('pvc://') || self.matches('{_PVC_URI}')",
-                "spec.model.uri with pvc:// must read pvc://CLAIM/FOLDER: a claim name, then folders of letters, "
-                "digits, '.', '_' and '-' that do not begin with '.' or '-'",
-                lambda uri: not uri.startswith("pvc://") or _is_pvc_uri(uri),
-            ),
-        ),
-    ] = Field(
+    uri: Annotated[str, weights_uri("spec.model.uri")] = Field(
         min_length=7,
         max_length=512,
         description=(

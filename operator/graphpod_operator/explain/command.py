@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from graphpod_operator.explain.input_error import InputError
 from graphpod_operator.explain.text import Paint, coloured, plain, summary, text
 from graphpod_operator.install.allow_lists import DEFAULT, AllowLists, AllowListsInvalid
 from graphpod_operator.install.engine_images import Images
-from graphpod_operator.resolve.resolver_input import wants_gpu
+from graphpod_operator.resolve.resolver_input import features, wants_gpu
 from graphpod_policy import GPUS, ModelFacts, ModelUnreadable, NodeFacts
 from graphpod_policy.node import CONTEXT_BYTES
 
@@ -61,6 +62,9 @@ def add(commands: Any, images: Images) -> None:
         "--node", metavar="gpu=KIND,count=N", help=f"the node it would run on; kinds: {', '.join(GPUS)}; or memory=80Gi"
     )
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json")
+    parser.add_argument(
+        "--draft-config", type=Path, metavar="FILE", help="config.json of the draft model; needs --model-config"
+    )
     parser.add_argument("--diff", metavar="FILE", help="the same service after a change; shows what the change does")
     parser.add_argument(
         "--allowed",
@@ -129,6 +133,11 @@ def _read(path: str) -> list[manifest.Manifest]:
 
 def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Explanation:
     model = _model(arguments.model_config) if arguments.model_config else None
+    if arguments.draft_config is not None:
+        if model is None:
+            raise InputError("--draft-config: give the model's own config.json, too, with --model-config")
+        if features(entry.spec).speculative_draft is not None:
+            model = replace(model, draft=_model(arguments.draft_config))
     if arguments.node is None:
         return explain(entry, model, allowed=arguments.allowed)
     node = _node(arguments.node)

@@ -29,6 +29,7 @@ from graphpod_policy import (
     CompileMode,
     Decision,
     Device,
+    EngineConfig,
     ExitCode,
     Facts,
     ModelFacts,
@@ -50,6 +51,8 @@ from graphpod_policy.attention import Choice
 from graphpod_policy.node import PROCESS_BYTES
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
+from graphpod_policy.start.footprint import page_bytes, weights_bytes
+from graphpod_policy.units import size
 
 ALL = AllowLists()
 """No list restricts anything."""
@@ -161,9 +164,23 @@ def explain(
         attention=attention_there(there, model, place) if model is not None and place.capability is not None else None,
         limits=Limits.of(there, plan, refined or plan, facts, place.free_bytes),
         config_hash=EngineFile.of(config).hash,
-        notes=notes + ((unusual,) if unusual else ()) + _assumptions(plan, facts),
+        notes=(*notes, *((unusual,) if unusual else ()), *_draft(config, model), *_assumptions(plan, facts)),
         unchecked=_unchecked(plan, facts),
     )
+
+
+def _draft(config: EngineConfig, model: ModelFacts | None) -> tuple[str, ...]:
+    """What the draft model takes, where its shape is known; that it is not where there is one."""
+    if config.features.speculative_draft is None:
+        return ()
+    if model is None or model.draft is None:
+        return ("memory of the draft model is not counted. With --model-config and --draft-config it is",)
+    settled_config, _ = settled(config, model, NodeFacts())
+    if settled_config.dtype is None:
+        return ()
+    weights = size(weights_bytes(settled_config, model.draft))
+    share = page_bytes(settled_config, model.draft) / page_bytes(settled_config, model)
+    return (f"the draft model takes {weights} for its weights, and {share:.0%} of the KV cache",)
 
 
 def _too_large(manifest: Manifest) -> str | None:

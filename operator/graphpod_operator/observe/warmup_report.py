@@ -87,6 +87,7 @@ class SpeculativeRead(EngineValue):
     it derived."""
 
     method: Word
+    draft_model: Word | None = None
     steps: Amount
     max_batch: Amount
     auto: Annotated[tuple[Word, ...], Field(max_length=8)] = ()

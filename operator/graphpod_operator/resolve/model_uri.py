@@ -23,6 +23,10 @@ class ModelUri:
         authority, _, path = rest.partition("/")
         return cls(scheme, authority, path)
 
+    def beside(self, other: ModelUri) -> bool:
+        """Whether both lie in one place: for pvc, on one claim."""
+        return (self.scheme, self.authority) == (other.scheme, other.authority)
+
     @property
     def mounted_path(self) -> str:
         """The model's folder inside the pod."""

@@ -62,6 +62,7 @@ def features(spec: Spec) -> Features:
         speculative_steps=draft.steps if draft else unused.speculative_steps,
         speculative_topk=draft.topk if draft else unused.speculative_topk,
         speculative_max_batch=draft.max_batch if draft else unused.speculative_max_batch,
+        speculative_draft=ModelUri.parse(draft.draft_model).mounted_path if draft and draft.draft_model else None,
         host_cache_bytes=quantity.whole(engine.host_cache.size) if engine.host_cache else None,
         cpu_offload_bytes=quantity.whole(offload.size) if offload else None,
         cpu_offload_staging=offload.staging if offload else False,
@@ -101,6 +102,11 @@ def missing(spec: Spec) -> tuple[NotBuilt, ...]:
         lacking.append(
             NotBuilt("spec.model.uri", f"spec.model.uri: {uri.scheme}:// is not built in this version; use pvc://")
         )
+    draft = spec.engine.speculative.draft_model if spec.engine.speculative else None
+    if draft is not None and not ModelUri.parse(draft).beside(uri):
+        where = "spec.engine.speculative.draftModel"
+        what = f"{where}: a claim other than that of spec.model.uri is not built in this version"
+        lacking.append(NotBuilt(where, f"{what}; copy the draft model to a folder of that claim"))
     return (*lacking, *operator_features.lacking(spec))
 
 

@@ -47,7 +47,8 @@ def _least(drafts: list[SpeculativeRead]) -> SpeculativeStatus | None:
     if not drafts:
         return None
     steps, batch = min(one.steps for one in drafts), min(one.max_batch for one in drafts)
-    return SpeculativeStatus(method=drafts[0].method, steps=steps, max_batch=batch)
+    first = drafts[0]
+    return SpeculativeStatus(method=first.method, draft_model=first.draft_model, steps=steps, max_batch=batch)
 
 
 def display(context: int, batch: int, kv_tokens: int, auto: Iterable[str]) -> str:

@@ -1,15 +1,13 @@
 """Rules about speculative decoding."""
 
+from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_policy.enums import Duty, Severity, SpeculativeMethod
 from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule
 
 TITLE = "Speculative decoding"
 
-FEATURE, DRAFT_MODELS = "speculative decoding", "draft models"
+FEATURE, HEADS = "speculative decoding", "draft heads"
 """Rows of FEATURES."""
-
-READS_HIDDEN_STATES = (SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3, SpeculativeMethod.Mtp)
-"""Methods whose draft model reads hidden states of the target model."""
 
 ROWS: tuple[Rule, ...] = (
     Rule(
@@ -30,11 +28,11 @@ ROWS: tuple[Rule, ...] = (
         phases=BOTH,
         policies=GRAPHS,
         severity=Severity.Adjust,
-        when=lambda case: case.features.speculative in READS_HIDDEN_STATES,
+        when=lambda case: case.features.speculative in DRAFT_HEADS,
         because="the draft model reads the hidden state of every token, which a graph must keep",
         hint="nothing to do: graphs are captured with full hidden states",
         source="SGLang #28386, #28870, #25568: captured without them, every target prefill ran eager in silence",
-        feature=DRAFT_MODELS,
+        feature=HEADS,
         duty=Duty.HiddenStatesOut,
     ),
     Rule(
@@ -46,7 +44,7 @@ ROWS: tuple[Rule, ...] = (
         because="an EAGLE-3 draft also reads the hidden states of inner layers",
         hint="nothing to do: graphs are captured with auxiliary hidden states",
         source="contract: only auxiliary states need a gate",
-        feature=DRAFT_MODELS,
+        feature=HEADS,
         duty=Duty.AuxiliaryStatesOut,
     ),
     Rule(
@@ -70,7 +68,7 @@ ROWS: tuple[Rule, ...] = (
         because="the batch wants auxiliary hidden states that its graph was captured without",
         hint="use one speculative method for the whole service",
         source="SGLang #22128: captured hidden mode must be at least the one asked",
-        feature=DRAFT_MODELS,
+        feature=HEADS,
         refuses=lambda batch: batch.wants_auxiliary_states and not batch.has_auxiliary_states,
     ),
 )

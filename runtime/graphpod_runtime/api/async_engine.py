@@ -50,6 +50,7 @@ class AsyncEngine:
         decode: Policy | str = Policy.Auto,
         speculative: SpeculativeMethod | str | None = None,
         draft_tokens: int | None = None,
+        draft_model: str | Path | None = None,
         drafts_max_batch: int | None = None,
         host_cache: int | None = None,
     ) -> None:
@@ -57,7 +58,8 @@ class AsyncEngine:
         self._settings = Settings.of(
             model, config, name=name, device=device, dtype=dtype, quantization=quantization,
             max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
-            draft_tokens=draft_tokens, drafts_max_batch=drafts_max_batch, host_cache=host_cache,
+            draft_tokens=draft_tokens, draft_model=draft_model,
+            drafts_max_batch=drafts_max_batch, host_cache=host_cache,
         )  # fmt: skip
         self._requests: ThreadEngine | None = None
         self._ownership: Ownership | None = None

@@ -54,6 +54,7 @@ class LocalOptions:
     decode: Policy = Policy.Auto
     speculative: SpeculativeMethod | None = None
     draft_tokens: int | None = None
+    draft_model: Path | None = None
     drafts_max_batch: int | None = None
     host_cache: int | None = None
     """Bytes."""
@@ -73,6 +74,7 @@ class LocalOptions:
             decode=options.decode,
             speculative=options.speculative,
             draft_tokens=options.draft_tokens,
+            draft_model=options.draft_model,
             drafts_max_batch=options.drafts_max_batch,
             host_cache=options.host_cache,
         )
@@ -115,7 +117,14 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             "--speculative",
             type=one_of(SpeculativeMethod),
             metavar="METHOD",
-            help="speculative decoding: Ngram drafts what followed the same tokens before; default: off",
+            help="speculative decoding: Ngram drafts what followed the same tokens before, DraftModel by a smaller "
+            "model; default: off",
+        ),
+        parser.add_argument(
+            "--draft-model",
+            type=Path,
+            metavar="FOLDER",
+            help="the smaller model that drafts, of the same vocabulary; for --speculative DraftModel",
         ),
         parser.add_argument(
             "--draft-tokens",
@@ -149,6 +158,11 @@ def local_config(
     has chosen, and why, goes to `say`: by default to standard error.
     """
     _look_at(options.model)
+    if (options.speculative is SpeculativeMethod.DraftModel) is not (options.draft_model is not None):
+        message = "--speculative DraftModel and --draft-model FOLDER go together; add the other one"
+        raise LocalError(ExitCode.SettingInvalid, message)
+    if options.draft_model is not None:
+        _look_at(options.draft_model)
     if options.speculative is None and (options.draft_tokens or options.drafts_max_batch):
         message = "--draft-tokens and --drafts-max-batch are of speculative decoding; add --speculative Ngram"
         raise LocalError(ExitCode.SettingInvalid, message)
@@ -162,6 +176,7 @@ def local_config(
         speculative=options.speculative,
         speculative_steps=options.draft_tokens or Features().speculative_steps,
         speculative_max_batch=options.drafts_max_batch,
+        speculative_draft=None if options.draft_model is None else str(options.draft_model.resolve()),
         host_cache_bytes=options.host_cache,
     )
     request = GraphRequest(prefill=options.prefill, decode=options.decode)

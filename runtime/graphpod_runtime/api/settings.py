@@ -47,6 +47,7 @@ class Settings:
         decode: Policy | str,
         quantization: Quantization | str | None,
         speculative: SpeculativeMethod | str | None,
+        draft_model: str | Path | None,
         **options: Any,
     ) -> "Settings":
         """`options` and the others are fields of LocalOptions.
@@ -65,6 +66,7 @@ class Settings:
             decode=Policy(decode),
             quantization=None if quantization is None else Quantization(quantization),
             speculative=method,
+            draft_model=None if draft_model is None else Path(draft_model),
             **options,
         )
         if config is None:

@@ -69,7 +69,17 @@ def test_drafts_are_told_as_the_pods_measured_them() -> None:
     }
     status = engine_status(HASH, both, read)
     assert status is not None
-    assert status.model_dump(by_alias=True)["speculative"] == {"method": "Ngram", "steps": 3, "maxBatch": 6}
+    told = status.model_dump(by_alias=True, exclude_none=True)
+    assert told["speculative"] == {"method": "Ngram", "steps": 3, "maxBatch": 6}
+
+
+def test_a_draft_model_is_named() -> None:
+    (pod,) = pods("a")
+    drafts = {"method": "DraftModel", "draftModel": "qwen3-0.6b", "graphs": 7, "steps": 3, "maxBatch": 8, "auto": []}
+    status = engine_status(HASH, (pod,), {pod.uid: reading(1, 1, 1, [], speculative=drafts)})
+    assert status is not None
+    assert status.speculative is not None
+    assert status.speculative.draft_model == "qwen3-0.6b"
 
 
 @pytest.mark.parametrize(
