@@ -17,7 +17,7 @@ from truth.jobs import run as in_processes
 from truth.matrix import Matrix, Tell, run
 from truth.page import PAGE, page
 from truth.result import Result, provenance
-from truth.scenarios import SCENARIOS
+from truth.scenarios import DRAFT_MODEL, SCENARIOS
 
 RESULTS = Path(__file__).with_name("results")
 AXES = ("subject", "policy", "scenario")
@@ -56,11 +56,14 @@ def _matrix(options: argparse.Namespace) -> Matrix:
     subjects = models.subjects(options.device)
     if any("fp8" in word.lower() for word in options.subject or ()):
         subjects += models.fp8_subjects(options.device)
+    scenarios = SCENARIOS
+    if any("draft model" in word.lower() for word in options.scenario or ()):
+        scenarios += DRAFT_MODEL
     return Matrix(
         options.device,
         tuple(one for one in subjects if kept(options.subject, one.name)),
         tuple(one for one in variants() if kept(options.policy, str(one))),
-        tuple(one for one in SCENARIOS if kept(options.scenario, one.name)),
+        tuple(one for one in scenarios if kept(options.scenario, one.name)),
         options.poison,
     )
 

@@ -27,6 +27,7 @@ from graphpod_runtime.engine.start.device_state import LoadModel
 from truth import models
 from truth.axes import Variant
 from truth.models import Subject
+from truth.near_model import nearly, noisy_in
 
 MOST_REQUESTS = 32
 CHUNK = 32
@@ -36,8 +37,12 @@ KV_BYTES = 32 << 20
 HOST_BYTES = 16 << 20
 
 
-def features_of(subject: Subject, device: Device, drafts: bool = False, host_tier: bool = False) -> Features:
-    """What the rules see of an engine over `subject`."""
+def features_of(
+    subject: Subject, device: Device, drafts: bool = False, host_tier: bool = False, draft: Path | None = None
+) -> Features:
+    """What the rules see of an engine over `subject`. `draft`: the folder of a draft model; None: drafts are looked
+    up."""
+    method = SpeculativeMethod.Ngram if draft is None else SpeculativeMethod.DraftModel
     return Features(
         device=device,
         gpus=1 if device is Device.Cuda else 0,
@@ -46,7 +51,8 @@ def features_of(subject: Subject, device: Device, drafts: bool = False, host_tie
         prefill_chunk=CHUNK,
         kv_cache_dtype=subject.kv_cache_dtype,
         quantization=subject.quantization,
-        speculative=SpeculativeMethod.Ngram if drafts else None,
+        speculative=method if drafts else None,
+        speculative_draft=None if draft is None else str(draft),
         speculative_max_batch=MOST_REQUESTS if drafts else None,
         host_cache_bytes=HOST_BYTES if host_tier else None,
     )
@@ -78,13 +84,16 @@ def start_engine(
     load: LoadModel = models.load,
     drafts: bool = False,
     host_tier: bool = False,
+    draft_model: bool = False,
 ) -> Runner:
-    """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding or a host tier.
-    StartFailure under Fail for whatever its start meets; Degrade walks down."""
+    """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding, by look-ups or by a
+    draft model that is nearly the subject, or with a host tier. StartFailure under Fail for whatever its start meets;
+    Degrade walks down."""
     torch.backends.cuda.matmul.allow_tf32 = False
     # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
     torch._dynamo.reset()
-    features = features_of(subject, device, drafts, host_tier)
+    draft = nearly(folder) if draft_model else None
+    features = features_of(subject, device, drafts, host_tier, draft)
     sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
     request = GraphRequest(
         variant.prefill,
@@ -105,7 +114,7 @@ def start_engine(
     )
     # The rules leave layers uncompiled on a CPU because its image has no compiler; there is one here.
     config = replace(config, graph=replace(config.graph, compile=variant.compile))
-    runner = Runner(config, lambda report: None, load=load)
+    runner = Runner(config, lambda report: None, load=load if draft is None else noisy_in(draft, load))
     runner.start()
     return runner
 

@@ -151,6 +151,8 @@ class _Row:
     runner: Runner | None = None
     drafting: Runner | None = None
     """With speculative decoding."""
+    model_drafting: Runner | None = None
+    """With a draft model."""
     tiered: Runner | None = None
     """With a host tier."""
 
@@ -160,7 +162,7 @@ class _Row:
             try:
                 found = self._judged(scenario)
             except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is reported)
-                self.runner = self.drafting = self.tiered = None
+                self.runner = self.drafting = self.model_drafting = self.tiered = None
                 found = Outcome.Failed, _words(error), Difference()
             outcome, because, difference = found
             yield Cell(
@@ -181,8 +183,8 @@ class _Row:
         record = self.reference.of(scenario)
         runner = self._engine(scenario)
         before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
-        shown = _shown(runner)
-        if scenario.drafts:
+        shown, drafted = _shown(runner), _draft_replays(runner)
+        if scenario.drafts and not scenario.draft_model:
             knows(runner, (sequence.tokens for sequence in record.sequences.values()))
         recorded = scenario.recorded(runner, scenario.wants, None if scenario.own_passes else record)
         launches = launched(lambda: scenario.run(recorded)) if self._launches(scenario) else scenario.run(recorded)
@@ -198,6 +200,7 @@ class _Row:
             what = "draft was right" if scenario.drafts else "page came back from the host"
             return Outcome.Failed, f"no {what}, so nothing was shown", difference
         segments = sum((after[one] - before[one]).replays * runner.report.phases[one].segments for one in Phase)
+        segments += _draft_replays(runner) - drafted
         if launches not in (None, segments):
             return Outcome.Failed, f"{launches} graph launches, replays of {segments} segments counted", difference
         gates: set[str] = set()
@@ -227,6 +230,10 @@ class _Row:
             phases = [phase for phase in Phase if self.variant.policy(phase) is not Policy.Disabled]
             faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
             return self._start(OnCaptureFailure.Degrade, faults)
+        if scenario.draft_model:
+            if self.model_drafting is None:
+                self.model_drafting = self._start(OnCaptureFailure.Fail, drafts=True, draft_model=True)
+            return self.model_drafting
         if scenario.drafts:
             if self.drafting is None:
                 self.drafting = self._start(OnCaptureFailure.Fail, drafts=True)
@@ -241,11 +248,17 @@ class _Row:
         return self.runner
 
     def _start(
-        self, on_failure: OnCaptureFailure, faults: str = "", *, drafts: bool = False, host_tier: bool = False
+        self,
+        on_failure: OnCaptureFailure,
+        faults: str = "",
+        *,
+        drafts: bool = False,
+        host_tier: bool = False,
+        draft_model: bool = False,
     ) -> Runner:
         # Tiny models compute in less time than they load.
         modes = [*([Mode.Poison] if self.matrix.poisoned else []), *([Mode.Reload] if host_tier else [])]
-        options = {"drafts": drafts, "host_tier": host_tier}
+        options = {"drafts": drafts, "host_tier": host_tier, "draft_model": draft_model}
         with switches(faults, ",".join(modes)):
             return start_engine(self.subject, self.variant, self.matrix.device, self.folder, on_failure, **options)
 
@@ -276,6 +289,11 @@ def _shown(runner: Runner) -> float:
     """So far, what shows that drafts or the host tier did something: right drafts, pages that came back."""
     loaded = 0 if runner.host_tier is None else runner.host_tier.loaded
     return runner.counters.value("graphpod_speculation_accepted_tokens_total") + loaded
+
+
+def _draft_replays(runner: Runner) -> int:
+    """So far, of the graphs of a draft model: one segment each."""
+    return int(runner.counters.value("graphpod_graph_replays_total", phase="draft"))
 
 
 def _verdict(difference: Difference, near: float, wrong: str | None) -> tuple[Outcome, str]:

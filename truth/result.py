@@ -20,7 +20,7 @@ from truth.axes import variants
 from truth.cell import Cell, Outcome
 from truth.engines import compiled
 from truth.matrix import NEAR_TIES_SHARE, ROUNDED_TIES, ROUNDED_TIES_SHARE
-from truth.scenarios import Name
+from truth.scenarios import SCENARIOS
 
 PACKAGES = {Device.Cpu: (), Device.Cuda: ("triton", "flashinfer-python")}
 """What computes on a device, besides torch."""
@@ -60,7 +60,9 @@ class Result:
             ("in 16 bits, uncompiled,", *self.ties(fixed=False, uncompiled=True), ROUNDED_TIES_SHARE, ROUNDED_TIES),
         ]
         # In 16 bits compiled rows have most of them: some cells alone have another share than all.
-        if {(cell.variant, cell.scenario) for cell in self.cells} == set(product(variants(), Name)):
+        if {(cell.variant, cell.scenario) for cell in self.cells} == set(
+            product(variants(), (one.name for one in SCENARIOS))
+        ):
             judged.append(("in 16 bits", *self.ties(fixed=False), ROUNDED_TIES_SHARE, ROUNDED_TIES))
         for where, ties, tokens, share, least in judged:
             if ties > max(least, share * tokens):

@@ -135,6 +135,13 @@ class Name(StrEnum):
     DraftsGrammars = "drafts: grammars"
     DraftsLogprobs = "drafts: output logprobs"
     DraftsPreempted = "drafts: preempted"
+    DraftModel = "draft model"
+    DraftModelPrefixHit = "draft model: prefix hit"
+    DraftModelChunkTail = "draft model: chunk tail"
+    DraftModelRequests = "draft model: 1–32 requests"
+    DraftModelSampled = "draft model: sampled"
+    DraftModelLogprobs = "draft model: output logprobs"
+    DraftModelPreempted = "draft model: preempted"
     HostTier = "host tier: hit after eviction"
     HostTierSampled = "host tier: sampled"
     OutputLogprobs = "output logprobs"
@@ -159,6 +166,8 @@ class Scenario(NamedTuple):
     """Of requests in turn."""
     drafts: bool = False
     """By an engine with speculative decoding, most of whose drafts are right. Eager, which has none, is the record."""
+    draft_model: bool = False
+    """The drafts are those of a model that is nearly the subject."""
     host_tier: bool = False
     """By an engine with a host tier, which must load. Eager, which has none and computes, is the record."""
     fault: FaultKind | None = None
@@ -219,6 +228,17 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(Name.CheckFault, several, fault=FaultKind.SelfCheck, degraded_by=frozenset({"SelfCheckFailed"})),
 )
+
+DRAFT_MODEL: tuple[Scenario, ...] = (
+    Scenario(Name.DraftModel, several, drafts=True, draft_model=True),
+    Scenario(Name.DraftModelPrefixHit, prefix_hit, drafts=True, draft_model=True),
+    Scenario(Name.DraftModelChunkTail, chunk_tail, drafts=True, draft_model=True),
+    Scenario(Name.DraftModelRequests, one_to_many, drafts=True, draft_model=True),
+    Scenario(Name.DraftModelSampled, several, sampling=Sampling(TEMPERATURE), drafts=True, draft_model=True),
+    Scenario(Name.DraftModelLogprobs, several, LogprobRequest(answer=ALTERNATIVES), drafts=True, draft_model=True),
+    Scenario(Name.DraftModelPreempted, preempted, drafts=True, draft_model=True),
+)
+"""Not among SCENARIOS until a whole run of both devices has them; `--scenario "draft model"` runs them."""
 
 FAULTY_SIZE = {Phase.Prefill: 16, Phase.Decode: 4}
 """The size whose capture or check fails: not the first one."""

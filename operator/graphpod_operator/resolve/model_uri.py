@@ -23,7 +23,7 @@ class ModelUri:
         authority, _, path = rest.partition("/")
         return cls(scheme, authority, path)
 
-    def beside(self, other: ModelUri) -> bool:
+    def together_with(self, other: ModelUri) -> bool:
         """Whether both lie in one place: for pvc, on one claim."""
         return (self.scheme, self.authority) == (other.scheme, other.authority)
 

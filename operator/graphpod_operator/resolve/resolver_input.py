@@ -103,7 +103,7 @@ def missing(spec: Spec) -> tuple[NotBuilt, ...]:
             NotBuilt("spec.model.uri", f"spec.model.uri: {uri.scheme}:// is not built in this version; use pvc://")
         )
     draft = spec.engine.speculative.draft_model if spec.engine.speculative else None
-    if draft is not None and not ModelUri.parse(draft).beside(uri):
+    if draft is not None and not ModelUri.parse(draft).together_with(uri):
         where = "spec.engine.speculative.draftModel"
         what = f"{where}: a claim other than that of spec.model.uri is not built in this version"
         lacking.append(NotBuilt(where, f"{what}; copy the draft model to a folder of that claim"))

@@ -1,5 +1,6 @@
 """The matrix on a small part of itself, and that it can fail: for a wrong token, a wrong count, a wrong policy."""
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +24,12 @@ from truth.axes import EAGER, Variant, refused_by, variants
 from truth.cell import Cell, Outcome
 from truth.matrix import Matrix, run
 from truth.models import CONTEXT, small, subjects
-from truth.scenarios import SCENARIOS, Name
+from truth.scenarios import DRAFT_MODEL, SCENARIOS, Name
 
 LLAMA = small("LlamaForCausalLM")
 DECODERS = {name for name, row in ARCHITECTURES.items() if not row.text_part}
 GRAPHS = Variant(Policy.Breakable, Policy.Full)
+NAMES = tuple(scenario.name for scenario in SCENARIOS)
 
 
 def cells(*variants: Variant, names: tuple[Name, ...] = (Name.Plain,), **changes: Any) -> list[Cell]:
@@ -41,12 +43,19 @@ def summary(found: list[Cell]) -> list[str]:
 
 
 def test_graphs_pass_every_scenario() -> None:
-    found = cells(EAGER, GRAPHS, names=tuple(Name))
+    found = cells(EAGER, GRAPHS, names=NAMES)
     assert summary(found) == []
-    assert len(found) == 2 * len(Name)
+    assert len(found) == 2 * len(NAMES)
     assert all(cell.tokens > 10 for cell in found)
     scored = {cell.scenario for cell in found if cell.variant == GRAPHS and cell.scored}
     assert scored == {Name.Embeddings, Name.OutputLogprobs, Name.InputLogprobs, Name.DraftsLogprobs}
+
+
+def test_a_seeded_sample_of_draft_models_passes() -> None:
+    sample = random.Random(7).sample(DRAFT_MODEL, 2)
+    found = run(Matrix(Device.Cpu, (LLAMA,), (GRAPHS,), tuple(sample)), lambda done, of, cell: None)
+    assert summary(found) == []
+    assert all(cell.tokens > 10 for cell in found)
 
 
 def test_graphs_pass_when_dead_memory_is_poisoned() -> None:
@@ -61,9 +70,9 @@ def test_every_family_passes() -> None:
 
 
 def test_a_policy_that_cannot_run_is_refused_by_its_rule_in_every_scenario() -> None:
-    found = cells(Variant(Policy.Full, Policy.Disabled), Variant(Policy.Disabled, Policy.Piecewise), names=tuple(Name))
+    found = cells(Variant(Policy.Full, Policy.Disabled), Variant(Policy.Disabled, Policy.Piecewise), names=NAMES)
     assert {cell.outcome for cell in found} == {Outcome.Refused}
-    assert [cell.because for cell in found] == ["NotBuilt, FullPrefill"] * len(Name) + ["PiecewiseDecode"] * len(Name)
+    assert [cell.because for cell in found] == ["NotBuilt, FullPrefill"] * len(NAMES) + ["PiecewiseDecode"] * len(NAMES)
 
 
 def test_every_policy_of_the_api_has_a_row() -> None:
@@ -218,7 +227,7 @@ def test_an_engine_that_cannot_start_fails_its_cells_and_says_why(monkeypatch: p
 def test_a_family_whose_eager_engine_cannot_start_fails_in_every_cell() -> None:
     broken = replace(LLAMA, config={**LLAMA.config, "hidden_act": "sine"})
     found = run(Matrix(Device.Cpu, (broken,), (EAGER, GRAPHS)), lambda done, of, cell: None)
-    assert len(found) == 2 * len(Name)
+    assert len(found) == 2 * len(NAMES)
     assert {cell.outcome for cell in found} == {Outcome.Failed}
     assert "no reference: StartFailure: ModelUnsupported" in found[0].because
 

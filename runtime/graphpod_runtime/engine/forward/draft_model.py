@@ -128,6 +128,6 @@ class DraftModel:
             yield tuple(packed)
 
     def _forward(self, inputs: Inputs) -> None:
-        """Keys and values of `inputs`; their results are nobody's."""
+        """Keys and values of `inputs`; their results are not read."""
         self.attention.plan(inputs)
         self.model.body(self.model.embed(inputs.tokens), inputs.positions, self.attention.run)

@@ -88,11 +88,12 @@ class DraftSteps:
 
     def _step(self, size: int, attend: Attend, tokens: Tensor, ends: Tensor, tables: Tensor, real: Tensor) -> Tensor:
         """The tokens that follow the first `size` of `tokens` [rows], whose texts have `ends` tokens with them. Rows
-        that are not `real` write to the scratch page; nobody reads what they give."""
+        that are not `real` write to the scratch page; what they give is not read."""
         rows = tokens.shape[0]
-        ends = ends.where(real, 1)
+        nothing, static = real.logical_not(), self._static
+        ends = ends.masked_fill(nothing, 1)
         positions = ends - 1
-        slots, static = self._slots(tables, positions).where(real, SCRATCH_PAGE), self._static
+        slots = self._slots(tables, positions).masked_fill(nothing, SCRATCH_PAGE)
         static["slots"][:rows].copy_(slots)
         static["lengths"][:rows].copy_(ends)
         # The rows lie in attention's own buffers: this copies nothing.

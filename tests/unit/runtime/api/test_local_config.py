@@ -3,14 +3,15 @@
 import ctypes
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphpod_policy import NOWHERE, Backend, Device, settled
+from graphpod_policy import NOWHERE, Backend, Device, SpeculativeMethod, settled
 from graphpod_runtime.api.gpus import DRIVER, TORCH_CUDA, Gpus, usable_gpus
-from graphpod_runtime.api.local_config import LocalOptions, local_config
+from graphpod_runtime.api.local_config import LocalError, LocalOptions, local_config
 
 ONE_GPU = Gpus(1, "the NVIDIA driver shows 1 GPU")
 NO_GPU = Gpus(0, "this machine has no NVIDIA driver")
@@ -116,3 +117,14 @@ def test_what_is_written_is_taken_and_no_gpu_is_looked_for(model: Path, capsys: 
 def test_fields_that_an_architecture_has_defaults_for_may_be_missing(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(GEMMA))
     assert local_config(LocalOptions(tmp_path, device="cpu")).features.device is Device.Cpu
+
+
+def test_a_draft_model_and_its_method_go_together(model: Path) -> None:
+    options = LocalOptions(model, device="cpu", speculative=SpeculativeMethod.DraftModel, draft_model=model)
+    features = local_config(options).features
+    assert (features.speculative, features.speculative_draft) == (SpeculativeMethod.DraftModel, str(model.resolve()))
+    for wrong in (replace(options, draft_model=None), replace(options, speculative=SpeculativeMethod.Ngram)):
+        with pytest.raises(LocalError, match="go together"):
+            local_config(wrong)
+    with pytest.raises(LocalError, match="no such folder"):
+        local_config(replace(options, draft_model=model / "nowhere"))
