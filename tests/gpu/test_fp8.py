@@ -20,8 +20,9 @@ from tests.unit.runtime.models.fp8_checkpoints import FORMATS, quantize
 
 CUDA = torch.device("cuda", 0)
 ROWS = (1, 5, 16, 17, 64, 300)
-SIZES = ((4096, 4096), (12288, 4096), (256, 96), (200, 200))
-"""Outputs and inputs: of an 8B model, of the truth matrix, and what torch's product does not take."""
+SIZES = ((4096, 4096), (12288, 4096), (256, 96), (200, 200), (256, 896))
+"""Outputs and inputs: of an 8B model, of the truth matrix, what torch's product does not take, and an odd number of
+groups of channels."""
 NEAR = {torch.bfloat16: 2e-2, torch.float16: 1e-2, torch.float32: 1e-2}
 """Of the largest result: the last places of 16 bits, and sums that FP8's tensor cores add less exactly."""
 

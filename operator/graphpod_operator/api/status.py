@@ -162,7 +162,7 @@ class SpeculativeStatus(StatusModel):
 
     method: Word = Field(description="How drafts are made.")
     draft_model: Annotated[str, Field(max_length=253)] | None = Field(
-        None, description="Folder of the draft model. Absent where the method has none."
+        None, description="Name of the draft model's folder. Absent where the method has none."
     )
     steps: Count = Field(description="Drafts of a request in a pass.")
     max_batch: Count = Field(description="Requests up to which a pass has drafts, as given or as each pod measured.")

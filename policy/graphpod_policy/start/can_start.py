@@ -166,12 +166,16 @@ def draft_misfit(config: EngineConfig, model: ModelFacts) -> Obstacle | None:
 
 
 def _fp8_weights(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> Iterator[Obstacle]:
-    online = config.features.quantization is Quantization.Fp8
-    if not online and not (model and model.fp8_weights):
+    if config.features.quantization is Quantization.Fp8:
+        where = "spec.engine.quantization: Fp8"
+    elif model is not None and model.fp8_weights:
+        where = f"{config.model.name} has FP8 weights"
+    elif model is not None and model.draft is not None and model.draft.fp8_weights:
+        where = "spec.engine.speculative.draftModel has FP8 weights"
+    else:
         return
     if config.features.device is Device.Cuda and node.capability is not None and node.capability < FP8_PRODUCTS:
         (major, minor), (least, after) = node.capability, FP8_PRODUCTS
-        where = "spec.engine.quantization: Fp8" if online else f"{config.model.name} has FP8 weights"
         what = f"{where}: a GPU of compute capability {major}.{minor} multiplies no FP8, which {least}.{after} does"
         step = "use an L4, L40S, H100 or newer, or 16-bit weights"
         yield Obstacle.of(ExitCode.DtypeUnavailable, what, step)

@@ -41,7 +41,7 @@ class RunAhead(Generic[LaunchedPass]):
         self._runner = runner
         self._flight: tuple[Batch, LaunchedPass] | None = None
         self.waits = False
-        """The latest turn did nothing: all that is open waits for masks of grammars."""
+        """The latest turn did nothing: all that is open waits for masks of grammars, or for pages from the host."""
 
     @property
     def busy(self) -> bool:

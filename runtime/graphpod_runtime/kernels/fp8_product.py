@@ -23,8 +23,9 @@ MULTIPLE = 16
 """Of both sizes of a weight that torch's product takes."""
 FEW_ROWS = 1
 """Up to so many rows of activations our own kernel for vectors is the fastest."""
-MANY_ROWS, ROW_MULTIPLE = 65, 4
-"""From so many rows on, a multiple of ROW_MULTIPLE, torch's product by blocks is; below, our own kernel for tiles."""
+MANY_ROWS, ALIGNED = 65, 4
+"""From so many rows on torch's product by blocks is; below, our own kernel for tiles. torch's takes a multiple of
+ALIGNED rows, and of groups of channels: scales lie in stretches of 16 bytes."""
 
 TRITON = find_spec("triton") is not None
 
@@ -128,8 +129,8 @@ def _multiplies_blocks(device: torch.device) -> bool:
 @torch.library.impl("graphpod::fp8_block_product", "cuda")
 def _block_product(x: Tensor, x_scale: Tensor, weight: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
     together, rows = rows_of_a_scale(weight, scale), x.shape[0]
-    whole = together == BLOCK and not any(size % BLOCK for size in weight.shape)
-    many = rows >= MANY_ROWS and rows % ROW_MULTIPLE == 0
+    (outputs, inputs), many = weight.shape, rows >= MANY_ROWS and rows % ALIGNED == 0
+    whole = together == BLOCK and outputs % BLOCK == 0 and inputs % (ALIGNED * BLOCK) == 0
     if whole and many and dtype is torch.bfloat16 and _multiplies_blocks(x.device):
         by_columns = x_scale.t().contiguous().t()
         return torch._scaled_mm(x, weight.t(), scale_a=by_columns, scale_b=scale.t(), out_dtype=dtype)

@@ -125,7 +125,7 @@ class ServedDrafts(NamedTuple):
     batch: int
     auto: bool
     model: str | None = None
-    """Folder of the draft model; None: the method has none."""
+    """Name of the draft model's folder; None: the method has none."""
     graphs: int = 0
     """Of its steps: batch sizes that were captured."""
 

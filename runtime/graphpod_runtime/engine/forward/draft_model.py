@@ -35,7 +35,7 @@ Counted = Callable[[int | FallbackReason], None]
 
 @dataclass(slots=True)
 class DraftModel:
-    """Is a Proposer. `pages` is set once the cache is sized, `counted` when the engine is Ready."""
+    """Is a Proposer. `pages` and `counted` are set when the engine is Ready; only `propose` is called before."""
 
     model: Model
     attention: AttentionBackend
@@ -46,7 +46,7 @@ class DraftModel:
     graphs: dict[int, CapturedGraph] = field(default_factory=dict)
     """Of the steps, by sequences."""
     eagerly: FallbackReason = FallbackReason.Disabled
-    """Why passes run eagerly where no graph fits."""
+    """Why passes run eagerly where there are no graphs."""
     pages: PageAllocator = field(init=False)
     counted: Counted = lambda ran: None
     verify: Callable[[], None] = lambda: None
@@ -61,7 +61,7 @@ class DraftModel:
             self.graphs[size].replay(count)
         else:
             self.steps.code(count)(self.attention.run)
-        self.counted(self.eagerly if size is None else size)
+        self.counted(size or (FallbackReason.SizeAboveLadder if self.graphs else self.eagerly))
         return Found(self.steps.drafts(count), torch.ones(count, dtype=torch.bool, device=seats.device))
 
     def prefill(self, batch: PrefillBatch, inputs: Inputs) -> None:

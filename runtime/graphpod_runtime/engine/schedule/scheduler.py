@@ -229,8 +229,8 @@ class Scheduler:
         return True
 
     def next(self) -> Batch | None:
-        """The next pass, or None: it depends on what is in flight, else all that is open waits for masks, or nothing
-        is."""
+        """The next pass, or None: it depends on what is in flight, else all that is open waits for masks or for pages
+        from the host, or nothing is open."""
         batch: Batch | None
         self.kv.settle()
         if self._decode_is_due:
@@ -393,7 +393,7 @@ class Scheduler:
 
     def _next_decode(self) -> DecodeBatch | None:
         """All sequences that go on decoding, oldest first, each with a page for its last token. None: no sequence
-        decodes, those that do wait for masks, or pages are short until the flight has landed."""
+        decodes, those that do wait for masks, or pages are short until the flight or a load has landed."""
         index = 0
         while index < len(self._decoding):
             sequence = self._decoding[index]

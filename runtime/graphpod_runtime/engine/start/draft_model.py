@@ -5,7 +5,6 @@ that cannot be captured, or is wrong, costs no answer: under `onCaptureFailure: 
 eagerly, which is counted and reported.
 """
 
-import logging
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -44,7 +43,7 @@ from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, a
 from graphpod_runtime.engine.start.draft_limit import PAYS_FOR_A_MODEL, draft_limit
 from graphpod_runtime.engine.start.prefill_budget import seconds_of
 from graphpod_runtime.engine.start.resolver_facts import model_facts
-from graphpod_runtime.graphs.capture_errors import CaptureSite
+from graphpod_runtime.graphs.capture_errors import CaptureSite, located
 from graphpod_runtime.graphs.captured_graph import CapturedGraph
 from graphpod_runtime.graphs.full import capture_full
 from graphpod_runtime.graphs.segments.addresses import Addresses
@@ -52,8 +51,6 @@ from graphpod_runtime.graphs.segments.segment import Pool
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.wire.counters import Counters
-
-logger = logging.getLogger("graphpod.engine")
 
 DRAFT = "draft"
 """What metrics call its passes, next to the phases."""
@@ -100,6 +97,8 @@ class DraftStart:
         self.model = DraftModel(weights, attention, self._steps, config.prefill_chunk, config.page_size)
         seats.proposer = seats.draft_model = self.model
         self._pool: Pool | None = None
+        self._because: str | None = None
+        """Why drafts have no graphs, if they should have some."""
 
     @property
     def name(self) -> str:
@@ -125,14 +124,17 @@ class DraftStart:
         """The cache that sequences read and write."""
         self.model.attention.bind(cache)
 
-    def compile(self, cache: CompileCache) -> None:
-        """The halves of its layers, where they can be compiled: a pass of one row runs each."""
+    def compile(self, cache: CompileCache) -> str | None:
+        """The halves of its layers, where they can be compiled: a pass of one row runs each. Why they cannot;
+        StartFailure then where nothing may degrade."""
         self._weights.compile_halves(cache)
         try:
             self._run(1)
         except CompileFailed as error:
-            logger.warning("draft model: %s; its layers run uncompiled", error)
+            self._refuse(error, "spec.graph.compile: None, or spec.graph.onCaptureFailure: Degrade to draft uncompiled")
             self._weights.compile_halves(None)
+            return f"the draft model's layers run uncompiled: {error}"
+        return None
 
     def measured(self, plan: Plan, modes: AbstractSet[Mode]) -> int:
         """Bytes that the graphs take, which are captured and dropped."""
@@ -150,8 +152,8 @@ class DraftStart:
         if Mode.Eager in modes or Mode.OneBreak in modes:
             self.model.eagerly = FallbackReason.ForcedEager
             return None
-        if not wanted or self.model.eagerly is FallbackReason.NotCaptured:
-            return None
+        if not wanted or self._because is not None:
+            return self._because
         for name, tensor in (*self._steps.tensors(), *self._caches()):
             self._addresses.register(f"{DRAFT}.{name}", tensor)
         pool = self._pool = self._device_state.place.pool(self._addresses)
@@ -159,7 +161,7 @@ class DraftStart:
         try:
             with no_collector(), pool.capturing():
                 for size in dict.fromkeys((wanted[0], wanted[-1])):
-                    pool.warm(partial(self._run, size))
+                    self._warm(size, pool)
                 for size in wanted:
                     with timed() as clock:
                         self.model.graphs[size] = self._captured(size, pool)
@@ -224,9 +226,18 @@ class DraftStart:
         return below[::-1]
 
     def _captured(self, size: int, pool: Pool) -> CapturedGraph:
-        site = CaptureSite(self._config.model.name, DRAFT, size)
         self._steps.load(self._padding(size), size)
-        return capture_full(self._steps.code(size), site, self.model.attention.run, pool)
+        return capture_full(self._steps.code(size), self._site(size), self.model.attention.run, pool)
+
+    def _warm(self, size: int, pool: Pool) -> None:
+        """Runs the code of a size once. Fails as its capture would."""
+        try:
+            pool.warm(partial(self._run, size))
+        except Exception as error:
+            raise located(error, f"{self._site(size)}, before its capture") from error
+
+    def _site(self, size: int) -> CaptureSite:
+        return CaptureSite(self._config.model.name, DRAFT, size)
 
     def _run(self, size: int) -> None:
         """The code of a size, uncaptured, over seats of padding."""
@@ -283,15 +294,18 @@ class DraftStart:
     def _degrade(self, error: GraphError) -> str:
         """Drafts are computed eagerly. StartFailure where nothing may degrade."""
         self._drop()
-        if self._config.graph.on_capture_failure is OnCaptureFailure.Fail:
-            raise StartFailure(
-                error.code, f"{error}; set spec.graph.onCaptureFailure: Degrade to draft without graphs"
-            ) from error
+        self._refuse(error, "spec.graph.onCaptureFailure: Degrade to draft without graphs")
         self._counters.add(
             "graphpod_graph_capture_failures_total", phase=DRAFT, backend=self._backend.value, reason=error.rule
         )
         self.model.eagerly = FallbackReason.NotCaptured
-        return f"drafts are computed without graphs: {error}"
+        self._because = f"drafts are computed without graphs: {error}"
+        return self._because
+
+    def _refuse(self, error: GraphError, step: str) -> None:
+        """StartFailure where nothing may degrade; `step`: what to set."""
+        if self._config.graph.on_capture_failure is OnCaptureFailure.Fail:
+            raise StartFailure(error.code, f"{error}; set {step}") from error
 
     def _drop(self) -> None:
         self.model.graphs.clear()

@@ -189,6 +189,8 @@ class Starter:
             report.vocabulary, report.weights_bytes = model.shape.vocab, weights_bytes(model)
             if draft_weights is not None:
                 report.weights_bytes += weights_bytes(draft_weights)
+                if unscaled := self._unscaled(draft_weights):
+                    self._warn(f"spec.engine.speculative.draftModel: {unscaled}")
             report.weights = str(model.shape.scheme or asked.element)
         with self._stage(StartStage.Buffers):
             chosen = attention_of(asked, place, model)
@@ -225,7 +227,7 @@ class Starter:
             with self._stage(StartStage.Compile):
                 captures.compile(cache)
                 if draft is not None and captures.plan.compile is not CompileMode.Nothing:
-                    draft.compile(cache)
+                    self._warn(draft.compile(cache))
         report.state = State.Capturing
         with self._stage(StartStage.PrefillCapture):
             captures.capture(Phase.Prefill)

@@ -3,17 +3,20 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from graphpod_policy import ExitCode, KvCacheDtype, Policy, SpeculativeMethod
+from graphpod_policy import ExitCode, KvCacheDtype, OnCaptureFailure, Policy, SpeculativeMethod
+from graphpod_runtime.base.errors import CaptureFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.start.draft_model import DraftStart
 from tests.unit.runtime.conftest import random_prompts, write_llama
 from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
 
@@ -175,3 +178,52 @@ def test_an_fp8_cache_is_one_of_both(started: Start, llama_folder: Path) -> None
     proposed, accepted = counted(runner)
     assert accepted >= 0.9 * proposed > 0
     assert runner.engine.seats.draft_model.attention.cache.keys.dtype is torch.float8_e4m3fn  # type: ignore[union-attr]
+
+
+def no_capture(patch: pytest.MonkeyPatch) -> None:
+    def captured(self: DraftStart, size: int, pool: object) -> None:
+        raise CaptureFailed("no")
+
+    patch.setattr(DraftStart, "_captured", captured)
+
+
+def no_run_before(patch: pytest.MonkeyPatch) -> None:
+    """Of drafts alone: on a CPU no pool runs anything before a capture."""
+
+    def run(self: DraftStart, size: int) -> None:
+        raise RuntimeError("no")
+
+    def warm(self: DraftStart, size: int, pool: object) -> None:
+        real(self, size, SimpleNamespace(warm=lambda code: code()))  # type: ignore[arg-type]
+
+    real = DraftStart._warm
+    patch.setattr(DraftStart, "_run", run)
+    patch.setattr(DraftStart, "_warm", warm)
+
+
+@pytest.mark.parametrize("failing", [no_capture, no_run_before])
+def test_graphs_of_drafts_that_fail_are_reported_and_drafts_go_on(
+    started: Start,
+    llama_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    prompts = random_prompts(3)
+    plain = texts(answers(started(), prompts, 12, ignore_eos=True))
+    failing(monkeypatch)
+    runner = started(**drafted_by(llama_folder), on_capture_failure=OnCaptureFailure.Degrade)
+    (warning,) = runner.report.warnings
+    assert warning.startswith("drafts are computed without graphs: ")
+    assert "no" in warning.split(": ")[-1]
+    assert of_drafts(runner, "capture_failures", reason="CaptureFailed") == 1
+    assert texts(answers(runner, prompts, 12, ignore_eos=True)) == plain
+    assert of_drafts(runner, "fallbacks", reason="NotCaptured") > 0
+    with pytest.raises(StartFailure, match="onCaptureFailure: Degrade to draft without graphs"):
+        started(**drafted_by(llama_folder))
+
+
+def test_batches_above_the_largest_graph_draft_without_one(started: Start, llama_folder: Path) -> None:
+    runner = started(**drafted_by(llama_folder), decode_sizes=(1, 2))
+    answers(runner, random_prompts(5), 12, ignore_eos=True)
+    assert of_drafts(runner, "fallbacks", reason="SizeAboveLadder") > 0
+    assert of_drafts(runner, "fallbacks", reason="Disabled") == 0
