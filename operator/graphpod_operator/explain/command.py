@@ -133,18 +133,19 @@ def _read(path: str) -> list[manifest.Manifest]:
 
 def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Explanation:
     model = _model(arguments.model_config) if arguments.model_config else None
+    notes: list[str] = []
     if arguments.draft_config is not None:
         if model is None:
             raise InputError("--draft-config: give the model's own config.json, too, with --model-config")
         if features(entry.spec).speculative_draft is not None:
             model = replace(model, draft=_model(arguments.draft_config))
-    if arguments.node is None:
-        return explain(entry, model, allowed=arguments.allowed)
-    node = _node(arguments.node)
-    if not wants_gpu(entry.spec):
-        unused = ("the service requests no GPU: the node's GPUs are not used",)
-        return explain(entry, model, notes=unused, allowed=arguments.allowed)
-    return explain(entry, model, node, allowed=arguments.allowed)
+        else:
+            notes.append("the service has no draft model: --draft-config is not used")
+    node = None if arguments.node is None else _node(arguments.node)
+    if node is not None and not wants_gpu(entry.spec):
+        notes.append("the service requests no GPU: the node's GPUs are not used")
+        node = None
+    return explain(entry, model, node, notes=tuple(notes), allowed=arguments.allowed)
 
 
 def _node(given: str) -> NodeFacts:

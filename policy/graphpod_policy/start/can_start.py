@@ -156,7 +156,7 @@ def draft_misfit(config: EngineConfig, model: ModelFacts) -> Obstacle | None:
         return Obstacle.of(ExitCode.ModelUnsupported, f"{where}: {draft.not_built}")
     if draft.vocab != model.vocab:
         what = f"{where}: it has a vocabulary of {draft.vocab} tokens, and {config.model.name} one of {model.vocab}"
-        return Obstacle.of(ExitCode.ModelUnsupported, what, "use a smaller model of the same family")
+        return Obstacle.of(ExitCode.ModelUnsupported, what, "use a smaller model with the same number of tokens")
     if draft.max_position is not None and longest is not None and draft.max_position < longest:
         what = f"{where}: it has {draft.max_position} positions, and requests may have {longest} tokens"
         return Obstacle.of(

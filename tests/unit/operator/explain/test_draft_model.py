@@ -51,3 +51,8 @@ def test_a_uri_that_is_none_is_refused_by_its_field(run: Explain) -> None:
     code, _, complained = run(DRAFTED.replace("pvc://weights/small", "http://weights"))
     assert code == 2
     assert "spec.engine.speculative.draftModel must begin with one of pvc://" in complained
+
+
+def test_a_config_without_a_draft_model_is_told_of(run: Explain) -> None:
+    _, text, _ = run(PLAIN, *MODEL, "--draft-config", str(SHAPES / "qwen3-0.6b" / "config.json"))
+    assert "the service has no draft model: --draft-config is not used" in " ".join(text.split())
