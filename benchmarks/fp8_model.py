@@ -7,36 +7,27 @@ graphs replay them, with compiled layers. Seconds are medians; the ratios are to
 import argparse
 import json
 import shutil
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from benchmarks.random_engine import SHAPES, median, provenance, ready
 from graphpod_policy import (
     CompileMode,
     Device,
-    EngineConfig,
     Features,
     GraphRequest,
-    ModelConfig,
     Phase,
     Quantization,
-    __version__,
-    resolve,
 )
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.models.random import random_model
 
-SHAPE = Path(__file__).parent / "shapes" / "qwen3-8b"
-PREFILL, BATCHES, ROUNDS = 2048, (1, 32), 30
+SHAPE = SHAPES / "qwen3-8b"
+PREFILL, BATCHES = 2048, (1, 32)
 BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 FORMS = ("plain", "channels", "blocks")
 
@@ -58,25 +49,8 @@ def runner_of(form: str, folder: Path) -> Runner:
         quantization=Quantization.Fp8 if form == "channels" else None,
     )  # fmt: skip
     request = GraphRequest(prefill_sizes=(PREFILL,), decode_sizes=BATCHES, compile=CompileMode.Inductor)
-    config = EngineConfig.of(
-        features, request, resolve(features, request), model=ModelConfig(form, str(folder)), dtype="bfloat16"
-    )
     print(f"{form:9} starting", flush=True)
-    runner = Runner(config, lambda report: None, load=random_model)
-    runner.start()
-    return runner
-
-
-def median(work: Callable[[], object]) -> float:
-    """Seconds of `work` on the device."""
-    found = []
-    for _ in range(ROUNDS):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
+    return ready(folder, features, request, "bfloat16")
 
 
 def measured(form: str, parent: Path) -> dict[str, Any]:
@@ -87,7 +61,8 @@ def measured(form: str, parent: Path) -> dict[str, Any]:
     for phase, size in ((Phase.Prefill, PREFILL), *((Phase.Decode, batch) for batch in BATCHES)):
         inputs, graphs = dummy_inputs(phase, size, page_size, engine.device), engine.graphs[phase]
         engine.attention.plan(inputs)
-        found[f"{phase} {size}"] = median(lambda inputs=inputs, size=size, graphs=graphs: graphs.replay(inputs, size))
+        run = partial(graphs.replay, inputs, size)
+        found[f"{phase} {size}"] = median(run, Device.Cuda)
     return found
 
 
@@ -106,13 +81,7 @@ def main() -> None:
             for name, seconds in rows[form].items():
                 if isinstance(seconds, float):
                     print(f"{form:9} {name:14} {seconds * 1e3:8.2f} ms  {rows['plain'][name] / seconds:5.2f} ×")
-    content = {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "graphpod": __version__,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "rows": rows,
-    }
+    content = provenance(Device.Cuda) | {"rows": rows}
     options.json.write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -17,21 +17,17 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.random_engine import SHAPES, provenance, ready
 from graphpod_policy import (
     CompileMode,
     Device,
-    EngineConfig,
     Features,
     GraphRequest,
-    ModelConfig,
-    __version__,
-    resolve,
 )
 from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.cache.host_tier import HostTier, LoadCosts
@@ -41,9 +37,7 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.models.config_json import read_shape
-from graphpod_runtime.models.random import random_model
 
-SHAPES = Path(__file__).parent / "shapes"
 PREFIXES = 4
 """They are asked for in turns, so each is the one that has been out of the KV cache for longest."""
 TAIL, PROMPT, PAGE = 8, 64, 16
@@ -90,18 +84,7 @@ def runner_of(work: Workload) -> Runner:
     pages = 5 * work.prefix // (4 * PAGE) + work.decoders * ((PROMPT + work.answer) // PAGE + 1)
     assert pages < 2 * work.prefix // PAGE, "a prefix would stay"
     request = GraphRequest(prefill_sizes=(2 * TAIL, work.chunk), decode_sizes=(work.decoders,), compile=work.compile)
-    config = EngineConfig.of(
-        features,
-        request,
-        resolve(features, request),
-        model=ModelConfig(work.model.name, str(work.model)),
-        dtype=work.dtype,
-        page_size=PAGE,
-        kv_cache_bytes=pages * page,
-    )
-    runner = Runner(config, lambda report: None, load=random_model)
-    runner.start()
-    return runner
+    return ready(work.model, features, request, work.dtype, page_size=PAGE, kv_cache_bytes=pages * page)
 
 
 def tier_of(work: Workload, runner: Runner) -> HostTier:
@@ -287,10 +270,7 @@ def main() -> None:
     )
     content = {
         "command": " ".join(("python -m benchmarks.host_tier", *sys.argv[1:])),
-        "gpu": torch.cuda.get_device_name() if options.device is Device.Cuda else None,
-        "torch": torch.__version__,
-        "graphpod": __version__,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        **provenance(options.device),
         "prefix": work.prefix,
         "decoders": work.decoders,
         **run(work),

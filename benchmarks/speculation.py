@@ -9,31 +9,26 @@ speed-up that the measured tokens of a pass would give if a pass took no more th
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.random_engine import SHAPES, median, provenance, ready
 from graphpod_policy import (
     CompileMode,
     Device,
-    EngineConfig,
     Features,
     GraphRequest,
-    ModelConfig,
     Phase,
     SpeculativeMethod,
-    __version__,
-    resolve,
 )
 from graphpod_runtime.engine.capture.debug import ACCEPTANCE
 from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
@@ -43,12 +38,10 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.rows.draft_rows import PAGES
-from graphpod_runtime.models.random import random_model
 
-SHAPES = Path(__file__).parent / "shapes"
 METHODS: tuple[SpeculativeMethod | None, ...] = (None, SpeculativeMethod.Ngram, SpeculativeMethod.DraftModel)
-PROMPT, SKIPPED, PREFILL, ROUNDS = 64, 32, 64, 30
-"""Tokens of the prompt, tokens of the answer before its clock starts, rows of the one prefill graph, measurements."""
+PROMPT, SKIPPED, PREFILL = 64, 32, 64
+"""Tokens of the prompt, tokens of the answer before its clock starts, rows of the one prefill graph."""
 KV_BYTES = 2 << 30
 COUNTED = ("passes", "proposed_tokens", "accepted_tokens")
 
@@ -82,18 +75,8 @@ def runner_of(work: Workload, method: SpeculativeMethod | None) -> Runner:
         speculative_draft=str(work.draft) if method is SpeculativeMethod.DraftModel else None,
     )
     request = GraphRequest(prefill_sizes=(PREFILL,), decode_sizes=(1,), compile=work.compile)
-    config = EngineConfig.of(
-        features,
-        request,
-        resolve(features, request),
-        model=ModelConfig(work.model.name, str(work.model)),
-        dtype=work.dtype,
-        kv_cache_bytes=work.kv_bytes,
-    )
-    runner = Runner(config, lambda report: None, load=random_model)
     with acceptance(work.rate if method else None):
-        runner.start()
-    return runner
+        return ready(work.model, features, request, work.dtype, kv_cache_bytes=work.kv_bytes)
 
 
 @contextmanager
@@ -108,24 +91,6 @@ def acceptance(rate: float | None) -> Iterator[None]:
         os.environ.pop(ACCEPTANCE, None)
         if before is not None:
             os.environ[ACCEPTANCE] = before
-
-
-def waited(device: Device) -> None:
-    """Returns when the device has nothing to do."""
-    if device is Device.Cuda:
-        torch.cuda.synchronize()
-
-
-def median(work: Callable[[], object], device: Device) -> float:
-    """Seconds of `work`, its launch included."""
-    found = []
-    for _ in range(ROUNDS):
-        waited(device)
-        began = time.perf_counter()
-        work()
-        waited(device)
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
 
 
 def graph_seconds(runner: Runner, device: Device) -> float:
@@ -245,10 +210,7 @@ def main() -> None:
     )
     content = {
         "command": " ".join(("python -m benchmarks.speculation", *sys.argv[1:])),
-        "gpu": torch.cuda.get_device_name() if gpu else None,
-        "torch": torch.__version__,
-        "graphpod": __version__,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        **provenance(options.device),
         "drafts": work.drafts,
         "rate": work.rate,
         **run(work, measured_aside),
