@@ -136,7 +136,7 @@ def _block_product(x: Tensor, x_scale: Tensor, weight: Tensor, scale: Tensor, dt
         return torch._scaled_mm(x, weight.t(), scale_a=by_columns, scale_b=scale.t(), out_dtype=dtype)
     if not TRITON:
         return _block_twin(x, x_scale, weight, scale, dtype)
-    if x.shape[0] <= FEW_ROWS:
+    if rows <= FEW_ROWS:
         return _vector_product(x, x_scale, weight, scale, together, dtype)
     from graphpod_runtime.kernels.fp8_blocks_triton import block_product_into
 

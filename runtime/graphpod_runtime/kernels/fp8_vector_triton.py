@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-CHANNELS = 128
-"""That share a scale, in weights by blocks."""
+from graphpod_runtime.kernels.fp8_blocks_triton import CHANNELS
+
 OUTPUTS, BLOCK, WARPS = 1, 2048, 4
 """Of a program, inputs of one step, and its warps: the fastest of a search on an H100, over the weights of an 8B model.
 """
