@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.forward.sampler import Sampler, greedy
+from graphpod_runtime.engine.forward.sampling.sampler import Sampler, greedy
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.sampling.draw import Draw, draw_by_torch, drawer_for

@@ -31,7 +31,7 @@ from graphpod_policy import (
     SpeculativeMethod,
 )
 from graphpod_runtime.engine.capture.debug import ACCEPTANCE
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner

@@ -6,7 +6,7 @@ from collections.abc import Sequence as List
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, TOKEN
 from graphpod_runtime.kernels.rows.prompt_lookup import Found

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy
-from graphpod_runtime.engine.forward.sampler import SamplingBatch
+from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sampling import Sampling

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.forward.sampler import Sampler, greedy, sampling_tensors_of
+from graphpod_runtime.engine.forward.sampling.sampler import Sampler, greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch, drawer_for

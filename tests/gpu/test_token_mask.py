@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from graphpod_runtime.engine.forward.sampler import greedy
+from graphpod_runtime.engine.forward.sampling.sampler import greedy
 from graphpod_runtime.kernels.sampling.token_mask import NO_MASK, mask_by_torch, words_of
 
 pytestmark = pytest.mark.gpu

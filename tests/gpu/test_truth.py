@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphpod_policy import CompileMode, KvCacheDtype, Policy
 from graphpod_runtime.attention.flashinfer import FlashInferAttention
-from graphpod_runtime.engine.forward.sampler import SamplingBatch
+from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Chunk, DecodeBatch, PrefillBatch

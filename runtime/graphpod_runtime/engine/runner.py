@@ -19,18 +19,18 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.capture.debug import Mode
-from graphpod_runtime.engine.forward.draft_model import DraftModel
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.verification import Verification
 from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices, dispatch
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.launched_pass import Chosen, Forwarded, LaunchedPass, Moment, Ran
-from graphpod_runtime.engine.forward.logprobs import of_answers, of_prompts
-from graphpod_runtime.engine.forward.masks import Masks
 from graphpod_runtime.engine.forward.pooled_rows import of_chunks
-from graphpod_runtime.engine.forward.processors import History
-from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
+from graphpod_runtime.engine.forward.sampling.logprobs import of_answers, of_prompts
+from graphpod_runtime.engine.forward.sampling.masks import Masks
+from graphpod_runtime.engine.forward.sampling.processors import History
+from graphpod_runtime.engine.forward.sampling.sampler import Sampler, greedy, rows_at_once
 from graphpod_runtime.engine.forward.seats import Seated
-from graphpod_runtime.engine.forward.verification import Verification
 from graphpod_runtime.engine.memory_poisoning import Poison
 from graphpod_runtime.engine.pass_copies import join
 from graphpod_runtime.engine.pass_metrics import PassMetrics

@@ -10,8 +10,8 @@ from llguidance import LLMatcher
 
 from graphpod_policy import Phase
 from graphpod_runtime.base.shapes import HOST
-from graphpod_runtime.engine.forward.logprobs import of_logits
-from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
+from graphpod_runtime.engine.forward.sampling.logprobs import of_logits
+from graphpod_runtime.engine.forward.sampling.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence

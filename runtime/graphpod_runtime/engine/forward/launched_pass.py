@@ -15,11 +15,11 @@ from torch import Tensor
 
 from graphpod_policy import FallbackReason, Phase, Policy
 from graphpod_runtime.base.shapes import HOST
-from graphpod_runtime.engine.forward.logprobs import Scores
 from graphpod_runtime.engine.forward.pooled_rows import PooledRows
-from graphpod_runtime.engine.forward.processors import History
 from graphpod_runtime.engine.forward.runs import Runs
-from graphpod_runtime.engine.forward.sampler import SamplingBatch
+from graphpod_runtime.engine.forward.sampling.logprobs import Scores
+from graphpod_runtime.engine.forward.sampling.processors import History
+from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch
 from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.schedule.batch import Yielded
 from graphpod_runtime.wire.messages import Logprob

@@ -15,7 +15,7 @@ from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.model_body import Attend, Body
 from graphpod_runtime.base.shapes import HOST
-from graphpod_runtime.engine.forward.sampler import greedy
+from graphpod_runtime.engine.forward.sampling.sampler import greedy
 from graphpod_runtime.graphs.buffers import Buffers, Outputs, Slot
 from graphpod_runtime.models.model import Model
 

@@ -20,10 +20,10 @@ from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.proposer import Ngram
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.passes import DecodePass, Pass, PrefillPass
-from graphpod_runtime.engine.forward.proposer import Ngram
 from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.break_arena import BreakArena

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.engine.forward.processors import History
-from graphpod_runtime.engine.forward.sampler import Sampler, greedy, rows_at_once
+from graphpod_runtime.engine.forward.sampling.processors import History
+from graphpod_runtime.engine.forward.sampling.sampler import Sampler, greedy, rows_at_once
 from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence

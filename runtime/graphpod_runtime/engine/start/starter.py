@@ -47,25 +47,26 @@ from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import Ladder, gates_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
-from graphpod_runtime.engine.forward.logprobs import of_hidden, rows_at_once
 from graphpod_runtime.engine.forward.passes import Pass
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.engine.forward.sampling.logprobs import of_hidden, rows_at_once
 from graphpod_runtime.engine.forward.seats import Seats
-from graphpod_runtime.engine.start import derived_limits, kv_sizing, rule_duties
+from graphpod_runtime.engine.start import kv_sizing, rule_duties
 from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, weights_bytes
-from graphpod_runtime.engine.start.draft_limit import draft_limit
-from graphpod_runtime.engine.start.draft_model import DraftStart, weights_of
+from graphpod_runtime.engine.start.drafting.draft_model import DraftStart, weights_of
+from graphpod_runtime.engine.start.drafting.scripted_drafts import script
 from graphpod_runtime.engine.start.host_cache import host_tier
+from graphpod_runtime.engine.start.limits import derived_limits
+from graphpod_runtime.engine.start.limits.draft_limit import draft_limit
+from graphpod_runtime.engine.start.limits.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
 from graphpod_runtime.engine.start.node import model_of, node_of
-from graphpod_runtime.engine.start.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
-from graphpod_runtime.engine.start.scripted_drafts import script
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphpod_runtime.engine.start.draft_limit import draft_limit
+from graphpod_runtime.engine.start.limits.draft_limit import draft_limit
 
 
 @pytest.mark.parametrize(

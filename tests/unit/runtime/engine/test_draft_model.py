@@ -16,7 +16,7 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.engine.start.draft_model import DraftStart
+from graphpod_runtime.engine.start.drafting.draft_model import DraftStart
 from tests.unit.runtime.conftest import random_prompts, write_llama
 from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.forward import logprobs
+from graphpod_runtime.engine.forward.sampling import logprobs
 from graphpod_runtime.engine.offline import Answer, answers, generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphpod_policy import Policy
-from graphpod_runtime.engine.forward.sampler import greedy
+from graphpod_runtime.engine.forward.sampling.sampler import greedy
 from graphpod_runtime.engine.loop import Loop
 from graphpod_runtime.engine.offline import NotInModel, NoToken, generate
 from graphpod_runtime.engine.runner import Runner

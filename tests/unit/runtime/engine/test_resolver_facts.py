@@ -11,9 +11,10 @@ from graphpod_policy import refine as right_refine
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.progress import ignore_progress
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.start import derived_limits, starter
+from graphpod_runtime.engine.start import starter
 from graphpod_runtime.engine.start.device import Host
 from graphpod_runtime.engine.start.device_state import DeviceState, attention_of, loaded
+from graphpod_runtime.engine.start.limits import derived_limits
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
 from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.conftest import engine_config

@@ -10,8 +10,8 @@ from torch import Tensor
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine import runner
-from graphpod_runtime.engine.forward import sampler
-from graphpod_runtime.engine.forward.sampler import SamplingBatch, greedy
+from graphpod_runtime.engine.forward.sampling import sampler
+from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch, greedy
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner

@@ -8,7 +8,7 @@ import torch
 from graphpod_policy import ExitCode, SpeculativeMethod
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import HOST
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.kernels.rows.scripted_acceptance import PLACES, ScriptedAcceptance

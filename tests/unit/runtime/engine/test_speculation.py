@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy, SpeculativeMethod
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.offline import Answer, answers
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphpod_runtime.engine.forward.sampler import greedy, sampling_tensors_of
+from graphpod_runtime.engine.forward.sampling.sampler import greedy, sampling_tensors_of
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.kernels.sampling import draw as kernels
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch, exponentials

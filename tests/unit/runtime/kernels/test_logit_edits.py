@@ -16,8 +16,8 @@ from transformers import (
     SuppressTokensLogitsProcessor,
 )
 
-from graphpod_runtime.engine.forward.processors import History
-from graphpod_runtime.engine.forward.sampler import SamplingBatch, greedy
+from graphpod_runtime.engine.forward.sampling.processors import History
+from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch, greedy
 from graphpod_runtime.engine.schedule.batch import NOT_FINITE, NOTHING_LEFT
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence

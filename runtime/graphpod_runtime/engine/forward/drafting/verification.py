@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from graphpod_runtime.base.inputs import Inputs
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.launched_pass import Forwarded, Ran
-from graphpod_runtime.engine.forward.processors import History
-from graphpod_runtime.engine.forward.sampler import Sampler
+from graphpod_runtime.engine.forward.sampling.processors import History
+from graphpod_runtime.engine.forward.sampling.sampler import Sampler
 from graphpod_runtime.engine.schedule.batch import DecodeBatch
 from graphpod_runtime.engine.schedule.drafting import DraftBatch
 

@@ -3,7 +3,7 @@
 from graphpod_policy import ExitCode
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.capture.debug import ACCEPTANCE, Acceptance
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.start.device_state import DeviceState
 from graphpod_runtime.kernels.rows.scripted_acceptance import ScriptedAcceptance
 

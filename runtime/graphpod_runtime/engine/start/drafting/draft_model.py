@@ -35,13 +35,13 @@ from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.engine.capture.capturer import no_collector
 from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.capture.phase_capture import timed
-from graphpod_runtime.engine.forward.draft_model import DraftModel
-from graphpod_runtime.engine.forward.draft_steps import DraftSteps
-from graphpod_runtime.engine.forward.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
+from graphpod_runtime.engine.forward.drafting.draft_steps import DraftSteps
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, new_cache
-from graphpod_runtime.engine.start.draft_limit import PAYS_FOR_A_MODEL, draft_limit
-from graphpod_runtime.engine.start.prefill_budget import seconds_of
+from graphpod_runtime.engine.start.limits.draft_limit import PAYS_FOR_A_MODEL, draft_limit
+from graphpod_runtime.engine.start.limits.prefill_budget import seconds_of
 from graphpod_runtime.engine.start.resolver_facts import model_facts
 from graphpod_runtime.graphs.capture_errors import CaptureSite, located
 from graphpod_runtime.graphs.captured_graph import CapturedGraph

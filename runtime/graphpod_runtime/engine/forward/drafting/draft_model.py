@@ -20,7 +20,7 @@ from graphpod_policy import FallbackReason, Phase
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.forward.draft_steps import DraftSteps
+from graphpod_runtime.engine.forward.drafting.draft_steps import DraftSteps
 from graphpod_runtime.engine.forward.inputs import inputs_of_chunks
 from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
 from graphpod_runtime.engine.schedule.drafting import DraftBatch

@@ -18,11 +18,11 @@ from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.engine.forward.draft_model import DraftModel
+from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
+from graphpod_runtime.engine.forward.drafting.proposer import Proposer
 from graphpod_runtime.engine.forward.inputs import refuse_short
-from graphpod_runtime.engine.forward.processors import History
-from graphpod_runtime.engine.forward.proposer import Proposer
 from graphpod_runtime.engine.forward.runs import Runs
+from graphpod_runtime.engine.forward.sampling.processors import History
 from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphpod_runtime.engine.forward.processors import History, Processors
+from graphpod_runtime.engine.forward.sampling.processors import History, Processors
 from graphpod_runtime.engine.schedule.batch import NOT_FINITE, NOTHING_LEFT
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
