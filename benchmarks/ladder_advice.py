@@ -20,17 +20,9 @@ from typing import Any
 import torch
 
 from graphpod_operator.observe.ladder_use import phase_uses, samples
-from graphpod_policy import (
-    EngineConfig,
-    Features,
-    GraphRequest,
-    ModelConfig,
-    Phase,
-    Policy,
-    resolve,
-)
-from graphpod_policy.ladder import Ladder
-from graphpod_policy.ladder_advice import LEAST_PASSES, LadderAdvice, LadderUse, Verdict, advice
+from graphpod_policy import EngineConfig, Features, GraphRequest, ModelConfig, Phase, Policy, resolve
+from graphpod_policy.ladder.advice import LEAST_PASSES, LadderAdvice, LadderUse, Verdict, advice
+from graphpod_policy.ladder.ladder import Ladder
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler

@@ -15,8 +15,8 @@ from truth.axes import variants
 from truth.cell import Cell, Outcome
 from truth.jobs import run as in_processes
 from truth.matrix import Matrix, Tell, run
-from truth.page import PAGE, page
-from truth.result import Result, provenance
+from truth.report.page import PAGE, page
+from truth.report.result import Result, provenance
 from truth.scenarios import DRAFT_MODEL, SCENARIOS
 
 RESULTS = Path(__file__).with_name("results")

@@ -30,15 +30,15 @@ from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from truth import models
 from truth.axes import EAGER, Variant, refused_by
 from truth.cell import Cell, Outcome
-from truth.choice import rivals
-from truth.counts import Counts
 from truth.drafts import knows
 from truth.engines import compiled, features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
-from truth.recorded_schedule import Difference, RecordedSchedule, compare, distance
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
-from truth.texts import compare_texts
+from truth.schedule.choice import rivals
+from truth.schedule.counts import Counts
+from truth.schedule.recorded_schedule import Difference, RecordedSchedule, compare, distance
+from truth.schedule.texts import compare_texts
 
 NEAR_TIE = 1e-3
 """In fp32: a token this little behind eager's likeliest may take its place. Log-probabilities differ by less."""

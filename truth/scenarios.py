@@ -15,9 +15,9 @@ from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 from graphpod_runtime.wire.messages import Pooling
 from truth.engines import CHUNK, MOST_REQUESTS
-from truth.grammars import matchers
 from truth.models import VOCAB
-from truth.recorded_schedule import RIVALS, Driven, RecordedSchedule
+from truth.schedule.grammars import matchers
+from truth.schedule.recorded_schedule import RIVALS, Driven, RecordedSchedule
 
 NEW_TOKENS = 12
 FEW_TOKENS = 3

@@ -13,6 +13,7 @@ from graphpod_policy.config import (
     ServingConfig,
     config_hash,
 )
+from graphpod_policy.cost.cost import Budget, Cost
 from graphpod_policy.engine_features import BUILT_COMPILE, BUILT_POLICIES, FEATURES, NotBuilt, not_built
 from graphpod_policy.enums import (
     AllToAll,
@@ -43,10 +44,9 @@ from graphpod_policy.facts import Facts, ModelFacts, ModelUnreadable
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.node import GPUS, NOWHERE, Architecture, Kernels, NodeFacts
 from graphpod_policy.plan import Decision, PhasePlan, Plan
-from graphpod_policy.resolve import RESOLVER_REVISION, refine, resolve, shorten, uncompiled, weaken
+from graphpod_policy.resolution.resolve import RESOLVER_REVISION, refine, resolve, shorten, uncompiled, weaken
 from graphpod_policy.rules import POSSIBLE_FALLBACKS, RULES, Batch, Rule, refusing_gate
 from graphpod_policy.start.can_start import SUSPENDED, Obstacle, attention_there, can_start, settled, start_facts
-from graphpod_policy.start.cost import Budget, Cost
 
 __version__ = "0.1.0"
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar
 
+from graphpod_policy.dtype import DTYPE_BYTES
 from graphpod_policy.enums import (
     AllToAll,
     AttentionBackend,
@@ -30,9 +31,8 @@ from graphpod_policy.enums import (
     ToolParser,
 )
 from graphpod_policy.features import Features, GraphRequest
-from graphpod_policy.model.dtype import DTYPE_BYTES
 from graphpod_policy.plan import PhasePlan, Plan
-from graphpod_policy.resolve import resolve
+from graphpod_policy.resolution.resolve import resolve
 
 
 class ConfigError(ValueError):

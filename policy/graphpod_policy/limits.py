@@ -8,7 +8,7 @@ derives its own values, which are never larger.
 from graphpod_policy.enums import Device
 from graphpod_policy.facts import NOTHING_KNOWN, Facts
 from graphpod_policy.features import Features
-from graphpod_policy.ladder import Ladder, memory_row
+from graphpod_policy.ladder.ladder import Ladder, memory_row
 
 SMALL_CONTEXT = 2048
 """Tokens of one sequence by default, where a longer context costs too much: on a CPU, and where a captured decode step

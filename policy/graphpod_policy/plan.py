@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from graphpod_policy.cost.cost import Budget, Cost
 from graphpod_policy.enums import Backend, CompileMode, Duty, Outcome, Phase, Policy, Stage
 from graphpod_policy.facts import Facts
 from graphpod_policy.features import Features, GraphRequest
-from graphpod_policy.start.cost import Budget, Cost
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 from graphpod_operator.advise.reader import Read
 from graphpod_operator.api.names import SHORT_NAME
 from graphpod_policy import Phase
-from graphpod_policy.ladder import Ladder
-from graphpod_policy.ladder_advice import LEAST_PASSES, WORTH, LadderAdvice, LadderUse, Verdict, advice
+from graphpod_policy.ladder.advice import LEAST_PASSES, WORTH, LadderAdvice, LadderUse, Verdict, advice
+from graphpod_policy.ladder.ladder import Ladder
 from graphpod_policy.rules import GATES
 from graphpod_policy.rules.gates import PADDING_GATE, closing
 from graphpod_policy.units import duration, size

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphpod_policy import Device, EngineConfig, Facts, Phase, Plan, PrefixCache, limits
-from graphpod_policy.resolve import chunk_there
+from graphpod_policy.resolution.resolve import chunk_there
 from graphpod_policy.start.footprint import kv_tokens, page_bytes
 from graphpod_policy.units import as_quantity, count
 

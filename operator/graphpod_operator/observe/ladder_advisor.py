@@ -30,8 +30,8 @@ from graphpod_operator.observe.ladder_use import NoLadderMetrics, PhaseUse, phas
 from graphpod_operator.observe.warmup_poller import Unreachable, answers
 from graphpod_operator.telemetry import logs
 from graphpod_policy import Phase
-from graphpod_policy.ladder import Ladder
-from graphpod_policy.ladder_advice import Verdict, advice, is_like, padded, still_good
+from graphpod_policy.ladder.advice import Verdict, advice, is_like, padded, still_good
+from graphpod_policy.ladder.ladder import Ladder
 
 log = logging.getLogger(__name__)
 

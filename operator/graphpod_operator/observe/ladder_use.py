@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from graphpod_operator.api.graph import MAX_SIZES
 from graphpod_policy import FallbackReason, Phase, Policy
-from graphpod_policy.ladder_advice import LadderUse, SizeUse
+from graphpod_policy.ladder.advice import LadderUse, SizeUse
 from graphpod_policy.metrics import GRAPH_ROWS
 
 REQUESTED = "graphpod_graph_requested_rows"

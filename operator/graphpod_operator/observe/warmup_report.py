@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from graphpod_operator.api.base import Boolean, Integer
 from graphpod_operator.telemetry.label_values import Missing
 from graphpod_policy import Backend, Outcome, Phase, Policy, Stage
-from graphpod_policy.resolve import candidates
+from graphpod_policy.resolution.resolve import candidates
 
 STRENGTH: dict[Phase, tuple[Policy, ...]] = {phase: candidates(phase, Policy.Full) for phase in Phase}
 """The policies that a phase can run, strongest first, as the resolver searches."""

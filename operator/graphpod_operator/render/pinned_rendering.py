@@ -21,7 +21,7 @@ from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.controller_revision import ENGINE, MADE_FROM, PLAN, UNDEGRADED, WORKLOAD
 from graphpod_operator.render.owner import Body
 from graphpod_policy import Decision, Phase, PhasePlan, Plan, Policy, config_hash
-from graphpod_policy.resolve import candidates
+from graphpod_policy.resolution.resolve import candidates
 
 ELSEWHERE: tuple[tuple[str, ...], ...] = (
     ("replicas",),

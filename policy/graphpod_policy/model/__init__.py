@@ -1,1 +1,1 @@
-"""What a model declares about itself: its architecture, its config.json, the type of its elements."""
+"""What a model declares about itself: its architecture, its config.json, the form of its weights."""

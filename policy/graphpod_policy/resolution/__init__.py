@@ -1,1 +1,1 @@
-"""One resolution while it is in progress: candidates, rules and the sizes of a ladder."""
+"""From what a service asks to a plan: candidates, rules, and the sizes of a ladder."""

@@ -4,9 +4,10 @@ from math import inf, lcm
 from typing import NamedTuple
 
 from graphpod_policy import limits
+from graphpod_policy.cost.cost import COMPILE_SECONDS, Cost, ladder_costs
 from graphpod_policy.enums import CompileMode, Device, Phase, Severity
 from graphpod_policy.features import Features, GraphRequest
-from graphpod_policy.ladder import (
+from graphpod_policy.ladder.ladder import (
     CPU_PREFILL_MAX,
     LATENT_ATTENTION_MAX,
     Ladder,
@@ -18,7 +19,6 @@ from graphpod_policy.ladder import (
     verify_ladder,
 )
 from graphpod_policy.rules import BY_NAME, Case, Rule, speaking
-from graphpod_policy.start.cost import COMPILE_SECONDS, Cost, ladder_costs
 from graphpod_policy.units import size
 
 UNITS = {Phase.Prefill: "tokens", Phase.Decode: "sequences"}

@@ -1,1 +1,1 @@
-"""What a start costs in bytes and seconds, and whether it can succeed, before any ran."""
+"""Whether a start can succeed, and the bytes that it takes, before any ran."""

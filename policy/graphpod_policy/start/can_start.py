@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from graphpod_policy import limits
 from graphpod_policy.attention import Choice, Work, attention_for, built_ahead
 from graphpod_policy.config import EngineConfig
+from graphpod_policy.dtype import DtypeChoice, dtype_for
 from graphpod_policy.engine_features import not_built
 from graphpod_policy.enums import AttentionBackend, Device, KvCacheDtype, PrefixCache, Quantization
 from graphpod_policy.exit_codes import NEXT_STEP, ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
-from graphpod_policy.model.dtype import DtypeChoice, dtype_for
 from graphpod_policy.node import NOWHERE, PROCESS_BYTES, Capability, NodeFacts
 from graphpod_policy.plan import Decision, Plan
-from graphpod_policy.resolve import chunk_there, refine
+from graphpod_policy.resolution.resolve import chunk_there, refine
 from graphpod_policy.start.footprint import (
     MARGIN,
     activation_bytes,

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from graphpod_policy import limits
 from graphpod_policy.attention import DECODE_PARTS
 from graphpod_policy.config import EngineConfig
+from graphpod_policy.cost.cost import pool_bytes
+from graphpod_policy.cost.selfcheck import LONG_ROW
+from graphpod_policy.dtype import DTYPE_BYTES
 from graphpod_policy.enums import Device, KvCacheDtype, Phase, PrefixCache, Quantization
 from graphpod_policy.facts import Facts, ModelFacts
-from graphpod_policy.model.dtype import DTYPE_BYTES
 from graphpod_policy.plan import Plan
-from graphpod_policy.start.cost import pool_bytes
-from graphpod_policy.start.selfcheck import LONG_ROW
 
 CHECK_COPIES = 1.5
 """Of the pages of one self-check: what the replay wrote, and a few layers of what is drawn or compared."""

@@ -23,8 +23,8 @@ from graphpod_policy import (
     Role,
     SpeculativeMethod,
 )
+from graphpod_policy.resolution.resolve import candidates
 from graphpod_policy.resolution.search import COMPILE_ORDER
-from graphpod_policy.resolve import candidates
 
 PREFILL, DECODE = Phase.Prefill, Phase.Decode
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_policy import CompileMode, Device, Facts, Features, GraphRequest, ModelFacts, Policy, refine, resolve
-from graphpod_policy.ladder import decode_ladder, prefill_ladder
-from graphpod_policy.resolve import AUTO_ORDER
-from graphpod_policy.start.cost import Cost, budget, check_seconds, ladder_costs, phase_cost, pool_bytes, size_cost
-from graphpod_policy.start.selfcheck import checked_rows, comparisons
+from graphpod_policy.cost.cost import Cost, budget, check_seconds, ladder_costs, phase_cost, pool_bytes, size_cost
+from graphpod_policy.cost.selfcheck import checked_rows, comparisons
+from graphpod_policy.ladder.ladder import decode_ladder, prefill_ladder
+from graphpod_policy.resolution.resolve import AUTO_ORDER
 from tests.unit.policy import services
 from tests.unit.policy.services import CUDA, DECODE, GIB, PREFILL
 

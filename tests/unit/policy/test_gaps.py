@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphpod_policy.ladder import prefill_ladder
+from graphpod_policy.ladder.ladder import prefill_ladder
 from graphpod_policy.rules import padding_refused
 from graphpod_policy.rules.gates import closing, gaps
 

@@ -22,7 +22,8 @@ from graphpod_policy import (
     resolve,
     units,
 )
-from graphpod_policy.ladder import (
+from graphpod_policy.cost.cost import Cost, phase_cost
+from graphpod_policy.ladder.ladder import (
     aligned,
     cpu_decode_ladder,
     decode_ladder,
@@ -32,7 +33,6 @@ from graphpod_policy.ladder import (
 )
 from graphpod_policy.resolution.sizing import Allowance, budget_cut
 from graphpod_policy.rules import Case
-from graphpod_policy.start.cost import Cost, phase_cost
 from tests.unit.policy.services import CUDA, DECODE, GIB, LLAMA, PREFILL
 
 

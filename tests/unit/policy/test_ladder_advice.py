@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_policy import Phase
-from graphpod_policy.ladder import Ladder, decode_ladder, prefill_ladder
-from graphpod_policy.ladder_advice import (
+from graphpod_policy.ladder.advice import (
     LEAST_PASSES,
     UNSEEN,
     LadderUse,
@@ -22,6 +21,7 @@ from graphpod_policy.ladder_advice import (
     padded,
     still_good,
 )
+from graphpod_policy.ladder.ladder import Ladder, decode_ladder, prefill_ladder
 from graphpod_policy.metrics import GRAPH_ROWS
 from graphpod_policy.rules import padding_refused
 from graphpod_policy.rules.gates import gaps

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from graphpod_policy import Facts, Features, GraphRequest, Phase, limits, refine, resolve
-from graphpod_policy.ladder import decode_ladder
-from graphpod_policy.resolve import chunk_there
+from graphpod_policy.ladder.ladder import decode_ladder
+from graphpod_policy.resolution.resolve import chunk_there
 from tests.unit.policy.services import GIB, LLAMA, PLAIN
 
 CPU = Features()

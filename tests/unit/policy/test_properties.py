@@ -24,7 +24,7 @@ from graphpod_policy import (
     resolve,
     weaken,
 )
-from graphpod_policy.resolve import AUTO_ORDER, candidates
+from graphpod_policy.resolution.resolve import AUTO_ORDER, candidates
 from graphpod_policy.rules import BY_NAME, RULES, Case, exclusions, speaking
 from tests.unit.policy import services
 from tests.unit.policy.services import at_most

@@ -31,7 +31,7 @@ from graphpod_policy import (
     uncompiled,
     weaken,
 )
-from graphpod_policy.resolve import AUTO_ORDER
+from graphpod_policy.resolution.resolve import AUTO_ORDER
 from graphpod_policy.rules import padding_refused
 
 PREFILL, DECODE = Phase.Prefill, Phase.Decode

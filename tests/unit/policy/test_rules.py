@@ -7,7 +7,7 @@ import pytest
 from graphpod_policy import RULES, Batch, Duty, FallbackReason, Policy, Rule, Severity, Stage, refusing_gate
 from graphpod_policy.enums import Phase
 from graphpod_policy.facts import NOTHING_KNOWN
-from graphpod_policy.resolve import AUTO_ORDER
+from graphpod_policy.resolution.resolve import AUTO_ORDER
 from graphpod_policy.rules import BY_CANDIDATE, BY_NAME, GATES, TABLES, Case
 from tests.unit.policy.services import CUDA, DECODE, PREFILL
 

@@ -18,10 +18,10 @@ from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch
 from graphpod_runtime.wire.messages import Grammar, Logprob, Pooling
-from truth.choice import scores
-from truth.grammars import allowed, vocabulary
 from truth.models import VOCAB
-from truth.recorded_schedule import Difference, RecordedPass, RecordedSchedule, ScheduleDiffers, compare
+from truth.schedule.choice import scores
+from truth.schedule.grammars import allowed, vocabulary
+from truth.schedule.recorded_schedule import Difference, RecordedPass, RecordedSchedule, ScheduleDiffers, compare
 
 NEAR = 1e-3
 NOTHING = LogprobRequest()

@@ -20,8 +20,8 @@ from truth.engines import compiled
 from truth.jobs import run as in_processes
 from truth.matrix import Matrix
 from truth.models import small
-from truth.page import PAGE, page
-from truth.result import Result
+from truth.report.page import PAGE, page
+from truth.report.result import Result
 from truth.scenarios import SCENARIOS, Name
 
 ROOT = Path(__file__).parents[3]

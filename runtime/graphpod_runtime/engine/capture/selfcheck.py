@@ -1,6 +1,6 @@
 """The self-check: before Ready, every graph is replayed on inputs unlike those of its capture and compared.
 
-Twice over, on the rows that `graphpod_policy.start.selfcheck` names.
+Twice over, on the rows that `graphpod_policy.cost.selfcheck` names.
 
 (a) Bit for bit with the very code it captured, run eagerly on the same padded buffers: outputs and the
 KV pages written. That finds a frozen value, a reused address, a break that does not write where it should.
@@ -27,7 +27,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_policy import Phase
-from graphpod_policy.start.selfcheck import Comparison, comparisons
+from graphpod_policy.cost.selfcheck import Comparison, comparisons
 from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.errors import SelfCheckFailed
 from graphpod_runtime.base.inputs import Inputs

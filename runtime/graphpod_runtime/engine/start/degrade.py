@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from graphpod_policy import EngineConfig, OnCaptureFailure, Phase, Plan, Policy, shorten, uncompiled, weaken
-from graphpod_policy.start.selfcheck import LONG_ROW
+from graphpod_policy.cost.selfcheck import LONG_ROW
 from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.inputs import Inputs

@@ -33,7 +33,7 @@ from graphpod_policy import (
     settled,
 )
 from graphpod_policy.limits import least_context
-from graphpod_policy.resolve import chunk_there
+from graphpod_policy.resolution.resolve import chunk_there
 from graphpod_policy.start.can_start import policy_refused
 from graphpod_policy.start.footprint import largest_sizes
 from graphpod_runtime.attention.base import AttentionBackend

@@ -12,7 +12,7 @@ from graphpod_operator.observe.ladder_use import (
     together,
 )
 from graphpod_policy import Phase, Policy
-from graphpod_policy.ladder_advice import SizeUse
+from graphpod_policy.ladder.advice import SizeUse
 from tests.unit.operator.ladders import DECODE, MEMORY_BYTES, exposition
 
 TEXT = exposition({Phase.Prefill: [3, 9], Phase.Decode: [3, 3, 6]})

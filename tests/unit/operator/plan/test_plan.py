@@ -198,7 +198,7 @@ def test_no_map_or_list_of_a_child_is_empty(spec: dict[str, Any]) -> None:
 def test_the_text_of_the_rules_changes_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     before = planned()
     memory = remembered(before)
-    resolver, table = (importlib.import_module(f"graphpod_policy.{name}") for name in ("resolve", "rules"))
+    resolver, table = (importlib.import_module(f"graphpod_policy.{name}") for name in ("resolution.resolve", "rules"))
     shouted = {
         candidate: tuple(dataclasses.replace(row, because="OTHER", hint="OTHER", detail=None) for row in rows)
         for candidate, rows in table.BY_CANDIDATE.items()

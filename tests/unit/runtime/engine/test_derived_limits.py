@@ -22,6 +22,7 @@ from graphpod_policy import (
     refine,
     resolve,
 )
+from graphpod_policy.cost.selfcheck import LONG_ROW
 from graphpod_policy.start import footprint
 from graphpod_policy.start.footprint import (
     CHECK_COPIES,
@@ -34,7 +35,6 @@ from graphpod_policy.start.footprint import (
     kv_tokens,
     most_pages,
 )
-from graphpod_policy.start.selfcheck import LONG_ROW
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.ladder_advice import RESULTS, SHAPES, drawn, measured, metrics
 from graphpod_operator.observe.ladder_use import MOST_SAMPLES, phase_uses, samples
 from graphpod_policy import Backend, FallbackReason, Phase, Policy
-from graphpod_policy.ladder_advice import SizeUse, Verdict
+from graphpod_policy.ladder.advice import SizeUse, Verdict
 from graphpod_runtime.engine.forward.graph_choice import Ladder
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.pass_metrics import PassMetrics

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from graphpod_policy.enums import Device
-from graphpod_policy.ladder import Ladder
+from graphpod_policy.ladder.ladder import Ladder
 
 LONG_ROW: dict[Device, int] = {Device.Cuda: 1200, Device.Cpu: 0}
 """Tokens of the first row of a checked decode step, where context and cache have room for them. Our kernel on a GPU

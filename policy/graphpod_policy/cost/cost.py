@@ -12,11 +12,11 @@ from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
+from graphpod_policy.cost.selfcheck import checked_rows
 from graphpod_policy.enums import CompileMode, Device, Phase, Policy
 from graphpod_policy.facts import ModelFacts
 from graphpod_policy.features import Features
-from graphpod_policy.ladder import Ladder
-from graphpod_policy.start.selfcheck import checked_rows
+from graphpod_policy.ladder.ladder import Ladder
 
 UNKNOWN_MODEL: dict[Device, ModelFacts] = {
     Device.Cuda: ModelFacts("Qwen3ForCausalLM", 36, 4096, 12288, 32, 8, 128, 151936),

@@ -5,8 +5,8 @@ from collections import defaultdict
 
 from graphpod_runtime.engine.schedule.drafting import DraftsYielded
 from graphpod_runtime.wire.messages import Logprob
-from truth.choice import rivals
-from truth.recorded_schedule import Difference, RecordedSchedule, behind, distance
+from truth.schedule.choice import rivals
+from truth.schedule.recorded_schedule import Difference, RecordedSchedule, behind, distance
 
 
 def compare_texts(record: RecordedSchedule, other: RecordedSchedule, near: float) -> Difference:

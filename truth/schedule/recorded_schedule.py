@@ -23,8 +23,8 @@ from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.messages import Logprob, Pooling
-from truth.choice import rivals, scores
-from truth.grammars import Matchers, allowed
+from truth.schedule.choice import rivals, scores
+from truth.schedule.grammars import Matchers, allowed
 
 RIVALS = 32
 """So many tokens a record names at least: those that eager nearly chose, all that a rounding may bring to the front."""

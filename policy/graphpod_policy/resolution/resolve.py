@@ -7,15 +7,15 @@ when compiling does.
 
 from dataclasses import replace
 
+from graphpod_policy.cost.cost import NOTHING, Cost, budget, phase_cost
 from graphpod_policy.enums import Backend, CompileMode, Device, Outcome, Phase, Policy, Severity, Stage
 from graphpod_policy.facts import NOTHING_KNOWN, Facts
 from graphpod_policy.features import Features, GraphRequest
-from graphpod_policy.ladder import Ladder
+from graphpod_policy.ladder.ladder import Ladder
 from graphpod_policy.plan import Decision, PhasePlan, Plan
 from graphpod_policy.resolution.search import Search
 from graphpod_policy.resolution.sizing import Allowance, asked_ladder, budget_cut, device_cut, pass_cut, prefill_chunk
 from graphpod_policy.rules import BY_NAME, GATES, Case, speaking
-from graphpod_policy.start.cost import NOTHING, Cost, budget, phase_cost
 
 RESOLVER_REVISION = "2026-11-25.1"
 """Changes whenever the table or the search may give another plan for the same input."""

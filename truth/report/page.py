@@ -7,7 +7,7 @@ from graphpod_policy import Device
 from truth.accuracy import ALLOWED, WINDOW
 from truth.cell import Cell, Outcome
 from truth.matrix import NEAR_TIE, ROUNDING
-from truth.result import Result
+from truth.report.result import Result
 
 PAGE = Path("docs/reference/truth.md")
 TITLES = {Device.Cpu: "On a CPU (recorder)", Device.Cuda: "On a GPU"}

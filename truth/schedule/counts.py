@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from graphpod_policy import FallbackReason, Phase
 from graphpod_runtime.wire.counters import Counters
-from truth.recorded_schedule import RecordedSchedule
+from truth.schedule.recorded_schedule import RecordedSchedule
 
 FALLBACKS = "graphpod_graph_fallbacks_total"
 REPLAYS = "graphpod_graph_replays_total"

@@ -17,7 +17,7 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 
 from graphpod_policy.enums import Phase
-from graphpod_policy.ladder import Ladder
+from graphpod_policy.ladder.ladder import Ladder
 from graphpod_policy.metrics import GRAPH_ROWS
 from graphpod_policy.rules import GATES
 from graphpod_policy.rules.gates import PADDING_GATE, PADDING_RATIO, PADDING_ROWS, gaps

@@ -1,0 +1,1 @@
+"""Runs of engines over schedules: recorded, run again with the same tokens, and compared."""
