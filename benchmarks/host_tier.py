@@ -34,7 +34,8 @@ from graphpod_runtime.cache.host_tier import HostTier, LoadCosts
 from graphpod_runtime.cache.kv import page_bytes
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.models.config_json import read_shape
 

@@ -25,7 +25,8 @@ from graphpod_policy.ladder.advice import LEAST_PASSES, LadderAdvice, LadderUse,
 from graphpod_policy.ladder.ladder import Ladder
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
 from graphpod_runtime.front.status import Status

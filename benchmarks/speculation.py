@@ -35,7 +35,8 @@ from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeat
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.rows.draft_rows import PAGES
 

@@ -20,7 +20,8 @@ from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, PrefillBatch
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 
 ROOT = Path(__file__).parents[1]

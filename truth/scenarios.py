@@ -10,7 +10,8 @@ from graphpod_policy import Phase
 from graphpod_runtime.engine.capture.debug import FaultKind
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 from graphpod_runtime.wire.messages import Pooling

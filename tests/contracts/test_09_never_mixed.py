@@ -9,7 +9,8 @@ from graphpod_policy import Phase, Policy
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import DecodeBatch, PrefillBatch
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from tests.unit.runtime.conftest import random_prompts
 

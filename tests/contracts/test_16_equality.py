@@ -11,7 +11,8 @@ from graphpod_policy import Backend, Device, Phase, Policy
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.report import SelfCheck
 from tests.unit.runtime.conftest import random_prompts

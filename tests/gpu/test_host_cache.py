@@ -16,7 +16,8 @@ from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pinned_pool import CopyLine, PinnedPool
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from tests.unit.runtime.conftest import random_prompts
 from tests.unit.runtime.engine.test_host_cache import (  # noqa: F401

@@ -11,7 +11,8 @@ from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.kernels.rows.seat_rows import TorchSeatRows, seat_rows_for
 from graphpod_runtime.kernels.rows.seat_rows_contract import LENGTH, PAGES, StepRows

@@ -13,7 +13,8 @@ from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.engine.schedule.kv_space import Allocator
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, Progress, QueueFull, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Progress, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Marks, Sequence
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
 from graphpod_runtime.grammar.matcher import AnswerGrammar

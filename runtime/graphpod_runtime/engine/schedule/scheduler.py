@@ -37,10 +37,8 @@ pages are given back as not clean, and so are those of a prompt that goes before
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as List
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from graphpod_policy import EngineConfig, PrefixCache
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.engine.schedule.batch import (
     NOT_FINITE,
@@ -55,10 +53,10 @@ from graphpod_runtime.engine.schedule.drafting import (
     DraftBatch,
     Drafting,
     DraftsYielded,
-    Speculation,
     launched,
 )
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
+from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.no_token import not_finite, nothing_left
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.waiting import WaitingQueue
@@ -71,48 +69,6 @@ LOOK_AHEAD = 32
 
 Leave = Callable[[Sequence], None]
 """How the pages of a sequence go back: `finish` or `discard` of KvSpace."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """`max_model_len`, `prefill_chunk`, `prefill_budget` and `page_size` are tokens, `max_batch` and `max_queue`
-    sequences. `prefill_budget` is of a pass between two decode passes; None: as many as of any other.
-    """
-
-    max_model_len: int
-    max_batch: int
-    prefill_chunk: int
-    page_size: int
-    max_queue: int
-    prefix_cache: bool = False
-    prefill_budget: int | None = None
-    speculation: Speculation | None = None
-
-    @property
-    def budget_while_decoding(self) -> int:
-        """Most tokens of a prefill pass between two decode passes."""
-        return min(self.prefill_chunk, self.prefill_budget or self.prefill_chunk)
-
-    @classmethod
-    def of(cls, config: EngineConfig, max_queue: int) -> "Limits":
-        """Those of requests that are all known: no prefix outlives them, and nothing depends on a clock."""
-        context, batch = config.max_model_len, config.max_batch
-        assert context is not None, "a start has derived it"
-        assert batch is not None, "a start has derived it"
-        speculation, asked = None, config.features
-        if asked.speculative is not None:
-            width = config.feature_set().verify_width
-            speculation = Speculation(asked.speculative, width, asked.speculative_max_batch or batch)
-        return cls(context, batch, config.prefill_chunk, config.page_size, max_queue, speculation=speculation)
-
-    @classmethod
-    def serving(cls, config: EngineConfig) -> "Limits":
-        """Those of a server. The scheduler keeps pages as long as it lives."""
-        return replace(
-            cls.of(config, config.serving.max_queue),
-            prefix_cache=config.prefix_cache is PrefixCache.Auto,
-            prefill_budget=config.prefill_budget,
-        )
 
 
 class Progress(NamedTuple):

@@ -62,8 +62,7 @@ from graphpod_runtime.engine.start.drafting.draft_model import DraftStart, weigh
 from graphpod_runtime.engine.start.drafting.scripted_drafts import script
 from graphpod_runtime.engine.start.host_cache import host_tier
 from graphpod_runtime.engine.start.limits import derived_limits
-from graphpod_runtime.engine.start.limits.draft_limit import draft_limit
-from graphpod_runtime.engine.start.limits.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
+from graphpod_runtime.engine.start.measured_limits import MeasuredLimits
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
@@ -253,18 +252,22 @@ class Starter:
                 captures.check(phase)
             if draft is not None:
                 self._warn(draft.check())
+        measured = MeasuredLimits(self.config, captures.captured, device_state)
         if self.config.prefill_budget is None:
-            self.config = replace(self.config, prefill_budget=self._budget(captures, device_state))
+            self.config = replace(self.config, prefill_budget=measured.prefill_budget())
         if (method := asked.features.speculative) is not None:
-            measured = asked.features.speculative_max_batch is None
-            limit = asked.features.speculative_max_batch or self._draft_limit(captures, device_state, draft)
+            given = asked.features.speculative_max_batch
+            limit = given or measured.draft_limit(draft)
             self.config = replace(self.config, features=replace(asked.features, speculative_max_batch=limit))
-            report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=measured)
+            report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=given is None)
             if draft is not None:
                 report.drafts = report.drafts._replace(model=draft.name, graphs=len(draft.model.graphs))
                 draft.ready(switches.modes)
             logger.info("batches of up to %d requests are decoded with drafts", limit)
-        tier = self._host_tier(captures, device_state, always=Mode.Reload in switches.modes)
+        tier = None
+        if asked.features.host_cache_bytes is not None:
+            cache_there, always = device_state.attention.cache, Mode.Reload in switches.modes
+            tier = host_tier(self.config, cache_there, measured.token_seconds(), self.counters, always=always)
         if tier is not None:
             pages = (asked.features.host_cache_bytes or 0) // tier.copies.page_bytes
             report.host_cache = ServedHostCache(pages * tier.copies.page_bytes, pages * asked.page_size)
@@ -358,52 +361,6 @@ class Starter:
         if draft is not None:
             draft.bind(*drafts)
         return self.report.kv_pages * config.page_size
-
-    def _budget(self, captures: DegradingCapture, device_state: DeviceState) -> int:
-        """Tokens of a prefill pass between two decode passes, by the clock; the chunk where a phase has no graphs."""
-        config = self.config
-        graphs = {phase: captured.graphs for phase, captured in captures.captured.items()}
-        if any(phase not in graphs or not graphs[phase].sizes for phase in Phase):
-            return config.prefill_chunk
-        seconds = partial(self._seconds, captures, device_state)
-        decode = seconds(Phase.Decode, max(graphs[Phase.Decode].sizes))
-        sizes = sorted(graphs[Phase.Prefill].sizes)
-        prefill = ((size, seconds(Phase.Prefill, size)) for size in sizes if size >= min(LEAST_BUDGET, sizes[-1]))
-        return prefill_budget(decode, prefill, config.prefill_chunk)
-
-    def _draft_limit(self, captures: DegradingCapture, device_state: DeviceState, draft: DraftStart | None) -> int:
-        """Sequences of the largest batch with drafts, by the clock; every batch where decode has no graphs."""
-        config, captured = self.config, captures.captured.get(Phase.Decode)
-        assert config.max_batch is not None, "a start has derived it"
-        most = config.max_batch if draft is None else draft.sequences
-        if captured is None or not captured.graphs.sizes:
-            return most
-        seconds = partial(self._seconds, captures, device_state, Phase.Decode)
-        sizes, width = captured.graphs.sizes, config.feature_set().verify_width
-        limit = draft_limit(sizes, width, seconds) if draft is None else draft.limit(sizes, width, seconds)
-        return min(limit, most)
-
-    def _host_tier(self, captures: DegradingCapture, device_state: DeviceState, *, always: bool) -> HostTier | None:
-        """That of the KV cache, if there is to be one."""
-        if self.config.features.host_cache_bytes is None:
-            return None
-        graphs = captures.captured.get(Phase.Prefill)
-        if graphs is not None and graphs.graphs.sizes:
-            size = max(graphs.graphs.sizes)
-            seconds = self._seconds(captures, device_state, Phase.Prefill, size)
-        else:
-            size, attention = self.config.prefill_chunk, device_state.attention
-            inputs = dummy_inputs(Phase.Prefill, size, self.config.page_size, device_state.device)
-            attention.plan(inputs)
-            prefill = device_state.passes[Phase.Prefill]
-            seconds = seconds_of(lambda: prefill.eager(inputs, attention.run, size), device_state.place.wait)
-        return host_tier(self.config, device_state.attention.cache, seconds / size, self.counters, always=always)
-
-    def _seconds(self, captures: DegradingCapture, device_state: DeviceState, phase: Phase, size: int) -> float:
-        """Of the graph of `size` rows."""
-        inputs = dummy_inputs(phase, size, self.config.page_size, device_state.device)
-        graphs = captures.captured[phase].graphs
-        return seconds_of(lambda: graphs.replay(inputs, size), device_state.place.wait)
 
     def _ladders(self, captures: DegradingCapture, switches: Switches) -> dict[Phase, Ladder]:
         return {

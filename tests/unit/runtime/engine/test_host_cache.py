@@ -25,7 +25,8 @@ from graphpod_runtime.cache.pinned_pool import PinnedPool
 from graphpod_runtime.cache.radix_node import Node
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence as Request
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
 from tests.unit.runtime.conftest import random_prompts

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from graphpod_runtime.cache.radix import RadixTree
 from graphpod_runtime.cache.radix_node import Node
 from graphpod_runtime.engine.schedule.batch import PrefillBatch
-from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Limits, QueueFull
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, QueueFull
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.wire.messages import FinishReason
 

@@ -6,7 +6,7 @@ import pytest
 
 from graphpod_policy import Policy
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.scheduler import Limits
+from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.start.limits.prefill_budget import prefill_budget, seconds_of
 
 

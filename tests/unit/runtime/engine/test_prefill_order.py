@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphpod_runtime.engine.schedule.batch import DecodeBatch, PrefillBatch, Yielded
-from graphpod_runtime.engine.schedule.scheduler import OVERTAKEN, Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import OVERTAKEN, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from tests.unit.runtime.engine.test_scheduler import scheduler, sequence, spans, step
 

@@ -16,7 +16,8 @@ from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.drafting import PlainReason
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.kernels.rows.prompt_lookup import Found
 from graphpod_runtime.models.loader import load_model

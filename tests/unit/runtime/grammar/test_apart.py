@@ -13,7 +13,8 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.loop import GRAMMAR_SECONDS, Loop
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.scheduler import Limits, Scheduler
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.grammar import matcher
 from graphpod_runtime.grammar.compile import compiled
