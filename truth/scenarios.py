@@ -9,8 +9,8 @@ from typing import NamedTuple
 from graphpod_policy import Phase
 from graphpod_runtime.engine.capture.debug import FaultKind
 from graphpod_runtime.engine.run_ahead import RunAhead
-from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from graphpod_runtime.wire.logit_processing import LogitProcessing

@@ -28,8 +28,8 @@ from benchmarks.schemas.sets import PACKAGES, Schema, drawn
 from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.grammar.bounds import GrammarInvalid

@@ -10,8 +10,8 @@ from graphpod_policy import CompileMode, Policy
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.kernels.rows.seat_rows import TorchSeatRows, seat_rows_for

@@ -9,8 +9,8 @@ from graphpod_policy import Device, Phase, Policy, SpeculativeMethod
 from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from tests.unit.runtime.conftest import random_prompts

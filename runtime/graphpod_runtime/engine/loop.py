@@ -11,9 +11,9 @@ from graphpod_runtime.engine.grammars import Grammars
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.engine.schedule.kv_space import Allocator
+from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Progress, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Marks, Sequence
 from graphpod_runtime.engine.serving_metrics import ServingMetrics

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.wire.bounds import outside

@@ -18,8 +18,8 @@ from graphpod_runtime.engine.forward.sampling import logprobs
 from graphpod_runtime.engine.offline import Answer, answers, generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
-from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from tests.unit.runtime.conftest import random_prompts, write_family
