@@ -18,6 +18,7 @@ from tests.audit import Trail
 from tests.collector import set_aside
 from tests.eventually import Eventually
 from tests.places import Place, PodSecurity
+from tests.processor import SPENT, spent_here, told
 
 TESTS = Path(__file__).parent
 IN_PROCESS = ("unit", "contracts")
@@ -33,6 +34,7 @@ APART = (
 """Files of such a level that do without its cluster: they have clusters of their own, or none."""
 THEN = (*APART, "unit/start", "unit/truth", "contracts", "unit/runtime")
 """What several workers begin with after that, so that only short files are left for the end."""
+BEGAN = pytest.StashKey[float]()
 FIGURES = "figure: "
 """Begins the name of a property (pytest's `record_property`) that is shown at the end of the run."""
 
@@ -85,9 +87,18 @@ def _turn(path: str) -> tuple[bool, int]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Processor seconds begin."""
+    item.stash[BEGAN] = spent_here()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """A skip is a failure: what is missing has to be installed, or the test left out by its mark."""
     report: pytest.TestReport = yield  # type: ignore[misc]
+    if report.when == "teardown":
+        report.user_properties.append((SPENT, spent_here() - item.stash[BEGAN]))
     if report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, which counts as a failure here: {report.longrepr}"
@@ -120,12 +131,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What tests measured and, with `make test`, the time since its first step. Pytest's own summary ends the run."""
+    """What tests measured and, with `make test`, the dearest files and the time since its first step."""
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             if name.startswith(FIGURES):
                 terminalreporter.write_line(f"{name.removeprefix(FIGURES)}: {value}")
     if started := os.environ.get("GRAPHPOD_STARTED"):
+        properties = ((one.nodeid, *each) for one in terminalreporter.getreports("") for each in one.user_properties)
+        for line in told((test, value) for test, name, value in properties if name == SPENT):
+            terminalreporter.write_line(line)
         terminalreporter.write_line(f"whole run, from the first step of make: {time.time() - float(started):.0f} s")
 
 
