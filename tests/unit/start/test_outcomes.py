@@ -46,6 +46,8 @@ from tests.unit.operator.objects import INSTALLED, inference_service
 from tests.unit.runtime.front.conftest import Front, launch, write_model
 from tests.unit.runtime.kernels.library import library, unit
 
+from .engine_forks import EngineForks, engine_forks
+
 HERE = Path(__file__).parent
 MODELS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "models.yaml").read_text())
 DEVICES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "devices.yaml").read_text())
@@ -62,8 +64,8 @@ by_name = pytest.mark.parametrize("entry", OUTCOMES, ids=named)
 on_a_cpu = [entry for entry in OUTCOMES if "gpu" not in entry and not entry.get("no_engine")]
 on_a_gpu = [entry for entry in OUTCOMES if "gpu" in entry]
 as_a_pod = [*{entry["outcome"] == STARTS: entry for entry in reversed(on_a_cpu)}.values()]
-"""The first that starts and the first that does not. Two processes take four seconds to start, and hand on whatever
-reason and code the start gives (front/test_life.py): the other outcomes are those of a start in this process."""
+"""The first that starts and the first that does not. Two processes take four seconds to start, and the front hands on
+whatever reason and code the engine gives (front/test_life.py): the other ends are those of engine processes alone."""
 
 
 def config_of(model: str) -> dict[str, Any]:
@@ -170,18 +172,32 @@ def test_a_real_engine_does_what_was_written_down(entry: dict[str, Any], engine:
     assert_same_words(entry, engine.termination_log.read_text(), model)
 
 
-@pytest.mark.parametrize("entry", [entry for entry in on_a_cpu if entry not in as_a_pod], ids=named)
+others = [entry for entry in on_a_cpu if entry not in as_a_pod]
+
+
+@pytest.mark.parametrize("entry", [entry for entry in others if entry["outcome"] == STARTS], ids=named)
 def test_a_start_in_this_process_does_what_was_written_down(entry: dict[str, Any], model: Path) -> None:
     runner = Runner(EngineConfig.parse(engine_json_of(entry, model).canonical()), lambda report: None)
-    if entry["outcome"] == STARTS:
-        runner.start()
-        assert runner.report.as_dict()["state"] == "Ready"
-        assert_same_limits(entry, runner.report.as_dict(), model)
-        return
-    with pytest.raises(StartFailure) as caught:
-        runner.start()
-    assert caught.value.code is ExitCode[entry["outcome"]]
-    assert_same_words(entry, str(caught.value), model)
+    runner.start()
+    assert runner.report.as_dict()["state"] == "Ready"
+    assert_same_limits(entry, runner.report.as_dict(), model)
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[EngineForks]:
+    with engine_forks() as forks:
+        yield forks
+
+
+@pytest.mark.parametrize("entry", [entry for entry in others if entry["outcome"] != STARTS], ids=named)
+def test_an_engine_process_ends_as_was_written_down(
+    entry: dict[str, Any], forks: EngineForks, model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "engine.json"
+    file.write_bytes(engine_json_of(entry, model).canonical())
+    end = forks.end_of(file)
+    assert (end.code, end.fatal.reason, end.fatal.code) == (ExitCode[entry["outcome"]], entry["outcome"], end.code)
+    assert_same_words(entry, f"{end.fatal.reason}: {end.fatal.message}", model)
 
 
 def assert_same_limits(entry: dict[str, Any], warmup: dict[str, Any], model: Path) -> None:
